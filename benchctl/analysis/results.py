@@ -1,0 +1,214 @@
+"""What analysis finds: plain, serialisable results that reports draw and programs read.
+
+`Analysis` is written as `analysis.json` beside a report. Every number in it is a pure function of the records and the
+manifest; every ratio is a plain number (1.21 means 21 % faster, 0.29 means 71 % slower), every rate tokens per second.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ALL_TASKS = "all"
+"""The task name of a row that pools every task."""
+
+
+class Result(BaseModel):
+    """Base of every result."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Interval(Result):
+    """A two-sided 95 % interval. `method` says in one line how it was made."""
+
+    low: float
+    high: float
+    method: str
+
+
+class SpeedUp(Result):
+    """How much faster an arm decodes than the baseline, for one task or all."""
+
+    arm: str
+    task: str
+    pooled: float | None
+    """Tokens over time of the arm divided by that of the baseline, over the pairs that both finished."""
+    median: float | None
+    """Median over prompts and blocks of the paired ratio of decode rates."""
+    interval: Interval | None
+    """Of `pooled`; `None` below three blocks."""
+    end_to_end: float | None
+    """The same as `pooled`, with prefill and waiting included: what a user waits for."""
+    length_matched: float | None
+    """`pooled` over only those pairs whose answers have equal length and finish reason."""
+    by_block: list[float]
+    """`pooled` within each block, in block order: the spread between fresh processes."""
+    pairs: int
+    pairs_unequal: int
+    """Pairs with another length or finish reason."""
+    pairs_missing: int
+    """Prompts times blocks that one of the two did not finish."""
+
+
+class Acceptance(Result):
+    """What was drafted and accepted, for one arm and one task or all. `None` where the engine does not tell."""
+
+    arm: str
+    task: str
+    drafted: int | None
+    accepted: int | None
+    rate: float | None
+    """accepted / drafted."""
+    rounds: int | None
+    acceptance_length: float | None
+    """1 + accepted / rounds: tokens per verify step that had a draft, the bonus token included."""
+    tokens_per_round: float | None
+    """(tokens predicted - 1) / rounds: above acceptance_length where some steps had no draft."""
+    position_unconditional: list[float] | None
+    """Share of rounds in which the draft token at position 0, 1, … was accepted."""
+    position_conditional: list[float] | None
+    """The same, among the rounds that accepted the position before."""
+
+
+class Throughput(Result):
+    """Decode rates of one arm in one task: a distribution, one value a record in record order."""
+
+    arm: str
+    task: str
+    tok_per_sec: list[float]
+    median: float | None
+    ttft_median_s: float | None
+    prompt_tok_per_sec_median: float | None
+
+
+PromptClass = Literal["identical", "near-tie", "violation", "degenerate", "differs", "undetermined"]
+"""`differs` is a fork that no replay has explained yet: neither excused nor condemned."""
+
+
+class Fork(Result):
+    """The first token at which two answers differ."""
+
+    index: int
+    """Token index within the answer; by characters where token ids are absent (`unit`)."""
+    unit: Literal["token", "character"]
+    agreed_text: str
+    """The end of what both said."""
+    baseline_text: str
+    arm_text: str
+    """How each went on. Untrusted text."""
+    baseline_token: int | None = None
+    arm_token: int | None = None
+    margin: float | None = None
+    noise_floor: float | None = None
+    """Nats; filled in by replay."""
+
+
+class Comparison(Result):
+    """One prompt of one arm against the baseline, over all blocks."""
+
+    arm: str
+    task: str
+    prompt_idx: int
+    outcome: PromptClass
+    reason: str
+    """One sentence that says why this class."""
+    text_equal: bool | None
+    tokens_equal: bool | None
+    """`None` where it could not be compared."""
+    blocks_compared: int
+    blocks_differing: int
+    fork: Fork | None = None
+
+
+class Losslessness(Result):
+    """The verdict on one arm."""
+
+    arm: str
+    verdict: Literal["lossless", "not lossless", "undetermined"]
+    reason: str
+    counts: dict[PromptClass, int]
+    comparisons: list[Comparison]
+
+
+class SelfConsistency(Result):
+    """Whether an arm gives the same answer in every block."""
+
+    arm: str
+    prompts: int
+    reproducible: int
+    differing: list[str]
+    """`task/prompt_idx` of the others."""
+
+
+class Cost(Result):
+    """The cost model of one arm, measured beside predicted."""
+
+    arm: str
+    depth: int | None
+    alpha: float | None
+    """Per-token acceptance that gives the measured acceptance length at this depth."""
+    draft_cost: float | None
+    """c: time of a draft step over that of a target step; `None` when it was not measured."""
+    overhead: float | None
+    """k·c + o by the records: time of a round over that of a baseline step, minus 1."""
+    predicted: float | None
+    """E / (1 + k·c + o) with the figures above."""
+    measured: float | None
+    break_even_alpha: float | None
+    """The acceptance from which this depth pays at the measured overhead; `None` when no acceptance would."""
+
+
+class Warning_(Result):
+    """Something that makes a number less trustworthy. The set of ids is closed: `benchctl.analysis.warnings`."""
+
+    id: str
+    where: str
+    seen: str
+    why: str
+    todo: str
+
+
+class Verdict(Result):
+    """What is concluded of one arm: does it pay, is it lossless, why."""
+
+    arm: str
+    setting: str
+    """Such as `draft-simple, depth 4`."""
+    speed: Literal["faster", "slower", "no clear difference", "unknown"]
+    speedup: float | None
+    interval: Interval | None
+    lossless: Literal["lossless", "not lossless", "undetermined"]
+    acceptance: float | None
+    attestation: Literal["active", "idle", "failed", "off", "unknown"]
+    sentence: str
+    """The conclusion in plain words."""
+    why: str
+    """The reason in plain words: acceptance, cost of a round, break-even."""
+
+
+class Analysis(Result):
+    """Everything found in one run."""
+
+    schema_version: int = Field(default=1, alias="schema")
+    run: str
+    recipe: str
+    baseline: str
+    arms: list[str]
+    """In the recipe's order, the baseline among them."""
+    tasks: list[str]
+    blocks: int
+    records: int
+    failed_cells: list[str]
+    """`block 2, spec_d4: reason`."""
+    verdicts: list[Verdict]
+    speedups: list[SpeedUp]
+    acceptance: list[Acceptance]
+    throughput: list[Throughput]
+    losslessness: list[Losslessness]
+    consistency: list[SelfConsistency]
+    costs: list[Cost]
+    warnings: list[Warning_]
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

@@ -1,0 +1,161 @@
+"""What an engine adapter is: the contract between the runner (floor 3) and the engines (floor 2).
+
+The runner knows nothing of flags, endpoints or log lines. It asks an `Engine` for its capabilities, has it check a
+recipe, and for every cell gets a `Server`, which renders prompts, answers requests and tells what it drafted. The
+adapter turns the engine's own numbers into these neutral types; what an engine does not tell is `None`, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from benchctl.models.resolved import ResolvedPair
+from benchctl.prompts.suite import Prompt
+from benchctl.recipes.schema import Arm, Recipe, Sampling
+from benchctl.records import FinishReason
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What the actual binary is and can do, found by probing it, never from a list of ours."""
+
+    kind: str
+    binary: Path
+    found_in: str
+    """Where it was found: `recipe`, `option`, `environment`, `PATH` or `bundled`."""
+    version: str | None
+    """As the binary prints it, one line."""
+    build: str | None
+    commit: str | None
+    speculation_types: tuple[str, ...]
+    """In benchctl's words; empty when the binary has none."""
+    details: Mapping[str, object] = field(default_factory=dict)
+    """JSON-able facts of this adapter: flag dialect, devices, SHA-256 of the binary and its sibling libraries."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The exact command of one cell. `{port}` in an argument stands for the port that is chosen at the start."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    """The whole environment of the process: scrubbed, not the caller's."""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A prompt as the model sees it."""
+
+    text: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What was drafted and accepted in one answer. Every field is `None` when the engine does not tell."""
+
+    drafted: int | None = None
+    accepted: int | None = None
+    rounds: int | None = None
+    drafted_by_position: tuple[int, ...] | None = None
+    accepted_by_position: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One finished answer. Times are seconds from `time.perf_counter`."""
+
+    text: str
+    token_ids: tuple[int, ...] | None
+    """Every generated token, an end-of-sequence token included; `None` when the stream withheld some."""
+    n_predicted: int
+    finish_reason: FinishReason
+    prompt_tokens: int
+    ttft_s: float
+    decode_s: float
+    e2e_s: float
+    engine_prompt_s: float | None
+    engine_decode_s: float | None
+    ledger: Ledger
+    token_gap: str | None = None
+
+
+AttestationState = Literal["off", "active", "idle", "failed"]
+
+
+@dataclass(frozen=True)
+class Attestation:
+    """The evidence that an arm ran as the recipe asked.
+
+    `off`: no speculation, and none was asked for. `active`: it drafted. `idle`: it was on but never fired (an n-gram
+    that found nothing). `failed`: what ran is not what was asked for; `reason` and `remedy` are set.
+    """
+
+    state: AttestationState
+    evidence: tuple[str, ...]
+    """What was seen, one observation a line: log lines, endpoint fields, counters."""
+    reason: str | None = None
+    remedy: str | None = None
+
+
+Progress = Callable[[int], None]
+"""Called with the number of tokens received so far."""
+
+
+class Server(Protocol):
+    """One engine process of one cell, healthy and ready. Not thread-safe; one request at a time."""
+
+    @property
+    def log_path(self) -> Path: ...
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Apply the model's chat template (or nothing, for raw prompts) and tokenize."""
+        ...
+
+    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+        """Stream one answer. Raises EngineError (`crash`, `timeout`, `http`, `protocol`) and leaves no request behind."""
+        ...
+
+    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
+        """Fetch the ids that the stream withheld, after measuring; `None` unless text and known ids agree."""
+        ...
+
+    def attest(self, drafted: int | None) -> Attestation:
+        """Judge the cell from logs, endpoints and counters. `drafted`: all tokens drafted so far; None before any."""
+        ...
+
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        ...
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
+        """The engine's last log lines, oldest first: untrusted text, cleaned of control characters."""
+        ...
+
+    def stop(self) -> int | None:
+        """End the process and its group (SIGTERM, wait, SIGKILL); return its exit status. Safe to call twice."""
+        ...
+
+
+class Engine(Protocol):
+    """An adapter, made for one recipe."""
+
+    def probe(self) -> Capabilities:
+        """Find the binary and ask it what it can do. Raises EngineError (`launch`) when it is no such engine."""
+        ...
+
+    def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
+        """Refuse before launch what the binary cannot do: raises UsageError; returns warnings in sentences."""
+        ...
+
+    def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
+        """The command line and environment of one cell of `arm`."""
+        ...
+
+    def start(self, launch: Launch, log_path: Path) -> Server:
+        """Start a process, wait until it is healthy. Raises EngineError (`launch`, `health`); leaves nothing behind."""
+        ...
+

@@ -1,0 +1,74 @@
+"""The errors that benchctl shows to people: what happened, where, and what to do next.
+
+Every error that a user can cause or must act on is a `BenchctlError`; the command line prints it in one block and
+exits with its code. Anything else that escapes is a bug of benchctl.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class BenchctlError(Exception):
+    """One problem, told to the person who must act.
+
+    `what` is a sentence; `where` names the place (file:line: key, a cell, a URL); `fix` says what to do next.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.fix = fix
+
+    def __str__(self) -> str:
+        parts = [f"{self.where}: {self.what}" if self.where else self.what]
+        if self.fix:
+            parts.append(self.fix)
+        return "\n".join(parts)
+
+
+class GateError(BenchctlError):
+    """A gate did not hold: an arm is not lossless, or a `--fail-if` condition was met (exit code 1)."""
+
+    exit_code = 1
+
+
+class UsageError(BenchctlError):
+    """The recipe or the command line is wrong (exit code 2)."""
+
+    exit_code = 2
+
+
+class EngineError(BenchctlError):
+    """An engine could not be found, started, attested or talked to (exit code 3).
+
+    `kind` is a stable word for programs: `launch`, `health`, `crash`, `timeout`, `http`, `protocol`, `attestation`.
+    `log_tail` holds the engine's last log lines, oldest first; they are untrusted text.
+    """
+
+    exit_code = 3
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        kind: str,
+        where: str | None = None,
+        fix: str | None = None,
+        log_tail: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(what, where=where, fix=fix)
+        self.kind = kind
+        self.log_tail = log_tail
+
+
+class StorageError(BenchctlError):
+    """benchctl's own files could not be written or read (exit code 4).
+
+    A full disk, missing permission, a run folder of a newer schema, a run that another benchctl is writing.
+    """
+
+    exit_code = 4

@@ -1,0 +1,149 @@
+"""The schema of a recipe: what a YAML file may say, and what each word means.
+
+These models check one value at a time and the relations between arms. Where in the file a wrong value stands, and the
+nearest valid word, is the work of `benchctl.recipes.load`. `Recipe` is what a file says; `Recipe.expanded` is the list
+of concrete arms that its matrices stand for.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+EngineKind = Literal["llama.cpp", "vllm", "sglang", "transformers", "openai"]
+Device = Literal["auto", "cpu", "cuda", "metal"]
+
+SpeculationType = Literal[
+    "draft-simple",
+    "draft-eagle3",
+    "draft-mtp",
+    "draft-dflash",
+    "draft-dspark",
+    "ngram-simple",
+    "ngram-map-k",
+    "ngram-map-k4v",
+    "ngram-mod",
+    "ngram-cache",
+]
+NEEDS_DRAFT_MODEL: frozenset[str] = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
+"""Types that cannot work without `models.draft`. `draft-mtp` may find its head inside the target."""
+
+MAX_DEPTH = 64
+"""No engine verifies more draft tokens a round than this; larger depths are taken for typing errors."""
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
+"""A name that is also a safe file name."""
+
+
+class Strict(BaseModel):
+    """Base of every part of a recipe: unknown keys are errors, values are not coerced, instances do not change."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class EngineSpec(Strict):
+    """Which engine runs the models, and how it is started."""
+
+    kind: EngineKind = "llama.cpp"
+    binary: str | None = Field(default=None, description="A path, or a name to be found on PATH.")
+    device: Device = "auto"
+    context: int = Field(default=4096, ge=64, le=10_000_000, description="Context length in tokens.")
+    threads: int | None = Field(default=None, ge=1, le=1024, description="CPU threads of the engine; null: its cores.")
+    args: list[str] = Field(default_factory=list, description="Passed through as they are, after benchctl's own.")
+    env: dict[str, str] = Field(default_factory=dict, description="Added to the scrubbed environment. No secrets here.")
+    health_timeout_s: float = Field(default=300.0, gt=0, le=7200, description="How long a start may take.")
+    request_timeout_s: float = Field(default=600.0, gt=0, le=86400, description="How long one answer may take.")
+    stall_timeout_s: float = Field(default=120.0, gt=0, le=7200, description="How long a stream may stay silent.")
+
+
+class QuantizeSpec(Strict):
+    """A quantization to make from the source file: a base type, and tensors that keep another."""
+
+    type: str = Field(description="A llama-quantize type such as q8_0, q4_k_m, bf16.")
+    tensors: dict[str, str] = Field(default_factory=dict, description="Tensor pattern to GGML type: {ssm_out: bf16}.")
+
+
+class ModelSpec(Strict):
+    """One model of the pair."""
+
+    source: str = Field(min_length=1, description="A path | hf:ORG/REPO[/FILE] | bundled:NAME.")
+    quantize: QuantizeSpec | None = None
+
+
+class ModelPair(Strict):
+    """The target that answers, and the draft that guesses."""
+
+    target: ModelSpec
+    draft: ModelSpec | None = None
+
+
+class PromptsSpec(Strict):
+    """Which prompts are asked."""
+
+    suite: str = Field(min_length=1, description="A prompts file: a path, or the name of a suite that benchctl ships.")
+    tasks: list[Name] | None = Field(default=None, min_length=1, description="Null: every task of the suite.")
+    limit: int | None = Field(default=None, ge=1, description="At most so many prompts of each task.")
+
+
+class Sampling(Strict):
+    """How tokens are chosen. The default is greedy."""
+
+    temperature: float = Field(default=0.0, ge=0, le=10)
+    top_k: int = Field(default=1, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    max_tokens: int = Field(default=128, ge=1, le=1_000_000)
+    seed: int = Field(default=1, ge=0, le=2**31 - 1)
+    ignore_eos: bool = False
+
+
+class Speculation(Strict):
+    """One setting of speculation in benchctl's words; each adapter maps them to the flags of the binary at hand."""
+
+    type: SpeculationType | list[SpeculationType]
+    max: int | None = Field(default=None, ge=1, le=MAX_DEPTH, description="Draft depth k: most draft tokens a round.")
+    min: int | None = Field(default=None, ge=0, le=MAX_DEPTH, description="Fewest draft tokens worth verifying.")
+    p_min: float | None = Field(default=None, ge=0, le=1, description="Drafting stops below this probability.")
+    size_n: int | None = Field(default=None, ge=1, le=1024, description="n-gram types: length of the looked-up key.")
+    size_m: int | None = Field(default=None, ge=1, le=1024, description="n-gram types: length of the copied draft.")
+    min_hits: int | None = Field(default=None, ge=1, le=1024, description="n-gram types: hits before a draft is made.")
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types as a tuple, whether one or several were named."""
+        return (self.type,) if isinstance(self.type, str) else tuple(self.type)
+
+    @property
+    def uses_draft_model(self) -> bool:
+        """Whether any of the types cannot work without a draft model."""
+        return any(name in NEEDS_DRAFT_MODEL for name in self.types)
+
+
+class Arm(Strict):
+    """One concrete setting to be measured; `speculation` is null for a run of the target alone."""
+
+    name: Name
+    speculation: Speculation | None = None
+    args: list[str] = Field(default_factory=list, description="Further engine arguments of this arm alone.")
+
+
+class Recipe(Strict):
+    """A whole recipe with its matrices already expanded; `benchctl.recipes.load.load_recipe` makes one from a file."""
+
+    name: Name
+    description: str | None = None
+    engine: EngineSpec = EngineSpec()
+    models: ModelPair
+    prompts: PromptsSpec
+    sampling: Sampling = Sampling()
+    blocks: int = Field(default=3, ge=1, le=1000)
+    warmup: int = Field(default=1, ge=0, le=100, description="Unmeasured requests at the start of every process.")
+    baseline: Name = "baseline"
+    arms: list[Arm] = Field(min_length=1)
+
+    def arm(self, name: str) -> Arm:
+        """Return the arm called `name`; raises KeyError."""
+        for arm in self.arms:
+            if arm.name == name:
+                return arm
+        raise KeyError(name)

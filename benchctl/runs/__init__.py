@@ -1,0 +1,1 @@
+"""Floor 3: the plan, the runner and the store of a run."""
