@@ -43,6 +43,8 @@ class Launch:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     """The whole environment of the process: scrubbed, not the caller's."""
+    set_by_us: tuple[str, ...] = ()
+    """Names in `env` that benchctl or the recipe set; only these are ever written down."""
 
 
 @dataclass(frozen=True)
@@ -109,14 +111,19 @@ class Server(Protocol):
     """One engine process of one cell, healthy and ready. Not thread-safe; one request at a time."""
 
     @property
-    def log_path(self) -> Path: ...
+    def log_path(self) -> Path:
+        """Where the process writes its log."""
+        ...
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the model's chat template (or nothing, for raw prompts) and tokenize."""
         ...
 
     def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream one answer. Raises EngineError (`crash`, `timeout`, `http`, `protocol`) and leaves no request behind."""
+        """Stream one answer.
+
+        Raises EngineError (`crash`, `timeout`, `http`, `protocol`) and leaves no request behind.
+        """
         ...
 
     def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
@@ -155,7 +162,10 @@ class Engine(Protocol):
         """The command line and environment of one cell of `arm`."""
         ...
 
+    def tool(self, name: str) -> Path:
+        """The engine's companion program of that name, such as `llama-quantize`. Raises EngineError (`launch`)."""
+        ...
+
     def start(self, launch: Launch, log_path: Path) -> Server:
         """Start a process, wait until it is healthy. Raises EngineError (`launch`, `health`); leaves nothing behind."""
         ...
-

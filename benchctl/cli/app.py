@@ -1,0 +1,76 @@
+"""The program: its commands, its version, and how every error is shown.
+
+Command modules are imported here, so they import nothing heavy at their top: `benchctl --help` must stay instant.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+from benchctl import __version__
+from benchctl.cli.doctor import doctor
+from benchctl.cli.engines import app as engines
+from benchctl.cli.recipes import app as recipes
+from benchctl.cli.report import report
+from benchctl.cli.run import run
+from benchctl.cli.verify_lossless import verify_lossless
+from benchctl.errors import BenchctlError
+
+EPILOG = (
+    "Exit codes: 0 done (and lossless) · 1 not lossless, or a gate failed · 2 the recipe or the command line is wrong"
+    " · 3 an engine failed · 4 files could not be written or read · 130 interrupted."
+)
+
+app = typer.Typer(
+    name="benchctl",
+    help="Does speculative decoding pay on your models, your engine and your machine, and is the output unchanged?",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"benchctl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def benchctl(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Does speculative decoding pay on your models, your engine and your machine, and is the output unchanged?"""
+
+
+app.command("run")(run)
+app.command("verify-lossless")(verify_lossless)
+app.command("report")(report)
+app.command("doctor")(doctor)
+app.add_typer(recipes, name="recipes")
+app.add_typer(engines, name="engines")
+
+
+def main() -> None:
+    """Run the command line; every error that a user can act on is one message and a documented exit code."""
+    try:
+        app()
+    except BenchctlError as error:
+        from benchctl.cli.show_error import show_error
+
+        show_error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted.\n")
+        sys.exit(130)
+    except BrokenPipeError:  # `benchctl … | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)

@@ -1,0 +1,67 @@
+"""`benchctl run --dry-run`: the plan, its estimated cost, and the exact commands."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from benchctl.plain_text import visible
+from benchctl.runs.outlook import Outlook, outlook
+from benchctl.runs.plan import CellPlan, make_plan
+from benchctl.runs.prepare import Prepared
+from benchctl.runs.progress import spoken
+from benchctl.runs.store import RunData
+
+
+def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json: bool) -> None:
+    """Print what a run would do; starts no engine."""
+    done = {record.key for record in earlier.records if record.error is None} if earlier else set()
+    plan = make_plan(prepared.recipe, prepared.prompts, done)
+    cost = outlook(plan, prepared.recipe.sampling.max_tokens, out / prepared.recipe.name)
+    if as_json:
+        typer.echo(json.dumps(_document(prepared, plan, cost), indent=1))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(_headline(prepared, cost)))
+    for block in sorted({cell.block for cell in plan}):
+        order = " → ".join(cell.arm.name for cell in plan if cell.block == block)
+        console.print(Text(f"block {block + 1}: {order}"))
+    for name, launch in prepared.launches.items():
+        settings = " ".join(f"{key}={shlex.quote(launch.env[key])}" for key in sorted(launch.set_by_us))
+        console.print(Text(f"\n{name}:", style="bold"))
+        console.print(Text(visible(f"  {settings} {shlex.join(launch.argv)}".replace("'{port}'", "{port}"))))
+    for warning in prepared.warnings:
+        console.print(Text(f"\nwarning: {visible(warning)}", style="yellow"))
+
+
+def _headline(prepared: Prepared, cost: Outlook) -> str:
+    found = prepared.capabilities
+    time = (
+        f"about {spoken(cost.seconds)}, going by run {cost.learnt_from}"
+        if cost.seconds is not None
+        else "time unknown: no earlier run of this recipe here"
+    )
+    version = visible(found.version or "version unknown")
+    return (
+        f"{prepared.recipe.name}: {cost.cells} engine starts, {cost.requests} requests, "
+        f"at most {cost.tokens} tokens; {time}.\n"
+        f"Engine: {visible(str(found.binary))} (found in: {found.found_in}; {version})"
+    )
+
+
+def _document(prepared: Prepared, plan: list[CellPlan], cost: Outlook) -> dict[str, object]:
+    return {
+        "recipe": prepared.recipe.model_dump(mode="json"),
+        "engine": {"binary": str(prepared.capabilities.binary), "version": prepared.capabilities.version},
+        "cells": [{"block": c.block, "order": c.order, "arm": c.arm.name, "prompts": len(c.prompts)} for c in plan],
+        "commands": {name: list(launch.argv) for name, launch in prepared.launches.items()},
+        "requests": cost.requests,
+        "tokens_at_most": cost.tokens,
+        "seconds": cost.seconds,
+        "warnings": prepared.warnings,
+    }

@@ -1,0 +1,116 @@
+"""Starting and resuming runs: what `benchctl run` does once the options are read."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from benchctl.errors import BenchctlError, StorageError, UsageError
+from benchctl.recipes.schema import Recipe
+from benchctl.runs.identity import workload_sha256
+from benchctl.runs.manifest import Manifest
+from benchctl.runs.plan import CellPlan, make_plan
+from benchctl.runs.prepare import Prepared, new_manifest
+from benchctl.runs.progress import RunProgress
+from benchctl.runs.runner import Runner, now
+from benchctl.runs.store import RunData, open_run
+from benchctl.runs.writer import RunWriter
+
+
+def start_run(prepared: Prepared, out: Path, progress: RunProgress, command: list[str]) -> Path:
+    """Run a recipe into a new folder below `out` and return that folder.
+
+    Raises KeyboardInterrupt when interrupted and StorageError when the folder cannot be written; what was measured
+    until then is kept and can be resumed.
+    """
+    manifest = new_manifest(prepared, command)
+    folder = out / prepared.recipe.name / manifest.run
+    with RunWriter(folder, manifest) as writer:
+        progress.note(f"Run folder: {folder}")
+        for warning in manifest.warnings:
+            progress.note(f"warning: {warning}")
+        _execute(prepared, writer, make_plan(prepared.recipe, prepared.prompts), progress)
+    return folder
+
+
+def recipe_of(run: RunData) -> Recipe:
+    """Return the recipe that a run was started with, arms and overrides as they were."""
+    if run.manifest is None:
+        raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
+    return Recipe.model_validate(run.manifest.recipe)
+
+
+def resume_run(prepared: Prepared, run: RunData, progress: RunProgress) -> Path:
+    """Measure what a run lacks, and nothing twice. Raises UsageError when engine, models or prompts have changed."""
+    manifest = run.manifest
+    if manifest is None:
+        raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
+    _unchanged(prepared, manifest, run.folder)
+    with RunWriter(run.folder, manifest) as writer:
+        done = {record.key for record in open_run(run.folder).records if _counts(record.phase, record.error)}
+        plan = make_plan(prepared.recipe, prepared.prompts, done)
+        progress.note(f"Run folder: {run.folder} ({len(done)} measurements are there already)")
+        manifest.status = "started"
+        _execute(prepared, writer, plan, progress)
+    return run.folder
+
+
+def _counts(phase: str, error: object) -> bool:
+    return phase == "measure" and error is None
+
+
+def _unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> None:
+    """A run is one experiment: what is measured later must be the same thing."""
+    workload = workload_sha256(prepared.recipe, manifest.prompts, prepared.models)
+    suite = prepared.suite.sha256 == manifest.suite.get("sha256")
+    engine = prepared.capabilities.details.get("sha256") == manifest.engine.details.get("sha256")
+    changed = [
+        what
+        for what, same in (
+            ("the models or the sampling", workload == manifest.workload_sha256),
+            ("the prompts", suite),
+            ("the engine's binary", engine),
+        )
+        if not same
+    ]
+    if changed:
+        raise UsageError(
+            f"Since this run was started, {' and '.join(changed)} changed.",
+            where=str(folder),
+            fix="Bring back what it was started with, or start a new run.",
+        )
+
+
+def _execute(prepared: Prepared, writer: RunWriter, plan: list[CellPlan], progress: RunProgress) -> None:
+    runner = Runner(prepared.recipe, prepared.engine, prepared.launches, writer)
+    manifest = writer.manifest
+    try:
+        with _signals_interrupt():
+            runner.run(plan, progress)
+    except (KeyboardInterrupt, BenchctlError) as stop:
+        manifest.status, manifest.finished_at = "interrupted", now()
+        if not isinstance(stop, StorageError):
+            writer.save()
+        raise
+    latest = {(cell.block, cell.arm): cell.status for cell in manifest.cells}
+    manifest.status = "finished" if all(status == "finished" for status in latest.values()) else "failed"
+    manifest.finished_at = now()
+    writer.save()
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a run as Ctrl-C does: engine stopped, records kept, status written."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,186 @@
+"""The store: a run's folder, read tolerantly and written so that nothing is lost or half-written.
+
+    results/<recipe>/<run>/manifest.json     rewritten whole, atomically
+    results/<recipe>/<run>/records.jsonl     append-only, one write a record
+    results/<recipe>/<run>/logs/             engine logs, one a cell
+
+A published study's bare JSONL file of eleven keys reads as a run without a manifest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from benchctl.errors import StorageError, UsageError
+from benchctl.records import SCHEMA_VERSION, Record
+from benchctl.runs.manifest import Cell, Manifest
+
+RECORDS = "records.jsonl"
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run as it lies on disk."""
+
+    folder: Path
+    manifest: Manifest | None
+    """`None` for a study's bare JSONL file."""
+    records: list[Record]
+    """In file order. Of several records of one measurement only the one that counts; warm-ups are all here."""
+    damaged: list[str]
+    """A sentence for every line that could not be read, and for every cell whose records do not count."""
+
+
+def open_run(path: Path) -> RunData:
+    """Read a run folder or a bare JSONL file.
+
+    Raises UsageError when there is no run at `path`, StorageError when it cannot be read or is of a newer schema.
+    """
+    if path.is_dir():
+        manifest = read_manifest(path)
+        records_file = path / RECORDS
+    elif path.is_file():
+        manifest, records_file = None, path
+        if path.name == RECORDS and (path.parent / MANIFEST).is_file():
+            return open_run(path.parent)
+    else:
+        raise UsageError(
+            "There is no run here.", where=str(path), fix="Name a run folder below results/, or a JSONL file."
+        )
+    damaged: list[str] = []
+    records = list(_read_records(records_file, damaged)) if records_file.exists() else []
+    if manifest is None and not records:
+        raise UsageError(
+            "This file holds no benchctl record.", where=str(path), fix="Name a run folder, or a records.jsonl file."
+        )
+    rejected = rejected_cells(manifest.cells) if manifest else set()
+    for block, arm in sorted(rejected):
+        damaged.append(f"Block {block}, arm {arm}: the attestation failed, so its records do not count.")
+    return RunData(
+        folder=path if path.is_dir() else path.parent,
+        manifest=manifest,
+        records=list(_that_count(records, rejected)),
+        damaged=damaged,
+    )
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read `manifest.json` of a run folder; errors as `open_run`."""
+    file = folder / MANIFEST
+    try:
+        raw: Any = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise UsageError(
+            "This folder is no run: it has no manifest.json.",
+            where=str(folder),
+            fix="Name a run folder such as results/<recipe>/<run>.",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise StorageError(
+            f"The manifest cannot be read: {error}.",
+            where=str(file),
+            fix="Restore it from a copy, or run the recipe again.",
+        ) from None
+    version = raw.get("schema") if isinstance(raw, dict) else None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise _newer(version, str(file))
+    try:
+        return Manifest.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise StorageError(f"The manifest is damaged: {key}: {first['msg']}.", where=str(file)) from None
+
+
+def _newer(version: int, where: str) -> StorageError:
+    return StorageError(
+        f"This run was written by a newer benchctl (schema {version}; this one reads up to {SCHEMA_VERSION}).",
+        where=where,
+        fix="Upgrade benchctl to read it.",
+    )
+
+
+def _read_records(file: Path, damaged: list[str]) -> Iterator[Record]:
+    try:
+        lines = file.read_bytes().split(b"\n")
+    except OSError as error:
+        raise StorageError(f"The records cannot be read: {error.strerror}.", where=str(file)) from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = _parse(line)
+        except ValueError:
+            how = "is cut off" if number == len(lines) else "is no record"
+            damaged.append(f"{file.name}:{number} {how} and was left out ({len(line)} bytes).")
+            continue
+        if record.schema_version > SCHEMA_VERSION:
+            raise _newer(record.schema_version, f"{file}:{number}")
+        yield record
+
+
+def _parse(line: bytes) -> Record:
+    try:
+        return Record.model_validate_json(line)
+    except ValidationError:
+        return Record.from_line(line)  # slower, but keeps lone surrogates, which the fast parser refuses
+
+
+def rejected_cells(cells: Iterable[Cell]) -> set[tuple[int, str]]:
+    """Return (block, arm) of every cell whose latest attempt did not run what was asked for."""
+    latest = {(cell.block, cell.arm): cell for cell in cells}
+    return {key for key, cell in latest.items() if cell.attestation and cell.attestation.state == "failed"}
+
+
+def _that_count(records: list[Record], rejected: set[tuple[int, str]]) -> Iterator[Record]:
+    """Of the records of one measurement the last good one counts, else the last; none of a rejected cell does."""
+    chosen: dict[tuple[int, str, str, int], int] = {}
+    for index, record in enumerate(records):
+        if record.phase == "measure":
+            earlier = chosen.get(record.key)
+            if earlier is None or record.error is None or records[earlier].error is not None:
+                chosen[record.key] = index
+    wanted = set(chosen.values())
+    for index, record in enumerate(records):
+        if (record.block, record.label) in rejected:
+            continue
+        if record.phase == "warmup" or index in wanted:
+            yield record
+
+
+def latest_run(results: Path) -> Path:
+    """Return the newest run folder below `results` (or below one recipe's folder); raises UsageError when none is."""
+    runs = [file.parent for pattern in ("*/*/", "*/") for file in results.glob(pattern + MANIFEST)]
+    if not runs:
+        raise UsageError("There is no run yet.", where=str(results), fix="Make one: benchctl run RECIPE")
+    return max(runs, key=lambda folder: (folder.name, str(folder)))  # names begin with the time
+
+
+def resolve_run(argument: str | None, results: Path) -> Path:
+    """Turn what a user names into a run: a run folder, a recipe's folder or name, a run's id, a JSONL file, or nothing.
+
+    Raises UsageError when it is none of these.
+    """
+    if argument is None:
+        return latest_run(results)
+    path = Path(argument).expanduser()
+    if path.is_file() or (path / MANIFEST).is_file():
+        return path
+    for folder in (path, results / argument):
+        if folder.is_dir():
+            return folder if (folder / MANIFEST).is_file() else latest_run(folder)
+    by_id = sorted(results.glob(f"*/{argument}/{MANIFEST}")) if "/" not in argument else []
+    if by_id:
+        return by_id[0].parent
+    known = sorted(folder.name for folder in results.glob("*/") if folder.is_dir()) if results.is_dir() else []
+    have = f" Recipes with runs in {results}: {', '.join(known)}." if known else ""
+    raise UsageError(
+        "There is no such run.", where=argument, fix=f"Name a run folder, a recipe, or a JSONL file.{have}"
+    )

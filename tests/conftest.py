@@ -1,0 +1,35 @@
+"""Fixtures that every floor's tests share: the real engine and the bundled models."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import benchctl.models
+from benchctl.engines.llama_cpp.find import find_server
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # two busy-waiting servers on two cores slow each other 17-fold
+
+
+@pytest.fixture(scope="session")
+def llama_server() -> Path:
+    """The real binary: a missing one is an error of the set-up (`make test` builds it), never a reason to skip."""
+    return find_server(None, None).path
+
+
+@pytest.fixture(scope="session")
+def tiny_target() -> Path:
+    """The bundled hybrid target."""
+    return _bundled("tiny-hybrid")
+
+
+@pytest.fixture(scope="session")
+def tiny_draft() -> Path:
+    """The bundled draft of the same vocabulary."""
+    return _bundled("tiny-hybrid-draft")
+
+
+def _bundled(name: str) -> Path:
+    return Path(benchctl.models.__file__).parent / "bundled" / f"{name}.gguf"

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from benchctl.errors import UsageError
+from benchctl.prompts.suite import PromptItem
+from benchctl.recipes.schema import Arm, Recipe
+from benchctl.runs.plan import keep_only, make_plan, rotated
+
+
+def test_each_block_begins_one_arm_later() -> None:
+    arms = [Arm(name=name) for name in "abc"]
+    assert ["".join(arm.name for arm in rotated(arms, block)) for block in range(4)] == ["abc", "bca", "cab", "abc"]
+
+
+def test_the_plan_is_blocks_times_arms_times_prompts(recipe: Recipe, prompts: list[PromptItem]) -> None:
+    plan = make_plan(recipe, prompts)
+    assert [(cell.block, cell.order, cell.arm.name) for cell in plan] == [
+        (0, 0, "baseline"),
+        (0, 1, "spec"),
+        (1, 0, "spec"),
+        (1, 1, "baseline"),
+    ]
+    assert all([item.prompt_idx for item in cell.prompts] == [0, 1] for cell in plan)
+
+
+def test_what_is_done_is_not_planned_again(recipe: Recipe, prompts: list[PromptItem]) -> None:
+    done = {(0, "baseline", "code", 0), (0, "baseline", "code", 1), (1, "spec", "code", 0)}
+    plan = make_plan(recipe, prompts, done)
+    assert [(cell.block, cell.arm.name, len(cell.prompts)) for cell in plan] == [
+        (0, "spec", 2),
+        (1, "spec", 1),
+        (1, "baseline", 2),
+    ]
+    assert plan[0].order == 1, "an arm keeps its place in the rotation when others are done"
+
+
+def test_only_keeps_the_baseline(recipe: Recipe) -> None:
+    assert [arm.name for arm in keep_only(recipe, ["spec"]).arms] == ["baseline", "spec"]
+    with pytest.raises(UsageError, match="no arm 'spek'") as caught:
+        keep_only(recipe, ["spek"])
+    assert "baseline, spec" in (caught.value.fix or "")

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchctl.errors import StorageError, UsageError
+from benchctl.records import Record, RecordError, sha256_text
+from benchctl.runs.manifest import AttestationRecord, Cell, Manifest
+from benchctl.runs.store import latest_run, open_run, resolve_run
+from benchctl.runs.writer import RunWriter
+
+STUDY_LINE = {
+    "label": "spec_d4",
+    "task": "code",
+    "prompt_idx": 3,
+    "rep": 2,
+    "tok_per_sec": 9.5,
+    "n_predicted": 256,
+    "draft_n": 300,
+    "draft_n_accepted": 270,
+    "prompt_per_sec": 120.0,
+    "content_sha": "ab12",
+    "content": "def f():\n",
+}
+
+
+def record(label: str = "spec", block: int = 0, prompt_idx: int = 0, text: str = "x", **more: object) -> Record:
+    return Record.model_validate(
+        {
+            "label": label,
+            "task": "code",
+            "prompt_idx": prompt_idx,
+            "rep": block,
+            "block": block,
+            "schema": 1,
+            "content": text,
+            "content_sha": sha256_text(text),
+            **more,
+        }
+    )
+
+
+def test_a_record_survives_its_line() -> None:
+    wild = record(text="\x1b[31m<script>\x00\n\u2028\ud800 日本語", token_ids=[1, 2])
+    line = wild.to_line()
+    assert line.isascii()
+    assert "\n" not in line
+    assert Record.from_line(line) == wild
+
+
+def test_the_studys_eleven_keys_load_unchanged(tmp_path: Path) -> None:
+    file = tmp_path / "study.jsonl"
+    file.write_text(json.dumps(STUDY_LINE) + "\n")
+    run = open_run(file)
+    assert run.manifest is None
+    (loaded,) = run.records
+    assert loaded.model_dump(include=set(STUDY_LINE)) == STUDY_LINE
+    assert loaded.schema_version == 0
+    assert loaded.token_ids is None
+
+
+def test_the_last_good_record_of_a_measurement_counts(writer: RunWriter, folder: Path) -> None:
+    failed = RecordError(kind="timeout", message="silent")
+    for line in (record(text="first"), record(text="second"), record(text="", error=failed)):
+        writer.append(line)
+    writer.append(record(prompt_idx=1, error=failed))
+    run = open_run(folder)
+    assert [(r.prompt_idx, r.content, r.error) for r in run.records] == [(0, "second", None), (1, "x", failed)]
+
+
+def test_records_of_a_cell_that_failed_its_attestation_do_not_count(writer: RunWriter, folder: Path) -> None:
+    writer.append(record("baseline"))
+    writer.append(record("spec"))
+    for arm, state in (("baseline", "off"), ("spec", "failed")):
+        writer.add_cell(cell(arm, state))
+    run = open_run(folder)
+    assert [r.label for r in run.records] == ["baseline"]
+    assert run.damaged == ["Block 0, arm spec: the attestation failed, so its records do not count."]
+    writer.add_cell(cell("spec", "active"))
+    assert [r.label for r in open_run(folder).records] == ["baseline", "spec"], "a later attempt redeems it"
+
+
+def cell(arm: str, state: str) -> Cell:
+    return Cell(
+        block=0,
+        arm=arm,
+        order=0,
+        status="finished",
+        started_at="now",
+        wall_s=1.0,
+        log="logs/x.log",
+        attestation=AttestationRecord.model_validate({"state": state, "evidence": []}),
+    )
+
+
+def test_damaged_lines_are_named_and_left_out(writer: RunWriter, folder: Path) -> None:
+    writer.append(record())
+    with (folder / "records.jsonl").open("ab") as stream:
+        stream.write(b"not json\n[1,2]\n" + record(prompt_idx=1).to_line().encode()[:-20])
+    run = open_run(folder)
+    assert len(run.records) == 1
+    assert [sentence.split(" and was")[0] for sentence in run.damaged] == [
+        "records.jsonl:2 is no record",
+        "records.jsonl:3 is no record",
+        "records.jsonl:4 is cut off",
+    ]
+
+
+@pytest.mark.parametrize("where", ["manifest", "records"])
+def test_a_newer_schema_is_refused(writer: RunWriter, folder: Path, where: str) -> None:
+    if where == "records":
+        writer.append(record(schema=99))
+    else:
+        raw = json.loads((folder / "manifest.json").read_text())
+        (folder / "manifest.json").write_text(json.dumps(raw | {"schema": 99}))
+    with pytest.raises(StorageError, match=r"newer benchctl \(schema 99") as caught:
+        open_run(folder)
+    assert caught.value.exit_code == 4
+
+
+def test_a_damaged_manifest_is_an_error_that_names_it(writer: RunWriter, folder: Path) -> None:
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(StorageError, match="manifest cannot be read"):
+        open_run(folder)
+    (folder / "manifest.json").write_text('{"schema": 1}')
+    with pytest.raises(StorageError, match="manifest is damaged: run: Field required"):
+        open_run(folder)
+
+
+def test_runs_are_found_by_folder_recipe_id_or_recency(tmp_path: Path, manifest: Manifest) -> None:
+    names = ["20260101-000000-aaaa", "20260301-000000-bbbb", "20260201-000000-cccc"]
+    for name, recipe in zip(names, ["one", "two", "one"], strict=True):
+        with RunWriter(tmp_path / recipe / name, manifest):
+            pass
+    assert latest_run(tmp_path).name == names[1]
+    assert resolve_run(None, tmp_path).name == names[1]
+    assert resolve_run("one", tmp_path).name == names[2]
+    assert resolve_run(str(tmp_path / "one"), tmp_path).name == names[2]
+    assert resolve_run(names[0], tmp_path).name == names[0]
+    with pytest.raises(UsageError, match="no such run") as caught:
+        resolve_run("three", tmp_path)
+    assert "one, two" in (caught.value.fix or "")
+    with pytest.raises(UsageError, match="no run yet"):
+        latest_run(tmp_path / "nothing")
