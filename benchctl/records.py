@@ -95,8 +95,8 @@ class Record(BaseModel):
 
     @property
     def key(self) -> tuple[int, str, str, int]:
-        """What identifies a measurement: (block, label, task, prompt_idx)."""
-        return (self.block, self.label, self.task, self.prompt_idx)
+        """What identifies a measurement: (block, label, task, prompt_idx); a study's repetitions are its blocks."""
+        return (self.block if self.schema_version else self.rep, self.label, self.task, self.prompt_idx)
 
     def to_line(self) -> str:
         """Return the record as one line of ASCII JSON without the newline; lone surrogates survive as escapes."""

@@ -160,7 +160,7 @@ class Cost(Result):
     """The acceptance from which this depth pays at the measured overhead; `None` when no acceptance would."""
 
 
-class Warning_(Result):
+class Caution(Result):
     """Something that makes a number less trustworthy. The set of ids is closed: `benchctl.analysis.warnings`."""
 
     id: str
@@ -209,6 +209,6 @@ class Analysis(Result):
     losslessness: list[Losslessness]
     consistency: list[SelfConsistency]
     costs: list[Cost]
-    warnings: list[Warning_]
+    warnings: list[Caution]
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

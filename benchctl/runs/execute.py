@@ -85,7 +85,9 @@ def _unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> None:
 
 
 def _execute(prepared: Prepared, writer: RunWriter, plan: list[CellPlan], progress: RunProgress) -> None:
-    runner = Runner(prepared.recipe, prepared.engine, prepared.launches, writer)
+    models = [model for model in (prepared.models.target, prepared.models.draft) if model is not None]
+    files = [prepared.capabilities.binary, *(file.path for model in models for file in model.files)]
+    runner = Runner(prepared.recipe, prepared.engine, prepared.launches, writer, files)
     manifest = writer.manifest
     try:
         with _signals_interrupt():

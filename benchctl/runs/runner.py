@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 
 from benchctl.engines.base import Attestation, Completion, Engine, Launch, Rendered, Server
 from benchctl.errors import EngineError, StorageError
@@ -52,11 +54,20 @@ class _Tally:
 class Runner:
     """Runs cells of one recipe on one engine into one run folder."""
 
-    def __init__(self, recipe: Recipe, engine: Engine, launches: dict[str, Launch], writer: RunWriter) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        engine: Engine,
+        launches: dict[str, Launch],
+        writer: RunWriter,
+        files: Sequence[Path] = (),
+    ) -> None:
         self.recipe = recipe
         self.engine = engine
         self.launches = launches
         self.writer = writer
+        self._files = {file: _stamp(file) for file in files}
+        """Models and binaries as they were when they were hashed: a run whose files change is two experiments."""
 
     def run(self, plan: list[CellPlan], progress: RunProgress) -> None:
         """Run every cell. Raises KeyboardInterrupt (after recording the cut-off cell) and StorageError."""
@@ -89,6 +100,7 @@ class Runner:
         error: EngineError | None = None
         exit_status: int | None = None
         try:
+            self._same_files()
             server = self.engine.start(self.launches[plan.arm.name], log)
             startup = time.perf_counter() - clock
             attestation = server.attest(None)
@@ -124,6 +136,15 @@ class Runner:
                 with contextlib.suppress(StorageError):  # a full disk is what may have interrupted it
                     self.writer.add_cell(outcome)
         return outcome
+
+    def _same_files(self) -> None:
+        changed = [str(file) for file, stamp in self._files.items() if _stamp(file) != stamp]
+        if changed:
+            raise EngineError(
+                f"Changed since the run began: {', '.join(changed)}.",
+                kind="launch",
+                fix="Start a new run, with files that stay as they are.",
+            )
 
     def _measure(self, plan: CellPlan, server: Server, progress: RunProgress) -> _Tally:
         tally = _Tally()
@@ -183,6 +204,15 @@ class Runner:
             phase=phase,
             started_at=now(),
         )
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    """Return size and time of a file, `None` when it is gone: cheap, where hashing again would warm the page cache."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def _must_hold(attestation: Attestation, server: Server) -> None:

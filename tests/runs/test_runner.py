@@ -156,3 +156,24 @@ def test_an_interrupt_stops_the_engine_and_keeps_what_was_measured(
     assert len(done) == 3
     plan = make_plan(recipe, prompts, done)
     assert sum(len(cell.prompts) for cell in plan) == 5, "a resumed run measures the rest, and nothing twice"
+
+
+def test_a_model_that_changes_under_the_run_ends_its_cells(
+    recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "t.gguf"
+    model.write_bytes(b"one")
+
+    def answers(arm: str, number: int) -> Completion:
+        if arm == "baseline":
+            model.write_bytes(b"another")
+        return answer()
+
+    launches = {arm.name: Launch(argv=("toy", arm.name), env={}) for arm in recipe.arms}
+    once = recipe.model_copy(update={"blocks": 1})
+    Runner(once, ToyEngine(answers=answers), launches, writer, [model]).run(make_plan(once, prompts), RunProgress())
+    run = open_run(folder)
+    assert run.manifest is not None
+    assert [cell.status for cell in run.manifest.cells] == ["finished", "failed"]
+    assert run.manifest.cells[1].error is not None
+    assert "Changed since the run began" in run.manifest.cells[1].error.message

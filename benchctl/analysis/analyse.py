@@ -1,0 +1,80 @@
+"""From a run to everything that was found in it. Pure: reads no file, and equal records give equal numbers."""
+
+from __future__ import annotations
+
+from benchctl.analysis.acceptance import find_acceptance
+from benchctl.analysis.answers import Answers, find_answers, find_consistency
+from benchctl.analysis.cells import failed_cells
+from benchctl.analysis.cost import find_cost
+from benchctl.analysis.counters import find_counters
+from benchctl.analysis.frame import Frame, make_frame
+from benchctl.analysis.lossless import find_losslessness
+from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, SelfConsistency, SpeedUp, Verdict
+from benchctl.analysis.speedup import find_speedups, find_throughput
+from benchctl.analysis.verdict import find_verdict
+from benchctl.analysis.warnings import find_warnings
+from benchctl.runs.store import RunData
+
+
+def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
+    """Analyse a run against its baseline, or the named one. Raises UsageError when no arm has that name."""
+    frame = make_frame(run.records, run.manifest, baseline)
+    answers = find_answers(frame)
+    counters = find_counters(frame)
+    consistency = [find_consistency(frame, answers, arm) for arm in range(len(frame.arms))]
+    throughput = [row for arm in range(len(frame.arms)) for row in find_throughput(frame, arm)]
+    verdicts: list[Verdict] = []
+    speedups: list[SpeedUp] = []
+    acceptance: list[Acceptance] = []
+    losslessness: list[Losslessness] = []
+    costs: list[Cost] = []
+    for arm in _compared(frame):
+        speedup, accepted = find_speedups(frame, arm), find_acceptance(frame, counters, arm)
+        cost = find_cost(frame, counters, arm, speedup, accepted)
+        lossless = find_losslessness(frame, answers, arm, lost_lines=_lost_lines(run))
+        verdicts.append(find_verdict(frame, speedup, accepted, lossless, cost))
+        speedups += speedup
+        acceptance += accepted
+        losslessness.append(lossless)
+        costs.append(cost)
+    return Analysis(
+        run=run.manifest.run if run.manifest else run.folder.name,
+        recipe=run.manifest.recipe_name if run.manifest else run.folder.name,
+        baseline=frame.arms[frame.baseline],
+        arms=list(frame.arms),
+        tasks=list(frame.tasks),
+        blocks=len(frame.blocks),
+        records=len(frame.records),
+        failed_cells=[f"{name}: {reason}" for name, reason in failed_cells(frame)],
+        verdicts=verdicts,
+        speedups=speedups,
+        acceptance=acceptance,
+        throughput=throughput,
+        losslessness=losslessness,
+        consistency=consistency,
+        costs=costs,
+        warnings=find_warnings(frame, counters, answers, speedups, consistency, run.damaged),
+    )
+
+
+def compare_outputs(
+    run: RunData, *, baseline: str | None = None, arms: list[str] | None = None
+) -> tuple[Frame, list[Losslessness], list[SelfConsistency]]:
+    """Only the losslessness of a run and the consistency of every arm; `arms` limits which are compared."""
+    frame = make_frame(run.records, run.manifest, baseline)
+    answers: Answers = find_answers(frame)
+    compared = [arm for arm in _compared(frame) if not arms or frame.arms[arm] in arms]
+    return (
+        frame,
+        [find_losslessness(frame, answers, arm, lost_lines=_lost_lines(run)) for arm in compared],
+        [find_consistency(frame, answers, arm) for arm in range(len(frame.arms))],
+    )
+
+
+def _compared(frame: Frame) -> list[int]:
+    return [arm for arm in range(len(frame.arms)) if arm != frame.baseline]
+
+
+def _lost_lines(run: RunData) -> int:
+    """Unreadable lines that may hide a record: without a manifest nothing else tells that it is missing."""
+    return 0 if run.manifest else len(run.damaged)

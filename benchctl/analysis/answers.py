@@ -1,0 +1,117 @@
+"""The answers of a run, numbered so that equal ones have equal numbers, and what makes one unfit for comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.degenerate import degeneration
+from benchctl.analysis.results import SelfConsistency
+from benchctl.records import Record, sha256_text, sha256_tokens
+
+if TYPE_CHECKING:
+    from benchctl.analysis.frame import Booleans, Frame, Integers
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One entry a record of the frame, and a last one that stands for a missing record (row -1)."""
+
+    code: Integers
+    """Equal for records that are told the same in every respect: text, token ids, length, ending, prompt."""
+    flaw: list[str | None]
+    """Why an answer cannot be compared, as the end of a sentence (`is missing`); `None` for a sound one."""
+    sound: Booleans
+    plain: Booleans
+    """Sound, told with token ids, and not degenerate: equality of such answers needs no further thought."""
+
+
+def find_answers(frame: Frame) -> Answers:
+    """Number the distinct answers of a run and find those that cannot be compared."""
+    import numpy as np
+
+    codes: dict[tuple[object, ...], int] = {}
+    numbers: list[int] = []
+    damages: list[str | None] = []
+    regular: list[bool] = []
+    flaws: list[str | None] = []
+    for record in frame.records:
+        ids = None if record.token_ids is None else tuple(record.token_ids)
+        known = (record.content, ids, record.content_sha, record.token_sha, record.n_predicted)
+        number = codes.setdefault((*known, record.finish_reason, record.prompt_sha), len(codes))
+        if number == len(damages):
+            damages.append(_damage(record))  # examined once for all equal answers
+            regular.append(ids is not None and degeneration(record) is None)
+        numbers.append(number)
+        flaws.append(_flaw(record) or damages[number])
+    flaws.append("is missing")
+    regular.append(False)
+    code = np.array([*numbers, len(regular) - 1], dtype=np.int64)
+    sound = np.array([flaw is None for flaw in flaws], dtype=bool)
+    return Answers(code=code, flaw=flaws, sound=sound, plain=sound & np.array(regular, dtype=bool)[code])
+
+
+def _flaw(record: Record) -> str | None:
+    if record.error is not None:
+        return f"failed ({record.error.kind}: {record.error.message})"
+    if record.content is None:
+        return "has no text"
+    if record.schema_version and record.finish_reason is None:
+        return "is cut off: it has no finish reason"
+    return None
+
+
+def _damage(record: Record) -> str | None:
+    if record.content_sha and record.content is not None and sha256_text(record.content) != record.content_sha.lower():
+        return "is damaged: its text does not match its hash"
+    if (
+        record.token_sha
+        and record.token_ids is not None
+        and sha256_tokens(record.token_ids) != record.token_sha.lower()
+    ):
+        return "is damaged: its token ids do not match their hash"
+    return None
+
+
+def same_text(left: Record, right: Record) -> bool:
+    """Whether two sound answers have the same text and ended alike, as far as their ends are told."""
+    return left.content == right.content and _same(left.finish_reason, right.finish_reason)
+
+
+def same_tokens(left: Record, right: Record) -> bool | None:
+    """Whether two sound answers have the same tokens; `None` where one of them tells neither ids nor another length."""
+    if left.n_predicted != right.n_predicted:
+        return False
+    if left.token_ids is not None and right.token_ids is not None:
+        return left.token_ids == right.token_ids
+    return None
+
+
+def same_answer(left: Record, right: Record) -> bool:
+    """Whether nothing that two sound answers tell is different."""
+    return same_text(left, right) and same_tokens(left, right) is not False
+
+
+def _same(left: object, right: object) -> bool:
+    return left is None or right is None or left == right
+
+
+def find_consistency(frame: Frame, answers: Answers, arm: int) -> SelfConsistency:
+    """Compare an arm with itself: prompts that were answered in at least two blocks."""
+    import numpy as np
+
+    rows = frame.row_at[arm]
+    sound = answers.sound[rows]
+    codes = np.where(sound, answers.code[rows], -1)
+    repeated = sound.sum(axis=0) > 1
+    varied = repeated & (np.where(sound, codes, codes.max(axis=0)) != codes.max(axis=0)).any(axis=0)
+    differing = []
+    for prompt in np.flatnonzero(varied):
+        told = [frame.records[row] for row in rows[sound[:, prompt], prompt]]
+        if any(not same_answer(told[0], one) for one in told[1:]):
+            task, index = frame.prompts[prompt]
+            differing.append(f"{task}/{index}")
+    compared = int(repeated.sum())
+    return SelfConsistency(
+        arm=frame.arms[arm], prompts=compared, reproducible=compared - len(differing), differing=differing
+    )

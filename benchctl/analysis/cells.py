@@ -1,0 +1,34 @@
+"""The cells of a run: which failed, and what the attestations of an arm say together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchctl.runs.manifest import AttestationRecord, Cell, Manifest
+
+if TYPE_CHECKING:
+    from benchctl.analysis.frame import Frame
+
+
+def latest_cells(manifest: Manifest | None) -> list[Cell]:
+    """Return the attempt of every cell that counts, in the order of the run."""
+    return list({(cell.block, cell.arm): cell for cell in manifest.cells}.values()) if manifest else []
+
+
+def failed_cells(frame: Frame) -> list[tuple[str, str]]:
+    """Return (`block 2, spec_d4`, reason) for every cell that failed or did not run as asked."""
+    found = []
+    for cell in latest_cells(frame.manifest):
+        name = f"block {cell.block + 1}, {cell.arm}"
+        if cell.attestation and cell.attestation.state == "failed":
+            found.append((name, cell.attestation.reason or "the attestation failed"))
+        elif cell.status != "finished":
+            found.append((name, cell.error.message if cell.error else cell.status))
+    return found
+
+
+def attestations(frame: Frame, arm: str) -> list[AttestationRecord]:
+    """Return the attestations of an arm's cells, failed ones first, then active, idle, off."""
+    order = ("failed", "active", "idle", "off")
+    found = [cell.attestation for cell in latest_cells(frame.manifest) if cell.arm == arm and cell.attestation]
+    return sorted(found, key=lambda one: order.index(one.state))

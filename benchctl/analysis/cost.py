@@ -1,0 +1,90 @@
+"""The cost model: what a round of speculation yields, what it costs, and the acceptance from which it would pay.
+
+With a per-token acceptance α that is the same at every position, a round at draft depth k yields
+
+    E(α, k) = 1 + α + α² + … + α^k = (1 - α^(k+1)) / (1 - α)
+
+tokens, the bonus token counted once (Leviathan et al. 2023, equation 1). Against a baseline step of cost 1 the round
+costs 1 + k·c + o, c being a draft step and o what verifying and keeping state add, and the speed-up is
+E / (1 + k·c + o). From the records only the sum k·c + o is known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchctl.analysis.counters import Counters
+    from benchctl.analysis.frame import Frame
+
+
+def expected_tokens(alpha: float, depth: int) -> float:
+    """Return E(α, k): tokens a round, from 1 at α = 0 to k + 1 at α = 1."""
+    return float(sum(alpha**power for power in range(depth + 1)))
+
+
+def alpha_for(tokens: float, depth: int) -> float | None:
+    """Return the α in [0, 1] with E(α, depth) = `tokens`; `None` where no α yields that many. E grows with α."""
+    if not tokens <= depth + 1:
+        return None
+    low, high = 0.0, 1.0
+    if tokens <= 1:
+        return low
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if expected_tokens(middle, depth) < tokens else (low, middle)
+    return high
+
+
+def find_cost(
+    frame: Frame, counters: Counters, arm: int, speedup: Sequence[SpeedUp], acceptance: Sequence[Acceptance]
+) -> Cost:
+    """Put an arm's measured cost of a round beside what the model predicts; everything unknown is `None`."""
+    name = frame.arms[arm]
+    overall = next(row for row in acceptance if row.task == ALL_TASKS)
+    measured = next(row.pooled for row in speedup if row.task == ALL_TASKS)
+    depth = draft_depth(frame, name)
+    length = overall.acceptance_length
+    alpha = alpha_for(length, depth) if depth and length is not None else None
+    round_cost = _round_cost(frame, counters, arm)
+    return Cost(
+        arm=name,
+        depth=depth,
+        alpha=alpha,
+        draft_cost=None,
+        overhead=None if round_cost is None else round_cost - 1,
+        predicted=expected_tokens(alpha, depth) / round_cost if alpha is not None and depth and round_cost else None,
+        measured=measured,
+        break_even_alpha=alpha_for(round_cost, depth) if depth and round_cost is not None else None,
+    )
+
+
+def draft_depth(frame: Frame, arm: str) -> int | None:
+    """Return the single draft depth that a model drafts to, by the recipe; `None` for n-grams and unknown settings."""
+    identities = {one.name: one for one in frame.manifest.arms} if frame.manifest else {}
+    said = (identities[arm].speculation if arm in identities else None) or {}
+    kind, depth = said.get("type"), said.get("max")
+    return depth if isinstance(kind, str) and kind.startswith("draft-") and isinstance(depth, int) else None
+
+
+def _round_cost(frame: Frame, counters: Counters, arm: int) -> float | None:
+    """Return the time of a verify round over that of a baseline token, on the prompts that both answered.
+
+    Steps of the arm without a draft (tokens that neither a draft nor a bonus explains) count as one baseline step each.
+    """
+    import numpy as np
+
+    ours, theirs = frame.pairs(arm, frame.baseline)
+    known = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs]) & counters.trusted[ours]
+    known &= ~np.isnan(counters.rounds[ours]) & ~np.isnan(counters.accepted[ours])
+    ours, theirs = ours[known], theirs[known]
+    rounds = counters.rounds[ours].sum()
+    if not rounds:
+        return None
+    token_s = frame.decode_s[theirs].sum() / frame.decoded[theirs].sum()
+    undrafted = max(0.0, frame.decoded[ours].sum() - rounds - counters.accepted[ours].sum())
+    return max(0.0, float((frame.decode_s[ours].sum() / token_s - undrafted) / rounds)) or None

@@ -1,0 +1,76 @@
+"""The counters of speculation as columns, and whether they contradict each other or what the client saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchctl.analysis.frame import Booleans, Floats, Frame, Integers
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Columns of the frame; NaN where the engine does not tell."""
+
+    drafted: Floats
+    accepted: Floats
+    rounds: Floats
+    by_position: Floats
+    """(records, positions): rounds that accepted the draft token at each position; a whole row is NaN if untold."""
+    positions: Integers
+    """How many positions each record tells of; 0 where it tells none."""
+    contradictions: list[tuple[str, Booleans]]
+    """A sentence for every way to be contradictory, and the records that are."""
+
+    @property
+    def trusted(self) -> Booleans:
+        """The records that contradict themselves in no way."""
+        import numpy as np
+
+        contradictory: Booleans = np.any([mask for _, mask in self.contradictions], axis=0)
+        return ~contradictory
+
+
+def find_counters(frame: Frame) -> Counters:
+    """Collect the counters of every record and check them against each other and against the tokens seen."""
+    import numpy as np
+
+    records = frame.records
+    drafted, accepted, rounds = frame.told("draft_n"), frame.told("draft_n_accepted"), frame.told("rounds")
+    sizes = [None if record.token_ids is None else len(record.token_ids) for record in records]
+    ids = np.array(sizes, dtype=np.float64)  # numpy reads None as NaN
+    positions = np.array([len(record.accepted_by_position or ()) for record in records], dtype=np.int64)
+    by_position = _by_position(frame, int(positions.max(initial=1)))
+    before = np.concatenate([rounds[:, np.newaxis], by_position[:, :-1]], axis=1)
+    rising: Booleans = np.any(by_position > before, axis=1)
+    return Counters(
+        drafted=drafted,
+        accepted=accepted,
+        rounds=rounds,
+        by_position=by_position,
+        positions=positions,
+        contradictions=[  # a comparison with NaN is false: what is not told contradicts nothing
+            ("more draft tokens were accepted than drafted", accepted > drafted),
+            ("more draft tokens were accepted than tokens came out", accepted > frame.predicted),
+            ("more verify rounds were counted than tokens came out", rounds > frame.predicted),
+            ("draft tokens were counted without a verify round", (rounds == 0) & (drafted > 0)),
+            ("the acceptances by position do not add up to the total", np.abs(by_position.sum(axis=1) - accepted) > 0),
+            ("a later position was accepted more often than the one before", rising),
+            (
+                "the token ids are not as many as the tokens counted",
+                frame.answered & (ids != frame.predicted) & ~np.isnan(ids),
+            ),
+        ],
+    )
+
+
+def _by_position(frame: Frame, width: int) -> Floats:
+    import numpy as np
+
+    told = np.full((len(frame.records), width), np.nan)
+    for row, record in enumerate(frame.records):
+        if record.accepted_by_position is not None:
+            told[row] = 0
+            told[row, : len(record.accepted_by_position)] = record.accepted_by_position
+    return told

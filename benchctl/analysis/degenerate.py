@@ -1,0 +1,68 @@
+"""Degenerate answers: empty, looping, or made of tokens that no model should say; their equality shows little.
+
+The thresholds are strict: an answer that says something and then repeats itself is not degenerate, nor is a rule of
+dashes inside a text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from benchctl.records import Record
+
+LOOP_SHARE = 0.75
+"""A loop is degenerate when it fills so much of the answer, up to its end."""
+LOOP_MIN = {"tokens": 24, "characters": 96}
+"""… and is at least so long."""
+LOOP_UNIT = {"tokens": 16, "characters": 64}
+"""Longest repeated unit that is looked for."""
+LOOP_REPEATS = 4
+"""Fewest repetitions that make a loop."""
+
+_RESERVED = re.compile(
+    r"(?:<\|?[^<>\s]{0,24}?(?:reserved|unused|pad)[^<>\s]{0,40}>|\[(?:unused|PAD)\d{0,6}\]|<0x[0-9A-F]{2}>){4,}",
+    re.IGNORECASE,
+)
+_BROKEN = re.compile(r"[\ufffd\x00-\x08\x0e-\x1a\x1c-\x1f]{8,}")
+
+
+def degeneration(record: Record) -> str | None:
+    """Say how an answer is degenerate, as the end of a sentence about it (`is empty`); `None` when it is not."""
+    text = record.content or ""
+    if not text.strip():
+        return "is empty" if not text else "is white space only"
+    if "<" in text or "[" in text:
+        reserved = _RESERVED.search(text)
+        if reserved:
+            return f"runs through reserved or byte tokens ({_shown(reserved.group())})"
+    broken = _BROKEN.search(text)
+    if broken:
+        return f"runs through {len(broken.group())} characters that are broken UTF-8 or control characters"
+    unit, sequence = ("characters", text) if record.token_ids is None else ("tokens", record.token_ids)
+    period, length = find_loop(sequence, LOOP_UNIT[unit], max(LOOP_MIN[unit], int(LOOP_SHARE * len(sequence))))
+    if period:
+        repeated = f"{period} {unit if period > 1 else unit[:-1]}"
+        if unit == "characters":
+            repeated += f" ({_shown(text[-period:])})"
+        return f"repeats {repeated} over {length} of its {len(sequence)} {unit}"
+    return None
+
+
+def find_loop(sequence: Sequence[object], longest_unit: int, at_least: int) -> tuple[int, int]:
+    """Return (period, length) of a loop that ends `sequence` and is `at_least` long; (0, 0) when there is none."""
+    size = len(sequence)
+    for period in range(1, min(longest_unit, size // LOOP_REPEATS) + 1):
+        if sequence[-1] != sequence[-1 - period]:
+            continue
+        needed = max(at_least, LOOP_REPEATS * period)
+        if needed <= size and sequence[size - needed : size - period] == sequence[size - needed + period :]:
+            start = size - needed
+            while start > 0 and sequence[start - 1] == sequence[start - 1 + period]:
+                start -= 1
+            return period, size - start
+    return 0, 0
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:39] + "…")

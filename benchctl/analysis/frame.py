@@ -1,0 +1,188 @@
+"""The frame: a run's measured records as columns, one row a record, sorted by block, arm and prompt.
+
+Everything else in this package computes on it. A value that the engine did not tell is NaN here, never 0. Sorting
+makes every number independent of the order in which the records were read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeVar
+
+from benchctl.errors import UsageError
+from benchctl.records import Record
+from benchctl.runs.manifest import Manifest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Integers = NDArray[np.int64]
+    Booleans = NDArray[np.bool_]
+
+T = TypeVar("T")
+
+PromptKey = tuple[str, int]
+"""(task, prompt_idx)."""
+
+ENGINE_TOLD = ("tok_per_sec", "prompt_per_sec", "draft_n", "draft_n_accepted", "rounds")
+CLIENT_TOLD = ("client_tok_per_sec", "ttft_s", "e2e_s")
+TOLD = ENGINE_TOLD + CLIENT_TOLD
+"""The numbers of a record that `Frame.told` gives."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Columns have one entry a record; `arm`, `block`, `task` and `prompt` are indices into the tuples below them."""
+
+    records: list[Record]
+    arms: tuple[str, ...]
+    """In the recipe's order; without a manifest the baseline first, then by name."""
+    baseline: int
+    tasks: tuple[str, ...]
+    prompts: tuple[PromptKey, ...]
+    blocks: tuple[int, ...]
+    """Every block that was planned or seen, in order."""
+    arm: Integers
+    block: Integers
+    task: Integers
+    prompt: Integers
+    prompt_task: Integers
+    """The task of every prompt (one entry a prompt)."""
+    answered: Booleans
+    """Whether the request finished without an error."""
+    predicted: Floats
+    """Tokens that came out, the first one included."""
+    decoded: Floats
+    """Tokens after the first, which prefill makes: n_predicted - 1; NaN where there is no rate."""
+    decode_s: Floats
+    """Seconds for `decoded`: decoded / rate; NaN where there is no rate."""
+    manifest: Manifest | None
+
+    @cached_property
+    def rate(self) -> Floats:
+        """Decode rate in tokens per second, NaN where it is not known."""
+        return self.decoded / self.decode_s
+
+    @cached_property
+    def work(self) -> Floats:
+        """A number that is equal for equal length and finish reason."""
+        endings = {None: 0.0, "stop": 0.25, "length": 0.5}
+        return self.predicted + [endings[record.finish_reason] for record in self.records]
+
+    @cached_property
+    def row_at(self) -> Integers:
+        """The row of every measurement, (arms, blocks, prompts); -1 where there is none."""
+        import numpy as np
+
+        table = np.full((len(self.arms), len(self.blocks), len(self.prompts)), -1, dtype=np.int64)
+        table[self.arm, self.block, self.prompt] = np.arange(len(self.records))
+        return table
+
+    def rows(self, arm: int) -> Integers:
+        """Return the rows of an arm, sorted by block and prompt."""
+        import numpy as np
+
+        return np.flatnonzero(self.arm == arm)
+
+    def pairs(self, arm: int, other: int) -> tuple[Integers, Integers]:
+        """Return the rows of two arms that answer the same prompt in the same block, errors among them."""
+        ours, theirs = self.row_at[arm].ravel(), self.row_at[other].ravel()
+        both = (ours >= 0) & (theirs >= 0)
+        return ours[both], theirs[both]
+
+    def told(self, key: str) -> Floats:
+        """Return a number of every record as a column, by its key (of `TOLD`); NaN where it is not told."""
+        return self._told[key]
+
+    @cached_property
+    def _told(self) -> dict[str, Floats]:
+        import numpy as np
+
+        table = np.array(list(map(attrgetter(*TOLD), self.records)), dtype=np.float64).reshape(-1, len(TOLD))
+        return dict(zip(TOLD, table.T, strict=True))
+
+    def name(self, row: int) -> str:
+        """Name a record for people: `block 2, spec_d4, code/3`."""
+        task, index = self.prompts[self.prompt[row]]
+        return f"{self.cell_name(int(self.block[row]), int(self.arm[row]))}, {task}/{index}"
+
+    def cell_name(self, block: int, arm: int) -> str:
+        """Name a cell as the run did: blocks count from 1."""
+        return f"block {block + 1}, {self.arms[arm]}"
+
+
+def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: str | None = None) -> Frame:
+    """Lay out the measured records (warm-ups are left out). Raises UsageError when there is no such baseline."""
+    import numpy as np
+
+    measured = [record for record in records if record.phase == "measure"]
+    labels = [record.label for record in measured]
+    keys = list(map(attrgetter("task", "prompt_idx"), measured))
+    numbers = [record.key[0] for record in measured]
+
+    wanted = baseline or (manifest.baseline if manifest else "baseline")
+    planned = [arm.name for arm in manifest.arms] if manifest else []
+    arms = planned + sorted(set(labels) - set(planned), key=lambda name: (name != wanted, _natural(name)))
+    if wanted not in arms:
+        raise UsageError(
+            f"No arm is called {wanted!r}, so there is nothing to compare with.",
+            fix=f"Name the baseline with --baseline; the arms are: {', '.join(arms) or 'none'}.",
+        )
+    tasks, prompts = _workload(set(keys), manifest)
+    blocks = sorted(set(numbers) | set(range(manifest.blocks if manifest else 0)))
+
+    arm_of, task_of, prompt_of, block_of = _positions(arms), _positions(tasks), _positions(prompts), _positions(blocks)
+    block = np.array([block_of[number] for number in numbers], dtype=np.int64)
+    arm = np.array([arm_of[label] for label in labels], dtype=np.int64)
+    prompt = np.array([prompt_of[key] for key in keys], dtype=np.int64)
+    order = np.lexsort((prompt, arm, block))
+    ordered = [measured[index] for index in order.tolist()]
+    prompt_task = np.array([task_of[task] for task, _ in prompts], dtype=np.int64)
+    answered = np.array([record.error is None for record in ordered], dtype=bool)
+    predicted = np.array([record.n_predicted for record in ordered], dtype=np.float64)
+    speeds = [r.tok_per_sec if r.client_tok_per_sec is None else r.client_tok_per_sec for r in ordered]
+    rate = np.array(speeds, dtype=np.float64)  # numpy reads None as NaN
+    timed = answered & (predicted >= 2) & (rate > 0) & np.isfinite(rate)
+    decoded = np.where(timed, predicted - 1, np.nan)
+    return Frame(
+        records=ordered,
+        arms=tuple(arms),
+        baseline=arm_of[wanted],
+        tasks=tuple(tasks),
+        prompts=tuple(prompts),
+        blocks=tuple(blocks),
+        block=block[order],
+        arm=arm[order],
+        prompt=prompt[order],
+        task=prompt_task[prompt[order]],
+        prompt_task=prompt_task,
+        answered=answered,
+        predicted=predicted,
+        decoded=decoded,
+        decode_s=decoded / rate,
+        manifest=manifest,
+    )
+
+
+def _workload(seen: set[PromptKey], manifest: Manifest | None) -> tuple[list[str], list[PromptKey]]:
+    """Tasks and prompts: as the manifest orders them, then what only the records know."""
+    planned = [(prompt.task, prompt.prompt_idx) for prompt in manifest.prompts] if manifest else []
+    keys = dict.fromkeys(planned + sorted(seen))
+    tasks = list(dict.fromkeys(task for task, _ in keys))
+    rank = _positions(tasks)
+    return tasks, sorted(keys, key=lambda key: (rank[key[0]], key[1]))
+
+
+def _positions(values: Iterable[T]) -> dict[T, int]:
+    return {value: position for position, value in enumerate(values)}
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A sort key that puts spec_d2 before spec_d16."""
+    return [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", name)]

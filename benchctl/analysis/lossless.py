@@ -1,0 +1,224 @@
+"""Losslessness: is an arm's answer exactly what the target alone would have said, prompt by prompt.
+
+An answer is never equal by absence: what is missing, failed, cut off or damaged is `undetermined`. Answers are compared
+within a block, over every block. Every prompt gets the first class that applies:
+
+    undetermined   the prompt itself, or the baseline's own answer, is not the same in every block
+    degenerate     one of the answers, or both, is empty, a loop, or a run of reserved tokens
+    differs        an answer differs from the baseline's (near-tie or violation once a replay has explained it)
+    undetermined   a record is missing, failed, cut off or damaged
+    identical      text and tokens are equal in every block
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.answers import same_answer, same_text, same_tokens
+from benchctl.analysis.degenerate import degeneration
+from benchctl.analysis.fork import find_fork
+from benchctl.analysis.results import Comparison, Fork, Losslessness, PromptClass
+from benchctl.records import Record
+
+if TYPE_CHECKING:
+    from benchctl.analysis.answers import Answers
+    from benchctl.analysis.frame import Booleans, Frame
+
+IDENTICAL = "Text and tokens are equal in every block."
+
+ReplayKey = tuple[str, str, int]
+"""(arm, task, prompt_idx)."""
+
+
+@dataclass(frozen=True)
+class ReplayEvidence:
+    """What scoring the agreed prefix on the target alone showed of a fork, in nats."""
+
+    margin: float
+    """How far the target itself prefers its own token to the arm's, at the fork."""
+    noise_floor: float
+    """How far margins move on this machine between verify widths."""
+
+
+def classify(fork: Fork | None, replay: ReplayEvidence | None) -> tuple[PromptClass, str]:
+    """Turn a difference, and what a replay says about it, into a class and its reason."""
+    where = f"from {fork.unit} {fork.index} on" if fork else "in length or finish reason"
+    if replay is None:
+        return "differs", f"The answer differs {where}; no replay has explained it yet."
+    seen = f"the target's own margin there is {replay.margin:.3g} nats and the noise {replay.noise_floor:.3g}"
+    if replay.margin <= replay.noise_floor:
+        return "near-tie", f"The answer differs {where}, a near-tie: {seen}."
+    return "violation", f"The answer differs {where} and numeric noise does not explain it: {seen}."
+
+
+def find_losslessness(
+    frame: Frame,
+    answers: Answers,
+    arm: int,
+    *,
+    replays: Mapping[ReplayKey, ReplayEvidence] | None = None,
+    lost_lines: int = 0,
+) -> Losslessness:
+    """Compare an arm with the baseline. `lost_lines`: unreadable records that may have been any arm's."""
+    plain = _plainly_equal(frame, answers, arm)
+    comparisons = [
+        _identical(frame, arm, prompt) if plain[prompt] else _compare(frame, answers, arm, prompt, replays or {})
+        for prompt in range(len(frame.prompts))
+    ]
+    counts = Counter(comparison.outcome for comparison in comparisons)
+    differing = [one for one in comparisons if one.outcome != "undetermined" and one.blocks_differing]
+    total = len(comparisons)
+    if differing:
+        near = counts["near-tie"] == len(differing)
+        reason = f"{len(differing)} of {total} answers {_are(len(differing))} not what the target alone said"
+        return _verdict(frame, arm, "not lossless", reason + (", all of them near-ties." if near else "."), comparisons)
+    if counts["identical"] == total > 0 and not lost_lines:
+        by_text = sum(one.tokens_equal is None for one in comparisons)
+        how = "text and tokens" if not by_text else f"text (token ids are absent on both sides for {by_text})"
+        times = f"in {len(frame.blocks)} blocks" if len(frame.blocks) > 1 else "in the one block measured"
+        reason = f"All {total} answers are identical to the target's own, by {how}, {times}."
+        return _verdict(frame, arm, "lossless", reason, comparisons)
+    parts = []
+    if counts["degenerate"]:
+        parts.append(f"{counts['degenerate']} equal a degenerate answer of the target itself, which shows little")
+    if counts["undetermined"]:
+        parts.append(f"{counts['undetermined']} of {total} could not be determined")
+    if lost_lines:
+        parts.append(f"{lost_lines} damaged {'line' if lost_lines == 1 else 'lines'} may have been of this arm")
+    reason = f"No answer is known to differ, but {' and '.join(parts) or 'there is nothing to compare'}."
+    return _verdict(frame, arm, "undetermined", reason, comparisons)
+
+
+def _verdict(frame: Frame, arm: int, verdict: str, reason: str, comparisons: list[Comparison]) -> Losslessness:
+    counts = Counter(comparison.outcome for comparison in comparisons)
+    return Losslessness.model_validate(
+        {
+            "arm": frame.arms[arm],
+            "verdict": verdict,
+            "reason": reason,
+            "counts": dict(sorted(counts.items())),
+            "comparisons": comparisons,
+        }
+    )
+
+
+def _plainly_equal(frame: Frame, answers: Answers, arm: int) -> Booleans:
+    """Find the prompts whose answers are all there, plain, and the same in both arms and every block."""
+    import numpy as np
+
+    rows = np.concatenate([frame.row_at[frame.baseline], frame.row_at[arm]])
+    codes = answers.code[rows]
+    plain: Booleans = np.all(answers.plain[rows] & (codes == codes[:1]), axis=0)
+    return plain
+
+
+def _identical(frame: Frame, arm: int, prompt: int) -> Comparison:
+    task, index = frame.prompts[prompt]
+    return Comparison(
+        arm=frame.arms[arm],
+        task=task,
+        prompt_idx=index,
+        outcome="identical",
+        reason=IDENTICAL,
+        text_equal=True,
+        tokens_equal=True,
+        blocks_compared=len(frame.blocks),
+        blocks_differing=0,
+    )
+
+
+def _compare(
+    frame: Frame, answers: Answers, arm: int, prompt: int, replays: Mapping[ReplayKey, ReplayEvidence]
+) -> Comparison:
+    """Compare one prompt over all blocks."""
+    task, index = frame.prompts[prompt]
+    theirs, flaws = _sound_records(frame, answers, frame.baseline, prompt)
+    ours, more_flaws = _sound_records(frame, answers, arm, prompt)
+    pairs = [(theirs[block], ours[block]) for block in theirs if block in ours]
+    unequal = [pair for pair in pairs if not same_answer(*pair)]
+    fork = find_fork(*unequal[0]) if unequal else None
+    steady = all(same_answer(one, other) for one, other in pairwise(theirs.values()))
+    replay = replays.get((frame.arms[arm], task, index))
+    outcome, reason = _outcome(pairs, unequal, flaws + more_flaws, fork, replay, steady=steady, greedy=greedy(frame))
+    tokens = [same_tokens(*pair) for pair in pairs]
+    return Comparison(
+        arm=frame.arms[arm],
+        task=task,
+        prompt_idx=index,
+        outcome=outcome,
+        reason=reason,
+        text_equal=all(same_text(*pair) for pair in pairs) if pairs else None,
+        tokens_equal=False if False in tokens else None if None in tokens or not pairs else True,
+        blocks_compared=len(pairs),
+        blocks_differing=len(unequal),
+        fork=fork,
+    )
+
+
+def _sound_records(frame: Frame, answers: Answers, arm: int, prompt: int) -> tuple[dict[int, Record], list[str]]:
+    """Return an arm's comparable answers to a prompt by block, and a sentence for every other."""
+    sound, flaws = {}, []
+    for block, row in enumerate(frame.row_at[arm, :, prompt].tolist()):
+        flaw = answers.flaw[row]
+        if flaw is None:
+            sound[block] = frame.records[row]
+        else:
+            flaws.append(f"The record of {frame.cell_name(block, arm)} {flaw}.")
+    return sound, flaws
+
+
+def _outcome(
+    pairs: list[tuple[Record, Record]],
+    unequal: list[tuple[Record, Record]],
+    flaws: list[str],
+    fork: Fork | None,
+    replay: ReplayEvidence | None,
+    *,
+    steady: bool,
+    greedy: bool,
+) -> tuple[PromptClass, str]:
+    if not pairs:
+        return "undetermined", _first_of(flaws)
+    if len({record.prompt_sha for pair in pairs for record in pair}) > 1:
+        return "undetermined", "The rendered prompt is not the same in every arm and block."
+    if not steady:
+        return "undetermined", "The baseline does not reproduce its own answer from block to block."
+    if unequal and not greedy:
+        return "undetermined", "The answers are sampled, not greedy: another answer may be as much the target's own."
+    theirs, ours = unequal[0] if unequal else pairs[0]
+    target = degeneration(theirs)
+    if target:
+        arm = "and the arm's is another" if unequal else "and the arm repeats it exactly"
+        return "degenerate", f"The target itself answers badly: its answer {target}, {arm}."
+    if unequal:
+        spoilt = degeneration(ours)
+        if spoilt:
+            return "degenerate", f"The arm's answer {spoilt}; the target's own is sound."
+        return classify(fork, replay)
+    if flaws:
+        return "undetermined", _first_of(flaws)
+    told = {(theirs.token_ids is not None, ours.token_ids is not None) for theirs, ours in pairs}
+    if told & {(True, False), (False, True)}:
+        return "undetermined", "The texts are equal, but only one side has token ids."
+    if (False, False) in told:
+        return "identical", "The texts are equal in every block; token ids are absent on both sides."
+    return "identical", IDENTICAL
+
+
+def greedy(frame: Frame) -> bool:
+    """Whether the recipe asks for the likeliest token every time; a study without a manifest is taken to."""
+    sampling = (frame.manifest.recipe if frame.manifest else {}).get("sampling") or {}
+    return sampling.get("temperature", 0) == 0 or sampling.get("top_k") == 1
+
+
+def _first_of(flaws: list[str]) -> str:
+    more = f" And {len(flaws) - 2} more." if len(flaws) > 2 else ""
+    return " ".join(flaws[:2]) + more
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"

@@ -1,0 +1,117 @@
+"""Checks of what was recorded: cells, records, counters. Each yields what it saw as (id, where, seen)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.bootstrap import MIN_BLOCKS
+from benchctl.analysis.cells import attestations, failed_cells
+from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
+
+if TYPE_CHECKING:
+    from benchctl.analysis.answers import Answers
+    from benchctl.analysis.counters import Counters
+    from benchctl.analysis.frame import Frame, Integers
+
+NAMED = 3
+"""Cases that a warning names; the others are counted."""
+
+Seen = tuple[str, str, str]
+"""(id of the warning, where, what was seen)."""
+
+
+def check_cells(frame: Frame) -> Iterator[Seen]:
+    """Cells that failed, or did not run as asked."""
+    for name, reason in failed_cells(frame):
+        yield "failed-cell", name, reason
+
+
+def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Iterator[Seen]:
+    """Records that are missing, damaged, too short, or without token ids."""
+    import numpy as np
+
+    planned = len(frame.prompts) * len(frame.blocks)
+    for number, arm in enumerate(frame.arms):
+        rows = frame.rows(number)
+        missing = planned - int(frame.answered[rows].sum())
+        if missing:
+            yield "missing-records", arm, f"{missing} of {planned} answers are missing or failed."
+        broken = np.array([bool((answers.flaw[row] or "").startswith("is damaged")) for row in rows], dtype=bool)
+        if broken.any():
+            yield "damaged-records", arm, f"Text and hash do not match: {_named(frame, rows[broken])}."
+        withheld = frame.answered[rows] & np.array([frame.records[row].token_ids is None for row in rows], dtype=bool)
+        withheld &= np.array([frame.records[row].schema_version > 0 for row in rows], dtype=bool)
+        if withheld.any():
+            gap = frame.records[rows[withheld][0]].token_gap
+            because = f" ({gap})" if gap else ""
+            yield "token-ids-withheld", arm, f"{_named(frame, rows[withheld])}{because}."
+        short = frame.answered[rows] & (frame.predicted[rows] < 2)
+        if short.any():
+            yield "empty-answer", arm, f"{_named(frame, rows[short])}."
+    if damaged:
+        more = f" And {len(damaged) - NAMED} more." if len(damaged) > NAMED else ""
+        yield "damaged-records", "records", " ".join(damaged[:NAMED]) + more
+
+
+def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> Iterator[Seen]:
+    """Too few blocks, or a baseline that does not repeat itself."""
+    blocks = len(frame.blocks)
+    if blocks < MIN_BLOCKS:
+        yield "few-blocks", "run", f"{'One block' if blocks == 1 else f'{blocks} blocks'}: no interval between runs."
+    own = next((one for one in consistency if one.arm == frame.arms[frame.baseline]), None)
+    if own and own.differing:
+        shown = ", ".join(own.differing[:NAMED]) + (", …" if len(own.differing) > NAMED else "")
+        seen = f"{len(own.differing)} of {own.prompts} prompts are answered differently from block to block: {shown}."
+        yield "baseline-not-reproducible", own.arm, seen
+
+
+def check_work(frame: Frame, speedups: Sequence[SpeedUp]) -> Iterator[Seen]:
+    """Answers of the arm and of the baseline that are not the same amount of work."""
+    for one in speedups:
+        if one.task == ALL_TASKS and one.pairs_unequal and one.pooled is not None:
+            matched = "nothing is left" if one.length_matched is None else f"it is {one.length_matched:.2f}×"
+            seen = (
+                f"{one.pairs_unequal} of {one.pairs} pairs have another length or finish reason; "
+                f"the speed-up is {one.pooled:.2f}×, without them {matched}."
+            )
+            yield "unequal-work", one.arm, seen
+
+
+def check_speculation(frame: Frame, counters: Counters) -> Iterator[Seen]:
+    """Counters that contradict themselves, speculation that never fired, depths beyond the recipe."""
+    import numpy as np
+
+    for number, arm in enumerate(frame.arms):
+        here = frame.arm == number
+        for sentence, mask in counters.contradictions:
+            if (mask & here).any():
+                seen = f"{sentence[0].upper()}{sentence[1:]}: {_named(frame, np.flatnonzero(mask & here))}."
+                yield "contradictory-counters", arm, seen
+        if [one.state for one in attestations(frame, arm)][:1] == ["idle"]:
+            yield "never-fired", arm, "Nothing was drafted in the whole run."
+        said = (
+            next((one.speculation for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
+        )
+        limit = (said or {}).get("max")
+        if isinstance(limit, int):
+            deep = _deeper(frame, counters, frame.rows(number), limit)
+            if len(deep):
+                yield "depth-ignored", arm, f"More than {limit} tokens a round: {_named(frame, deep)}."
+
+
+def _deeper(frame: Frame, counters: Counters, rows: Integers, limit: int) -> Integers:
+    """Return the rows with a round that drafted more than `limit` tokens."""
+    import numpy as np
+
+    records = [frame.records[row] for row in rows]
+    placed = [any((r.drafted_by_position or r.accepted_by_position or ())[limit:]) for r in records]
+    return rows[np.array(placed, dtype=bool) | (counters.drafted[rows] > limit * counters.rounds[rows])]
+
+
+def _named(frame: Frame, rows: Integers) -> str:
+    """Count records and name the first few."""
+    listed: list[int] = rows.tolist()
+    shown = "; ".join(frame.name(row) for row in listed[:NAMED])
+    more = f"; and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
+    return f"{len(listed)} {'record' if len(listed) == 1 else 'records'} ({shown}{more})"

@@ -1,0 +1,86 @@
+"""Speed-up: how much faster an arm decodes than the baseline, prompt by prompt within a block."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.bootstrap import pooled_intervals
+from benchctl.analysis.results import ALL_TASKS, SpeedUp, Throughput
+
+if TYPE_CHECKING:
+    from benchctl.analysis.frame import Booleans, Floats, Frame
+
+
+def find_speedups(frame: Frame, arm: int) -> list[SpeedUp]:
+    """Return the speed-up of an arm over all tasks, then of each task."""
+    import numpy as np
+
+    ours, theirs = frame.pairs(arm, frame.baseline)
+    both = frame.answered[ours] & frame.answered[theirs]
+    finished = frame.prompt[ours[both]]
+    timed = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs])
+    ours, theirs = ours[timed], theirs[timed]
+    waited = frame.told("e2e_s")
+    sums = np.stack([frame.decoded[ours], frame.decode_s[ours], frame.decoded[theirs], frame.decode_s[theirs]], axis=1)
+    equal = frame.work[ours] == frame.work[theirs]
+    end_to_end = np.stack([sums[:, 0] + 1, waited[ours], sums[:, 2] + 1, waited[theirs]], axis=1)
+    waits = (np.isfinite(end_to_end) & (end_to_end > 0)).all(axis=1)
+    block, task = frame.block[ours], frame.task[ours]
+    overall, by_task = pooled_intervals(sums, block, task)
+
+    found = []
+    for number, name in [(-1, ALL_TASKS), *enumerate(frame.tasks)]:
+        here = np.full(len(ours), True) if number < 0 else task == number
+        prompts = len(frame.prompts) if number < 0 else int((frame.prompt_task == number).sum())
+        done = len(finished) if number < 0 else int((frame.prompt_task[finished] == number).sum())
+        ratios = sums[here, 0] / sums[here, 1] / (sums[here, 2] / sums[here, 3])
+        found.append(
+            SpeedUp(
+                arm=frame.arms[arm],
+                task=name,
+                pooled=pooled(sums[here]),
+                median=float(np.median(ratios)) if len(ratios) else None,
+                interval=overall if number < 0 else by_task.get(number),
+                end_to_end=pooled(end_to_end[here & waits]),
+                length_matched=pooled(sums[here & equal]),
+                by_block=[value for one in np.unique(block[here]) if (value := pooled(sums[here & (block == one)]))],
+                pairs=int(here.sum()),
+                pairs_unequal=int((here & ~equal).sum()),
+                pairs_missing=prompts * len(frame.blocks) - done,
+            )
+        )
+    return found
+
+
+def pooled(sums: Floats) -> float | None:
+    """Return (Σ tokens / Σ seconds) of the arm over that of the baseline, of the columns that `sums` (n, 4) has."""
+    tokens, seconds, base_tokens, base_seconds = sums.sum(axis=0)
+    return float(tokens / seconds / (base_tokens / base_seconds)) if len(sums) else None
+
+
+def find_throughput(frame: Frame, arm: int) -> list[Throughput]:
+    """Return the decode rates of an arm, for each task."""
+    import numpy as np
+
+    rows = frame.rows(arm)
+    ttft_s, prefill_rate = frame.told("ttft_s"), frame.told("prompt_per_sec")
+    return [
+        Throughput(
+            arm=frame.arms[arm],
+            task=name,
+            tok_per_sec=frame.rate[here][np.isfinite(frame.rate[here])].tolist(),
+            median=median(frame.rate[here]),
+            ttft_median_s=median(ttft_s[here]),
+            prompt_tok_per_sec_median=median(prefill_rate[here]),
+        )
+        for number, name in enumerate(frame.tasks)
+        for here in [rows[(frame.task[rows] == number) & frame.answered[rows]]]
+    ]
+
+
+def median(values: Floats) -> float | None:
+    """Return the median of the values that are known, `None` where none is."""
+    import numpy as np
+
+    known: Booleans = np.isfinite(values)
+    return float(np.median(values[known])) if known.any() else None

@@ -1,0 +1,31 @@
+"""Keeping a benchmark's result: the numbers, the command and the machine, as JSON below benchmarks/results/."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchctl import __version__
+from benchctl.runs.machine import describe_machine
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def keep(name: str, found: dict[str, Any]) -> None:
+    """Print `found` and write it to `benchmarks/results/<name>.json`."""
+    RESULTS.mkdir(exist_ok=True)
+    document = {
+        "benchmark": name,
+        "command": ["python", *sys.argv],
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "benchctl": __version__,
+        "load_average": os.getloadavg(),
+        "machine": describe_machine(),
+        "found": found,
+    }
+    print(json.dumps(found, indent=1))
+    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,145 @@
+"""Acceptance and the cost model, worked out by hand."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.analyse import analyse
+from benchctl.analysis.cost import alpha_for, expected_tokens
+from benchctl.analysis.results import Acceptance, Analysis
+
+DEPTH_4 = {"baseline": None, "spec_d4": {"type": "draft-simple", "max": 4, "min": 1}}
+
+
+def overall(analysis: Analysis) -> Acceptance:
+    return next(one for one in analysis.acceptance if one.task == "all")
+
+
+def spec(make_record: Any, index: int = 0, **more: Any) -> Any:
+    # Eleven tokens: the first, then four rounds of one bonus token each and six accepted ones.
+    counters = {"draft_n": 16, "draft_n_accepted": 6, "rounds": 4, "accepted_by_position": [3, 2, 1, 0]}
+    return make_record("spec_d4", index, **(counters | more))
+
+
+def test_rates_lengths_and_positions(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    records = [make_record(), spec(make_record)]
+    found = overall(analyse(make_run(records, make_manifest(DEPTH_4, 1, 1))))
+    assert (found.drafted, found.accepted, found.rounds) == (16, 6, 4)
+    assert found.rate == pytest.approx(6 / 16)
+    assert found.acceptance_length == pytest.approx(1 + 6 / 4)
+    assert found.tokens_per_round == pytest.approx(10 / 4)
+    assert found.position_unconditional == pytest.approx([0.75, 0.5, 0.25, 0.0])
+    assert found.position_conditional == pytest.approx([0.75, 2 / 3, 0.5, 0.0])
+
+
+def test_what_the_engine_does_not_tell_stays_absent(make_record: Any, make_run: Any) -> None:
+    analysis = analyse(make_run([make_record(), make_record("spec_d4")]))
+    found = overall(analysis)
+    assert found == Acceptance(
+        arm="spec_d4",
+        task="all",
+        drafted=None,
+        accepted=None,
+        rate=None,
+        rounds=None,
+        acceptance_length=None,
+        tokens_per_round=None,
+        position_unconditional=None,
+        position_conditional=None,
+    )
+    cost = analysis.costs[0]
+    assert (cost.alpha, cost.overhead, cost.predicted, cost.break_even_alpha) == (None, None, None, None)
+    assert cost.measured == pytest.approx(1.0)
+
+
+def test_counts_without_rounds_give_a_rate_and_nothing_more(make_record: Any, make_run: Any) -> None:
+    record = make_record("spec_d4", draft_n=10, draft_n_accepted=5)
+    found = overall(analyse(make_run([make_record(), record])))
+    assert (found.rate, found.rounds, found.acceptance_length) == (0.5, None, None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"draft_n": 5}, "more draft tokens were accepted than drafted"),
+        ({"draft_n": 40, "draft_n_accepted": 30, "accepted_by_position": None}, "than tokens came out"),
+        ({"rounds": 12}, "more verify rounds"),
+        ({"rounds": 0, "accepted_by_position": None}, "without a verify round"),
+        ({"accepted_by_position": [3, 2, 0, 0]}, "do not add up"),
+        ({"accepted_by_position": [2, 3, 1, 0]}, "later position"),
+        ({"n_predicted": 12}, "token ids"),
+    ],
+)
+def test_a_contradiction_is_shown_and_not_averaged(
+    make_record: Any, make_run: Any, make_manifest: Any, wrong: dict[str, Any], said: str
+) -> None:
+    records = [make_record("baseline", 0), make_record("baseline", 1), spec(make_record), spec(make_record, 1, **wrong)]
+    analysis = analyse(make_run(records, make_manifest(DEPTH_4, 2, 1)))
+    seen = [one.seen for one in analysis.warnings if one.id == "contradictory-counters"]
+    assert any(said in one.lower() and "code/1" in one and "code/0" not in one for one in seen), seen
+    assert (overall(analysis).accepted, overall(analysis).rounds) == (6, 4)
+
+
+def test_sound_counters_raise_no_warning(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    records = [make_record(block=block) for block in range(3)] + [spec(make_record, block=block) for block in range(3)]
+    assert analyse(make_run(records, make_manifest(DEPTH_4, 1, 3))).warnings == []
+
+
+def test_a_round_deeper_than_the_recipe_is_told(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    deep = spec(make_record, draft_n=20, accepted_by_position=[2, 1, 1, 1, 1])
+    analysis = analyse(make_run([make_record(), deep], make_manifest(DEPTH_4, 1, 1)))
+    assert "depth-ignored" in {one.id for one in analysis.warnings}
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4, 8, 16])
+def test_alpha_and_tokens_are_inverse(depth: int) -> None:
+    rng = random.Random(depth)
+    for alpha in [0.0, 1.0, *(rng.random() for _ in range(20))]:
+        tokens = expected_tokens(alpha, depth)
+        assert 1 <= tokens <= depth + 1
+        assert alpha_for(tokens, depth) == pytest.approx(alpha, abs=1e-6)
+        if alpha < 1:
+            assert tokens == pytest.approx((1 - alpha ** (depth + 1)) / (1 - alpha))
+    assert alpha_for(depth + 1.01, depth) is None
+
+
+def test_the_cost_of_a_round_and_its_break_even(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    # Baseline: 10 tokens in 1 s. Arm: 4 rounds in 2 s, so a round costs 5 baseline steps and yields 2.5 tokens.
+    records = [make_record(rate=10), spec(make_record, rate=5)]
+    analysis = analyse(make_run(records, make_manifest(DEPTH_4, 1, 1)))
+    cost = analysis.costs[0]
+    assert cost.depth == 4
+    assert cost.overhead == pytest.approx(4.0)
+    assert cost.alpha is not None and expected_tokens(cost.alpha, 4) == pytest.approx(2.5)
+    assert cost.predicted == pytest.approx(0.5) == cost.measured
+    assert cost.break_even_alpha == pytest.approx(1.0)
+
+
+def test_steps_without_a_draft_are_not_charged_to_the_rounds(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    # Ten tokens: 2 rounds with 2 accepted, six plain steps at 0.1 s. 1.2 s in all: 0.3 s a round, 3 baseline steps.
+    slow = spec(make_record, rate=10 / 1.2, draft_n=8, draft_n_accepted=2, rounds=2, accepted_by_position=[1, 1, 0, 0])
+    analysis = analyse(make_run([make_record(rate=10), slow], make_manifest(DEPTH_4, 1, 1)))
+    assert analysis.costs[0].overhead == pytest.approx(2.0)
+
+
+def test_no_acceptance_pays_for_a_round_dearer_than_its_tokens(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    records = [make_record(rate=10, block=b) for b in range(3)]
+    records += [spec(make_record, rate=2.5, block=b) for b in range(3)]  # a round costs ten steps, yields at most five
+    analysis = analyse(make_run(records, make_manifest(DEPTH_4, 1, 3)))
+    assert analysis.costs[0].break_even_alpha is None
+    verdict = analysis.verdicts[0]
+    assert (verdict.speed, verdict.setting) == ("slower", "draft-simple, depth 4, at least 1")
+    assert verdict.sentence == (
+        "spec_d4 is slower: 0.25× the baseline (95 % interval 0.25 to 0.25). Its output is lossless."
+    )
+    assert verdict.why == (
+        "38 % of its draft tokens were accepted, but a round costs 10.0 baseline steps and yields 2.5 tokens. "
+        "At this cost no acceptance would pay."
+    )

@@ -1,0 +1,59 @@
+"""What counts as a degenerate answer, and what must not."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.degenerate import degeneration, find_loop
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "said"),
+    [
+        ("", [2], "is empty"),
+        (" \n\n", [5, 5, 2], "white space"),
+        ("la la la", [7] * 30, "repeats 1 token over 30 of its 30 tokens"),
+        ("so: la li", [1, 2, 3] + [7, 8] * 20, "repeats 2 tokens over 40 of its 43 tokens"),
+        ("<|plamo:reserved:0x10|>" * 5, list(range(5)), "reserved or byte tokens"),
+        ("ok <unused12><unused13><unused14><unused15>", list(range(5)), "reserved or byte tokens"),
+        ("<0xE3><0x81><0x82><0xE3>", list(range(4)), "reserved or byte tokens"),
+        ("a" + "\ufffd" * 9, list(range(10)), "broken UTF-8"),
+        ("\x00" * 9, list(range(9)), "control characters"),
+        ("la " * 40, None, "repeats 3 characters ('la ') over 120 of its 120 characters"),
+    ],
+)
+def test_degenerate_answers_are_told(make_record: Any, text: str, ids: list[int] | None, said: str) -> None:
+    record = make_record(text=text, ids=ids or [], **({"token_ids": None} if ids is None else {}))
+    found = degeneration(record)
+    assert found is not None and said in found
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("a short answer", [4] * 5),
+        ("an answer that ends in a loop", list(range(60)) + [7] * 60),
+        ("| a | b |\n|---|---|\n", list(range(12))),
+        ("List<T> and <div>[unused]</div>", list(range(12))),
+        ("<pad> once is no run", list(range(12))),
+        ("emoji \U0001f600 and \x1b[31m colour", list(range(12))),
+    ],
+)
+def test_odd_but_sound_answers_are_not(make_record: Any, text: str, ids: list[int]) -> None:
+    assert degeneration(make_record(text=text, ids=ids)) is None
+
+
+@pytest.mark.parametrize("period", [1, 2, 7, 16])
+def test_loops_of_every_period_are_found_with_their_length(period: int) -> None:
+    unit = list(range(1000, 1000 + period))
+    assert find_loop([1, 2, 3, *unit * 30], 16, 24) == (period, 30 * period)
+
+
+def test_a_hostile_text_is_judged_quickly(make_record: Any) -> None:
+    text = "<" + "reserved" * 50_000 + "[" * 50_000 + "<|pad" * 50_000
+    began = time.process_time()
+    assert degeneration(make_record(text=text)) is None
+    assert time.process_time() - began < 30  # a quadratic pattern would take hours

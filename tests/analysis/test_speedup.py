@@ -1,0 +1,178 @@
+"""Speed-up, its interval, and what must not change it: worked out by hand."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.analyse import analyse
+from benchctl.analysis.results import ALL_TASKS, Analysis, SpeedUp
+from benchctl.errors import UsageError
+
+
+def row(analysis: Analysis, arm: str, task: str = ALL_TASKS) -> SpeedUp:
+    return next(one for one in analysis.speedups if (one.arm, one.task) == (arm, task))
+
+
+def test_pooled_weighs_by_time_and_median_by_prompt(make_record: Any, make_run: Any) -> None:
+    # Ten decoded tokens each. Baseline: 1 s + 2 s. Arm: 0.5 s + 4 s. Pooled 3 / 4.5, paired ratios 2 and 0.5.
+    records = [
+        make_record("baseline", 0, rate=10),
+        make_record("baseline", 1, rate=5),
+        make_record("spec", 0, rate=20),
+        make_record("spec", 1, rate=2.5),
+    ]
+    found = row(analyse(make_run(records)), "spec")
+    assert found.pooled == pytest.approx(3 / 4.5)
+    assert found.median == pytest.approx(1.25)
+    assert found.by_block == pytest.approx([3 / 4.5])
+    assert found.end_to_end == pytest.approx((22 / 5.5) / (22 / 4.0))
+    assert found.interval is None
+    assert (found.pairs, found.pairs_unequal, found.pairs_missing) == (2, 0, 0)
+
+
+def test_pairs_are_made_within_a_block(make_record: Any, make_run: Any) -> None:
+    records = [make_record("baseline", block=0, rate=10), make_record("baseline", block=1, rate=40)]
+    records += [make_record("spec", block=0, rate=20), make_record("spec", block=1, rate=20)]
+    found = row(analyse(make_run(records)), "spec")
+    assert found.by_block == pytest.approx([2.0, 0.5])
+    assert found.median == pytest.approx(1.25)
+
+
+def test_unequal_work_is_counted_and_left_out_of_the_matched_value(make_record: Any, make_run: Any) -> None:
+    long = list(range(21))
+    records = [
+        make_record("baseline", 0, rate=10),
+        make_record("baseline", 1, rate=10),
+        make_record("spec", 0, rate=20),
+        make_record("spec", 1, rate=5, ids=long),  # twenty decoded tokens in four seconds
+    ]
+    analysis = analyse(make_run(records))
+    found = row(analysis, "spec")
+    assert found.pairs_unequal == 1
+    assert found.length_matched == pytest.approx(2.0)
+    assert found.pooled == pytest.approx((30 / 4.5) / (20 / 2))
+    assert "unequal-work" in {one.id for one in analysis.warnings}
+
+
+def test_an_answer_of_one_token_has_no_rate(make_record: Any, make_run: Any) -> None:
+    records = [make_record("baseline", 0), make_record("baseline", 1)]
+    records += [make_record("spec", 0, rate=20), make_record("spec", 1, ids=[2], rate=1e9)]
+    analysis = analyse(make_run(records))
+    found = row(analysis, "spec")
+    assert found.pooled == pytest.approx(2.0)
+    assert (found.pairs, found.pairs_missing) == (1, 0)
+    assert "empty-answer" in {one.id for one in analysis.warnings}
+
+
+def test_failed_and_missing_prompts_are_counted(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    error = {"kind": "crash", "message": "gone"}
+    records = [make_record("baseline", index) for index in range(4)]
+    records += [make_record("spec", 0, rate=20), make_record("spec", 1, error=error)]
+    manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-simple"}}, prompts=5, blocks=1)
+    analysis = analyse(make_run(records, manifest))
+    found = row(analysis, "spec")
+    assert (found.pairs, found.pairs_missing) == (1, 4)
+    missing = {one.where: one.seen for one in analysis.warnings if one.id == "missing-records"}
+    assert missing == {
+        "baseline": "1 of 5 answers are missing or failed.",
+        "spec": "4 of 5 answers are missing or failed.",
+    }
+
+
+def noisy(make_record: Any, seed: int, blocks: int, prompts: int = 6, factor: float = 0.8) -> list[Any]:
+    rng = random.Random(seed)
+    return [
+        make_record(label, index, block=block, rate=10 * speed * rng.uniform(0.95, 1.05))
+        for block in range(blocks)
+        for label, speed in (("baseline", 1.0), ("spec", factor))
+        for index in range(prompts)
+    ]
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_below_three_blocks_there_is_no_interval(make_record: Any, make_run: Any, blocks: int) -> None:
+    analysis = analyse(make_run(noisy(make_record, 1, blocks)))
+    assert row(analysis, "spec").interval is None
+    assert analysis.verdicts[0].speed == "unknown"
+    assert "few-blocks" in {one.id for one in analysis.warnings}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_interval_holds_the_estimate_and_excludes_what_is_far(make_record: Any, make_run: Any, seed: int) -> None:
+    found = row(analyse(make_run(noisy(make_record, seed, 4))), "spec")
+    assert found.interval is not None and found.pooled is not None
+    assert 0.75 < found.interval.low <= found.pooled <= found.interval.high < 0.85
+
+
+def test_the_interval_of_equal_blocks_is_a_point(make_record: Any, make_run: Any) -> None:
+    records = [make_record(arm, block=b, rate=r) for b in range(3) for arm, r in (("baseline", 10), ("spec", 5))]
+    interval = row(analyse(make_run(records)), "spec").interval
+    assert interval is not None
+    assert (interval.low, interval.high) == pytest.approx((0.5, 0.5))
+
+
+def test_the_normal_limit_agrees_with_drawing_prompt_by_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+
+    from benchctl.analysis import bootstrap
+
+    rng = np.random.default_rng(7)
+    seconds = rng.lognormal(0.0, 0.3, size=(2, 400))
+    tokens = np.full(400, 100.0)
+    sums = np.stack([tokens, 9 * seconds[0], tokens, 10 * seconds[1]], axis=1)
+    block, task = np.repeat(np.arange(4), 100), np.tile(np.arange(2), 200)
+    drawn, drawn_by_task = bootstrap.pooled_intervals(sums, block, task)
+    monkeypatch.setattr(bootstrap, "EXACT_PAIRS", 10)
+    normal, normal_by_task = bootstrap.pooled_intervals(sums, block, task)
+    assert drawn is not None and normal is not None
+    assert (normal.low, normal.high) == pytest.approx((drawn.low, drawn.high), abs=0.01)
+    assert normal_by_task[1].low == pytest.approx(drawn_by_task[1].low, abs=0.015)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_of_records_changes_nothing(make_record: Any, make_run: Any, seed: int) -> None:
+    records = noisy(make_record, seed, 3)
+    shuffled = random.Random(seed).sample(records, len(records))
+    assert analyse(make_run(shuffled)) == analyse(make_run(records))
+
+
+def test_a_machine_twice_as_slow_changes_no_speed_up(make_record: Any, make_run: Any) -> None:
+    records = noisy(make_record, 3, 3)
+    halves = {"tok_per_sec": 0.5, "client_tok_per_sec": 0.5, "e2e_s": 2.0}
+    slowed = [one.model_copy(update={key: by * getattr(one, key) for key, by in halves.items()}) for one in records]
+    fast, slow = row(analyse(make_run(records)), "spec"), row(analyse(make_run(slowed)), "spec")
+    assert slow.by_block == pytest.approx(fast.by_block)
+    assert slow.end_to_end == pytest.approx(fast.end_to_end)
+    assert slow.interval is not None and fast.interval is not None
+    assert slow.interval.low == pytest.approx(fast.interval.low)
+
+
+def test_an_arm_against_itself_is_one(make_record: Any, make_run: Any) -> None:
+    records = [make_record("baseline", i, block=b, rate=5 + i) for i in range(4) for b in range(3)]
+    records += [one.model_copy(update={"label": "same"}) for one in records]
+    found = row(analyse(make_run(records)), "same")
+    assert (found.pooled, found.median, found.end_to_end) == pytest.approx((1.0, 1.0, 1.0))
+
+
+def test_the_client_clock_counts_before_the_engine_clock(make_record: Any, make_run: Any) -> None:
+    records = [make_record("baseline"), make_record("spec", rate=20, tok_per_sec=99.0)]
+    analysis = analyse(make_run(records))
+    assert row(analysis, "spec").pooled == pytest.approx(2.0)
+    assert [one.where for one in analysis.warnings if one.id == "clock-mismatch"] == ["spec"]
+
+
+def test_warm_ups_do_not_count(make_record: Any, make_run: Any) -> None:
+    records = [make_record("baseline"), make_record("spec"), make_record("spec", 9, rate=1, phase="warmup")]
+    analysis = analyse(make_run(records))
+    assert analysis.records == 2
+    assert row(analysis, "spec").pooled == pytest.approx(1.0)
+
+
+def test_another_baseline_can_be_named_but_must_exist(make_record: Any, make_run: Any) -> None:
+    run = make_run([make_record("a", rate=10), make_record("b", rate=20)])
+    assert row(analyse(run, baseline="a"), "b").pooled == pytest.approx(2.0)
+    with pytest.raises(UsageError, match="'baseline'"):
+        analyse(run)

@@ -1,0 +1,153 @@
+"""Warnings are a closed set, each raised by what it names and by nothing else; verdicts say what follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.analyse import analyse
+from benchctl.analysis.results import Analysis
+from benchctl.analysis.warnings import ADVICE
+
+ARMS = {"baseline": None, "spec": {"type": "ngram-simple"}}
+
+
+def steady_records(make_record: Any, prompts: int = 6, blocks: int = 3) -> list[Any]:
+    return [
+        make_record(arm, index, block=block, rate=rate, started_at=f"2026-11-21T1{block}:00:0{index}+00:00")
+        for block in range(blocks)
+        for arm, rate in (("baseline", 10.0), ("spec", 12.0))
+        for index in range(prompts)
+    ]
+
+
+def cell(block: int, arm: str, **more: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {"block": block, "arm": arm, "order": 0, "status": "finished"}
+    return values | {"started_at": "2026-11-21T11:00:00+00:00", "wall_s": 1.0, "log": "logs/x.log"} | more
+
+
+def ids(analysis: Analysis) -> set[str]:
+    return {one.id for one in analysis.warnings}
+
+
+def test_a_sound_run_warns_of_nothing(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    analysis = analyse(make_run(steady_records(make_record), make_manifest(ARMS, 6, 3)))
+    assert analysis.warnings == []
+    verdict = analysis.verdicts[0]
+    assert (verdict.speed, verdict.lossless, verdict.attestation) == ("faster", "lossless", "unknown")
+    assert verdict.sentence.startswith("spec is faster: 1.20× the baseline (95 % interval 1.20 to 1.20).")
+
+
+def test_an_outlier_is_named(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    records = steady_records(make_record)
+    slow = next(i for i, one in enumerate(records) if (one.label, one.block, one.prompt_idx) == ("spec", 1, 3))
+    records[slow] = make_record("spec", 3, block=1, rate=4.0)
+    analysis = analyse(make_run(records, make_manifest(ARMS, 6, 3)))
+    assert [(one.id, one.where, one.seen) for one in analysis.warnings] == [
+        ("outlier", "spec", "block 2, code/3: 4.0 against 12.0 tok/s.")
+    ]
+
+
+def test_a_baseline_that_slows_down_within_a_block_is_drift(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    records = [
+        one.model_copy(update={"client_tok_per_sec": 10.0 - one.prompt_idx})
+        if one.label == "baseline"
+        else one.model_copy(update={"client_tok_per_sec": 12.0})
+        for one in steady_records(make_record)
+    ]
+    drift = [one for one in analyse(make_run(records, make_manifest(ARMS, 6, 3))).warnings if one.id == "drift"]
+    assert [(one.where, one.seen) for one in drift] == [
+        ("block 1, baseline", "From 9.5 to 5.5 tok/s (-42 %) between its first and last prompts.")
+    ]
+
+
+def test_load_before_a_cell_is_told_with_the_worst(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    cells = [cell(0, "baseline", load_before=0.2), cell(0, "spec", load_before=1.5), cell(1, "spec", load_before=3.5)]
+    manifest = make_manifest(ARMS, 6, 3, cells=cells, machine={"cores": 4})
+    analysis = analyse(make_run(steady_records(make_record), manifest))
+    assert [one.seen for one in analysis.warnings] == [
+        "1 of 3 cells started at a load above 2 on 4 cores; the highest was 3.5, before block 2, spec."
+    ]
+
+
+def test_a_failed_cell_is_named_and_a_later_attempt_replaces_it(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    failed = cell(1, "spec", status="failed", error={"kind": "crash", "message": "The engine died."})
+    records = steady_records(make_record)
+    analysis = analyse(make_run(records, make_manifest(ARMS, 6, 3, cells=[failed])))
+    assert analysis.failed_cells == ["block 2, spec: The engine died."]
+    assert ids(analysis) == {"failed-cell"}
+    again = analyse(make_run(records, make_manifest(ARMS, 6, 3, cells=[failed, cell(1, "spec", attempt=1)])))
+    assert (again.failed_cells, again.warnings) == ([], [])
+
+
+@pytest.mark.parametrize("arm", ["spec", "baseline"])
+def test_a_failed_attestation_leaves_the_speed_unknown_and_says_the_remedy(
+    make_record: Any, make_run: Any, make_manifest: Any, arm: str
+) -> None:
+    attested = {"state": "failed", "evidence": [], "reason": "Nothing was drafted.", "remedy": "Add --spec-type."}
+    manifest = make_manifest(ARMS, 6, 3, cells=[cell(0, arm, attestation=attested)])
+    records = [one for one in steady_records(make_record) if (one.block, one.label) != (0, arm)]
+    analysis = analyse(make_run(records, manifest))
+    verdict = analysis.verdicts[0]
+    assert (verdict.speed, verdict.why) == ("unknown", "Nothing was drafted. Add --spec-type.")
+    assert verdict.lossless == "undetermined"
+    assert verdict.attestation == ("failed" if arm == "spec" else "unknown")
+    assert analysis.failed_cells == [f"block 1, {arm}: Nothing was drafted."]
+
+
+def test_speculation_that_never_fired_is_a_state_of_its_own(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    cells = [cell(block, "spec", attestation={"state": "idle", "evidence": []}) for block in range(3)]
+    analysis = analyse(make_run(steady_records(make_record), make_manifest(ARMS, 6, 3, cells=cells)))
+    assert ids(analysis) == {"never-fired"}
+    assert analysis.verdicts[0].attestation == "idle"
+    assert "never fired" in analysis.verdicts[0].why
+
+
+def test_withheld_token_ids_are_told_with_their_reason(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    gap = {"token_ids": None, "token_sha": None, "token_gap": "incomplete UTF-8"}
+    records = [
+        make_record(one.label, one.prompt_idx, block=one.block, rate=one.tok_per_sec, **gap)
+        if one.prompt_idx == 2
+        else one
+        for one in steady_records(make_record)
+    ]
+    analysis = analyse(make_run(records, make_manifest(ARMS, 6, 3)))
+    assert ids(analysis) == {"token-ids-withheld"}
+    assert all("incomplete UTF-8" in one.seen for one in analysis.warnings)
+
+
+def test_no_clear_difference_when_the_interval_holds_one(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    speeds = {0: 0.8, 1: 1.0, 2: 1.25}
+    records = [
+        one.model_copy(update={"client_tok_per_sec": 10.0 * (speeds[one.block] if one.label == "spec" else 1.0)})
+        for one in steady_records(make_record)
+    ]
+    verdict = analyse(make_run(records, make_manifest(ARMS, 6, 3))).verdicts[0]
+    assert verdict.speed == "no clear difference"
+    assert "shows no clear difference" in verdict.sentence
+
+
+def test_every_warning_says_why_and_what_to_do(make_record: Any, make_run: Any) -> None:
+    for kind, advice in ADVICE.items():
+        assert kind == kind.lower()
+        assert advice.why.endswith(".") and advice.todo.endswith(".")
+    analysis = analyse(make_run([make_record(), make_record("spec", ids=[1])], damaged=["records.jsonl:3 is cut off."]))
+    assert ids(analysis) <= set(ADVICE)
+    assert ids(analysis) == {"damaged-records", "few-blocks", "unequal-work", "empty-answer"} - {"unequal-work"}
+
+
+def test_the_analysis_survives_json_with_hostile_text(make_record: Any, make_run: Any) -> None:
+    import json
+
+    text = "\x1b[2J<script>\x00\ud800"
+    records = [make_record("baseline"), make_record("spec", text=text, ids=[1, 2, 3])]
+    analysis = analyse(make_run(records))
+    line = json.dumps(analysis.model_dump(by_alias=True), allow_nan=False)
+    assert Analysis.model_validate(json.loads(line)) == analysis

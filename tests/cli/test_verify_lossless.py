@@ -1,0 +1,177 @@
+"""`benchctl verify-lossless` as a user runs it: exit codes, the table, the JSON document, hostile answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.records import sha256_text, sha256_tokens
+
+Line = dict[str, Any]
+
+
+def answer(label: str, idx: int = 0, block: int = 0, text: str = "fine", ids: tuple[int, ...] = (1, 2, 3)) -> Line:
+    return {
+        "label": label,
+        "task": "code",
+        "prompt_idx": idx,
+        "rep": block,
+        "tok_per_sec": 10.0,
+        "n_predicted": len(ids),
+        "content": text,
+        "content_sha": sha256_text(text),
+        "schema": 1,
+        "block": block,
+        "prompt_sha": sha256_text(str(idx)),
+        "token_ids": list(ids),
+        "token_sha": sha256_tokens(ids),
+        "finish_reason": "stop",
+    }
+
+
+def write(file: Path, lines: list[Line]) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="ascii")
+    return file
+
+
+def verify(*arguments: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchctl", "verify-lossless", *map(str, arguments)],
+        cwd=cwd,
+        env={key: value for key, value in os.environ.items() if key not in {"COLUMNS", "FORCE_COLOR"}} | env,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+@pytest.fixture
+def equal(tmp_path: Path) -> Path:
+    lines = [answer(label, idx, block) for label in ("baseline", "spec") for idx in range(2) for block in range(2)]
+    return write(tmp_path / "equal.jsonl", lines)
+
+
+@pytest.fixture
+def forked(tmp_path: Path) -> Path:
+    lines = [answer("baseline"), answer("spec", text="file", ids=(1, 9, 3)), answer("ngram")]
+    return write(tmp_path / "forked.jsonl", lines)
+
+
+def test_lossless_is_zero(equal: Path) -> None:
+    shown = verify(equal, cwd=equal.parent)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "lossless" in shown.stdout
+    assert "baseline repeats itself: 2 prompts" in shown.stdout
+
+
+def test_a_fork_is_one_and_shows_both_continuations(forked: Path) -> None:
+    shown = verify(forked, cwd=forked.parent)
+    assert shown.returncode == 1
+    assert "not lossless" in shown.stdout
+    assert "differs from token 1 on" in shown.stdout
+    for part in ("ne  token 2", "le  token 9", "was not tested"):
+        assert part in shown.stdout
+
+
+def test_only_the_named_arm_is_judged(forked: Path) -> None:
+    assert verify(forked, "--arm", "ngram", cwd=forked.parent).returncode == 0
+    assert verify(forked, "--arm", "ngram", "--arm", "spec", cwd=forked.parent).returncode == 1
+    unknown = verify(forked, "--arm", "spek", cwd=forked.parent)
+    assert unknown.returncode == 2
+    assert "spec" in unknown.stderr
+
+
+def test_another_baseline(forked: Path) -> None:
+    assert verify(forked, "--baseline", "spec", "--arm", "ngram", cwd=forked.parent).returncode == 1
+    assert verify(forked, "--baseline", "nobody", cwd=forked.parent).returncode == 2
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda line: line.update(error={"kind": "timeout", "message": "no answer"}),
+        lambda line: line.update(finish_reason=None),
+        lambda line: line.update(content="fine?"),
+        lambda line: line.update(block=1, rep=1),
+    ],
+    ids=["failed", "truncated", "damaged", "missing"],
+)
+def test_what_is_not_there_is_never_equal(tmp_path: Path, spoil: Any) -> None:
+    lines = [answer("baseline"), answer("spec")]
+    spoil(lines[1])
+    shown = verify(write(tmp_path / "run.jsonl", lines), cwd=tmp_path)
+    assert shown.returncode == 1
+    assert "undetermined" in shown.stdout
+
+
+def test_a_half_written_last_line_is_never_equal(equal: Path) -> None:
+    whole = equal.read_text(encoding="ascii")
+    equal.write_text(whole[:-40], encoding="ascii")
+    shown = verify(equal, cwd=equal.parent)
+    assert shown.returncode == 1
+    assert "cut off" in shown.stdout
+
+
+def test_the_document_has_stable_keys(forked: Path) -> None:
+    shown = verify(forked, "--json", cwd=forked.parent)
+    assert shown.returncode == 1
+    document = json.loads(shown.stdout)
+    assert list(document) == [
+        "schema",
+        "run",
+        "baseline",
+        "blocks",
+        "prompts",
+        "lossless",
+        "arms",
+        "consistency",
+        "failed_cells",
+        "damaged",
+    ]
+    assert (document["schema"], document["lossless"]) == (1, False)
+    first = document["arms"][1]
+    assert (first["arm"], first["verdict"], first["counts"]) == ("spec", "not lossless", {"differs": 1})
+    assert first["comparisons"][0]["fork"]["index"] == 1
+
+
+def test_quiet_prints_nothing(equal: Path, forked: Path) -> None:
+    for file, code in ((equal, 0), (forked, 1)):
+        shown = verify(file, "--quiet", cwd=file.parent)
+        assert (shown.returncode, shown.stdout, shown.stderr) == (code, "", "")
+
+
+def test_nothing_to_compare_is_a_wrong_command_line(tmp_path: Path) -> None:
+    assert verify(cwd=tmp_path).returncode == 2
+    assert verify("nowhere", cwd=tmp_path).returncode == 2
+    alone = verify(write(tmp_path / "alone.jsonl", [answer("baseline")]), cwd=tmp_path)
+    assert alone.returncode == 2
+    assert "only its baseline" in alone.stderr
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_hostile_answers_do_nothing_to_the_terminal(tmp_path: Path, encoding: str) -> None:
+    text = "\x1b[2J\x1b]0;owned\x07<script>[bold red]x[/]\r\n\u202e\ud800\x00"
+    lines = [answer("baseline"), answer("sp\x1bec", text=text, ids=(7, 8, 9))]
+    file = write(tmp_path / "hostile.jsonl", lines)
+    shown = verify(file, cwd=tmp_path, PYTHONIOENCODING=encoding)
+    assert shown.returncode == 1
+    assert not set(shown.stdout) & {"\x1b", "\x07", "\x00", "\r", "\u202e"}
+    assert "<script>[bold red]x[/]" in shown.stdout
+    assert json.loads(verify(file, "--json", cwd=tmp_path).stdout)["lossless"] is False
+
+
+def test_a_narrow_terminal_cuts_no_verdict(forked: Path) -> None:
+    shown = verify(forked, cwd=forked.parent, FORCE_COLOR="1", COLUMNS="40", NO_COLOR="1")
+    assert "\x1b[3" not in shown.stdout  # NO_COLOR: bold and dim stay, colours do not
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.stdout)
+    assert "spec   not lossless" in plain
+    assert max(map(len, plain.splitlines())) <= 40
