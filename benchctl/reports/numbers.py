@@ -1,0 +1,94 @@
+"""How numbers are written: one place, so that a value reads the same on the page, in Markdown and in the terminal.
+
+Every function takes a value or `None` and returns a short string without markup; `None` is written as a dash, because
+what was not told is not 0.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from benchctl.analysis.results import Analysis, Interval
+
+ABSENT = "–"
+"""Written for a value that is not known."""
+
+BLOCKS_FOR_INTERVAL = 3
+"""Below so many blocks there is no interval between runs (see `benchctl.analysis.results.SpeedUp.interval`)."""
+
+
+def ratio(value: float | None) -> str:
+    """A speed-up with two decimals (`0.57×`, `12.30×`)."""
+    return ABSENT if value is None else f"{value:.2f}×"
+
+
+def percent(value: float | None) -> str:
+    """A share between 0 and 1 as a percentage with one decimal (`77.0 %`)."""
+    return ABSENT if value is None else f"{100 * value:.1f} %"
+
+
+def rate(value: float | None) -> str:
+    """Tokens per second with one decimal, two below 10 (`16.6`, `2.35`)."""
+    if value is None:
+        return ABSENT
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}"
+
+
+def decimal(value: float | None) -> str:
+    """A plain number with two decimals: tokens per round, cost of a draft step."""
+    return ABSENT if value is None else f"{value:.2f}"
+
+
+def count(value: int | None) -> str:
+    """A count with a thin space between thousands."""
+    return ABSENT if value is None else f"{value:,}".replace(",", "\u202f")
+
+
+def seconds(value: float | None) -> str:
+    """A duration: milliseconds below one second, minutes above two (`35 ms`, `1.24 s`, `3 min 20 s`)."""
+    if value is None:
+        return ABSENT
+    if value < 0.9995:
+        return f"{1000 * value:.0f} ms"
+    if value < 119.95:
+        return f"{value:.2f} s" if value < 9.995 else f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def size(value: int | None) -> str:
+    """Bytes in binary units with one decimal (`1.0 GiB`)."""
+    if value is None:
+        return ABSENT
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def interval(value: Interval | None) -> str:
+    """A 95 % interval of a ratio (`0.55 to 0.59×`)."""
+    return ABSENT if value is None else f"{ratio(value.low).removesuffix('×')} to {ratio(value.high)}"
+
+
+def no_interval(analysis: Analysis) -> str:
+    """Why a run has no interval where none is shown."""
+    if analysis.blocks < BLOCKS_FOR_INTERVAL:
+        blocks = "one block" if analysis.blocks == 1 else f"{analysis.blocks} blocks"
+        return f"{blocks}: no interval"
+    return "too few complete blocks: no interval"
+
+
+def moment(value: str | None) -> str:
+    """An ISO 8601 time to the minute, with its offset (`2026-11-21 11:05 UTC`); as it is when it is no such time."""
+    if value is None:
+        return ABSENT
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        return value
+    zone = time.strftime("%z")
+    return f"{time:%Y-%m-%d %H:%M}" + {"": "", "+0000": " UTC"}.get(zone, f" {zone}")

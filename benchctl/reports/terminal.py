@@ -1,0 +1,75 @@
+"""The summary in the terminal: one row an arm, and the conclusion in a sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.results import Analysis, Verdict
+from benchctl.plain_text import one_line
+from benchctl.reports import conclusion, numbers
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+WARNINGS = 4
+"""So many are printed; the report has them all."""
+_SPEED_STYLE = {"faster": "green", "slower": "red"}
+_LOSSLESS_STYLE = {"lossless": "green", "not lossless": "red", "undetermined": "yellow"}
+
+
+def print_summary(console: Console, analysis: Analysis) -> None:
+    """Print what was concluded, a row an arm, and the warnings; nothing in it is read as markup."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(
+        Text(f"\n{one_line(conclusion.headline(analysis))} {one_line(conclusion.fidelity(analysis))}\n", "bold")
+    )
+    verdicts = conclusion.compared(analysis)
+    if verdicts:
+        wide = console.width >= 100
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("Arm")
+        table.add_column("Speed-up" if not any(v.interval for v in verdicts) else "Speed-up (95 %)")
+        table.add_column("Accepted", justify="right")
+        table.add_column("Output")
+        if wide:
+            table.add_column("Why", ratio=1)
+        for verdict in verdicts:
+            cells = _row(verdict)
+            table.add_row(*(cells if wide else cells[:-1]))
+        console.print(table)
+        if not wide:
+            for verdict in verdicts:
+                console.print(Text(f"{one_line(verdict.arm)}: {one_line(_reason(verdict))}"))
+        if not any(verdict.interval for verdict in verdicts):
+            console.print(Text(f"{numbers.no_interval(analysis)} (three are needed).".capitalize(), "dim"))
+    for cell in analysis.failed_cells:
+        console.print(Text(f"Failed: {one_line(cell)}", "red"))
+    for warning in analysis.warnings[:WARNINGS]:
+        said = f"{one_line(warning.seen, 200)} {one_line(warning.todo)}"
+        console.print(Text(f"Warning ({one_line(warning.where)}): {said}", "yellow"))
+    if len(analysis.warnings) > WARNINGS:
+        console.print(Text(f"{len(analysis.warnings) - WARNINGS} more warnings are in the report.", "yellow"))
+
+
+def _row(verdict: Verdict) -> list[Text]:
+    from rich.text import Text
+
+    speed = numbers.ratio(verdict.speedup)
+    if verdict.interval:
+        speed += f"  {numbers.interval(verdict.interval)}"
+    return [
+        Text(one_line(verdict.arm), "bold"),
+        Text(speed, _SPEED_STYLE.get(verdict.speed, "")),
+        Text(numbers.percent(verdict.acceptance)),
+        Text(verdict.lossless, _LOSSLESS_STYLE[verdict.lossless]),
+        Text(one_line(_reason(verdict))),
+    ]
+
+
+def _reason(verdict: Verdict) -> str:
+    """What the other columns do not say already."""
+    return f"{verdict.sentence} {verdict.why}" if verdict.speed == "unknown" else verdict.why

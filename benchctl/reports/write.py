@@ -1,0 +1,123 @@
+"""Writes a report's folder: all of it or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchctl.analysis.results import Analysis
+from benchctl.errors import StorageError
+from benchctl.reports.tables import all_tables
+from benchctl.runs.store import RunData
+
+MARK = "analysis.json"
+"""The file by which a folder is known to be a report, and may be replaced."""
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """Where a report lies."""
+
+    folder: Path
+    page: Path
+    """The HTML page."""
+    markdown: Path
+    analysis: Path
+    tables: tuple[Path, ...]
+    figures: tuple[Path, ...]
+
+
+def report_folder(analysis: Analysis, out: Path) -> Path:
+    """Where the report of a run belongs: `<out>/<recipe>/<run>`."""
+    return out / _file_name(analysis.recipe) / _file_name(analysis.run)
+
+
+def write_report(run: RunData, analysis: Analysis, folder: Path, *, figures: bool = True) -> ReportFiles:
+    """Write page, Markdown, tables, JSON and figures into `folder`, replacing an earlier report there.
+
+    Raises StorageError when the folder cannot be written, the disk is full, or something else lies there; then
+    nothing has changed.
+    """
+    contents = render_files(run, analysis, figures=figures)
+    if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise StorageError(
+            "Something that is no report lies where the report belongs.",
+            where=str(folder),
+            fix="Move it away, or choose another folder with --out.",
+        )
+    try:
+        _replace(folder, contents)
+    except OSError as error:
+        raise StorageError(
+            f"The report could not be written: {error.strerror or error}.",
+            where=str(error.filename or folder),
+            fix="Free some space or choose another folder with --out; nothing was changed.",
+        ) from None
+    paths = [folder / name for name in contents]
+    return ReportFiles(
+        folder=folder,
+        page=folder / "index.html",
+        markdown=folder / "report.md",
+        analysis=folder / MARK,
+        tables=tuple(path for path in paths if path.suffix == ".csv"),
+        figures=tuple(path for path in paths if path.parent.name == "figures"),
+    )
+
+
+def render_files(run: RunData, analysis: Analysis, *, figures: bool = True) -> dict[str, bytes]:
+    """Return file name to content of a whole report; the same run gives the same bytes."""
+    from benchctl.reports.figures.draw import draw_all
+    from benchctl.reports.render import render_html, render_markdown
+
+    drawings = draw_all(analysis) if figures else []
+    texts = {
+        "index.html": render_html(run, analysis, drawings),
+        "report.md": render_markdown(run, analysis, drawings),
+        MARK: _json(analysis),
+        **all_tables(analysis),
+    }
+    contents = {name: text.encode() for name, text in texts.items()}
+    for drawing in drawings:
+        if drawing.svg is not None and drawing.png is not None:
+            contents[f"figures/{drawing.name}.svg"] = drawing.svg.encode()
+            contents[f"figures/{drawing.name}.png"] = drawing.png
+    return contents
+
+
+def _json(analysis: Analysis) -> str:
+    """The analysis as ASCII JSON, one key a line: quick to write for 100,000 records, and lone surrogates survive."""
+    lines = [
+        f'"{key}": {json.dumps(value, allow_nan=False)}' for key, value in analysis.model_dump(by_alias=True).items()
+    ]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _replace(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write beside `folder`, then put it in its place; an earlier report survives any failure."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{word}") for word in ("new", "old"))
+    try:
+        for name, content in contents.items():
+            path = fresh / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        if folder.exists():
+            folder.rename(old)
+        try:
+            fresh.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)
+            raise
+    finally:
+        for leftover in (fresh, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _file_name(text: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_.+-]", "_", text).lstrip(".")
+    return name[:100] or "unnamed"

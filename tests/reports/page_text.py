@@ -1,0 +1,44 @@
+"""Reads an HTML page as a strict reader would: every element closed in order, what is shown, what is fetched."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+VOID = frozenset({"meta", "br", "link", "img", "hr", "input"})
+
+
+class PageText(HTMLParser):
+    """`elements` are (tag, attributes) in order, `text` is what a reader sees; malformed nesting raises ValueError."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(page)
+        self.close()
+        if self._open:
+            raise ValueError(f"never closed: {self._open}")
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        if len(names) != len(set(names)):
+            raise ValueError(f"<{tag}> repeats an attribute: {names}")
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self._open or self._open.pop() != tag:
+            raise ValueError(f"</{tag}> closes nothing, at line {self.getpos()[0]}")
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] not in {"style", "title"}:
+            self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        """The attributes of every element called `tag`."""
+        return [attributes for name, attributes in self.elements if name == tag]

@@ -1,0 +1,41 @@
+"""Facts of any shape become lines of name and value, and commands can be pasted into a shell."""
+
+from __future__ import annotations
+
+import shlex
+
+from benchctl.reports import facts
+from benchctl.runs.manifest import ArmIdentity
+
+
+def test_nested_facts() -> None:
+    machine = {
+        "cpu": "EPYC",
+        "memory_bytes": 2**33,
+        "usable_cores": 2.0,
+        "boost": None,
+        "container": True,
+        "accelerators": [],
+        "tensor_types": {"bf16": {"count": 37, "bytes": 1024}},
+        "gpus": [{"name": "A"}, {"name": "B"}],
+        "flags": [f"--{i}" for i in range(99)],
+    }
+    assert list(facts.flatten(machine)) == [
+        ("cpu", "EPYC"),
+        ("memory", "8.0 GiB"),
+        ("usable cores", "2"),
+        ("boost", "not known"),
+        ("container", "yes"),
+        ("accelerators", "none"),
+        ("tensor types · bf16 · count", "37"),
+        ("tensor types · bf16", "1.0 KiB"),
+        ("gpus 1 · name", "A"),
+        ("gpus 2 · name", "B"),
+        ("flags", "99 entries, listed in the run's manifest.json"),
+    ]
+
+
+def test_a_command_survives_the_shell() -> None:
+    argv = ["llama-server", "-m", "a model's file.gguf", "--port", "{port}", "$(reboot)"]
+    arm = ArmIdentity(name="a", baseline=True, speculation=None, argv=argv, env=["OMP_WAIT_POLICY=passive"])
+    assert shlex.split(facts.command(arm)) == ["OMP_WAIT_POLICY=passive", *argv]

@@ -1,0 +1,131 @@
+"""The page: well-formed, accessible, self-contained, and first of all the conclusion."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchctl.analysis.results import Analysis, Verdict
+from benchctl.reports.write import render_files
+from benchctl.runs.manifest import RunStatus
+from benchctl.runs.store import RunData
+from tests.reports.handmade import ARMS, build_analysis, build_manifest
+from tests.reports.page_text import PageText
+
+
+def page_of(run: RunData, analysis: Analysis, *, figures: bool = False) -> PageText:
+    return PageText(render_files(run, analysis, figures=figures)["index.html"].decode())
+
+
+def run_of(analysis: Analysis, status: RunStatus = "finished") -> RunData:
+    return RunData(Path(), build_manifest(analysis, status), [], [])
+
+
+def test_well_formed_and_accessible(run_data: RunData, analysis: Analysis) -> None:
+    page = page_of(run_data, analysis, figures=True)
+    assert page.all("html") == [{"lang": "en"}]
+    assert len(page.all("h1")) == 1
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h\d", tag)]
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    ids = Counter(a["id"] for _, a in page.elements if "id" in a)
+    assert max(ids.values()) == 1
+    links = {a["href"][1:] for a in page.all("a") if a["href"].startswith("#")}
+    links |= {a.get("xlink:href", "#")[1:] for a in page.all("use")}
+    assert links <= set(ids)
+    assert len(page.all("caption")) == len(page.all("table")) > 5
+    assert all(a.get("scope") in {"col", "row"} for a in page.all("th"))
+    drawings = page.all("svg")
+    assert len(drawings) == 4
+    assert all(a["role"] == "img" and len(a["aria-label"]) > 40 and a["viewbox"] for a in drawings)
+
+
+def test_first_the_conclusion_then_why_then_how(run_data: RunData, analysis: Analysis) -> None:
+    text = page_of(run_data, analysis).text
+    parts = [
+        "pays here with 1 of 6 arms: ngram_simple, 1.12×",
+        "\nWhy",
+        "Is the output unchanged?",
+        "\nWarnings",
+        "How it was",
+    ]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert "5 of 6 arms give exactly the baseline's answers. spec_d4: not lossless." in text
+    for told in (
+        "0c1e570",
+        "draft-simple, ngram-simple, ngram-mod",
+        "3fa9" * 16,
+        "Intel Xeon",
+        "benchctl run recipe.yaml",
+    ):
+        assert told in text
+
+
+@pytest.mark.parametrize("status", ["started", "interrupted", "failed"])
+def test_an_unfinished_run_says_so_first(status: RunStatus) -> None:
+    analysis = build_analysis(["baseline", "spec_d4"])
+    text = page_of(run_of(analysis, status), analysis).text
+    said = {"started": "not finished", "interrupted": "was interrupted", "failed": "This run failed"}[status]
+    assert text.index(said) < text.index("draft-simple, depth 4")
+
+
+def test_records_without_a_manifest(tmp_path: Path) -> None:
+    analysis = build_analysis(["baseline", "spec_d4"])
+    files = render_files(RunData(tmp_path, None, [], []), analysis, figures=False)
+    for name in ("index.html", "report.md"):
+        text = files[name].decode()
+        assert "Only records are here, without a manifest" in text
+        assert "This file holds records only" in text
+
+
+def test_one_block_has_no_interval_and_says_why() -> None:
+    analysis = build_analysis(["baseline", "spec_d4"], blocks=1)
+    unknown = [Verdict.model_validate(v.model_dump() | {"speed": "unknown"}) for v in analysis.verdicts]
+    analysis = analysis.model_copy(update={"verdicts": unknown})
+    text = page_of(run_of(analysis), analysis).text
+    assert "One block is too few to conclude whether it pays; in this run the fastest arm was spec_d4, 0.57×." in text
+    assert "one block: no interval" in text
+    assert "95 %:" not in text
+
+
+@pytest.mark.parametrize("arms", [["baseline"], list(ARMS), ["baseline", *(f"arm_{i}" for i in range(11))]])
+def test_one_to_twelve_arms(arms: list[str]) -> None:
+    analysis = build_analysis(arms)
+    files = render_files(run_of(analysis), analysis)
+    text = PageText(files["index.html"].decode()).text
+    assert all(arm in text for arm in arms)
+    drawn = {name for name in files if name.startswith("figures/")}
+    if arms == ["baseline"]:
+        assert "No conclusion: no arm could be compared" in text
+        assert drawn == {"figures/throughput.svg", "figures/throughput.png"}
+        assert "No speed-up can be drawn" in text
+    else:
+        assert len(drawn) == 8
+
+
+def test_untold_acceptance_is_a_sentence_not_an_empty_frame() -> None:
+    analysis = build_analysis(["baseline", "ngram_mod"])
+    files = render_files(run_of(analysis), analysis)
+    assert "figures/acceptance.svg" not in files
+    assert "Acceptance is not told by this engine" in files["index.html"].decode()
+    assert "Acceptance is not told by this engine" in files["report.md"].decode()
+
+
+def test_the_same_run_gives_the_same_bytes(run_data: RunData, analysis: Analysis) -> None:
+    first, second = render_files(run_data, analysis), render_files(run_data, analysis)
+    assert first.keys() == second.keys()
+    assert [name for name in first if first[name] != second[name]] == []
+
+
+def test_figures_are_images(run_data: RunData, analysis: Analysis) -> None:
+    files = render_files(run_data, analysis)
+    for name in ("speedup", "acceptance", "throughput", "payoff"):
+        assert files[f"figures/{name}.png"].startswith(b"\x89PNG")
+        svg = ElementTree.fromstring(files[f"figures/{name}.svg"])
+        assert svg.tag.endswith("svg")
+        assert b"<dc:date>" not in files[f"figures/{name}.svg"]

@@ -1,0 +1,386 @@
+"""Every number in a report recomputes from the records, by arithmetic that shares nothing with benchctl's own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import re
+import statistics
+from collections import defaultdict
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.analyse import analyse
+from benchctl.reports.write import ReportFiles, write_report
+from benchctl.runs.store import open_run
+
+BLOCKS, TASKS, PROMPTS = 3, ("code", "ja_chat"), 3
+ARMS = {"baseline": None, "spec_d4": 4, "ngram": None}
+FAILED = (2, "ngram", "code", 1)
+"""(block, arm, task, prompt_idx) of the one request that failed."""
+
+
+def write_run(folder: Path) -> list[dict[str, Any]]:
+    """Write a run folder with uneven lengths, a failed request and a differing answer; return its records."""
+    rng = random.Random(7)
+    records = [
+        _record(rng, block, arm, task, index)
+        for block, arm, task, index in product(range(BLOCKS), ARMS, TASKS, range(PROMPTS))
+    ]
+    identity = {"name": "m.gguf", "size": 4096, "sha256": "ab" * 32}
+    model = {"source": "bundled:m", "path": "~/m.gguf", "files": [identity], "facts": {"architecture": "falcon-h1"}}
+    speculation = {"spec_d4": {"type": "draft-simple", "max": 4}, "ngram": {"type": "ngram-simple"}, "baseline": None}
+    manifest = {
+        "schema": 1,
+        "run": "20261121-110500-3fa9",
+        "benchctl_version": "0.1.0",
+        "status": "finished",
+        "created_at": "2026-11-21T11:05:00+00:00",
+        "recipe_name": "tiny",
+        "recipe": {"name": "tiny"},
+        "recipe_sha256": "cd" * 32,
+        "workload_sha256": "ef" * 32,
+        "baseline": "baseline",
+        "blocks": BLOCKS,
+        "engine": {
+            "kind": "llama.cpp",
+            "binary": "llama-server",
+            "found_in": "PATH",
+            "version": "version: 1",
+            "build": "1",
+            "commit": "0c1e570",
+            "speculation_types": ["draft-simple"],
+        },
+        "target": model,
+        "draft": model,
+        "arms": [
+            {"name": arm, "baseline": arm == "baseline", "speculation": speculation[arm], "argv": ["x"], "env": []}
+            for arm in ARMS
+        ],
+        "prompts": [{"task": task, "prompt_idx": i, "sha256": "00" * 32} for task in TASKS for i in range(PROMPTS)],
+        "cells": [
+            {
+                "block": block,
+                "arm": arm,
+                "order": order,
+                "status": "finished",
+                "started_at": "2026-11-21T11:05:00+00:00",
+                "wall_s": 12.5,
+                "log": f"{block}-{arm}.log",
+                "attestation": {"state": "off" if arm == "baseline" else "active", "evidence": ["seen"]},
+            }
+            for block in range(BLOCKS)
+            for order, arm in enumerate(ARMS)
+        ],
+    }
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return records
+
+
+def _record(rng: random.Random, block: int, arm: str, task: str, index: int) -> dict[str, Any]:
+    text = f"{task} {index}: the answer is forty-two, and so on"
+    tokens = list(range(100, 100 + 24 + 3 * (index % 5)))
+    if (arm, task, index) == ("spec_d4", "ja_chat", 1):
+        text, tokens = text.replace("forty-two", "forty-three"), [*tokens[:9], *range(500, 514)]
+    speed = {"baseline": 20.0, "spec_d4": 13.0, "ngram": 24.0}[arm] * rng.uniform(0.95, 1.05)
+    record: dict[str, Any] = {
+        "schema": 1, "label": arm, "task": task, "prompt_idx": index, "rep": block, "block": block, "run": "r",
+        "n_predicted": len(tokens), "content": text, "token_ids": tokens, "finish_reason": "stop",
+        "client_tok_per_sec": speed, "tok_per_sec": 1.01 * speed, "prompt_per_sec": rng.uniform(80, 120),
+        "ttft_s": rng.uniform(0.1, 0.4), "e2e_s": len(tokens) / speed + rng.uniform(0.1, 0.4), "prompt_sha": "aa",
+    }  # fmt: skip
+    if (block, arm, task, index) == FAILED:
+        return record | {"error": {"kind": "http", "message": "HTTP 500"}, "content": None, "token_ids": None}
+    if arm != "baseline":
+        by_position = [5, 4, 2, 1] if arm == "spec_d4" else [3, 1]
+        record |= {
+            "rounds": 6,
+            "draft_n": 22,
+            "draft_n_accepted": sum(by_position),
+            "accepted_by_position": by_position,
+        }
+        record["n_predicted"] = len(record["token_ids"])
+    return record
+
+
+class Recount:
+    """The numbers of a run from its raw JSON lines."""
+
+    def __init__(self, records: list[dict[str, Any]]) -> None:
+        self.records = [record for record in records if not record.get("error")]
+        self.at = {(r["label"], r["task"], r["prompt_idx"], r["block"]): r for r in self.records}
+
+    def pairs(self, arm: str, task: str, block: int | None = None) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        return [
+            (record, self.at["baseline", *key[1:]])
+            for key, record in self.at.items()
+            if key[0] == arm and task in ("all", key[1]) and block in (None, key[3])
+        ]
+
+    @staticmethod
+    def pooled(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> float:
+        def rate(side: int) -> float:
+            tokens = [pair[side]["n_predicted"] - 1 for pair in pairs]
+            times = [n / pair[side]["client_tok_per_sec"] for n, pair in zip(tokens, pairs, strict=True)]
+            return float(sum(tokens) / sum(times))
+
+        return float(rate(0) / rate(1))
+
+    def speedup(self, arm: str, task: str) -> dict[str, Any]:
+        pairs = self.pairs(arm, task)
+        prompts = PROMPTS * (len(TASKS) if task == "all" else 1)
+        equal = [pair for pair in pairs if pair[0]["n_predicted"] == pair[1]["n_predicted"]]
+        walls = [[sum(p[i]["n_predicted"] for p in pairs), sum(p[i]["e2e_s"] for p in pairs)] for i in (0, 1)]
+        return {
+            "pooled": self.pooled(pairs),
+            "median": statistics.median(a["client_tok_per_sec"] / b["client_tok_per_sec"] for a, b in pairs),
+            "end_to_end": walls[0][0] / walls[0][1] / (walls[1][0] / walls[1][1]),
+            "length_matched": self.pooled(equal),
+            "by_block": [self.pooled(self.pairs(arm, task, block)) for block in range(BLOCKS)],
+            "pairs": len(pairs),
+            "pairs_unequal": len(pairs) - len(equal),
+            "pairs_missing": prompts * BLOCKS - len(pairs),
+        }
+
+    def interval(self, arm: str, task: str, samples: int = 3000) -> tuple[float, float]:
+        rng = random.Random(11)
+        found = []
+        for _ in range(samples):
+            drawn: list[tuple[dict[str, Any], dict[str, Any]]] = []
+            for block in rng.choices(range(BLOCKS), k=BLOCKS):
+                for one in TASKS if task == "all" else (task,):
+                    pairs = self.pairs(arm, one, block)
+                    drawn += rng.choices(pairs, k=len(pairs))
+            found.append(self.pooled(drawn))
+        found.sort()
+        return found[round(0.025 * samples)], found[round(0.975 * samples)]
+
+    def acceptance(self, arm: str, task: str) -> dict[str, Any]:
+        rows = [r for r in self.records if r["label"] == arm and task in ("all", r["task"])]
+        drafted, accepted = sum(r["draft_n"] for r in rows), sum(r["draft_n_accepted"] for r in rows)
+        rounds = sum(r["rounds"] for r in rows)
+        places = [sum(place) for place in zip(*(r["accepted_by_position"] for r in rows), strict=True)]
+        return {
+            "drafted": drafted,
+            "accepted": accepted,
+            "rate": accepted / drafted,
+            "rounds": rounds,
+            "acceptance_length": 1 + accepted / rounds,
+            "tokens_per_round": sum(r["n_predicted"] - 1 for r in rows) / rounds,
+            "position_unconditional": [place / rounds for place in places],
+            "position_conditional": [a / b for a, b in zip(places, [rounds, *places], strict=False)],
+        }
+
+    def throughput(self, arm: str, task: str) -> dict[str, Any]:
+        rows = [r for r in self.records if (r["label"], r["task"]) == (arm, task)]
+        rates = [r["client_tok_per_sec"] for r in rows]
+        return {
+            "tok_per_sec": rates,
+            "median": statistics.median(rates),
+            "ttft_median_s": statistics.median(r["ttft_s"] for r in rows),
+            "prompt_tok_per_sec_median": statistics.median(r["prompt_per_sec"] for r in rows),
+        }
+
+    def cost(self, arm: str, depth: int | None) -> dict[str, Any]:
+        pairs = self.pairs(arm, "all")
+        steps = [(r["n_predicted"] - 1, b["n_predicted"] - 1, r, b) for r, b in pairs]
+        step_s = sum(m / b["client_tok_per_sec"] for _, m, _, b in steps) / sum(m for _, m, _, _ in steps)
+        rounds, accepted = sum(r["rounds"] for r, _ in pairs), sum(r["draft_n_accepted"] for r, _ in pairs)
+        plain = max(0, sum(n for n, _, _, _ in steps) - rounds - accepted)
+        cost = (sum(n / r["client_tok_per_sec"] for n, _, r, _ in steps) / step_s - plain) / rounds
+        alpha = None if depth is None else solve(1 + accepted / rounds, depth)
+        return {
+            "depth": depth,
+            "alpha": alpha,
+            "draft_cost": None,
+            "overhead": cost - 1,
+            "predicted": None if alpha is None or depth is None else tokens_a_round(alpha, depth) / cost,
+            "measured": self.pooled(pairs),
+            "break_even_alpha": None if depth is None or cost > depth + 1 else solve(cost, depth),
+        }
+
+
+def tokens_a_round(alpha: float, depth: int) -> float:
+    return (1 - alpha ** (depth + 1)) / (1 - alpha)
+
+
+def solve(tokens: float, depth: int) -> float:
+    """α by Newton's method, from the closed form."""
+    alpha = 0.5
+    for _ in range(100):
+        slope = (tokens_a_round(alpha + 1e-6, depth) - tokens_a_round(alpha - 1e-6, depth)) / 2e-6
+        alpha = min(0.999, max(0.001, alpha - (tokens_a_round(alpha, depth) - tokens) / slope))
+    return alpha
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recount, ReportFiles, dict[str, Any]]:
+    """The recount, the report's files, and `analysis.json` as a program reads it."""
+    folder = tmp_path_factory.mktemp("run") / "20261121-110500-3fa9"
+    records = write_run(folder)
+    run = open_run(folder)
+    files = write_report(run, analyse(run), folder.parent / "report", figures=False)
+    return Recount(records), files, json.loads(files.analysis.read_text())
+
+
+def close(found: Any, wanted: Any) -> bool:
+    return bool(found == pytest.approx(wanted, rel=1e-6)) if wanted is not None else found is None
+
+
+def test_json(made: tuple[Recount, ReportFiles, dict[str, Any]]) -> None:
+    recount, _, found = made
+    assert found["records"] == len(ARMS) * len(TASKS) * PROMPTS * BLOCKS
+    for row in found["speedups"]:
+        for key, wanted in recount.speedup(row["arm"], row["task"]).items():
+            assert close(row[key], wanted), (row["arm"], row["task"], key)
+        low, high = recount.interval(row["arm"], row["task"])
+        assert row["interval"]["low"] == pytest.approx(low, rel=0.01)
+        assert row["interval"]["high"] == pytest.approx(high, rel=0.01)
+    for row in found["acceptance"]:
+        for key, wanted in recount.acceptance(row["arm"], row["task"]).items():
+            assert close(row[key], wanted), (row["arm"], row["task"], key)
+    for row in found["throughput"]:
+        for key, wanted in recount.throughput(row["arm"], row["task"]).items():
+            assert close(row[key], wanted), (row["arm"], row["task"], key)
+    for row in found["costs"]:
+        for key, wanted in recount.cost(row["arm"], ARMS[row["arm"]]).items():
+            assert close(row[key], wanted), (row["arm"], key)
+    assert {len(found[name]) for name in ("speedups", "acceptance")} == {2 * (1 + len(TASKS))}
+    assert len(found["throughput"]) == len(ARMS) * len(TASKS)
+
+
+def test_losslessness(made: tuple[Recount, ReportFiles, dict[str, Any]]) -> None:
+    recount, _, found = made
+    for arm in found["losslessness"]:
+        outcomes: dict[str, int] = defaultdict(int)
+        for row in arm["comparisons"]:
+            pairs = [(r, b) for r, b in recount.pairs(arm["arm"], row["task"]) if r["prompt_idx"] == row["prompt_idx"]]
+            differing = sum(r["content"] != b["content"] for r, b in pairs)
+            assert (row["blocks_compared"], row["blocks_differing"]) == (len(pairs), differing)
+            assert row["text_equal"] == (differing == 0)
+            wanted = "differs" if differing else "identical" if len(pairs) == BLOCKS else "undetermined"
+            assert row["outcome"] == wanted
+            outcomes[wanted] += 1
+            if differing:
+                ours, theirs = pairs[0]
+                fork = next(i for i, (a, b) in enumerate(zip(ours["token_ids"], theirs["token_ids"])) if a != b)  # noqa: B905
+                assert (row["fork"]["index"], row["fork"]["unit"]) == (fork, "token")
+        assert arm["counts"] == dict(outcomes)
+
+
+def test_csv(made: tuple[Recount, ReportFiles, dict[str, Any]]) -> None:
+    recount, files, _ = made
+
+    def rows(name: str) -> list[dict[str, str]]:
+        with (files.folder / name).open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def read(cell: str) -> Any:
+        return json.loads(cell) if cell else None
+
+    for name, source in (("speedup.csv", recount.speedup), ("acceptance.csv", recount.acceptance)):
+        assert len(rows(name)) == 2 * (1 + len(TASKS))
+        for row in rows(name):
+            for key, wanted in source(row["arm"], row["task"]).items():
+                assert close(read(row[key]), wanted), (name, key)
+    for row in rows("costs.csv"):
+        for key, wanted in recount.cost(row["arm"], ARMS[row["arm"]]).items():
+            assert close(read(row[key]), wanted), key
+    for arm, task in product(ARMS, TASKS):
+        values = [float(r["tok_per_sec"]) for r in rows("throughput.csv") if (r["arm"], r["task"]) == (arm, task)]
+        assert values == pytest.approx(recount.throughput(arm, task)["tok_per_sec"])
+
+
+def test_markdown_tables(made: tuple[Recount, ReportFiles, dict[str, Any]]) -> None:
+    recount, files, found = made
+    tables = markdown_tables(files.markdown.read_text())
+    intervals = {(row["arm"], row["task"]): row["interval"] for row in found["speedups"]}
+
+    def times(value: float) -> str:
+        return f"{value:.2f}×"
+
+    def share(value: float | None) -> str:
+        return "–" if value is None else f"{100 * value:.1f} %"
+
+    for row in tables["Table: speed-up"]:
+        arm, task, *cells = row
+        wanted, ends = recount.speedup(arm, task), intervals[arm, task]
+        assert cells == [
+            times(wanted["pooled"]),
+            f"{ends['low']:.2f} to {ends['high']:.2f}×",
+            *(times(wanted[key]) for key in ("median", "end_to_end", "length_matched")),
+            " ".join(map(times, wanted["by_block"])),
+            *(str(wanted[key]) for key in ("pairs", "pairs_unequal", "pairs_missing")),
+        ]
+    for row in tables["Table: acceptance"]:
+        arm, task, *cells = row
+        wanted = recount.acceptance(arm, task)
+        counts = [f"{wanted[key]:,}".replace(",", "\u202f") for key in ("accepted", "drafted", "rounds")]
+        lengths = [f"{wanted[key]:.2f}" for key in ("acceptance_length", "tokens_per_round")]
+        assert cells == [share(wanted["rate"]), *counts, *lengths]
+    for row in tables["Table: acceptance by position"]:
+        places = recount.acceptance(row[0], "all")["position_unconditional"]
+        assert [cell for cell in row[1:] if cell] == [share(place) for place in places]
+    for row in tables["Table: cost of a round"]:
+        wanted = recount.cost(row[0], ARMS[row[0]])
+        depth = wanted["depth"]
+        needed = share(wanted["break_even_alpha"]) if wanted["break_even_alpha"] or not depth else "none would do"
+        predicted = "–" if wanted["predicted"] is None else times(wanted["predicted"])
+        head = [str(depth or "–"), share(wanted["alpha"]), needed]
+        assert row[1:] == [*head, f"{wanted['overhead']:.2f}", predicted, times(wanted["measured"])]
+    for row in tables["Table: throughput"]:
+        wanted = recount.throughput(row[0], row[1])
+        rates = [f"{wanted[key]:.1f}" for key in ("median", "prompt_tok_per_sec_median")]
+        assert row[2:] == [*rates, f"{1000 * wanted['ttft_median_s']:.0f} ms", str(len(wanted["tok_per_sec"]))]
+    assert {"What was concluded", "Is the output unchanged?", "Cells"} < set(tables)
+
+
+def test_every_number_of_the_conclusion_is_accounted_for(
+    made: tuple[Recount, ReportFiles, dict[str, Any]],
+) -> None:
+    recount, files, found = made
+    text = files.markdown.read_text()
+    rows = {row[0]: row for row in markdown_tables(text)["What was concluded"]}
+    assert set(rows) == {"spec_d4", "ngram"}
+    for arm, row in rows.items():
+        speed, accepted = recount.speedup(arm, "all"), recount.acceptance(arm, "all")
+        cost = recount.cost(arm, ARMS[arm])
+        ends = next(r["interval"] for r in found["speedups"] if (r["arm"], r["task"]) == (arm, "all"))
+        assert row[3] == f"{speed['pooled']:.2f}×"
+        assert row[5] == f"{100 * accepted['rate']:.1f} %"
+        allowed = {f"{speed['pooled']:.2f}", f"{ends['low']:.2f}", f"{ends['high']:.2f}", "95", "4"}
+        allowed |= {f"{form(accepted['rate'])}" for form in (_whole, _tenth)}
+        allowed |= {f"{1 + cost['overhead']:.1f}", f"{accepted['acceptance_length']:.1f}"}
+        allowed |= {form(cost[key]) for key in ("alpha", "break_even_alpha") if cost[key] for form in (_whole, _tenth)}
+        counts = next(one for one in found["losslessness"] if one["arm"] == arm)["counts"]
+        allowed |= {str(count) for count in [*counts.values(), sum(counts.values()), BLOCKS]}
+        allowed |= set(re.findall(r"\d+", arm))
+        said = re.sub(r"[a-z_]+_d\d+", " ", " ".join(row[1:]))
+        assert set(re.findall(r"\d+(?:\.\d+)?", said)) <= allowed, (arm, row)
+
+
+def _whole(value: float) -> str:
+    return f"{100 * value:.0f}"
+
+
+def _tenth(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def markdown_tables(text: str) -> dict[str, list[list[str]]]:
+    """Heading to the rows of the table below it; code spans are unwrapped."""
+    tables: dict[str, list[list[str]]] = {}
+    heading = ""
+    for line in text.splitlines():
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+        elif line.startswith("|") and not set(line) <= set("| -:"):
+            cells = [cell.strip().strip("`") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            tables.setdefault(heading, []).append(cells)
+    return {heading: rows[1:] for heading, rows in tables.items()}

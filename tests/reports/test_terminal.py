@@ -1,0 +1,49 @@
+"""The summary in the terminal: every arm and its numbers, on narrow and wide screens and in pipes."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from benchctl.analysis.results import Analysis, Verdict
+from benchctl.reports.terminal import WARNINGS, print_summary
+from tests.reports.handmade import build_analysis
+
+
+def printed(analysis: Analysis, width: int) -> str:
+    stream = io.StringIO()
+    print_summary(Console(file=stream, width=width, color_system=None), analysis)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [50, 80, 160])
+def test_every_arm_with_its_numbers(analysis: Analysis, width: int) -> None:
+    text = printed(analysis, width)
+    assert max(map(len, text.splitlines())) <= width
+    words = " ".join(text.split())
+    for verdict in analysis.verdicts:
+        assert verdict.arm in text
+        assert f"{verdict.speedup:.2f}×" in text
+        assert verdict.why.split()[0] in words
+    assert "pays here with 1 of 6 arms: ngram_simple, 1.12×" in words
+    assert "Failed: block 2, spec_d16" in words
+    assert "A load average of 4.7" in words
+
+
+def test_one_block_says_why_there_is_no_interval() -> None:
+    analysis = build_analysis(["baseline", "spec_d4"], blocks=1)
+    unknown = [Verdict.model_validate(v.model_dump() | {"speed": "unknown"}) for v in analysis.verdicts]
+    text = printed(analysis.model_copy(update={"verdicts": unknown}), 120)
+    assert "One block: no interval (three are needed)." in text
+    assert "95 %" not in text
+
+
+def test_many_warnings_are_counted(analysis: Analysis) -> None:
+    many = analysis.model_copy(update={"warnings": analysis.warnings * (WARNINGS + 3)})
+    assert "3 more warnings are in the report." in printed(many, 80)
+
+
+def test_only_the_baseline() -> None:
+    assert "No conclusion" in printed(build_analysis(["baseline"]), 80)
