@@ -32,7 +32,9 @@ NEEDS_DRAFT_MODEL: frozenset[str] = frozenset({"draft-simple", "draft-eagle3", "
 MAX_DEPTH = 64
 """No engine verifies more draft tokens a round than this; larger depths are taken for typing errors."""
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$"
+MAX_NAME = 64
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=MAX_NAME)]
 """A name that is also a safe file name."""
 
 
@@ -45,9 +47,9 @@ class Strict(BaseModel):
 class EngineSpec(Strict):
     """Which engine runs the models, and how it is started."""
 
-    kind: EngineKind = "llama.cpp"
+    kind: EngineKind = Field(default="llama.cpp", description="Which engine; openai: an endpoint that runs already.")
     binary: str | None = Field(default=None, description="A path, or a name to be found on PATH.")
-    device: Device = "auto"
+    device: Device = Field(default="auto", description="Where the models run; auto: what the engine chooses.")
     context: int = Field(default=4096, ge=64, le=10_000_000, description="Context length in tokens.")
     threads: int | None = Field(default=None, ge=1, le=1024, description="CPU threads of the engine; null: its cores.")
     args: list[str] = Field(default_factory=list, description="Passed through as they are, after benchctl's own.")
@@ -60,28 +62,43 @@ class EngineSpec(Strict):
 class QuantizeSpec(Strict):
     """A quantization to make from the source file: a base type, and tensors that keep another."""
 
-    type: str = Field(description="A llama-quantize type such as q8_0, q4_k_m, bf16.")
-    tensors: dict[str, str] = Field(default_factory=dict, description="Tensor pattern to GGML type: {ssm_out: bf16}.")
+    type: str = Field(description="A llama-quantize type such as q8_0, q4_k_m, bf16.", examples=["q8_0", "q4_k_m"])
+    tensors: dict[str, str] = Field(
+        default_factory=dict, description="Tensor pattern to GGML type.", examples=[{"ssm_out": "bf16"}]
+    )
 
 
 class ModelSpec(Strict):
     """One model of the pair."""
 
-    source: str = Field(min_length=1, description="A path | hf:ORG/REPO[/FILE] | bundled:NAME.")
-    quantize: QuantizeSpec | None = None
+    source: str = Field(
+        min_length=1,
+        description="A path | hf:ORG/REPO[/FILE] | bundled:NAME.",
+        examples=[
+            "bundled:tiny-hybrid",
+            "hf:Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        ],
+    )
+    quantize: QuantizeSpec | None = Field(
+        default=None, description="Quantize the file before it is used; null: as it is."
+    )
 
 
 class ModelPair(Strict):
     """The target that answers, and the draft that guesses."""
 
-    target: ModelSpec
-    draft: ModelSpec | None = None
+    target: ModelSpec = Field(description="The model whose answers count.")
+    draft: ModelSpec | None = Field(default=None, description="The model that guesses, for the types that need one.")
 
 
 class PromptsSpec(Strict):
     """Which prompts are asked."""
 
-    suite: str = Field(min_length=1, description="A prompts file: a path, or the name of a suite that benchctl ships.")
+    suite: str = Field(
+        min_length=1,
+        description="A prompts file: a path, or the name of a suite that benchctl ships.",
+        examples=["prompts.json"],
+    )
     tasks: list[Name] | None = Field(default=None, min_length=1, description="Null: every task of the suite.")
     limit: int | None = Field(default=None, ge=1, description="At most so many prompts of each task.")
 
@@ -89,18 +106,18 @@ class PromptsSpec(Strict):
 class Sampling(Strict):
     """How tokens are chosen. The default is greedy."""
 
-    temperature: float = Field(default=0.0, ge=0, le=10)
-    top_k: int = Field(default=1, ge=0)
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    max_tokens: int = Field(default=128, ge=1, le=1_000_000)
-    seed: int = Field(default=1, ge=0, le=2**31 - 1)
-    ignore_eos: bool = False
+    temperature: float = Field(default=0.0, ge=0, le=10, description="0 is greedy.")
+    top_k: int = Field(default=1, ge=0, description="Sample among so many most probable tokens; 0: all.")
+    top_p: float = Field(default=1.0, gt=0, le=1, description="Sample among the most probable tokens up to this mass.")
+    max_tokens: int = Field(default=128, ge=1, le=1_000_000, description="Longest answer in tokens.")
+    seed: int = Field(default=1, ge=0, le=2**31 - 1, description="Seed of the sampler.")
+    ignore_eos: bool = Field(default=False, description="Go on past the end of the answer, so that lengths are equal.")
 
 
 class Speculation(Strict):
     """One setting of speculation in benchctl's words; each adapter maps them to the flags of the binary at hand."""
 
-    type: SpeculationType | list[SpeculationType]
+    type: SpeculationType | list[SpeculationType] = Field(description="A type, or several that work together.")
     max: int | None = Field(default=None, ge=1, le=MAX_DEPTH, description="Draft depth k: most draft tokens a round.")
     min: int | None = Field(default=None, ge=0, le=MAX_DEPTH, description="Fewest draft tokens worth verifying.")
     p_min: float | None = Field(default=None, ge=0, le=1, description="Drafting stops below this probability.")
@@ -122,24 +139,24 @@ class Speculation(Strict):
 class Arm(Strict):
     """One concrete setting to be measured; `speculation` is null for a run of the target alone."""
 
-    name: Name
-    speculation: Speculation | None = None
+    name: Name = Field(description="The arm's name, which is also its label in the records.")
+    speculation: Speculation | None = Field(default=None, description="Null: the target alone.")
     args: list[str] = Field(default_factory=list, description="Further engine arguments of this arm alone.")
 
 
 class Recipe(Strict):
     """A whole recipe with its matrices already expanded; `benchctl.recipes.load.load_recipe` makes one from a file."""
 
-    name: Name
-    description: str | None = None
+    name: Name = Field(description="The recipe's name; its runs are kept under it.")
+    description: str | None = Field(default=None, description="What question the recipe answers.")
     engine: EngineSpec = EngineSpec()
     models: ModelPair
     prompts: PromptsSpec
     sampling: Sampling = Sampling()
-    blocks: int = Field(default=3, ge=1, le=1000)
+    blocks: int = Field(default=3, ge=1, le=1000, description="Fresh processes of each arm: the unit of replication.")
     warmup: int = Field(default=1, ge=0, le=100, description="Unmeasured requests at the start of every process.")
-    baseline: Name = "baseline"
-    arms: list[Arm] = Field(min_length=1)
+    baseline: Name = Field(default="baseline", description="The arm that every other is compared with.")
+    arms: list[Arm] = Field(min_length=1, description="The settings to be measured.")
 
     def arm(self, name: str) -> Arm:
         """Return the arm called `name`; raises KeyError."""

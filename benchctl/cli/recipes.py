@@ -1,0 +1,208 @@
+"""`benchctl recipes`: find, read, check and write recipes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchctl.errors import BenchctlError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    from benchctl.recipes.problems import Problem
+    from benchctl.recipes.schema import Recipe
+
+app = typer.Typer(
+    help="Find, read, check and write recipes.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Named = Annotated[str, typer.Argument(metavar="NAME", help="A shipped recipe, or a file.")]
+
+
+@app.command("list")
+def list_recipes(json_output: Json = False) -> None:
+    """List the recipes that benchctl ships."""
+    from benchctl.recipes.load import load_recipe, shipped_recipes
+
+    recipes = {name: load_recipe(path) for name, path in shipped_recipes().items()}
+    if json_output:
+        _print_json([{"name": name, **_summary(recipe)} for name, recipe in recipes.items()])
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("recipe", "engine", "arms", "the question it answers"):
+        table.add_column(title, justify="right" if title == "arms" else "left", no_wrap=title == "recipe")
+    for name, recipe in recipes.items():
+        table.add_row(name, recipe.engine.kind, str(len(recipe.arms)), Text(recipe.description or ""))
+    Console(highlight=False).print(table)
+
+
+@app.command("show")
+def show(
+    recipe: Named,
+    expanded: Annotated[bool, typer.Option("--expanded", help="Show the arms that the matrices stand for.")] = False,
+    json_output: Json = False,
+) -> None:
+    """Show a recipe: its file, or with --expanded (or --json) what it stands for, defaults filled in."""
+    from benchctl.plain_text import visible
+    from benchctl.recipes.load import find_recipe, load_recipe
+
+    path = find_recipe(recipe)
+    loaded = load_recipe(path)
+    if json_output:
+        _print_json(loaded.model_dump(mode="json"))
+    elif expanded:
+        _print_arms(loaded)
+    else:
+        typer.echo(visible(path.read_text("utf-8-sig")), nl=False)
+
+
+@app.command("check")
+def check(
+    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Recipe files, or names of shipped ones.")],
+    json_output: Json = False,
+) -> None:
+    """Check recipes and list everything wrong with them; exit code 2 when anything is."""
+    results = [(file, *_checked(file)) for file in files]
+    failed = any(problems for _, _, problems, _ in results)
+    if json_output:
+        _print_json(
+            [
+                {
+                    "file": file,
+                    "ok": not problems,
+                    "arms": [arm.name for arm in recipe.arms] if recipe else None,
+                    "problems": [{"line": p.line or None, "key": _key(p), "message": p.message} for p in problems],
+                }
+                for file, recipe, problems, _ in results
+            ]
+        )
+    else:
+        from benchctl.plain_text import visible
+
+        for file, recipe, problems, message in results:
+            if problems:
+                typer.echo(visible(message), err=True)
+            elif recipe is not None:
+                typer.echo(f"{visible(file)}: good ({len(recipe.arms)} arms: {', '.join(a.name for a in recipe.arms)})")
+    if failed:
+        raise typer.Exit(UsageError.exit_code)
+
+
+@app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="The recipe's name; the file is NAME.yaml.")],
+    engine: Annotated[str, typer.Option(help="llama.cpp, vllm, sglang, transformers or openai.")] = "llama.cpp",
+    target: Annotated[str, typer.Option(help="A path, hf:ORG/REPO/FILE or bundled:NAME.")] = "bundled:tiny-hybrid",
+    draft: Annotated[str | None, typer.Option(help="The draft model, named likewise.")] = None,
+    types: Annotated[str | None, typer.Option(help="Speculation types, with commas between them.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write it.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+) -> None:
+    """Write a commented recipe to start from."""
+    from benchctl.recipes.template import new_recipe
+
+    if draft is None and target == "bundled:tiny-hybrid":
+        draft = "bundled:tiny-hybrid-draft"
+    chosen = [word.strip() for word in types.split(",") if word.strip()] if types else None
+    if chosen is None:
+        chosen = ["ngram-simple"] if draft is None else ["draft-simple", "ngram-simple"]
+    text = new_recipe(name, engine=engine, target=target, draft=draft, types=chosen)
+    path = output or Path(f"{name}.yaml")
+    _write(path, text, force)
+    typer.echo(f"Wrote {path}. Next: benchctl recipes check {path}")
+
+
+@app.command("schema")
+def schema(
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write it there instead.")] = None,
+) -> None:
+    """Print the JSON Schema of recipe files, for editors."""
+    import json
+
+    from benchctl.recipes.json_schema import recipe_json_schema
+
+    text = json.dumps(recipe_json_schema(), indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        _write(output, text, force=True)
+        typer.echo(f"Wrote {output}.")
+
+
+def _checked(file: str) -> tuple[Recipe | None, tuple[Problem, ...], str]:
+    """Return the recipe where it is good, else its problems and the whole message."""
+    from benchctl.prompts.load import load_suite
+    from benchctl.recipes.load import find_recipe, load_recipe
+    from benchctl.recipes.problems import Problem, RecipeError
+
+    try:
+        path = find_recipe(file)
+        recipe = load_recipe(path)
+        load_suite(recipe.prompts.suite, recipe_folder=path.parent).select(recipe.prompts.tasks, recipe.prompts.limit)
+    except RecipeError as error:
+        return None, error.problems, str(error)
+    except BenchctlError as error:
+        return None, (Problem(0, (), str(error)),), f"{file}: {error}"
+    return recipe, (), ""
+
+
+def _summary(recipe: Recipe) -> dict[str, object]:
+    return {
+        "description": recipe.description,
+        "engine": recipe.engine.kind,
+        "target": recipe.models.target.source,
+        "draft": recipe.models.draft.source if recipe.models.draft else None,
+        "arms": [arm.name for arm in recipe.arms],
+    }
+
+
+def _print_arms(recipe: Recipe) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from benchctl.plain_text import visible
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("arm", "type", "settings", "args"):
+        table.add_column(title, no_wrap=title == "arm")
+    for arm in recipe.arms:
+        settings = arm.speculation.model_dump(exclude={"type"}, exclude_none=True) if arm.speculation else {}
+        types = "+".join(arm.speculation.types) if arm.speculation else "—"
+        words = " ".join(f"{key}={value}" for key, value in settings.items())
+        role = " (baseline)" if arm.name == recipe.baseline else ""
+        table.add_row(arm.name + role, types, words, Text(visible(" ".join(arm.args))))
+    Console(highlight=False).print(table)
+
+
+def _key(problem: Problem) -> str | None:
+    from benchctl.recipes.problems import path_text
+
+    return path_text(problem.path) or None
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=True)
+    sys.stdout.write("\n")
+
+
+def _write(path: Path, text: str, force: bool) -> None:
+    """Create a file; one that is there is overwritten only when asked."""
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise UsageError("this file exists already", where=str(path), fix="Overwrite it with --force.") from None
+    except OSError as error:
+        raise StorageError(f"the file cannot be written: {error.strerror}", where=str(path)) from None

@@ -1,0 +1,149 @@
+"""Files from the Hugging Face hub, through huggingface-hub: its cache, token, resumed downloads and progress bar."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from benchctl.errors import UsageError
+from benchctl.models.hashes import Notice
+from benchctl.models.shards import shard_names
+from benchctl.recipes.problems import did_you_mean
+from benchctl.recipes.source import HubSource
+
+_MAX_LISTED = 12
+_CONNECT_S = 5.0
+_TRANSPORTS = {"httpx", "httpx2", "requests", "urllib3"}
+"""What huggingface-hub's versions speak HTTP with; their errors share no base but Exception."""
+
+
+class OfflineError(Exception):
+    """The hub cannot be reached, and its cache does not hold the file."""
+
+
+def fetch(source: HubSource, notice: Notice | None = None) -> Path:
+    """Return the local path of a hub file (the first shard of several), downloading what is missing.
+
+    Raises UsageError for what the hub refuses or does not have, and OfflineError when it cannot be reached.
+    """
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    online = _reachable()
+    with _explained(source):
+        name = source.file
+        if name is None:
+            name = _only_gguf(source.repo, _files(source.repo) if online else _cached_files(source.repo))
+        if notice and online:
+            notice(f"Fetching {source.repo}/{name}")
+        try:
+            paths = [hf_hub_download(source.repo, shard, local_files_only=not online) for shard in shard_names(name)]
+        except LocalEntryNotFoundError:
+            raise OfflineError("the hub cannot be reached, and its cache does not hold the file") from None
+        return Path(paths[0])
+
+
+def _reachable() -> bool:
+    """Whether the hub answers at all: asked once, since huggingface-hub retries for half a minute."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    if urllib.request.getproxies():  # a proxy resolves names for us; only a real request can tell
+        return True
+    address = urlsplit(constants.ENDPOINT)
+    port = address.port or (80 if address.scheme == "http" else 443)
+    try:
+        with socket.create_connection((address.hostname or "", port), timeout=_CONNECT_S):
+            return True
+    except OSError:
+        return False
+
+
+def _files(repo: str) -> list[str]:
+    from huggingface_hub import HfApi
+
+    return list(HfApi().list_repo_files(repo))
+
+
+def _cached_files(repo: str) -> list[str]:
+    """Return the files of the newest snapshot that huggingface-hub's cache holds."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(repo, local_files_only=True))
+    except LocalEntryNotFoundError:
+        raise OfflineError("the hub cannot be reached, and its cache does not hold the repository") from None
+    return [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+def _only_gguf(repo: str, files: list[str]) -> str:
+    found = sorted({shard_names(name)[0] for name in files if name.lower().endswith(".gguf")})
+    found = [name for name in found if "mmproj" not in name.lower()]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = "\n".join(f"  hf:{repo}/{name}" for name in found[:_MAX_LISTED])
+        more = f"\n  … and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
+        raise UsageError(
+            f"the repository holds {len(found)} GGUF files; name one",
+            where=f"hf:{repo}",
+            fix=f"One of:\n{listed}{more}",
+        )
+    if any(name.endswith(".safetensors") for name in files):
+        raise UsageError(
+            "the repository holds safetensors only, and llama.cpp reads GGUF", where=f"hf:{repo}", fix=conversion(repo)
+        )
+    raise UsageError("the repository holds no GGUF file", where=f"hf:{repo}", fix="Name another repository.")
+
+
+def conversion(repo: str) -> str:
+    """Return how to make a GGUF file of a safetensors repository."""
+    short = repo.split("/")[-1]
+    return (
+        f"Convert it once with llama.cpp's converter, and point benchctl at the folder:\n"
+        f"  hf download {repo} --local-dir {short}\n"
+        f"  python convert_hf_to_gguf.py {short} --outtype bf16 --outfile models/{short}.gguf\n"
+        f"  benchctl run … --models-dir models"
+    )
+
+
+@contextmanager
+def _explained(source: HubSource) -> Iterator[None]:
+    """Turn huggingface-hub's errors into what to do next."""
+    from huggingface_hub import errors
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    where = f"hf:{source.repo}" + (f"/{source.file}" if source.file else "")
+    bars_were_on = not are_progress_bars_disabled()
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    try:
+        yield
+    except errors.GatedRepoError:
+        fix = "Accept the model's terms on its page, then log in: hf auth login"
+        raise UsageError("access to this repository must be granted first", where=where, fix=fix) from None
+    except errors.RepositoryNotFoundError:
+        fix = "Check the spelling; for a private one, log in: hf auth login"
+        raise UsageError("the hub has no such repository, or it is private", where=where, fix=fix) from None
+    except errors.RemoteEntryNotFoundError:
+        near = did_you_mean(source.file, _files(source.repo)).strip()
+        fix = near or f"See its files: https://huggingface.co/{source.repo}/tree/main"
+        raise UsageError("the repository has no such file", where=where, fix=fix) from None
+    except errors.HFValidationError as error:
+        raise UsageError(f"this is no repository name: {error}", where=where) from None
+    except errors.HfHubHTTPError as error:
+        raise OfflineError(f"the hub answered {error.response.status_code}") from None
+    except Exception as error:
+        if type(error).__module__.split(".")[0] not in _TRANSPORTS:
+            raise
+        raise OfflineError(f"the connection to the hub broke: {error}") from None
+    finally:
+        if bars_were_on and not sys.stderr.isatty():
+            enable_progress_bars()

@@ -1,0 +1,161 @@
+"""A prompt suite, found and checked: errors name the file, the task and the prompt."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from benchctl.errors import UsageError
+from benchctl.plain_text import one_line
+from benchctl.prompts.suite import Prompt, PromptItem
+from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, path_text
+from benchctl.recipes.schema import Name
+from benchctl.recipes.translate import translate
+from benchctl.shipped import shipped_folder
+
+SUITE_SCHEMA = 1
+_MAX_BYTES = 64 << 20
+_MAX_REPORTED = 10
+
+
+class _SuiteFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    schema_version: int = Field(alias="schema", description="the number of the format, 1")
+    name: Name = Field(description="the suite's name")
+    kind: Literal["chat", "raw"] = Field(description="chat (prompts have messages) or raw (they have a prompt)")
+    licence: str = Field(description="the prompts' licence")
+    source: str = Field(description="where the prompts come from")
+    tasks: dict[Name, list[Prompt]] = Field(min_length=1, description="a mapping of task to its list of prompts")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A prompts file as it was loaded."""
+
+    name: str
+    kind: Literal["chat", "raw"]
+    licence: str
+    source: str
+    sha256: str
+    """Of the file's bytes."""
+    tasks: dict[str, tuple[Prompt, ...]]
+
+    def select(self, tasks: Sequence[str] | None, limit: int | None) -> tuple[PromptItem, ...]:
+        """Return the prompts of `tasks` (None: all, in the file's order), at most `limit` of each.
+
+        Raises UsageError for a task that the suite does not have.
+        """
+        for task in tasks or ():
+            if task not in self.tasks:
+                near = did_you_mean(task, self.tasks).strip()
+                raise UsageError(
+                    f"the suite '{self.name}' has no task '{one_line(task, 60)}'",
+                    where="prompts.tasks",
+                    fix=near or f"It has: {', '.join(self.tasks)}.",
+                )
+        chosen = list(self.tasks) if tasks is None else list(tasks)
+        return tuple(
+            PromptItem(task=task, prompt_idx=index, prompt=prompt)
+            for task in chosen
+            for index, prompt in enumerate(self.tasks[task][:limit])
+        )
+
+
+def prompt_sha256(prompt: Prompt) -> str:
+    """Return the SHA-256 of what is asked: canonical JSON of `messages` or `prompt`, without the reference answer."""
+    asked = prompt.model_dump(mode="json", include={"messages", "prompt"}, exclude_none=True)
+    text = json.dumps(asked, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
+    """Load a prompts file: relative to the recipe's folder, to the working directory, or one that benchctl ships.
+
+    Raises UsageError that names the file and, within it, the task and the prompt.
+    """
+    path = _find(name_or_path, recipe_folder)
+    where = one_line(str(path))
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"the prompts file cannot be read: {error.strerror}", where=where) from None
+    if len(raw) > _MAX_BYTES:
+        raise UsageError("the prompts file is larger than 64 MiB", where=where)
+    data = _parse(raw, where)
+    version = data.get("schema")
+    if isinstance(version, int) and not isinstance(version, bool) and version > SUITE_SCHEMA:
+        fix = "Update benchctl."
+        raise UsageError(
+            f"the prompts file is of schema {version}; this benchctl reads {SUITE_SCHEMA}", where=where, fix=fix
+        )
+    try:
+        suite = _SuiteFile.model_validate_json(raw.removeprefix(codecs.BOM_UTF8))
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_input=False)
+        raise _refusal(where, translate(errors, data, _SuiteFile, lambda _: None)) from None
+    if problems := _mismatches(suite):
+        raise _refusal(where, problems)
+    tasks = {name: tuple(prompts) for name, prompts in suite.tasks.items()}
+    return Suite(suite.name, suite.kind, suite.licence, suite.source, hashlib.sha256(raw).hexdigest(), tasks)
+
+
+def _find(name_or_path: str, recipe_folder: Path) -> Path:
+    path = Path(name_or_path).expanduser()
+    shipped = shipped_folder("prompts")
+    places = [recipe_folder / path, Path.cwd() / path]
+    if len(path.parts) == 1:
+        places += [shipped / path, shipped / f"{path.name}.json"]
+    for place in places:
+        if place.is_file():
+            return place
+    known = [file.name for file in sorted(shipped.glob("*.json"))]
+    near = did_you_mean(path.name, known).strip()
+    raise UsageError(
+        f"there is no prompts file '{one_line(name_or_path, 200)}' beside the recipe, here, or among the shipped ones",
+        where="prompts.suite",
+        fix=near or f"Shipped: {', '.join(known)}.",
+    )
+
+
+def _parse(raw: bytes, where: str) -> dict[str, Plain]:
+    try:
+        data = json.loads(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise UsageError("the prompts file is not UTF-8 text", where=where) from None
+    except json.JSONDecodeError as error:
+        raise UsageError(f"the prompts file is not JSON: {error.msg}", where=f"{where}:{error.lineno}") from None
+    except RecursionError:
+        raise UsageError("the prompts file is nested too deeply", where=where) from None
+    if not isinstance(data, dict):
+        raise UsageError("the prompts file must be a JSON object with `tasks`", where=where)
+    return data
+
+
+def _mismatches(suite: _SuiteFile) -> list[tuple[KeyPath, str]]:
+    """Find prompts that are not of the suite's kind, and tasks without any."""
+    wanted, other = ("messages", "prompt") if suite.kind == "chat" else ("prompt", "messages")
+    problems: list[tuple[KeyPath, str]] = []
+    for task, prompts in suite.tasks.items():
+        if not prompts:
+            problems.append((("tasks", task), "expected at least one prompt, got an empty list."))
+        for index, prompt in enumerate(prompts):
+            if getattr(prompt, wanted) is None or getattr(prompt, other) is not None:
+                message = f"a prompt of a suite of kind '{suite.kind}' has `{wanted}` and no `{other}`."
+                problems.append((("tasks", task, index), message))
+    return problems
+
+
+def _refusal(where: str, problems: list[tuple[KeyPath, str]]) -> UsageError:
+    lines = [f"{path_text(path)}: {message}" for path, message in problems[:_MAX_REPORTED]]
+    if len(problems) > _MAX_REPORTED:
+        lines.append(f"… and {len(problems) - _MAX_REPORTED} more.")
+    return UsageError("\n".join(lines), where=where)

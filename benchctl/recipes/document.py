@@ -1,0 +1,202 @@
+"""A YAML file read into plain data, with the line of every key and value: safe against hostile files.
+
+Scalars follow the core schema of YAML 1.2, as editors do: `yes`, `on` and `12:30` are text, `1e3` is a number, and a
+date is text. Nothing is ever constructed but str, int, float, bool, None, list and dict.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, quoted, shown
+
+MAX_BYTES = 1 << 20
+MAX_NODES = 20_000
+"""Values in a file, counted after aliases are followed: what stops a "billion laughs" file."""
+MAX_DEPTH = 24
+"""Nesting of mappings and lists."""
+
+_NULL = re.compile(r"(?:~|null|Null|NULL|)\Z")
+_BOOL = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z|0x[0-9a-fA-F]+\Z")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z")
+_MAX_DIGITS = 30
+_CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq")}
+_TEXT_TAG = "tag:yaml.org,2002:str"
+_GUESSED_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("timestamp", "value", "merge")}
+"""What YAML 1.1 makes of a plain date, `=` and `<<`; for us they are text."""
+
+
+@dataclass
+class Document:
+    """A file's data, and where its parts stand."""
+
+    file: Path
+    data: dict[str, Plain]
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    """Line of every value, and of every key under its path."""
+    written: dict[KeyPath, str] = field(default_factory=dict)
+    """Plain scalars as they are spelled in the file: `1e3` rather than 1000.0."""
+
+    def line(self, path: KeyPath) -> int:
+        """Return the line of the value at `path`, or of the nearest part around it that the file has."""
+        while path not in self.lines and path:
+            path = path[:-1]
+        return self.lines.get(path, 0)
+
+
+def read_document(file: Path) -> Document:
+    """Read a YAML file whose top level is a mapping. Raises RecipeError for anything else."""
+    text = _read_text(file)
+    try:
+        _count_events(file, text)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise RecipeError(file, [_yaml_problem(error, text)]) from None
+    if node is None:
+        raise RecipeError(file, [Problem(0, (), "the file is empty; expected a recipe (see `benchctl recipes new`).")])
+    document = Document(file, {})
+    data = _Builder(document).build(node, ())
+    if not isinstance(data, dict):
+        got = quoted(data)
+        line = node.start_mark.line + 1
+        raise RecipeError(file, [Problem(line, (), f"expected a mapping such as `name: …`, got {got}.")])
+    document.data = data
+    return document
+
+
+def _read_text(file: Path) -> str:
+    def refuse(message: str, line: int = 0) -> RecipeError:
+        return RecipeError(file, [Problem(line, (), message)])
+
+    try:
+        with file.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise refuse("there is no such file.") from None
+    except IsADirectoryError:
+        raise refuse("this is a folder; expected a recipe file.") from None
+    except OSError as error:
+        raise refuse(f"the file cannot be read: {error.strerror}.") from None
+    if len(raw) > MAX_BYTES:
+        raise refuse("the file is larger than 1 MiB, which no recipe is.")
+    if b"\0" in raw:
+        raise refuse("this is a binary file; expected YAML text.")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise refuse("the file is not UTF-8 text; save it as UTF-8.", line) from None
+
+
+def _count_events(file: Path, text: str) -> None:
+    """Stop at the first sign of a bomb, before any tree is built, and at a second document."""
+    depth = nodes = documents = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        line = event.start_mark.line + 1 if event.start_mark else 0
+        if isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                raise RecipeError(file, [Problem(line, (), "a second document starts here; a file holds one recipe.")])
+        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+            depth -= 1
+        elif isinstance(event, yaml.NodeEvent):
+            nodes += 1
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            if nodes > MAX_NODES:
+                raise RecipeError(file, [Problem(line, (), f"the file holds more than {MAX_NODES} values.")])
+            if depth > MAX_DEPTH:
+                raise RecipeError(file, [Problem(line, (), f"values are nested more than {MAX_DEPTH} deep.")])
+
+
+def _yaml_problem(error: yaml.YAMLError, text: str) -> Problem:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    line = mark.line + 1 if mark else 0
+    reason = shown(str(getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"))
+    lines = text.splitlines()
+    # Only a tab in the indentation is the trap; a tab elsewhere is the writer's business.
+    before = lines[line - 1][: len(lines[line - 1]) - len(lines[line - 1].lstrip())] if 0 < line <= len(lines) else ""
+    if "\t" in before or "'\\t'" in reason:
+        return Problem(line, (), "a tab is used for indentation; YAML wants spaces.")
+    position = getattr(error, "position", None)
+    if isinstance(error, yaml.reader.ReaderError) and isinstance(position, int):
+        line = text.count("\n", 0, position) + 1
+        reason = f"the character U+{ord(text[position]):04X} is not allowed" if position < len(text) else reason
+    return Problem(line, (), f"this is not YAML: {reason}.")
+
+
+class _Builder:
+    """Turns nodes into data, counting what aliases multiply."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.count = 0
+
+    def fail(self, node: yaml.Node, path: KeyPath, message: str) -> RecipeError:
+        return RecipeError(self.document.file, [Problem(node.start_mark.line + 1, path, message)])
+
+    def build(self, node: yaml.Node, path: KeyPath) -> Plain:
+        self.count += 1
+        if self.count > MAX_NODES:
+            raise self.fail(node, path, f"aliases multiply the file to more than {MAX_NODES} values.")
+        if len(path) > MAX_DEPTH:
+            raise self.fail(node, path[:4], f"values are nested more than {MAX_DEPTH} deep.")
+        self.document.lines.setdefault(path, node.start_mark.line + 1)
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node, path)
+        if node.tag not in _CORE_TAGS:
+            raise self.unknown_tag(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
+        return self.mapping(node, path)
+
+    def mapping(self, node: yaml.Node, path: KeyPath) -> dict[str, Plain]:
+        data: dict[str, Plain] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self.fail(key_node, path, "a key must be a word; got a mapping or a list.")
+            key = key_node.value
+            here = (*path, key)
+            if key == "<<":
+                raise self.fail(key_node, path, "merge keys (`<<`) are not supported; write the keys out.")
+            if key in data:
+                first = self.document.lines[here]
+                raise self.fail(key_node, here, f"this key is given twice; it stands on line {first} already.")
+            self.document.lines[here] = key_node.start_mark.line + 1
+            data[key] = self.build(value_node, here)
+        return data
+
+    def scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Plain:
+        text = str(node.value)
+        if node.tag not in _CORE_TAGS | _GUESSED_TAGS:
+            raise self.unknown_tag(node, path)
+        if node.style is not None:
+            return text
+        value = _plain(text)
+        if node.tag == _TEXT_TAG and not isinstance(value, float):  # written as `!!str 5`
+            return text
+        if isinstance(value, (int, float)):
+            self.document.written[path] = text
+        return value
+
+    def unknown_tag(self, node: yaml.Node, path: KeyPath) -> RecipeError:
+        return self.fail(node, path, f"the tag {quoted(node.tag)} is not allowed; a recipe holds plain data only.")
+
+
+def _plain(text: str) -> str | int | float | bool | None:
+    if _NULL.match(text):
+        return None
+    if _BOOL.match(text):
+        return text.lower() == "true"
+    if len(text) <= _MAX_DIGITS and _INT.match(text):
+        return int(text, 0)
+    if len(text) <= _MAX_DIGITS and _FLOAT.match(text):
+        return float(text)
+    if _NOT_FINITE.match(text):
+        return float(text.lower().replace(".", ""))
+    return text

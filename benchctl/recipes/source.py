@@ -1,0 +1,69 @@
+"""The three ways to name a model: a path, `hf:ORG/REPO[/FILE]`, `bundled:NAME`."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import benchctl
+
+_PART = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_HF = re.compile(rf"({_PART}/{_PART})(?:/((?:{_PART}/)*{_PART}))?\Z")
+_URL = re.compile(r"https?://(?:huggingface\.co|hf\.co)/([^/?#]+/[^/?#]+)(?:/(?:blob|resolve)/[^/]+/([^?#]+))?")
+
+
+@dataclass(frozen=True)
+class PathSource:
+    """A file on this machine."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """A repository of the Hugging Face hub, and a file in it where one is named."""
+
+    repo: str
+    file: str | None
+
+
+@dataclass(frozen=True)
+class BundledSource:
+    """A model that comes with benchctl."""
+
+    name: str
+
+
+Source = PathSource | HubSource | BundledSource
+Role = Literal["target", "draft"]
+
+
+def parse_source(text: str) -> Source:
+    """Tell what a recipe's `source` means. Raises ValueError with what was expected."""
+    if text.startswith("bundled:"):
+        return BundledSource(text.removeprefix("bundled:"))
+    if text.startswith("hf:"):
+        match = _HF.match(text.removeprefix("hf:").removesuffix("/"))
+        if not match or ".." in text:
+            raise ValueError("expected hf:ORG/REPO or hf:ORG/REPO/FILE")
+        return HubSource(match.group(1), match.group(2))
+    if url := _URL.match(text):
+        found = "/".join(part for part in url.groups() if part)
+        raise ValueError(f"expected a path, hf:ORG/REPO[/FILE] or bundled:NAME; for this page write hf:{found}")
+    if "://" in text or "\0" in text:
+        raise ValueError("expected a path, hf:ORG/REPO[/FILE] or bundled:NAME")
+    return PathSource(text)
+
+
+def bundled_folder() -> Path:
+    """Return where benchctl's own models and their `index.json` lie."""
+    return Path(benchctl.__file__).resolve().parent / "models" / "bundled"
+
+
+def bundled_names() -> tuple[str, ...]:
+    """Return the names that `bundled:` knows; empty when this installation has no models."""
+    index = bundled_folder() / "index.json"
+    return tuple(json.loads(index.read_text("utf-8"))) if index.is_file() else ()

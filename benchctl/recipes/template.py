@@ -1,0 +1,97 @@
+"""A new recipe, written out with comments for the person who will edit it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import get_args
+
+from benchctl.errors import UsageError
+from benchctl.recipes.problems import did_you_mean, quoted
+from benchctl.recipes.relations import TAKEN_BY
+from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN, NEEDS_DRAFT_MODEL, EngineKind, SpeculationType
+
+__all__ = ["new_recipe"]
+_DEPTHS = "[2, 4, 8, 16]"
+
+
+def new_recipe(name: str, *, engine: str, target: str, draft: str | None, types: Sequence[str]) -> str:
+    """Return the YAML of a recipe with a baseline and an arm (or a matrix of arms) for each speculation type.
+
+    Raises UsageError for a name, engine or type that no recipe may have, and for a missing draft model.
+    """
+    _check(name, engine, draft, types)
+    suite = "tiny.json" if target.startswith("bundled:") else "prompts.json"  # a tiny model knows its own prompts only
+    draft_lines = f"  draft:\n    source: {_text(draft)}\n" if draft is not None else ""
+    return f"""\
+# yaml-language-server: $schema=recipe.schema.json
+# Editors complete and check this file once the schema lies beside it:
+#   benchctl recipes schema -o recipe.schema.json
+name: {_text(name)}
+description: Does speculative decoding pay for this pair on this machine?
+
+engine:
+  kind: {_text(engine)}
+  # binary: llama-server   # a path or a name; else the environment, PATH, then benchctl's own build
+  device: auto             # auto | cpu | cuda | metal
+  context: 4096            # tokens
+  # threads: 8             # null: the engine's cores
+  # args: ["--flash-attn", "on"]   # passed through as they are
+
+models:                    # source: a path | hf:ORG/REPO[/FILE] | bundled:NAME
+  target:
+    source: {_text(target)}
+{draft_lines}
+prompts:
+  suite: {suite:<18}# a path, or the name of a shipped suite
+  # tasks: [code]          # all of the suite's tasks when left out
+  # limit: 4               # at most so many prompts of each task
+
+sampling:
+  temperature: 0           # greedy: the only setting in which outputs can be compared token by token
+  max_tokens: 128
+
+blocks: 3                  # fresh processes of each arm; fewer than 3 give no interval between runs
+
+arms:
+  - name: baseline         # the target alone; every arm is compared with it
+{"".join(_arm(kind) for kind in types)}"""
+
+
+def _arm(kind: str) -> str:
+    short = kind.replace("-", "_")
+    if kind in TAKEN_BY["p_min"]:  # the types that draft token by token: depth is the question
+        return f"""\
+  - name: {short}_d{{depth}}
+    speculation: {{type: {kind}, max: "{{depth}}"}}
+    matrix: {{depth: {_DEPTHS}}}
+"""
+    return f"""\
+  - name: {short}
+    speculation: {{type: {kind}}}
+"""
+
+
+def _check(name: str, engine: str, draft: str | None, types: Sequence[str]) -> None:
+    if not re.fullmatch(NAME_PATTERN, name) or len(name) > MAX_NAME:
+        raise UsageError(f"{quoted(name)} is no name for a recipe.", fix="Use letters, digits, '_', '.', '+' and '-'.")
+    _check_word(engine, get_args(EngineKind), "engine")
+    for word in types:
+        _check_word(word, get_args(SpeculationType), "speculation type")
+    needy = [kind for kind in types if kind in NEEDS_DRAFT_MODEL]
+    if needy and draft is None:
+        raise UsageError(f"{needy[0]} needs a draft model.", fix="Name it: --draft SOURCE")
+
+
+def _check_word(word: str, known: Sequence[str], what: str) -> None:
+    if word not in known:
+        fix = did_you_mean(word, known).strip() or f"Known: {', '.join(known)}."
+        raise UsageError(f"{quoted(word)} is no {what}.", fix=fix)
+
+
+def _text(value: str) -> str:
+    """Return text as YAML: plain where that is safe, else in double quotes (JSON's are YAML's)."""
+    plain = value.replace("/", "").replace(":", "").replace("-", "").replace(".", "").replace("_", "")
+    safe = plain.isascii() and plain.isalnum() and not value[0].isdigit() and value[0] not in "-:." and value[-1] != ":"
+    return value if safe and value.lower() not in {"true", "false", "null"} else json.dumps(value)

@@ -1,0 +1,211 @@
+"""Pydantic's errors in a recipe's own words: where in the file, what was expected, what stands there."""
+
+from __future__ import annotations
+
+import math
+import re
+import types
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, quoted, shown
+
+Annotation: TypeAlias = Any
+"""A type annotation as `typing` hands it out at run time."""
+
+PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_NAME_RULE = "a name of letters, digits, '_', '.', '+' and '-' that starts with a letter or digit"
+
+_KINDS: dict[str, str] = {
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "int_parsing_size": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+_BOUNDS: dict[str, tuple[str, str]] = {
+    "greater_than_equal": ("ge", "at least {}"),
+    "greater_than": ("gt", "more than {}"),
+    "less_than_equal": ("le", "at most {}"),
+    "less_than": ("lt", "less than {}"),
+}
+_WORDS_FOR_BOOL = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+
+
+def translate(
+    errors: Iterable[ErrorDetails], data: Plain, model: type[BaseModel], written: Callable[[KeyPath], str | None]
+) -> list[tuple[KeyPath, str]]:
+    """Return (key path, message) for every error of validating `data` as `model`.
+
+    `written` gives a number's spelling in the file. Errors of union branches that the value never meant to be are left
+    out: of `type: 5`, only that a word was expected, not also that a list was.
+    """
+    found: dict[tuple[KeyPath, str], None] = {}
+    for error in errors:
+        path = _data_path(error["loc"], data)
+        if error["type"] == "too_short" and path is not None and value_at(data, path):
+            continue  # pydantic counts the good items only; what is wrong with the others it has said already
+        if path is not None:
+            value = path[-1] if error["loc"][-1:] == ("[key]",) else value_at(data, path)
+            found[(path, _message(error, path, value, model, written))] = None
+    return list(found)
+
+
+def _data_path(loc: tuple[int | str, ...], data: Plain) -> KeyPath | None:
+    """Drop the union tags from pydantic's location; None for a branch that the value never meant to be."""
+    path: list[str | int] = []
+    here = data
+    for index, part in enumerate(part for part in loc if part != "[key]"):
+        last = index == len(loc) - 1
+        if isinstance(here, dict) and (part in here or last):
+            here = here.get(part)
+        elif isinstance(here, list) and isinstance(part, int) and part < len(here):
+            here = here[part]
+        else:
+            wants_list = str(part).startswith(("list[", "tuple["))
+            if wants_list != isinstance(here, list):
+                return None
+            continue
+        path.append(part)
+    return tuple(path)
+
+
+def _message(
+    error: ErrorDetails,
+    path: KeyPath,
+    value: Plain,
+    model: type[BaseModel],
+    written: Callable[[KeyPath], str | None],
+) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        known = known_keys(model, path[:-1])
+        near = did_you_mean(path[-1], known)
+        return f"unknown key.{near}" if near else f"unknown key; known here: {', '.join(known)}."
+    if kind == "missing":
+        return f"this key is missing; expected {_what_belongs(model, path)}."
+    got = f"got {written(path) or quoted(value)}"
+    if isinstance(value, str) and PLACEHOLDER.search(value):
+        return f"{quoted(value)} is a placeholder, but nothing fills it; give the arm a `matrix` with that key."
+    if kind == "literal_error":
+        words = _literal_words(model, path)
+        return f"expected one of {', '.join(words)}; {got}.{did_you_mean(value, words)}"
+    if kind in _BOUNDS:
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"expected a finite number, {got}."
+        key, phrase = _BOUNDS[kind]
+        bound = context[key]
+        return f"expected {phrase.format(int(bound) if bound == int(bound) else bound)}, {got}."
+    if kind == "string_pattern_mismatch":
+        return f"expected {_NAME_RULE}, {got}."
+    if kind == "string_too_long":
+        return f"expected at most {context.get('max_length')} characters, got {len(str(value))}."
+    if kind in {"too_short", "string_too_short"}:
+        return f"expected {'text' if kind == 'string_too_short' else 'a list of at least one item'}, got an empty one."
+    if kind in _KINDS:
+        remedy = _remedy(kind, value, written(path)) or _as_mapping(kind, value, _models(_annotation(model, path)))
+        return f"expected {_KINDS[kind]}, {got}.{remedy}"
+    return f"{shown(error['msg'])}, {got}."
+
+
+def _remedy(kind: str, value: object, spelled: str | None) -> str:
+    if kind == "string_type" and isinstance(value, (int, float)):
+        return f' Put it in quotes: "{spelled or value}".'
+    if kind == "bool_type" and isinstance(value, str) and value.lower() in _WORDS_FOR_BOOL:
+        return f" Write {_WORDS_FOR_BOOL[value.lower()]}."
+    if kind.startswith("int") and isinstance(value, float) and value.is_integer():
+        return f" Write {int(value)}."
+    if (
+        kind.startswith(("int", "float"))
+        and isinstance(value, str)
+        and re.fullmatch(r"[-+]?[0-9.]{1,20}(e[0-9]+)?", value)
+    ):
+        return " Leave the quotes out." if not re.match(r"[-+]?0[0-9]", value) else " Leave the leading zeros out."
+    return ""
+
+
+def _as_mapping(kind: str, value: object, models: list[type[BaseModel]]) -> str:
+    """`speculation: draft-simple` is nearly right: show the mapping that it stands for."""
+    required = [name for part in models for name, field in part.model_fields.items() if field.is_required()]
+    if kind.startswith("model") and isinstance(value, str) and len(required) == 1:
+        return f" Write {{{required[0]}: {shown(value)}}}."
+    return ""
+
+
+def value_at(data: Plain, path: KeyPath) -> Plain:
+    """Return what stands at `path` in plain data; None where nothing does."""
+    for part in path:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
+    """Return the keys that the mapping at `path` may have."""
+    annotation = _annotation(model, path)
+    found = [field.alias or key for part in _models(annotation) for key, field in part.model_fields.items()]
+    return list(dict.fromkeys(found))
+
+
+def _what_belongs(model: type[BaseModel], path: KeyPath) -> str:
+    part = _models(_annotation(model, path[:-1]))
+    field = part[0].model_fields.get(str(path[-1])) if part else None
+    if field is not None and field.description:
+        return field.description[0].lower() + field.description[1:].rstrip(".")
+    return "a value"
+
+
+def _literal_words(model: type[BaseModel], path: KeyPath) -> list[str]:
+    return [str(word) for literal in _literals(_annotation(model, path)) for word in get_args(literal)]
+
+
+def _annotation(model: Annotation, path: KeyPath) -> Annotation:
+    """Walk type annotations along a path of keys and list indices."""
+    here = model
+    for part in path:
+        if isinstance(part, int):
+            here = next((get_args(item)[0] for item in _lists(here)), None)
+            continue
+        fields = [m.model_fields[part].annotation for m in _models(here) if part in m.model_fields]
+        values = [get_args(item)[1] for item in _flatten(here) if _origin_of(item) is dict]
+        here = next(iter(fields + values), None)
+    return here
+
+
+def _models(annotation: Annotation) -> list[type[BaseModel]]:
+    return [part for part in _flatten(annotation) if isinstance(part, type) and issubclass(part, BaseModel)]
+
+
+def _lists(annotation: Annotation) -> list[Annotation]:
+    return [part for part in _flatten(annotation) if _origin_of(part) in {list, tuple}]
+
+
+def _literals(annotation: Annotation) -> list[Annotation]:
+    """Return the `Literal`s that a value, or an item of a list value, may be."""
+    inside = [get_args(part)[0] for part in _lists(annotation)]
+    parts = [part for item in (annotation, *inside) for part in _flatten(item)]
+    return list(dict.fromkeys(part for part in parts if _origin_of(part) is Literal))
+
+
+def _origin_of(annotation: Annotation) -> Annotation:
+    return get_origin(annotation)
+
+
+def _flatten(annotation: Annotation) -> list[Annotation]:
+    """Return the members of unions and the inside of `Annotated`."""
+    if _origin_of(annotation) is Annotated:
+        return _flatten(get_args(annotation)[0])
+    if get_origin(annotation) in {Union, types.UnionType}:
+        return [part for item in get_args(annotation) for part in _flatten(item)]
+    return [annotation]

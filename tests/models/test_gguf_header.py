@@ -1,0 +1,191 @@
+"""Headers of files that are good, broken, or made to do harm."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import pytest
+
+from benchctl.errors import UsageError
+from benchctl.models.gguf_header import read_header
+
+STRING, ARRAY, U32 = 8, 9, 4
+
+
+def text(value: bytes) -> bytes:
+    return struct.pack("<Q", len(value)) + value
+
+
+def header(keys: bytes = b"", tensors: bytes = b"", *, version: int = 3, counts: tuple[int, int] = (0, 0)) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", version, *counts) + keys + tensors
+
+
+def key(name: bytes, kind: int, value: bytes) -> bytes:
+    return text(name) + struct.pack("<I", kind) + value
+
+
+def tensor(name: bytes, shape: tuple[int, ...], kind: int, offset: int) -> bytes:
+    return text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
+
+
+HUGE = 2**63
+AGAIN = "\nDownload or convert it again."
+BROKEN = {
+    "empty": (b"", "the model file is empty" + AGAIN),
+    "zeros": (bytes(5000), "the model file holds zeros: its download or conversion did not finish" + AGAIN),
+    "text": (b"not a model", "this is no GGUF file: it starts with b'not ', expected b'GGUF'\nName a GGUF file."),
+    "safetensors": (
+        struct.pack("<Q", 2) + b"{}",
+        "this is a safetensors file, not GGUF\nConvert it with llama.cpp's converter.",
+    ),
+    "magic alone": (b"GGUF", "the model file is truncated or corrupt: it ends within the header" + AGAIN),
+    "version 4": (
+        header(version=4),
+        "this GGUF file is of version 4; benchctl reads up to 3\n"
+        "Update benchctl, or convert the model with an older llama.cpp.",
+    ),
+    "version 1": (
+        header(version=1),
+        "this GGUF file is of version 1, which llama.cpp reads no more\n"
+        "Convert the model again with a current llama.cpp.",
+    ),
+    "big-endian": (
+        header(version=0x03000000),
+        "this is a big-endian GGUF file, which llama.cpp reads on big-endian machines only" + AGAIN,
+    ),
+    "endless tensors": (
+        header(counts=(HUGE, 0)),
+        f"the model file is truncated or corrupt: it announces {HUGE} tensors and 0 keys" + AGAIN,
+    ),
+    "endless keys": (
+        header(counts=(0, HUGE)),
+        f"the model file is truncated or corrupt: it announces 0 tensors and {HUGE} keys" + AGAIN,
+    ),
+    "an endless key name": (
+        header(struct.pack("<Q", HUGE) + bytes(20), counts=(0, 1)),
+        "the model file is truncated or corrupt: it ends within a key's name" + AGAIN,
+    ),
+    "an endless string": (
+        header(key(b"general.name", STRING, struct.pack("<Q", HUGE)), counts=(0, 1)),
+        "the model file is truncated or corrupt: it ends within the metadata" + AGAIN,
+    ),
+    "an endless array": (
+        header(key(b"a", ARRAY, struct.pack("<IQ", U32, HUGE)), counts=(0, 1)),
+        f"the header is corrupt: an array announces {HUGE} items" + AGAIN,
+    ),
+    "a long array of nothing": (
+        header(key(b"a", ARRAY, struct.pack("<IQ", STRING, 10_000_000)), counts=(0, 1)),
+        "the model file is truncated or corrupt: it ends within the metadata" + AGAIN,
+    ),
+    "an array whose last string is endless": (
+        header(key(b"a", ARRAY, struct.pack("<IQQ", STRING, 1, HUGE)), counts=(0, 1)),
+        "the model file is truncated or corrupt: it ends within the metadata" + AGAIN,
+    ),
+    "an array of arrays": (
+        header(key(b"a", ARRAY, struct.pack("<IQ", ARRAY, 1)), counts=(0, 1)),
+        "the header is corrupt: an array holds values of type 9" + AGAIN,
+    ),
+    "an unknown value type": (
+        header(key(b"a", 77, b""), counts=(0, 1)),
+        "the header is corrupt: a value has the unknown type 77" + AGAIN,
+    ),
+    "a key twice": (
+        header(key(b"a", U32, bytes(4)) * 2, counts=(0, 2)),
+        "the header is corrupt: the key a stands in it twice" + AGAIN,
+    ),
+    "an alignment of 3": (
+        header(key(b"general.alignment", U32, struct.pack("<I", 3)), counts=(0, 1)),
+        "the header is corrupt: general.alignment is 3, which is no power of two" + AGAIN,
+    ),
+    "many dimensions": (
+        header(b"", text(b"t") + struct.pack("<I", 2**31) + bytes(40), counts=(1, 0)),
+        "the header is corrupt: tensor t has 2147483648 dimensions" + AGAIN,
+    ),
+    "rows that do not fit": (
+        header(b"", tensor(b"t", (33,), 8, 0) + bytes(99), counts=(1, 0)),
+        "the header is corrupt: rows of t do not fit its type q8_0" + AGAIN,
+    ),
+    "a tensor twice": (
+        header(b"", tensor(b"t", (1,), 0, 0) * 2 + bytes(99), counts=(2, 0)),
+        "the header is corrupt: two tensors have the same name" + AGAIN,
+    ),
+    "a tensor without data": (
+        header(b"", tensor(b"t", (1000,), 0, 0), counts=(1, 0)),
+        "the model file is truncated: 4,007 of 4,064 bytes are missing" + AGAIN,
+    ),
+    "a tensor beyond everything": (
+        header(b"", tensor(b"t", (HUGE, HUGE), 0, HUGE), counts=(1, 0)),
+        None,
+    ),
+    "terminal escapes in a name": (
+        header(key(b"\x1b[31m", U32, bytes(4)) * 2, counts=(0, 2)),
+        "the header is corrupt: the key ␛[31m stands in it twice" + AGAIN,
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_file_is_one_message(tmp_path: Path, data: bytes, message: str | None) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(data)
+    with pytest.raises(UsageError) as caught:
+        read_header(path)
+    if message is None:
+        assert caught.value.what.startswith("the model file is truncated: ")
+    else:
+        assert str(caught.value) == f"{path}: {message}"
+
+
+def test_a_missing_file_and_a_folder_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no such model file"):
+        read_header(tmp_path / "none.gguf")
+    with pytest.raises(UsageError, match="this is a folder, not a model file"):
+        read_header(tmp_path)
+
+
+@pytest.mark.parametrize("kept", [10, 40, 100, 0.3, 0.9, 0.999])
+def test_a_real_model_cut_anywhere_is_refused(tmp_path: Path, tiny_target: Path, kept: float) -> None:
+    data = tiny_target.read_bytes()
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(data[: int(kept if kept > 1 else kept * len(data))])
+    with pytest.raises(UsageError, match="truncated"):
+        read_header(path)
+
+
+def test_it_agrees_with_gguf_py_on_a_real_model(tiny_target: Path) -> None:
+    ours, theirs = read_header(tiny_target), gguf.GGUFReader(tiny_target)
+    assert [(t.name, list(t.shape), t.elements, t.nbytes, t.type_name) for t in ours.tensors] == [
+        (t.name, t.shape.tolist(), t.n_elements, t.n_bytes, t.tensor_type.name.lower()) for t in theirs.tensors
+    ]
+    for name, value in ours.metadata.items():
+        field = theirs.fields[name]
+        if isinstance(value, str | int | float):
+            assert value == field.contents()
+        else:
+            assert value.count == len(field.data)
+    tokens = ours.strings("tokenizer.ggml.tokens")
+    assert tokens is not None
+    assert [token.decode() for token in tokens] == theirs.fields["tokenizer.ggml.tokens"].contents()
+
+
+def test_types_match_gguf_py() -> None:
+    from benchctl.models.ggml_types import TENSOR_TYPES
+
+    for kind, (block, size) in gguf.GGML_QUANT_SIZES.items():
+        if kind.name == "Q8_1":  # gguf-py still has its size of before two floats became halves; no file holds it
+            continue
+        ours = TENSOR_TYPES[kind.value]
+        assert (ours.name, ours.block, ours.size) == (kind.name.lower(), block, size)
+
+
+def test_an_unknown_tensor_type_is_read_without_a_size(make_gguf: Callable[..., Path]) -> None:
+    path = make_gguf()
+    data = path.read_bytes()
+    name = b"blk.0.attn_q.weight"
+    at = data.index(name) + len(name) + 4 + 16
+    path.write_bytes(data[:at] + struct.pack("<I", 99) + data[at + 4 :])
+    tensor = read_header(path).tensors[1]
+    assert (tensor.type_name, tensor.nbytes) == ("type 99", None)

@@ -1,0 +1,79 @@
+"""Hashes are right, remembered, and never remembered for a file that changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from benchctl.models import hashes
+from benchctl.models.hashes import file_sha256
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_a_hash_is_computed_once(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(b"abc")
+    assert file_sha256(path) == sha256(b"abc")
+    monkeypatch.setattr(hashes, "_digest", lambda *_: pytest.fail("read again"))
+    assert file_sha256(path) == sha256(b"abc")
+    assert list(json.loads((cache / "hashes.json").read_text()).values()) == [sha256(b"abc")]
+
+
+def test_a_changed_file_of_equal_size_is_hashed_again(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(b"abc")
+    os.utime(path, ns=(1, 1))
+    file_sha256(path)
+    path.write_bytes(b"abd")
+    assert file_sha256(path) == sha256(b"abd")
+    assert len(json.loads((cache / "hashes.json").read_text())) == 1
+
+
+def test_a_replaced_file_with_the_old_time_is_hashed_again(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    path.write_bytes(b"abc")
+    other.write_bytes(b"abd")
+    for file in (path, other):
+        os.utime(file, ns=(1, 1))
+    file_sha256(path)
+    other.replace(path)
+    assert file_sha256(path) == sha256(b"abd")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null"])
+def test_a_damaged_cache_is_only_slow(tmp_path: Path, cache: Path, content: str) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(b"abc")
+    cache.mkdir()
+    (cache / "hashes.json").write_text(content)
+    assert file_sha256(path) == sha256(b"abc")
+    assert list(json.loads((cache / "hashes.json").read_text()).values()) == [sha256(b"abc")]
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(b"abc")
+    cache.write_text("a file where the folder should be")
+    assert file_sha256(path) == sha256(b"abc")
+
+
+def test_a_large_file_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashes, "_WORTH_SAYING", 100)
+    monkeypatch.setattr(hashes, "_CHUNK", 100)
+    path = tmp_path / "big.gguf"
+    path.write_bytes(bytes(1000))
+    said: list[str] = []
+    file_sha256(path, said.append)
+    assert said == [
+        "Hashing big.gguf (0.0 GB)",
+        "Hashing big.gguf: 30 %",
+        "Hashing big.gguf: 60 %",
+        "Hashing big.gguf: 90 %",
+    ]
