@@ -77,10 +77,10 @@ def _measure(server: LlamaServer, sampling: Sampling, records: Path, options: ar
     seen: list[Completion] = []
     clients: dict[str, Client] = {
         "benchctl": lambda: _benchctl(server, prompts, sampling, records, seen),
-        "bare": lambda: _bare(server.base_url, prompts, sampling),
+        "bare": lambda: _bare(server.url, prompts, sampling),
     }
     if options.speed_bench:
-        clients["speed-bench"] = _speed_bench(options.speed_bench, server.base_url, items, sampling)
+        clients["speed-bench"] = _speed_bench(options.speed_bench, server.url, items, sampling)
     for client in clients.values():
         client()  # warm
     seen.clear()

@@ -5,6 +5,7 @@ Command modules are imported here, so they import nothing heavy at their top: `b
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -61,6 +62,9 @@ app.add_typer(engines, name="engines")
 
 def main() -> None:
     """Run the command line; every error that a user can act on is one message and a documented exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character still gets the rest
     try:
         app()
     except BenchctlError as error:

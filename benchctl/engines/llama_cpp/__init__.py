@@ -1,1 +1,1 @@
-"""llama.cpp's `llama-server`: probing, command line, process, stream, ledger, attestation, and its build from source."""
+"""llama.cpp: probing `llama-server`, its command line, stream, ledger and attestation, and its build from source."""

@@ -1,0 +1,78 @@
+"""Every engine that this machine has: what `benchctl engines list` and `benchctl doctor` show."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchctl.engines.llama_cpp.find import FoundBinary, candidates
+from benchctl.errors import BenchctlError
+
+_PACKAGES = {"vllm": "vllm", "sglang": "sglang", "transformers": "transformers"}
+"""Engine kinds that are Python packages, and what their distribution is called."""
+
+
+@dataclass(frozen=True)
+class FoundEngine:
+    """One engine, or the fact that there is none of its kind (`found_in` is then `None`)."""
+
+    kind: str
+    found_in: str | None = None
+    where: str | None = None
+    runs: bool = False
+    """Whether it is the one of its kind that runs when the recipe names none."""
+    version: str | None = None
+    build: str | None = None
+    commit: str | None = None
+    speculation_types: tuple[str, ...] = ()
+    problem: str | None = None
+    """Why it cannot be used."""
+    hint: str | None = None
+    """What to do to have one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as plain data."""
+        return asdict(self)
+
+
+def find_engines() -> list[FoundEngine]:
+    """Return what is found of every engine kind, at least one entry each, the one that runs first."""
+    return [*_llama_cpp(), *(_package(kind, name) for kind, name in _PACKAGES.items()), _endpoint()]
+
+
+def _llama_cpp() -> list[FoundEngine]:
+    try:
+        found = candidates()
+    except BenchctlError as error:
+        return [FoundEngine("llama.cpp", "environment", error.where, problem=error.what, hint=error.fix)]
+    if not found:
+        return [FoundEngine("llama.cpp", hint="build it with `benchctl engines install llama.cpp`")]
+    return [_probed(binary, runs=index == 0) for index, binary in enumerate(found)]
+
+
+def _probed(binary: FoundBinary, *, runs: bool) -> FoundEngine:
+    from benchctl.engines.llama_cpp.probe import probe_server
+
+    where = str(binary.path)
+    try:
+        able = probe_server(binary.path, binary.found_in).capabilities
+    except BenchctlError as error:
+        return FoundEngine("llama.cpp", binary.found_in, where, runs, problem=error.what, hint=error.fix)
+    types = able.speculation_types
+    return FoundEngine("llama.cpp", binary.found_in, where, runs, able.version, able.build, able.commit, types)
+
+
+def _package(kind: str, name: str) -> FoundEngine:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        if program := shutil.which(name):
+            return FoundEngine(kind, "PATH", program, runs=True)
+        return FoundEngine(kind, hint=f"install the package {name} in this Python environment")
+    return FoundEngine(kind, "Python package", name, runs=True, version=version)
+
+
+def _endpoint() -> FoundEngine:
+    return FoundEngine("openai", hint="an endpoint that already runs: the recipe names it, nothing is installed")

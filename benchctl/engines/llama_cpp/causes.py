@@ -1,0 +1,157 @@
+"""Why llama-server ended or would not speculate: patterns of its log, each with one sentence and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What a log line means to the person who must act; `{0}` in the sentence is the pattern's first group."""
+
+    pattern: str
+    sentence: str
+    fix: str
+
+
+_LAUNCH = (
+    Cause(
+        r"failed to load draft model, '(.*)'",
+        "The draft model {0} could not be loaded.",
+        "Check models.draft: the file must be there, whole, and a GGUF.",
+    ),
+    Cause(
+        r"failed to open GGUF file '?(.*?)'? \((.*)\)",
+        "The model file {0} cannot be opened.",
+        "Check models.target and models.draft.",
+    ),
+    Cause(
+        r"gguf_init_from_file.*failed to read magic|failed to read magic",
+        "The model file is empty.",
+        "Download it again.",
+    ),
+    Cause(
+        r"invalid magic characters: '?(.*?)'?, expected 'GGUF'",
+        "The model file is not a GGUF.",
+        "Convert the model with llama.cpp's convert_hf_to_gguf.py, or name a .gguf file.",
+    ),
+    Cause(
+        r"data is not within the file bounds, model is corrupted or incomplete",
+        "The model file is truncated.",
+        "Download it again: its size must be the published one.",
+    ),
+    Cause(
+        r"GGUF file is version (\d+) but this software only supports up to version",
+        "The model file is of GGUF version {0}, which this llama-server does not know.",
+        "Use a newer llama.cpp.",
+    ),
+    Cause(
+        r"unknown model architecture: '(.*?)'",
+        "This llama-server does not know the architecture {0}.",
+        "Use a newer llama.cpp.",
+    ),
+    Cause(
+        r"failed to allocate (?:\w+ )*buffer|cudaMalloc failed|out of memory|unable to allocate",
+        "The engine ran out of memory.",
+        "Lower engine.context, take a smaller quantization, or use a device with more memory.",
+    ),
+    Cause(
+        r"error: invalid argument: (\S+)",
+        "This llama-server has no flag {0}.",
+        "Remove it from engine.args or the arm's args, or use a llama-server that has it.",
+    ),
+    Cause(
+        r'error while handling argument "(\S+?)": (.*)',
+        "llama-server refuses the value of {0}.",
+        "Correct it in the recipe.",
+    ),
+    Cause(
+        r"couldn't bind HTTP server socket",
+        "The port is taken by another program.",
+        "Run it again; another port is chosen.",
+    ),
+    Cause(
+        r"model doesn't contain MTP layers|failed to create MTP context",
+        "draft-mtp needs a target that carries an MTP head, and this one carries none.",
+        "Use a target converted with its head (nextn layers), or name the head's file as models.draft.",
+    ),
+    Cause(
+        r"DFlash model has no target_layer_ids",
+        "draft-dflash and draft-dspark need a draft of their own kind, and models.draft is an ordinary model.",
+        "Convert the DFlash draft that belongs to the target, or use draft-simple.",
+    ),
+    Cause(
+        r"batch must be large enough to hold the sampled and draft tokens",
+        "The batch is smaller than a round of draft tokens.",
+        "Raise -b to at least 1 + max.",
+    ),
+    Cause(
+        r"starting server in router mode",
+        "llama-server started without a model, as a router.",
+        "Name the model in models.target.",
+    ),
+    Cause(
+        r"GGML_ASSERT\((.*?)\) failed",
+        "llama-server broke an assertion of its own: {0}.",
+        "Report it to llama.cpp with the log.",
+    ),
+    Cause(r"error loading model: (.*)", "The model could not be loaded: {0}.", "See the engine's log."),
+)
+
+_NOT_SPECULATING = (
+    Cause(
+        r"draft model vocab type must match|target and draft vocabs are not compatible|vocab_type_dft|"
+        r"draft model vocab .* match",
+        "The draft's vocabulary is not the target's, so llama-server serves without speculation.",
+        "Use a draft of the same tokenizer family, or an n-gram type, which needs no draft.",
+    ),
+    Cause(
+        r"draft model is not eagle3",
+        "draft-eagle3 was given an ordinary draft model, so llama-server serves without speculation.",
+        "Name an EAGLE-3 GGUF made for this target as models.draft, or use draft-simple.",
+    ),
+    Cause(
+        r"(draft-\w+|\w+) requires a draft context",
+        "{0} was started without a draft model, so llama-server serves without speculation.",
+        "Name models.draft in the recipe.",
+    ),
+    Cause(
+        r"speculative decoding not supported by this context",
+        "llama-server cannot take tokens back from this target's state, so it serves without speculation.",
+        "Use another target, or a newer llama.cpp.",
+    ),
+    Cause(
+        r"failed to initialize speculative decoding context: (.*)",
+        "llama-server could not initialise speculation: {0}.",
+        "See the engine's log.",
+    ),
+    Cause(
+        r"no implementations specified for speculative decoding",
+        "llama-server found nothing to speculate with.",
+        "A draft type needs a draft model (models.draft), and a draft model alone is not enough: it needs --spec-type.",
+    ),
+)
+
+
+def _match(log: Sequence[str], causes: Sequence[Cause]) -> tuple[str, str, str] | None:
+    for cause in causes:
+        pattern = re.compile(cause.pattern)
+        for line in log:
+            found = pattern.search(line)
+            if found:
+                groups = [str(group)[:200] for group in found.groups() or ("",)]
+                return cause.sentence.format(*groups), cause.fix, line
+    return None
+
+
+def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
+    """Return (sentence, fix) for the first known reason in the log's lines why the engine ended."""
+    found = _match(log, _LAUNCH)
+    return found[:2] if found else None
+
+
+def silence_cause(log: Sequence[str]) -> tuple[str, str, str] | None:
+    """Return (sentence, fix, log line) for the first known reason why the engine serves without speculation."""
+    return _match(log, _NOT_SPECULATING)

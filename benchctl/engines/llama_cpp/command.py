@@ -1,0 +1,156 @@
+"""The command line of one cell: benchctl's own flags, the arm's speculation, then the recipe's arguments.
+
+Everything that decides speed or numerics is written out, so that two arms differ in nothing but what the recipe says
+and the manifest shows all of it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from benchctl.engines.llama_cpp.dialect import Flags
+from benchctl.engines.llama_cpp.speculation import speculation_args, speculation_flags
+from benchctl.models.resolved import ResolvedPair
+from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, Arm, EngineSpec
+
+BATCH = 512
+"""Logical and physical batch size of every arm: other shapes round differently, and give other text."""
+
+_OFFLOAD_ALL = "999"
+_IS_FLAG = re.compile(r"--?[A-Za-z]")
+
+_RESERVED = {
+    **dict.fromkeys(("--model", "--model-url", "--docker-repo", "--hf-repo", "--hf-file"), "models.target"),
+    **dict.fromkeys(("--spec-draft-model", "--model-draft", "--spec-draft-hf", "--hf-repo-draft"), "models.draft"),
+    "--ctx-size": "engine.context",
+    "--threads": "engine.threads",
+    **dict.fromkeys(sorted(speculation_flags()), "arms[].speculation"),
+    **dict.fromkeys(
+        ("--host", "--port", "--reuse-port", "--api-prefix", "--api-key", "--api-key-file"),
+        "nothing: benchctl talks to its own server on loopback",
+    ),
+    **dict.fromkeys(("--ssl-key-file", "--ssl-cert-file"), "nothing: benchctl talks to its own server on loopback"),
+    **dict.fromkeys(("--parallel", "--sleep-idle-seconds"), "nothing: every cell is one slot that stays awake"),
+    **dict.fromkeys(("--slots", "--metrics", "--cache-ram"), "nothing: benchctl sets it for its measurement"),
+    **dict.fromkeys(
+        ("--log-disable", "--log-file", "--log-jsonl", "--log-colors"),
+        "nothing: benchctl keeps the log and reads it",
+    ),
+    **dict.fromkeys(("--embedding", "--rerank", "--models-dir", "--models-preset"), "nothing: no text would come"),
+    **dict.fromkeys(("--help", "--version", "--cache-list", "--completion-bash", "--list-devices"), "nothing"),
+}
+"""Flags that would break what the other floors rely on, and the word of the recipe that stands for each."""
+
+
+def default_threads() -> int:
+    """Return how many threads an engine gets: the physical cores, as far as this process may use them."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
+
+
+def uses_draft(arm: Arm, models: ResolvedPair) -> bool:
+    """Whether the arm is given the draft model: its type needs one, or it is an MTP head of its own."""
+    if arm.speculation is None or models.draft is None:
+        return False
+    return any(name in NEEDS_DRAFT_MODEL or name == "draft-mtp" for name in arm.speculation.types)
+
+
+def command_line(binary: Path, flags: Flags, engine: EngineSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
+    """Return the whole command of one cell; `{port}` stands for the port."""
+    own: list[list[str]] = [["-m", str(models.target.path)]]
+    draft = models.draft if uses_draft(arm, models) else None
+    if draft is not None:
+        own.append(["-md", str(draft.path)])
+    own += [["--host", "127.0.0.1"], ["--port", "{port}"], ["-np", "1"], ["-c", str(engine.context)]]
+    own += [["-b", str(BATCH)], ["-ub", str(BATCH)], ["-t", str(engine.threads or default_threads())]]
+    own += _device(engine.device, draft is not None, flags)
+    for setting in (
+        ["-fit", "off"],
+        ["--cache-ram", "0"],
+        ["--no-context-shift"],
+        ["--metrics"],
+        ["--slots"],
+        ["--jinja"],
+    ):
+        if setting[0] in flags:
+            own.append(setting)
+    no_ui = flags.first("--no-ui", "--no-webui")
+    if no_ui:
+        own.append([no_ui])
+    verbosity = flags.get("-lv")
+    if verbosity and "4: trace" in verbosity.description:  # Told at this level: how speculation was initialised.
+        own.append(["-lv", "4"])
+    theirs = [*engine.args, *arm.args]
+    replaced = {name for flag in map(flags.get, _flags_in(theirs)) if flag for name in flag.names}
+    kept = [word for setting in own if setting[0] not in replaced for word in setting]
+    return (str(binary), *kept, *speculation_args(arm.speculation, flags), *theirs)
+
+
+def _device(device: str, with_draft: bool, flags: Flags) -> list[list[str]]:
+    if device == "auto":
+        return []
+    layers = "0" if device == "cpu" else _OFFLOAD_ALL
+    settings = [["-ngl", layers]]
+    if device == "cpu" and "--device" in flags:
+        settings.append(["--device", "none"])
+    if with_draft:
+        settings.append(["-ngld", layers])
+        draft_device = flags.first("--spec-draft-device", "--device-draft")
+        if device == "cpu" and draft_device:
+            settings.append([draft_device, "none"])
+    return settings
+
+
+def _flags_in(args: Sequence[str]) -> list[str]:
+    return [word for word in args if _IS_FLAG.match(word)]
+
+
+def argument_problems(args: Sequence[str], flags: Flags) -> list[str]:
+    """Return a sentence for every argument of a recipe that the binary lacks or that benchctl sets itself."""
+    problems = []
+    if args and not _IS_FLAG.match(args[0]):
+        problems.append(f"`{args[0]}` is no flag; write each flag and its value as items of their own.")
+    for word in _flags_in(args):
+        flag = flags.get(word)
+        if flag is None:
+            near = difflib.get_close_matches(word, flags.names(), n=1)
+            hint = (
+                " write its value as an item of its own."
+                if "=" in word
+                else f" did you mean {near[0]}?"
+                if near
+                else ""
+            )
+            problems.append(
+                f"This llama-server has no flag {word};{hint}" if hint else f"This llama-server has no flag {word}."
+            )
+        elif flag.removed:
+            use = f"; use {flag.replacement}" if flag.replacement else ""
+            word_of_recipe = next((f" (in a recipe: {_RESERVED[n]})" for n in flag.names if n in _RESERVED), "")
+            problems.append(f"{word} was removed from this llama-server{use}{word_of_recipe}.")
+        else:
+            instead = next((_RESERVED[name] for name in flag.names if name in _RESERVED), None)
+            if instead is not None:
+                problems.append(f"{word} is not for a recipe's arguments; in its place there is {instead}.")
+            elif flag.names[-1].endswith(("-default", "-spec")):
+                problems.append(f"{word} chooses its own models and settings; write them in the recipe.")
+    return problems
+
+
+def batch_problem(args: Sequence[str], deepest: int, flags: Flags) -> str | None:
+    """Say why a round of `deepest` draft tokens does not fit the batch; llama-server would abort in its middle."""
+    size = BATCH
+    for word, value in itertools.pairwise(args):
+        flag = flags.get(word) if _IS_FLAG.match(word) else None
+        if flag is not None and "--batch-size" in flag.names and value.isdigit():
+            size = int(value)
+    if size >= 1 + deepest:
+        return None
+    return f"A round of {deepest} draft tokens needs a batch of {1 + deepest}, and -b is {size}."

@@ -1,0 +1,138 @@
+"""Asking a binary what it is: `--help`, `--version`, `--list-devices`, and the hashes of its files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+
+from benchctl.engines.base import Capabilities
+from benchctl.engines.llama_cpp.dialect import SERVER_FLAGS, Flags, parse_help
+from benchctl.engines.llama_cpp.environment import engine_environment
+from benchctl.engines.log_tail import clean
+from benchctl.errors import EngineError
+
+PROBE_TIMEOUT_S = 60.0
+_VERSION = re.compile(
+    r"version: (?:(?P<name>\S+) \(build (?P<b1>\d+), commit (?P<c1>\w+)\)|(?P<b2>\d+) \((?P<c2>\w+)\))"
+)
+_DEVICE = re.compile(r"^\s+(\w+): (.+)$", re.MULTILINE)
+_LIBRARIES = ("libllama*", "libggml*", "libmtmd*")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What probing found: the neutral capabilities, and the flags that the adapter writes commands with."""
+
+    capabilities: Capabilities
+    flags: Flags
+
+
+def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
+    """Ask `binary` what it can do, in the environment that it will run in; `added` is the recipe's `engine.env`.
+
+    Raises EngineError (`launch`) when it is no llama-server that runs here.
+    """
+    environment = engine_environment(os.environ, added)
+    flags = parse_help(_ask(binary, "--help", environment))
+    missing = sorted(name for name in SERVER_FLAGS if name not in flags)
+    if missing:
+        raise EngineError(
+            f"This is no llama-server: its --help does not know {', '.join(missing)}.",
+            kind="launch",
+            where=str(binary),
+            fix="Point engine.binary, --binary or BENCHCTL_LLAMA_SERVER at the llama-server of a llama.cpp build.",
+        )
+    told = _ask(binary, "--version", environment)
+    found = _VERSION.search(told)
+    line = found[0] if found else next((line for line in told.splitlines() if line.strip()), None)
+    speculation = flags.speculation_names()
+    capabilities = Capabilities(
+        kind="llama.cpp",
+        binary=binary,
+        found_in=found_in,
+        version=line,
+        build=(found["b1"] or found["b2"]) if found else None,
+        commit=(found["c1"] or found["c2"]) if found else None,
+        speculation_types=tuple(speculation),
+        details={
+            "dialect": flags.dialect,
+            "has_synthetic": "--spec-synth-len" in flags,
+            "devices": _devices(binary, flags, environment),
+            "flags": flags.names(),
+            "sha256": file_sha256(binary),
+            "siblings": sibling_hashes(binary),
+        },
+    )
+    return Probe(capabilities, flags)
+
+
+def _ask(binary: Path, question: str, environment: Mapping[str, str]) -> str:
+    """Run the binary with one option; return what it prints on both streams."""
+    fix = "Check that the file is a llama-server built for this machine and that it is executable (chmod +x)."
+    try:
+        answer = subprocess.run(
+            [str(binary), question],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EngineError(
+            f"It did not answer {question} within {PROBE_TIMEOUT_S:.0f} s.", kind="launch", where=str(binary), fix=fix
+        ) from error
+    except OSError as error:
+        raise EngineError(f"It cannot be run: {error.strerror}.", kind="launch", where=str(binary), fix=fix) from error
+    text = clean(answer.stdout.decode("utf-8", "replace"))
+    if answer.returncode != 0:
+        last = tuple(line for line in text.splitlines() if line.strip())[-5:]
+        raise EngineError(
+            f"It ended with status {answer.returncode} when asked for {question}.",
+            kind="launch",
+            where=str(binary),
+            fix=fix,
+            log_tail=last,
+        )
+    return text
+
+
+def _devices(binary: Path, flags: Flags, environment: Mapping[str, str]) -> list[str] | None:
+    """Return the accelerators that the binary sees, as `CUDA0: NVIDIA …`; `None` when it cannot tell."""
+    if "--list-devices" not in flags:
+        return None
+    told = _ask(binary, "--list-devices", environment)
+    return [f"{name}: {text}" for name, text in _DEVICE.findall(told.partition("Available devices:")[2])]
+
+
+def sibling_hashes(binary: Path) -> dict[str, str]:
+    """Return name and SHA-256 of llama.cpp's shared libraries beside the binary or in the `lib` folder next to it."""
+    home = binary.resolve().parent
+    found = {
+        library.resolve()
+        for folder in (home, home.parent / "lib")
+        for pattern in _LIBRARIES
+        for library in folder.glob(pattern)
+        if library.is_file() and (".so" in library.name or library.suffix == ".dylib")
+    }
+    return {library.name: file_sha256(library) for library in sorted(found)}
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file; a file that has not changed is read once in a process."""
+    state = path.stat()
+    return _sha256(path, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _sha256(path: Path, _size: int, _mtime_ns: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,263 @@
+"""One llama-server of one cell: rendering, answering, counting, attesting, stopping."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchctl.engines.base import Attestation, Completion, Progress, Rendered
+from benchctl.engines.llama_cpp.attest import Observed, judge
+from benchctl.engines.llama_cpp.causes import launch_cause
+from benchctl.engines.llama_cpp.ledger import Counters, make_ledger, parse_metrics
+from benchctl.engines.llama_cpp.request import check_echo, completion_body
+from benchctl.engines.llama_cpp.speculation import Asked
+from benchctl.engines.llama_cpp.stream import Answer, error_in, protocol_error, read_answer
+from benchctl.engines.log_tail import log_tail, read_log
+from benchctl.engines.process import EngineProcess, describe_exit
+from benchctl.errors import EngineError
+from benchctl.prompts.suite import Prompt
+from benchctl.recipes.schema import EngineSpec, Sampling
+
+_SIDE_TIMEOUT_S = 60.0
+"""For the small requests around a measurement."""
+_ERROR_BODY_BYTES = 65536
+_LAST_ONE = {"Connection": "close", "Content-Type": "application/json"}
+"""llama-server often drops a connection after a streamed answer without saying so; whoever sends the next request on
+it is told nothing but "disconnected". So every stream is the last on its connection, which the reading of the counters
+has just opened."""
+
+
+@dataclass(frozen=True)
+class StreamedCompletion(Completion):
+    """A completion that remembers which ids the stream did bring, for checking those that are fetched later."""
+
+    known_ids: tuple[tuple[int, int], ...] = ()
+
+
+class LlamaServer:
+    """A healthy llama-server; see `benchctl.engines.base.Server`."""
+
+    def __init__(
+        self, process: EngineProcess, log_path: Path, client: httpx.Client, spec: EngineSpec, asked: Asked, model: str
+    ) -> None:
+        self._process = process
+        self._log_path = log_path
+        self._client = client
+        self._spec = spec
+        self._asked = asked
+        self._model = model
+        self._longest_answer = 0
+        self._drafted: int | None = None
+        self._has_metrics = True
+
+    @property
+    def log_path(self) -> Path:
+        """Where the engine's output goes."""
+        return self._log_path
+
+    @property
+    def pid(self) -> int:
+        """The engine's process id."""
+        return self._process.pid
+
+    @property
+    def url(self) -> str:
+        """Where the engine listens."""
+        return str(self._client.base_url).rstrip("/")
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
+        text = prompt.prompt
+        if text is None:
+            messages = [message.model_dump() for message in prompt.messages or ()]
+            text = self._post("/apply-template", {"messages": messages}).get("prompt")
+        answer = self._post("/tokenize", {"content": text, "add_special": True, "parse_special": True})
+        ids = answer.get("tokens")
+        if not isinstance(text, str) or not isinstance(ids, list) or not all(isinstance(i, int) for i in ids):
+            raise protocol_error("The engine did not tell the prompt's text and token ids.")
+        if not ids:
+            raise EngineError("The prompt has no tokens.", kind="http", fix="Give every prompt of the suite some text.")
+        return Rendered(text, tuple(ids))
+
+    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+        """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
+        body = completion_body(prompt.token_ids, sampling, stream=True)
+        before = self._counters()
+        answer, e2e_s = self._stream(body, on_tokens)
+        after = self._counters()
+        check_echo(body, answer.settings)
+        ledger = make_ledger(before, after, answer.timings, speculating=bool(self._asked.types))
+        self._longest_answer = max(self._longest_answer, answer.n_predicted)
+        if ledger.drafted is not None:
+            self._drafted = (self._drafted or 0) + ledger.drafted
+        return StreamedCompletion(
+            text=answer.text,
+            token_ids=answer.token_ids,
+            n_predicted=answer.n_predicted,
+            finish_reason=answer.finish_reason,
+            prompt_tokens=answer.prompt_tokens,
+            ttft_s=answer.ttft_s,
+            decode_s=answer.decode_s,
+            e2e_s=e2e_s,
+            engine_prompt_s=_seconds(answer.timings, "prompt_ms"),
+            engine_decode_s=_seconds(answer.timings, "predicted_ms") if answer.n_predicted > 1 else None,
+            ledger=ledger,
+            token_gap=answer.token_gap,
+            known_ids=answer.known_ids,
+        )
+
+    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
+        """Ask again without streaming; `None` unless the text and every id that the stream brought agree."""
+        if seen.token_ids is not None:
+            return seen.token_ids
+        body = completion_body(prompt.token_ids, sampling, stream=False)
+        answer = self._post("/completion", body, timeout_s=self._spec.request_timeout_s)
+        ids = answer.get("tokens")
+        if not isinstance(ids, list) or not all(isinstance(i, int) for i in ids):
+            return None
+        known = seen.known_ids if isinstance(seen, StreamedCompletion) else ()
+        agree = all(position < len(ids) and ids[position] == token for position, token in known)
+        # A last character that the token limit cut in two is U+FFFD here, and nothing in the stream.
+        text = str(answer.get("content"))
+        same = text.startswith(seen.text) and not text[len(seen.text) :].strip("\ufffd")
+        return tuple(ids) if agree and same and len(ids) == seen.n_predicted else None
+
+    def attest(self, drafted: int | None) -> Attestation:
+        """Judge the cell now; see `attest.py` for what counts as evidence."""
+        slots = self._get("/slots")
+        props = self._get("/props") or {}
+        told = None
+        if isinstance(slots, list):
+            told = tuple(slot.get("speculative") if isinstance(slot, dict) else None for slot in slots)
+        counts = [count for count in (drafted, self._drafted, self._counters().drafted) if count is not None]
+        return judge(
+            Observed(
+                asked=self._asked,
+                slots=told,
+                total_slots=props.get("total_slots") if isinstance(props, dict) else None,
+                model_path=props.get("model_path") if isinstance(props, dict) else None,
+                asked_model=self._model,
+                drafted=max(counts, default=None),
+                longest_answer=self._longest_answer,
+                log=read_log(self._log_path).split("\n"),
+            )
+        )
+
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.alive()
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
+        """The engine's last log lines, oldest first, cleaned."""
+        return log_tail(self._log_path, lines)
+
+    def stop(self) -> int | None:
+        """Close the connection first (a request in flight would delay SIGTERM), then end the process."""
+        self._client.close()
+        return self._process.stop()
+
+    def _stream(self, body: Mapping[str, Any], on_tokens: Progress | None) -> tuple[Answer, float]:
+        timeout = httpx.Timeout(_SIDE_TIMEOUT_S, read=min(self._spec.stall_timeout_s, self._spec.request_timeout_s))
+        content = json.dumps(body).encode()
+        with self._told_apart():
+            started = time.perf_counter()
+            request = self._client.stream("POST", "/completion", content=content, headers=_LAST_ONE, timeout=timeout)
+            with request as response:
+                if response.status_code != httpx.codes.OK:
+                    raise self._http_error(response)
+                answer = read_answer(response.iter_raw(), started, self._spec.request_timeout_s, on_tokens)
+            e2e_s = time.perf_counter() - started
+        if answer is None:
+            raise self._broken_off("The answer ended in its middle")
+        return answer, e2e_s
+
+    @contextmanager
+    def _told_apart(self) -> Iterator[None]:
+        """Turn what httpx raises into the engine's own failures."""
+        try:
+            yield
+        except httpx.TimeoutException as error:
+            if not self.alive():
+                raise self._broken_off("The engine did not answer") from error
+            raise EngineError(
+                f"The engine sent nothing for {self._spec.stall_timeout_s:g} s.",
+                kind="timeout",
+                fix="Raise engine.stall_timeout_s if the machine is that slow; else read the engine's log.",
+                log_tail=self.log_tail(),
+            ) from error
+        except (httpx.TransportError, httpx.StreamError) as error:
+            raise self._broken_off("The connection to the engine broke") from error
+
+    def _broken_off(self, what: str) -> EngineError:
+        """Return a crash when the process has ended, else a broken protocol."""
+        if not self._process.wait(2.0):
+            return protocol_error(f"{what}, but the engine still runs.")
+        cause = launch_cause(read_log(self._log_path).split("\n"))
+        reason = f" {cause[0]}" if cause else ""
+        return EngineError(
+            f"{what}: the engine ended with {describe_exit(self._process.status)}.{reason}",
+            kind="crash",
+            fix=cause[1] if cause else "Read the engine's log.",
+            log_tail=self.log_tail(),
+        )
+
+    def _http_error(self, response: httpx.Response) -> EngineError:
+        body = b""
+        for block in response.iter_raw():
+            body += block
+            if len(body) > _ERROR_BODY_BYTES:
+                break
+        message, fix = body[:500].decode("utf-8", "replace"), "Read the engine's log."
+        try:
+            payload = json.loads(body)
+        except ValueError:
+            payload = None
+        message = error_in(payload) or repr(message)
+        if isinstance(payload, dict) and "exceed_context_size_error" in str(payload.get("error")):
+            fix = f"Raise engine.context (now {self._spec.context}) or leave the prompt out."
+        return EngineError(
+            f"The engine refused the request: HTTP {response.status_code}: {message}", kind="http", fix=fix
+        )
+
+    def _post(self, path: str, body: Mapping[str, Any], timeout_s: float = _SIDE_TIMEOUT_S) -> dict[str, Any]:
+        with self._told_apart(), self._client.stream("POST", path, json=body, timeout=timeout_s) as response:
+            if response.status_code != httpx.codes.OK:
+                raise self._http_error(response)
+            response.read()
+            try:
+                answer = response.json()
+            except ValueError as error:
+                raise protocol_error(f"The engine's answer to {path} is no JSON.") from error
+        if not isinstance(answer, dict):
+            raise protocol_error(f"The engine's answer to {path} is no JSON object.")
+        return answer
+
+    def _get(self, path: str) -> object:
+        """Return the JSON of an endpoint, or `None` when the binary does not have it."""
+        with self._told_apart():
+            response = self._client.get(path, timeout=_SIDE_TIMEOUT_S)
+        try:
+            return response.json() if response.status_code == httpx.codes.OK else None
+        except ValueError as error:
+            raise protocol_error(f"The engine's answer to {path} is no JSON.") from error
+
+    def _counters(self) -> Counters:
+        """Read `/metrics`; older binaries and those without `--metrics` tell nothing."""
+        if not self._has_metrics:
+            return Counters()
+        with self._told_apart():
+            response = self._client.get("/metrics", timeout=_SIDE_TIMEOUT_S)
+        self._has_metrics = response.status_code == httpx.codes.OK
+        return parse_metrics(response.text) if self._has_metrics else Counters()
+
+
+def _seconds(timings: Mapping[str, Any], name: str) -> float | None:
+    value = timings.get(name)
+    return value / 1000 if isinstance(value, int | float) else None

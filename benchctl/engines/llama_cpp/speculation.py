@@ -1,0 +1,156 @@
+"""benchctl's words for speculation, written in the flags of the binary at hand.
+
+`max`, `min`, … mean the same in every recipe; which flag carries them depends on the type, and on the binary's
+dialect. What limits a draft's length was read in llama.cpp's `common/speculative.cpp`: for the n-gram look-ups it is
+the size of the copied m-gram, and `ngram-cache` always drafts up to 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchctl.engines.llama_cpp.dialect import Flags
+from benchctl.recipes.schema import Speculation
+
+WORDS = ("max", "min", "p_min", "size_n", "size_m", "min_hits")
+
+_DRAFT = {"max": "--spec-draft-n-max", "min": "--spec-draft-n-min", "p_min": "--spec-draft-p-min"}
+_LEGACY_DRAFT = {"max": "--draft-max", "min": "--draft-min", "p_min": "--draft-p-min"}
+
+
+def _lookup(name: str) -> dict[str, str]:
+    size_m = f"--spec-{name}-size-m"
+    return {"max": size_m, "size_m": size_m, "size_n": f"--spec-{name}-size-n", "min_hits": f"--spec-{name}-min-hits"}
+
+
+_CURRENT: dict[str, dict[str, str]] = {
+    **dict.fromkeys(("draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark"), _DRAFT),
+    **{name: _lookup(name) for name in ("ngram-simple", "ngram-map-k", "ngram-map-k4v")},
+    "ngram-mod": {
+        "max": "--spec-ngram-mod-n-max",
+        "min": "--spec-ngram-mod-n-min",
+        "size_n": "--spec-ngram-mod-n-match",
+    },
+    "ngram-cache": {},
+}
+_CACHE_DEPTH = 8
+
+
+def speculation_flags() -> frozenset[str]:
+    """Return every flag that the recipe's words control, of both dialects."""
+    tables = (*_CURRENT.values(), _LEGACY_DRAFT)
+    return frozenset({"--spec-type", "--spec-default"}.union(*(table.values() for table in tables)))
+
+
+def _flag_of(type_name: str, word: str, flags: Flags) -> str | None:
+    table = _CURRENT[type_name] if flags.dialect == "current" else _LEGACY_DRAFT
+    return flags.first(table[word]) if word in table else None
+
+
+def _given(speculation: Speculation) -> dict[str, int | float]:
+    values = {word: getattr(speculation, word) for word in WORDS}
+    return {word: value for word, value in values.items() if value is not None}
+
+
+def speculation_problems(speculation: Speculation, flags: Flags) -> list[str]:
+    """Return a sentence for everything in `speculation` that the binary cannot do."""
+    known = flags.speculation_names()
+    problems = []
+    for name in speculation.types:
+        if name in known:
+            continue
+        if flags.dialect == "legacy":
+            why = "it is of the older dialect (--draft-max), which has draft models only; build a newer llama.cpp"
+        else:
+            why = f"it knows {', '.join(known) or 'no speculation'}"
+        problems.append(f"This llama-server has no speculation type `{name}`: {why}.")
+    if problems:
+        return problems
+    for word in _given(speculation):
+        if all(_flag_of(name, word, flags) is None for name in speculation.types):
+            usable = sorted({w for name in speculation.types for w in WORDS if _flag_of(name, w, flags)})
+            problems.append(
+                f"`{word}` means nothing for {', '.join(speculation.types)} on this llama-server; "
+                + (f"it takes {', '.join(usable)}." if usable else "it takes no words.")
+            )
+    if speculation.max is not None and speculation.min is not None and speculation.min > speculation.max:
+        problems.append(f"`min` ({speculation.min}) is above `max` ({speculation.max}), so nothing could be drafted.")
+    lookups = [name for name in speculation.types if _CURRENT[name].get("size_m")]
+    if lookups and None not in (speculation.max, speculation.size_m) and speculation.max != speculation.size_m:
+        problems.append(f"For {', '.join(lookups)} `max` and `size_m` are the same thing; give one of them.")
+    return problems
+
+
+def speculation_warnings(speculation: Speculation, flags: Flags) -> list[str]:
+    """Return what the binary accepts although it does not do what one would think."""
+    warnings = []
+    if "ngram-simple" in speculation.types:
+        if speculation.min_hits is not None and speculation.types == ("ngram-simple",):
+            warnings.append("llama-server reads `min_hits` for ngram-simple, but its search does not use it.")
+        defaults = {word: flags.get(flag) for word, flag in _CURRENT["ngram-simple"].items()}
+        size_n = speculation.size_n or (defaults["size_n"].default if defaults["size_n"] else None) or 0
+        size_m = speculation.size_m or speculation.max
+        if size_m is not None and size_m < size_n:
+            warnings.append(
+                f"ngram-simple throws away drafts shorter than its key: with {size_m} draft tokens and a key of "
+                f"{size_n} (size_n) it never drafts. Set size_n to at most {size_m}."
+            )
+    return warnings
+
+
+def deepest_draft(speculation: Speculation, flags: Flags) -> int:
+    """Return the most draft tokens that one round can verify, from the recipe or the binary's own defaults."""
+    deepest = 0
+    for name in speculation.types:
+        flag = flags.get(_flag_of(name, "max", flags) or "")
+        asked = speculation.size_m if speculation.size_m and "size_m" in _CURRENT[name] else speculation.max
+        default = (flag.default if flag else None) or _CACHE_DEPTH
+        deepest = max(deepest, asked if asked is not None and flag else default)
+    return deepest
+
+
+def speculation_args(speculation: Speculation | None, flags: Flags) -> list[str]:
+    """Return the flags that set speculation as asked, or off where the binary has a way to say so."""
+    names = flags.speculation_names()
+    if speculation is None:
+        return ["--spec-type", "none"] if "--spec-type" in flags else []
+    own = [names[name] for name in speculation.types if names[name]]
+    args = ["--spec-type", ",".join(own)] if own else []
+    given = _given(speculation)
+    if "ngram-mod" in speculation.types and "max" in given and "min" not in given:
+        given["min"] = min(int(given["max"]), 48)  # Its own minimum is 48, which a smaller maximum contradicts.
+    seen: set[str] = set()
+    for name in speculation.types:
+        for word, value in given.items():
+            flag = _flag_of(name, word, flags)
+            if flag is not None and flag not in seen:
+                seen.add(flag)
+                args += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
+    return args
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command line asks of speculation."""
+
+    types: tuple[str, ...]
+    """In benchctl's words; empty for the target alone."""
+    may_hold_back: bool
+    """Whether a minimum length or probability can keep a working drafter from ever drafting."""
+
+
+def asked_of(argv: Sequence[str], flags: Flags) -> Asked:
+    """Read from a command line what was asked, so that the judgement needs nothing but what really ran."""
+    words = {own: word for word, own in flags.speculation_names().items()}
+    settings = dict(zip(argv, [*argv[1:], ""], strict=True))
+    if "--spec-type" in settings:
+        own = [name for name in settings["--spec-type"].split(",") if name != "none"]
+        types = tuple(words.get(name, name) for name in own)
+    else:
+        types = ("draft-simple",) if any(flag in settings for flag in ("-md", "--model-draft")) else ()
+    minimums = {table[word] for table in (_DRAFT, _LEGACY_DRAFT) for word in ("min", "p_min")}
+    may_hold_back = any(float(settings[flag]) > 0 for flag in minimums if flag in settings)
+    if flags.dialect == "legacy" and "--draft-p-min" not in settings:
+        may_hold_back = True  # Its default is not 0, as today, but as high as 0.9.
+    return Asked(types, may_hold_back)

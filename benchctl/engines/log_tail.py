@@ -1,0 +1,37 @@
+"""Reading an engine's log: the last lines, cleaned of whatever a terminal would obey."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_TAIL_BYTES = 128 * 1024
+_LINE_CHARACTERS = 600
+
+
+def clean(text: str) -> str:
+    """Return `text` without escape sequences, control characters (tabs and newlines stay) and direction overrides."""
+    return _CONTROLS.sub("", _ESCAPES.sub("", text))
+
+
+def read_log(path: Path) -> str:
+    """Return the whole log, cleaned; empty when there is none yet."""
+    try:
+        return clean(path.read_bytes().decode("utf-8", "replace"))
+    except FileNotFoundError:
+        return ""
+
+
+def log_tail(path: Path, lines: int = 20) -> tuple[str, ...]:
+    """Return the last `lines` lines that are not blank, oldest first, each cut to a readable length."""
+    try:
+        with path.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(0, size - _TAIL_BYTES))
+            text = log.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ()
+    kept = [line.rstrip()[:_LINE_CHARACTERS] for line in clean(text).split("\n") if line.strip()]
+    return tuple(kept[-lines:])

@@ -1,0 +1,143 @@
+"""One engine process under its warden: started in a process group of its own, always stopped, its exit status known."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchctl.errors import EngineError, StorageError
+
+WARDEN = Path(__file__).with_name("warden.py")
+STOP_GRACE_S = 10.0
+"""How long an engine may take to end after SIGTERM before it is killed."""
+
+
+def free_port() -> int:
+    """Return a loopback port that was free a moment ago; another process may still take it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def describe_exit(status: int | None) -> str:
+    """Say how a process ended: `status 1`, `signal SIGABRT`."""
+    if status is None:
+        return "an unknown status"
+    if status >= 0:
+        return f"status {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal {-status}"
+
+
+class EngineProcess:
+    """A running engine; `pid` is its process id and that of its process group."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> None:
+        """Start `argv` with its output going to `log_path`. Raises EngineError (`launch`), StorageError."""
+        self._status: int | None = None
+        self._ended = False
+        self._unread = b""
+        try:
+            log_path.parent.mkdir(parents=True, exist_ok=True)
+            log = log_path.open("wb")
+        except OSError as error:
+            raise StorageError(f"The engine's log cannot be written: {error.strerror}.", where=str(log_path)) from error
+        with log:
+            # A process group of its own keeps the terminal's Ctrl-C away: benchctl decides when an engine stops.
+            # Not a session of its own: Linux schedules sessions against each other (autogroup), and on a busy
+            # machine the client then sees the engine's first tokens 20 ms late.
+            self._warden = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(WARDEN), *argv],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=dict(env),
+                process_group=0,
+            )
+        assert self._warden.stdin is not None
+        assert self._warden.stdout is not None
+        self._requests, self._replies = self._warden.stdin, self._warden.stdout
+        os.set_blocking(self._replies.fileno(), False)
+        try:
+            self.pid = self._started(argv[0])
+        except BaseException:
+            self._requests.close()
+            self._warden.wait(timeout=STOP_GRACE_S)
+            self._replies.close()
+            raise
+
+    def _started(self, name: str) -> int:
+        line = self._line(timeout=30.0)
+        if line is not None and line.startswith("pid "):
+            return int(line[4:])
+        reason = line[5:] if line and line.startswith("fail ") else "its warden did not start"
+        raise EngineError(f"The engine could not be started: {reason}", kind="launch", where=name)
+
+    def _line(self, timeout: float) -> str | None:
+        """Return the warden's next line, or `None` after `timeout` seconds or at its end."""
+        deadline = time.monotonic() + timeout
+        while b"\n" not in self._unread:
+            ready, _, _ = select.select([self._replies], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                return None
+            block = os.read(self._replies.fileno(), 4096)
+            if not block:
+                self._ended = True
+                return None
+            self._unread += block
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+    def wait(self, timeout: float = 0.0) -> bool:
+        """Wait up to `timeout` seconds for the end of the engine; return whether it has ended."""
+        if not self._ended:
+            line = self._line(timeout)
+            if line is not None and line.startswith("exit "):
+                self._status = int(line[5:])
+                self._ended = True
+            elif self._ended:  # The warden was killed; where the kernel did not end the engine with it, do so here.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
+        return self._ended
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, negative for the signal that ended it; `None` while it runs or when nobody knows."""
+        return self._status
+
+    def alive(self) -> bool:
+        """Whether the engine still runs."""
+        return not self.wait(0.0)
+
+    def _ask(self, request: bytes) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._requests.write(request)
+            self._requests.flush()
+
+    def stop(self, grace_s: float = STOP_GRACE_S) -> int | None:
+        """SIGTERM once, wait `grace_s` seconds, SIGKILL to the whole group; return the exit status. Idempotent."""
+        if not self._requests.closed:
+            try:
+                if not self.wait(0.0):
+                    self._ask(b"T")
+                    if not self.wait(grace_s):
+                        self._ask(b"K")
+                        self.wait(5.0)
+            finally:
+                # An interrupt during the wait ends here too: the closed pipe has the warden finish the work.
+                with contextlib.suppress(OSError):
+                    self._requests.close()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._warden.wait(timeout=5.0)
+                self._replies.close()
+        return self._status

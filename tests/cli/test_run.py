@@ -1,0 +1,220 @@
+"""`benchctl run` as a user has it: the real engine, the bundled pair, whole processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from benchctl.analysis.analyse import analyse
+from benchctl.runs.store import open_run
+
+pytestmark = pytest.mark.engine
+
+RECIPE = """\
+name: small
+engine: {{device: cpu, context: 2048, threads: 1}}
+models:
+  target: {{source: "bundled:tiny-hybrid"}}
+  draft: {{source: "bundled:tiny-hybrid-draft"}}
+prompts: {{suite: tiny.json, tasks: [code], limit: {prompts}}}
+sampling: {{max_tokens: {tokens}, ignore_eos: true}}
+blocks: {blocks}
+arms:
+  - name: baseline
+  - name: spec
+    speculation: {{type: draft-simple, max: 2}}
+"""
+
+
+def write_recipe(folder: Path, *, tokens: int = 24, prompts: int = 2, blocks: int = 1) -> Path:
+    file = folder / "small.yaml"
+    file.write_text(RECIPE.format(tokens=tokens, prompts=prompts, blocks=blocks))
+    return file
+
+
+def start(*words: object, cwd: Path) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", "benchctl", *map(str, words)]
+    return subprocess.Popen(argv, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def run(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    process = start(*words, cwd=cwd)
+    out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def the_run(results: Path) -> Path:
+    (folder,) = (file.parent for file in results.glob("*/*/manifest.json"))
+    return folder
+
+
+def wait_for(condition: Callable[[], Any], what: str, timeout: float = 60.0) -> Any:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"waited {timeout:g} s for {what}")
+
+
+def engines_of(folder: Path) -> list[psutil.Process]:
+    """The llama-servers whose log lies in `folder`: those of this test, and of no other running beside it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            log = Path(f"/proc/{process.pid}/fd/2").readlink()
+            if process.name() == "llama-server" and log.is_relative_to(folder.resolve()):
+                found.append(process)
+        except (OSError, psutil.Error):
+            continue
+    return found
+
+
+def measured(results: Path) -> list[tuple[int, str, str, int]]:
+    lines = (the_run(results) / "records.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    return [(r["block"], r["label"], r["task"], r["prompt_idx"]) for r in records if r["phase"] == "measure"]
+
+
+def outcomes(results: Path) -> set[str]:
+    (found,) = analyse(open_run(the_run(results))).losslessness
+    return set(found.counts)
+
+
+def test_a_run_from_recipe_to_verdict(tmp_path: Path) -> None:
+    done = run("run", write_recipe(tmp_path, blocks=2), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "block 1, baseline: 2 answers" in done.stderr
+    data = open_run(the_run(tmp_path / "results"))
+    assert data.manifest is not None
+    assert data.manifest.status == "finished"
+    assert [(c.block, c.arm) for c in data.manifest.cells] == [
+        (0, "baseline"),
+        (0, "spec"),
+        (1, "spec"),
+        (1, "baseline"),
+    ]
+    states = {c.arm: c.attestation.state for c in data.manifest.cells if c.attestation}
+    assert states == {"baseline": "off", "spec": "active"}
+    baseline = [r for r in data.records if r.label == "baseline"]
+    assert {r.draft_n for r in baseline} == {None}
+    spec = [r for r in data.records if r.label == "spec" and r.phase == "measure"]
+    assert all(r.draft_n and r.rounds and r.accepted_by_position for r in spec)
+    assert all(r.n_predicted == 24 == len(r.token_ids or ()) for r in spec)
+    text = (data.folder / "manifest.json").read_text()
+    assert str(Path.home()) not in text.replace(str(tmp_path), ""), "paths below the home are written with ~"
+
+    verified = run("verify-lossless", "--json", cwd=tmp_path)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert json.loads(verified.stdout)
+
+
+def test_a_dry_run_prints_commands_and_starts_nothing(tmp_path: Path) -> None:
+    done = run("run", write_recipe(tmp_path, blocks=3), "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "6 engine starts, 12 requests, at most 288 tokens" in done.stdout
+    assert "block 2: spec → baseline" in done.stdout
+    assert "--spec-type draft-simple" in done.stdout
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "status"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGKILL, -9, "started")]
+)
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds engines through /proc")
+def test_a_run_that_is_cut_off_leaves_no_engine_and_resumes(
+    tmp_path: Path, number: signal.Signals, code: int, status: str
+) -> None:
+    recipe = write_recipe(tmp_path, tokens=400, prompts=4, blocks=2)
+    process = start("run", recipe, cwd=tmp_path)
+    results = tmp_path / "results"
+    wait_for(lambda: results.exists() and list(results.glob("*/*/records.jsonl")), "the run folder")
+    wait_for(lambda: len(measured(results)) >= 5, "records of the second cell")
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == code, err
+    wait_for(lambda: not engines_of(tmp_path), "the engine's end", timeout=10)
+    assert json.loads((the_run(results) / "manifest.json").read_text())["status"] == status
+    before = measured(results)
+
+    resumed = run("run", "--resume", "small", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    after = measured(results)
+    assert after[: len(before)] == before
+    assert len(after) == len(set(after)) == 16, "nothing is lost and nothing is measured twice"
+    assert outcomes(results) <= {"identical", "degenerate"}, "a tiny model loops when it may not end"
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds engines through /proc")
+def test_a_killed_engine_costs_its_cell_only(tmp_path: Path) -> None:
+    process = start("run", write_recipe(tmp_path, tokens=1500, prompts=2, blocks=1), cwd=tmp_path)
+    (engine,) = wait_for(lambda: engines_of(tmp_path), "the first engine")
+    wait_for(lambda: "slot" in next((tmp_path / "results").glob("*/*/logs/*.log")).read_text(), "its first request")
+    time.sleep(0.3)
+    engine.kill()
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 3, err
+    assert "signal SIGKILL" in err
+    data = open_run(the_run(tmp_path / "results"))
+    assert data.manifest is not None
+    assert [(c.arm, c.status) for c in data.manifest.cells] == [("baseline", "failed"), ("spec", "finished")]
+    verified = run("verify-lossless", cwd=tmp_path)
+    assert verified.returncode == 1, "what is missing is never equal"
+    assert "undetermined" in verified.stdout
+
+    healed = run("run", "--resume", "small", cwd=tmp_path)
+    assert healed.returncode == 0, healed.stderr
+    assert outcomes(tmp_path / "results") <= {"identical", "degenerate"}
+
+
+def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
+    process = start("run", write_recipe(tmp_path, tokens=1500, prompts=4), cwd=tmp_path)
+    results = tmp_path / "results"
+    wait_for(lambda: list(results.glob("*/*/manifest.json")), "the run folder")
+    second = run("run", "--resume", "small", cwd=tmp_path)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert second.returncode == 4, second.stderr
+    assert f"Another benchctl (process {process.pid}) is writing this run." in second.stderr
+
+
+def test_json_is_one_document_on_stdout(tmp_path: Path) -> None:
+    done = run("run", write_recipe(tmp_path), "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["status"] == "finished"
+    assert document["failed"] == []
+    assert document["analysis"]["baseline"] == "baseline"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ([], 2, "Name either a recipe or a run to resume."),
+        (["small.yaml", "--resume", "x"], 2, "Name either a recipe or a run to resume."),
+        (["small.yaml", "--only", "spek"], 2, "There is no arm 'spek'."),
+        (["nothing.yaml"], 2, "nothing.yaml"),
+        (["small.yaml", "--engine-binary", "/bin/true"], 3, "/bin/true"),
+        (["small.yaml", "--out", "small.yaml"], 4, "cannot write here"),
+        (["--resume", "small"], 2, "There is no such run."),
+        (["small.yaml", "--blocks", "0"], 2, "--blocks"),
+    ],
+)
+def test_bad_input_is_one_message(tmp_path: Path, words: list[str], code: int, message: str) -> None:
+    write_recipe(tmp_path)
+    done = run("run", *words, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,105 @@
+"""Fixtures of the engine floor: servers that stop by themselves, a scripted server, a draft of another vocabulary."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from benchctl.engines.base import Server
+from benchctl.engines.llama_cpp.engine import LlamaCppEngine
+from benchctl.models.resolved import ResolvedPair
+from benchctl.recipes.schema import Arm, EngineSpec
+from tests.engines.cells import HERE, resolved
+
+
+class StartServer(Protocol):
+    """Starts a server that is stopped at the end of the test."""
+
+    def __call__(
+        self,
+        arm: Arm,
+        models: ResolvedPair,
+        *,
+        binary: Path | None = None,
+        argv: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None,
+        **engine: Any,
+    ) -> Server: ...
+
+
+@pytest.fixture
+def start_server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartServer]:
+    """Start a cell the way the runner does; `argv` rewrites the command line, other words go to EngineSpec."""
+    servers: list[Server] = []
+
+    def start(
+        arm: Arm,
+        models: ResolvedPair,
+        *,
+        binary: Path | None = None,
+        argv: Callable[[tuple[str, ...]], tuple[str, ...]] | None = None,
+        **engine: Any,
+    ) -> Server:
+        settings = {"device": "cpu", "context": 1024, "threads": 1, "health_timeout_s": 60.0} | engine
+        chosen = binary or request.getfixturevalue("llama_server")
+        adapter = LlamaCppEngine(EngineSpec.model_validate({"binary": str(chosen)} | settings))
+        launch = adapter.launch(arm, models)
+        if argv is not None:
+            launch = replace(launch, argv=argv(launch.argv))
+        servers.append(adapter.start(launch, tmp_path / f"server-{len(servers)}.log"))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def tiny_pair(tiny_target: Path, tiny_draft: Path) -> ResolvedPair:
+    """The bundled pair, resolved."""
+    return ResolvedPair(resolved(tiny_target), resolved(tiny_draft))
+
+
+@pytest.fixture(scope="session")
+def foreign_pair(tiny_pair: ResolvedPair, tmp_path_factory: pytest.TempPathFactory) -> ResolvedPair:
+    """The bundled target with a draft in which tokens of equal length have changed places: another vocabulary."""
+    from gguf import GGUFReader
+
+    path = tmp_path_factory.mktemp("models") / "foreign-draft.gguf"
+    assert tiny_pair.draft is not None
+    shutil.copyfile(tiny_pair.draft.path, path)
+    reader = GGUFReader(path, "r+")
+    tokens = reader.fields["tokenizer.ggml.tokens"]
+    of_length: dict[int, list[int]] = {}
+    for index in tokens.data[300:400]:
+        of_length.setdefault(len(tokens.parts[index]), []).append(index)
+    for places in of_length.values():
+        for one, other in zip(places[::2], places[1::2], strict=False):
+            first, second = bytes(tokens.parts[one]), bytes(tokens.parts[other])
+            tokens.parts[one][:], tokens.parts[other][:] = list(second), list(first)
+    reader.data.flush()
+    return ResolvedPair(tiny_pair.target, resolved(path))
+
+
+@pytest.fixture
+def fake_binary(tmp_path: Path) -> Path:
+    """The scripted server as an executable file."""
+    path = tmp_path / "llama-server"
+    source = (HERE / "fake_llama_server.py").read_text()
+    path.write_text(f"#!{sys.executable}\n{source}")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture
+def any_pair(tmp_path: Path) -> ResolvedPair:
+    """A pair of files that only the scripted server would take for models."""
+    for name in ("target.gguf", "draft.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF")
+    return ResolvedPair(resolved(tmp_path / "target.gguf"), resolved(tmp_path / "draft.gguf"))

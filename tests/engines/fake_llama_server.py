@@ -1,0 +1,155 @@
+"""A scripted llama-server for faults that a real one cannot be asked for.
+
+`FAKE_FAULT` in the environment names the fault; without one it answers like a real server that speculates whenever it
+was given a draft model. `FAKE_HELP` names the recorded help text that it prints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+FAULT = os.environ.get("FAKE_FAULT", "")
+HELP = Path(os.environ.get("FAKE_HELP", Path(__file__).parent / "data" / "help_current.txt"))
+WORDS = ["one", " two", " three", " four"]
+HOSTILE = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>\x00 [bold]x[/bold] \u202etxt"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers the endpoints that benchctl uses."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def reply(self, status: int, body: object) -> None:
+        data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self) -> None:
+        speculative = any(flag in sys.argv for flag in ("-md", "--model-draft"))
+        slots = 4 if FAULT == "four-slots" else 1
+        if self.path == "/health":
+            self.reply(503 if FAULT == "never-healthy" else 200, {"status": "ok"})
+        elif self.path == "/slots":
+            self.reply(200, [{"id": 0, "speculative": speculative}] * slots)
+        elif self.path == "/props":
+            model = "/other.gguf" if FAULT == "other-server" else sys.argv[sys.argv.index("-m") + 1]
+            self.reply(200, {"total_slots": slots, "model_path": model})
+        else:
+            self.reply(501, {"error": {"code": 501, "message": "no such endpoint", "type": "not_supported_error"}})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/apply-template":
+            self.reply(200, {"prompt": body["messages"][-1]["content"]})
+        elif self.path == "/tokenize":
+            self.reply(200, {"tokens": [] if FAULT == "no-tokens" else [1, 2, 3]})
+        elif FAULT == "http-500":
+            self.reply(500, {"error": {"code": 500, "message": f"out of luck {HOSTILE}", "type": "server_error"}})
+        elif FAULT == "http-500-text":
+            self.reply(500, "<html>Internal error</html>")
+        else:
+            self.complete(body)
+
+    def send(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+
+    def event(self, **fields: object) -> None:
+        self.send(b"data: " + json.dumps(fields).encode() + b"\n\n")
+
+    def complete(self, body: dict[str, object]) -> None:
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        words = [HOSTILE, "\ud800", *WORDS] if FAULT == "hostile-text" else WORDS
+        for count, word in enumerate(words, 1):
+            self.event(index=0, content=word, tokens=[count], stop=False, tokens_predicted=count, tokens_evaluated=3)
+            if count == 2:
+                self.misbehave()
+        settings = {name: body[name] for name in ("samplers", "temperature", "top_k", "top_p", "seed")}
+        if FAULT == "ignores-samplers":
+            settings["samplers"] = []
+        self.event(
+            index=0,
+            content="",
+            tokens=[],
+            stop=True,
+            stop_type="sulk" if FAULT == "unknown-stop" else "limit",
+            tokens_predicted=len(words),
+            tokens_evaluated=3,
+            generation_settings=settings,
+            timings={"prompt_ms": 1.0, "predicted_ms": 3.0, "predicted_n": len(words)},
+        )
+        self.send(b"")
+
+    def misbehave(self) -> None:
+        if FAULT == "dies-mid-answer":
+            print("GGML_ASSERT(ctx != nullptr) failed", file=sys.stderr, flush=True)
+            os.abort()
+        elif FAULT == "hangs-up":
+            self.connection.close()
+            raise ConnectionAbortedError
+        elif FAULT == "cut-off":
+            self.send(b"")
+            raise ConnectionAbortedError
+        elif FAULT == "stalls":
+            time.sleep(60)
+        elif FAULT == "endless":
+            for _ in range(600):
+                self.event(content="x", tokens=[1], stop=False, tokens_predicted=2)
+                time.sleep(0.05)
+        elif FAULT == "malformed-json":
+            self.send(b'data: {"content": "x", \n\n')
+        elif FAULT == "invalid-utf8":
+            self.send(b'data: {"content": "\xff\xfe", "tokens": [1], "stop": false, "tokens_predicted": 3}\n\n')
+        elif FAULT == "not-an-object":
+            self.send(b"data: [1, 2]\n\n")
+        elif FAULT == "error-event":
+            self.send(b'data: {"error": {"code": 500, "message": "Compute error.", "type": "server_error"}}\n\n')
+        elif FAULT == "error-field":
+            self.send(b'error: {"code": 500, "message": "Compute error.", "type": "server_error"}\n\n')
+
+
+def main() -> None:
+    """Answer questions about the binary, or serve."""
+    if "--help" in sys.argv:
+        print(HELP.read_text())
+    elif "--version" in sys.argv:
+        print("version: 4820 (1a24c462)\nbuilt with cc for x86_64-linux-gnu", file=sys.stderr)
+    elif "--list-devices" in sys.argv:
+        print("Available devices:")
+    elif FAULT == "exits-at-once":
+        print("error: something \x1b[31mbroke\x1b[0m", file=sys.stderr)
+        sys.exit(3)
+    elif FAULT == "port-taken":
+        print("couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 1", file=sys.stderr)
+        with Path(os.environ["FAKE_ATTEMPTS"]).open("a") as attempts:
+            attempts.write("x")
+        sys.exit(1)
+    else:
+        port = int(sys.argv[sys.argv.index("--port") + 1])
+        server = HTTPServer(("127.0.0.1", port), Handler)
+        if FAULT == "config-file":
+            print("0.00.001 I using config file: /etc/llama.cpp/config.ini", file=sys.stderr)
+        print(
+            f"main: server is listening on http://127.0.0.1:{server.server_port} - starting",
+            file=sys.stderr,
+            flush=True,
+        )
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

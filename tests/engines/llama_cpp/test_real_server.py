@@ -1,0 +1,252 @@
+"""The adapter on the real llama-server with the bundled pair."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchctl.engines.llama_cpp.engine import LlamaCppEngine
+from benchctl.engines.llama_cpp.server import LlamaServer
+from benchctl.errors import EngineError, UsageError
+from benchctl.models.resolved import ResolvedPair
+from benchctl.prompts.suite import Message, Prompt
+from benchctl.recipes.schema import EngineSpec, Sampling
+from tests.engines.cells import arm_of, recipe_of, resolved
+from tests.engines.conftest import StartServer
+
+pytestmark = pytest.mark.engine
+
+CHAT = Prompt(messages=(Message(role="user", content="Write a function that adds two numbers."),))
+RAW = Prompt(prompt="def add(a, b):")
+
+
+def test_a_chat_prompt_is_rendered_with_the_models_template(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    server = start_server(arm_of(), tiny_pair)
+    chat, raw = server.render(CHAT), server.render(RAW)
+    assert "<|im_start|>user\nWrite a function" in chat.text
+    assert chat.text.endswith("assistant\n")
+    assert len(chat.token_ids) < len(chat.text)
+    assert raw.text == "def add(a, b):"
+
+
+def test_the_target_alone(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    server = start_server(arm_of(), tiny_pair)
+    assert server.attest(None).state == "off"
+    prompt = server.render(CHAT)
+    counts: list[int] = []
+    sampling = Sampling(max_tokens=48, ignore_eos=True)
+    answer = server.complete(prompt, sampling, counts.append)
+    assert (answer.n_predicted, answer.finish_reason) == (48, "length")
+    assert answer.prompt_tokens == len(prompt.token_ids)
+    assert counts[-1] <= 48
+    assert counts == sorted(counts)
+    assert 0 < answer.ttft_s <= answer.ttft_s + answer.decode_s <= answer.e2e_s
+    assert answer.engine_decode_s is not None
+    assert answer.engine_prompt_s is not None
+    assert answer.ledger.drafted is None
+    again = server.complete(prompt, sampling)
+    assert (again.text, again.token_ids) == (answer.text, answer.token_ids)
+    assert server.attest(None).state == "off"
+    assert server.stop() == 0
+    assert not server.alive()
+
+
+def test_a_draft_model(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    server = start_server(arm_of("draft-simple", max=4, min=1), tiny_pair)
+    assert server.attest(None).state == "idle"
+    answer = server.complete(server.render(CHAT), Sampling(max_tokens=64, ignore_eos=True))
+    ledger = answer.ledger
+    assert ledger.drafted is not None
+    assert ledger.accepted is not None
+    assert ledger.rounds is not None
+    assert ledger.accepted_by_position is not None
+    assert ledger.drafted > ledger.rounds > 0
+    assert len(ledger.accepted_by_position) == 4
+    assert sum(ledger.accepted_by_position) == ledger.accepted <= ledger.drafted
+    assert list(ledger.accepted_by_position) == sorted(ledger.accepted_by_position, reverse=True)
+    attestation = server.attest(ledger.drafted)
+    assert attestation.state == "active"
+    assert any("n_max=4, n_min=1" in line for line in attestation.evidence)
+
+
+@pytest.mark.parametrize("name", ["ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"])
+def test_every_ngram_type_starts(start_server: StartServer, tiny_pair: ResolvedPair, name: str) -> None:
+    server = start_server(arm_of(name), tiny_pair)
+    answer = server.complete(server.render(RAW), Sampling(max_tokens=24))
+    assert answer.ledger.drafted is not None
+    assert server.attest(answer.ledger.drafted).state == ("active" if answer.ledger.drafted else "idle")
+
+
+def test_a_lookup_that_fires(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    # A grammar that repeats itself makes the text repeat itself; a long period leaves enough to copy.
+    grammar = 'root ::= "the quick brown fox jumps over the lazy dog and away again. " root'
+    server = start_server(arm_of("ngram-simple", max=4, size_n=3), tiny_pair, args=["--grammar", grammar])
+    answer = server.complete(server.render(RAW), Sampling(max_tokens=120, ignore_eos=True))
+    assert answer.ledger.accepted
+    assert server.attest(answer.ledger.drafted).state == "active"
+
+
+def test_a_head_that_the_target_lacks(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    with pytest.raises(EngineError, match="draft-mtp needs a target that carries an MTP head") as caught:
+        start_server(arm_of("draft-mtp"), ResolvedPair(tiny_pair.target, None))
+    assert caught.value.kind == "launch"
+
+
+def test_the_end_of_the_answer_is_a_token_too(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    server = start_server(arm_of(), tiny_pair, args=["--grammar", 'root ::= "ab"'])
+    answer = server.complete(server.render(RAW), Sampling(max_tokens=24))
+    assert (answer.text, answer.finish_reason) == ("ab", "stop")
+    assert answer.token_ids is not None
+    assert len(answer.token_ids) == answer.n_predicted
+    end = server.render(Prompt(prompt="<|endoftext|>")).token_ids
+    assert answer.token_ids[-1:] == end
+
+
+def test_one_token(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    server = start_server(arm_of("draft-simple"), tiny_pair)
+    answer = server.complete(server.render(RAW), Sampling(max_tokens=1))
+    assert (answer.n_predicted, answer.decode_s, answer.engine_decode_s) == (1, 0.0, None)
+    assert server.attest(answer.ledger.drafted).state == "idle"
+
+
+def test_a_prompt_that_is_too_long(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    server = start_server(arm_of(), tiny_pair, context=256)
+    long = server.render(Prompt(prompt="x y z " * 400))
+    with pytest.raises(EngineError, match="exceeds the available context size") as caught:
+        server.complete(long, Sampling())
+    assert caught.value.kind == "http"
+    assert "engine.context (now 256)" in str(caught.value.fix)
+    assert server.complete(server.render(RAW), Sampling(max_tokens=2)).n_predicted == 2
+
+
+def test_many_requests_on_one_server(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    # llama-server drops connections after streamed answers; a client that reuses them fails within a few requests.
+    server = start_server(arm_of(), tiny_pair)
+    prompt = server.render(RAW)
+    texts = {server.complete(prompt, Sampling(max_tokens=12)).text for _ in range(40)}
+    assert len(texts) == 1
+
+
+def test_a_killed_server_costs_its_request_only(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    server = start_server(arm_of(), tiny_pair)
+    assert isinstance(server, LlamaServer)
+    prompt = server.render(RAW)
+    with pytest.raises(EngineError, match="signal SIGKILL") as caught:
+        server.complete(prompt, Sampling(max_tokens=900, ignore_eos=True), lambda _: psutil.Process(server.pid).kill())
+    assert caught.value.kind == "crash"
+    assert caught.value.log_tail
+    with pytest.raises(EngineError) as again:
+        server.complete(prompt, Sampling())
+    assert again.value.kind == "crash"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "cannot be opened"),
+        (b"", "empty"),
+        (b"this is no model at all, just text", "not a GGUF"),
+        ("truncated", "truncated"),
+    ],
+)
+def test_a_model_that_cannot_be_loaded(
+    start_server: StartServer, tiny_target: Path, tmp_path: Path, content: bytes | str | None, told: str
+) -> None:
+    path = tmp_path / "model.gguf"
+    if content == "truncated":
+        path.write_bytes(tiny_target.read_bytes()[:-1_000_000])
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    with pytest.raises(EngineError, match=told) as caught:
+        start_server(arm_of(), ResolvedPair(resolved(path), None))
+    assert caught.value.kind == "launch"
+    assert caught.value.fix
+    assert caught.value.log_tail
+
+
+def test_a_draft_that_is_not_there(start_server: StartServer, tiny_pair: ResolvedPair, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"The (draft model|model file) .*no\.gguf") as caught:
+        start_server(arm_of("draft-simple"), ResolvedPair(tiny_pair.target, resolved(tmp_path / "no.gguf")))
+    assert caught.value.kind == "launch"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux holds a process to its address space")
+def test_a_context_that_does_not_fit_into_memory(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    import resource
+
+    args = ["--override-kv", "falcon-h1.context_length=int:10000000", "-ctk", "f32", "-ctv", "f32"]
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (24 * 2**30, hard))  # The cache asks for 38 GiB, on whatever machine.
+    try:
+        with pytest.raises(EngineError, match="out of memory") as caught:
+            start_server(arm_of(), tiny_pair, context=10_000_000, args=args)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert caught.value.kind == "launch"
+
+
+ORPHAN = """
+import sys, time
+from pathlib import Path
+from benchctl.engines.registry import make_engine
+from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
+from benchctl.recipes.schema import Arm, EngineSpec
+engine = make_engine(EngineSpec(binary={binary!r}, device="cpu", threads=1, context=512))
+target = ResolvedModel("t", (ModelFile(Path({target!r}), 0, ""),))
+server = engine.start(engine.launch(Arm(name="baseline"), ResolvedPair(target, None)), Path({log!r}))
+print(server.pid, flush=True)
+time.sleep(120)
+"""
+
+
+def test_a_killed_benchctl_leaves_no_server(llama_server: Path, tiny_target: Path, tmp_path: Path) -> None:
+    script = ORPHAN.format(binary=str(llama_server), target=str(tiny_target), log=str(tmp_path / "log"))
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    server = psutil.Process(int(parent.stdout.readline()))
+    assert server.is_running()
+    parent.kill()
+    parent.wait(timeout=15)
+    parent.stdout.close()
+    psutil.wait_procs([server], timeout=15)
+    assert not server.is_running()
+
+
+def test_the_check_refuses_everything_at_once(llama_server: Path, tiny_pair: ResolvedPair) -> None:
+    spec = EngineSpec(binary=str(llama_server), args=["--draft-max", "4"], env={"HF_TOKEN": "x"}, device="cuda")
+    arm = arm_of("ngram-cache", max=3, args=["--port", "1"])
+    engine = LlamaCppEngine(spec)
+    with pytest.raises(UsageError) as caught:
+        engine.check(recipe_of(arm, engine=spec), tiny_pair)
+    for told in ("--draft-max was removed", "HF_TOKEN", "engine.device", "`max` means nothing", "--port"):
+        assert told in str(caught.value)
+
+
+def test_the_check_needs_a_draft_model_and_a_batch_that_holds_a_round(
+    llama_server: Path, tiny_pair: ResolvedPair
+) -> None:
+    engine = LlamaCppEngine(EngineSpec(binary=str(llama_server)))
+    alone = ResolvedPair(tiny_pair.target, None)
+    with pytest.raises(UsageError, match=r"name one in models\.draft"):
+        engine.check(recipe_of(arm_of("draft-simple"), draft=False), alone)
+    with pytest.raises(UsageError, match="needs a batch of 601"):
+        engine.check(recipe_of(arm_of("ngram-map-k", size_m=600), draft=False), alone)
+    with pytest.raises(UsageError, match="-b is 4"):
+        engine.check(recipe_of(arm_of("draft-simple", max=4, args=["-b", "4"])), tiny_pair)
+
+
+def test_the_check_warns_and_lets_through(llama_server: Path, tiny_pair: ResolvedPair) -> None:
+    engine = LlamaCppEngine(EngineSpec(binary=str(llama_server)))
+    assert engine.check(recipe_of(arm_of(), arm_of("draft-simple", max=16)), tiny_pair) == []
+    (warning,) = engine.check(recipe_of(arm_of("draft-simple", args=["--spec-synth-len", "2"])), tiny_pair)
+    assert "synthetically" in warning
+
+
+def test_companions_are_found_beside_the_server(llama_server: Path) -> None:
+    engine = LlamaCppEngine(EngineSpec(binary=str(llama_server)))
+    assert re.fullmatch("llama-quantize", engine.tool("llama-quantize").name)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from benchctl.engines.llama_cpp.request import check_echo, completion_body
+from benchctl.errors import EngineError
+from benchctl.recipes.schema import Sampling
+
+
+def test_greedy_is_said_in_every_way() -> None:
+    assert completion_body((5, 6), Sampling(max_tokens=9), stream=True) == {
+        "prompt": [5, 6],
+        "n_predict": 9,
+        "temperature": 0.0,
+        "top_k": 1,
+        "top_p": 1.0,
+        "seed": 1,
+        "samplers": ["top_k", "temperature"],
+        "ignore_eos": False,
+        "cache_prompt": False,
+        "return_tokens": True,
+        "stream": True,
+    }
+
+
+def test_random_sampling_has_its_chain() -> None:
+    body = completion_body((1,), Sampling(temperature=0.7, top_k=0, top_p=0.9, ignore_eos=True), stream=False)
+    assert body["samplers"] == ["top_k", "top_p", "temperature"]
+    assert body["ignore_eos"] is True
+
+
+@pytest.mark.parametrize(
+    ("name", "used"),
+    [("samplers", []), ("samplers", None), ("temperature", 0.8), ("seed", 4294967295), ("top_k", 40), ("top_p", "1")],
+)
+def test_settings_that_the_engine_did_not_use(name: str, used: object) -> None:
+    body = completion_body((1,), Sampling(temperature=0.7), stream=True)
+    check_echo(body, body | {"temperature": 0.699999988079071})
+    with pytest.raises(EngineError, match=name) as caught:
+        check_echo(body, body | {name: used})
+    assert caught.value.kind == "attestation"

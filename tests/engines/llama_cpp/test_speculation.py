@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from benchctl.engines.llama_cpp.dialect import Flags, parse_help
+from benchctl.engines.llama_cpp.speculation import (
+    Asked,
+    asked_of,
+    deepest_draft,
+    speculation_args,
+    speculation_problems,
+    speculation_warnings,
+)
+from benchctl.recipes.schema import Speculation, SpeculationType
+from tests.engines.cells import HERE
+
+CURRENT = parse_help((HERE / "data" / "help_current.txt").read_text())
+LEGACY = parse_help((HERE / "data" / "help_legacy.txt").read_text())
+DRAFTS = [name for name in get_args(SpeculationType) if name.startswith("draft-")]
+
+
+def spec(type_: Any, **words: Any) -> Speculation:
+    return Speculation(type=type_, **words)
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+def test_draft_types_of_today(name: str) -> None:
+    args = speculation_args(spec(name, max=4, min=1, p_min=0.5), CURRENT)
+    assert args == [
+        *("--spec-type", name),
+        *("--spec-draft-n-max", "4", "--spec-draft-n-min", "1", "--spec-draft-p-min", "0.5"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["ngram-simple", "ngram-map-k", "ngram-map-k4v"])
+def test_the_depth_of_a_lookup_is_the_length_of_its_copy(name: str) -> None:
+    args = speculation_args(spec(name, max=6, size_n=5, min_hits=2), CURRENT)
+    flag = f"--spec-{name}"
+    assert args == ["--spec-type", name, f"{flag}-size-m", "6", f"{flag}-size-n", "5", f"{flag}-min-hits", "2"]
+    assert speculation_args(spec(name, size_m=9), CURRENT)[-2:] == [f"{flag}-size-m", "9"]
+
+
+def test_ngram_mod_has_limits_of_its_own() -> None:
+    args = speculation_args(spec("ngram-mod", max=32, size_n=16), CURRENT)
+    assert args[2:] == [
+        *("--spec-ngram-mod-n-max", "32", "--spec-ngram-mod-n-match", "16", "--spec-ngram-mod-n-min", "32"),
+    ]
+    assert speculation_args(spec("ngram-mod", max=64, min=2), CURRENT)[-2:] == ["--spec-ngram-mod-n-min", "2"]
+
+
+def test_several_types_share_what_they_can_use() -> None:
+    args = speculation_args(spec(["ngram-simple", "draft-simple"], max=4, min=1), CURRENT)
+    assert args[:2] == ["--spec-type", "ngram-simple,draft-simple"]
+    assert args[2:] == [
+        *("--spec-ngram-simple-size-m", "4"),
+        *("--spec-draft-n-max", "4", "--spec-draft-n-min", "1"),
+    ]
+
+
+def test_off_is_said_where_it_can_be_said() -> None:
+    assert speculation_args(None, CURRENT) == ["--spec-type", "none"]
+    assert speculation_args(None, LEGACY) == []
+
+
+def test_the_old_dialect_has_draft_flags_only() -> None:
+    words = spec("draft-simple", max=8, min=2, p_min=0.75)
+    expected = ["--draft-max", "8", "--draft-min", "2", "--draft-p-min", "0.75"]
+    assert speculation_args(words, LEGACY) == expected
+    (problem,) = speculation_problems(spec("ngram-simple"), LEGACY)
+    assert "older dialect" in problem
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (spec("ngram-simple", p_min=0.5), "`p_min` means nothing for ngram-simple"),
+        (spec("ngram-simple", min=1), "`min` means nothing"),
+        (spec("ngram-mod", size_m=3), "it takes max, min, size_n"),
+        (spec("ngram-cache", max=4), "it takes no words"),
+        (spec("draft-simple", size_n=3), "`size_n` means nothing"),
+        (spec("draft-simple", max=2, min=3), "is above `max`"),
+        (spec("ngram-map-k", max=2, size_m=3), "are the same thing"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(words: Speculation, told: str) -> None:
+    (problem,) = speculation_problems(words, CURRENT)
+    assert told in problem
+
+
+@pytest.mark.parametrize("name", get_args(SpeculationType))
+def test_every_type_without_words_is_fine(name: str) -> None:
+    assert speculation_problems(spec(name), CURRENT) == []
+
+
+def test_a_lookup_that_can_never_draft_is_warned_of() -> None:
+    (warning,) = speculation_warnings(spec("ngram-simple", max=4), CURRENT)
+    assert "never drafts" in warning
+    assert speculation_warnings(spec("ngram-simple", max=4, size_n=4), CURRENT) == []
+    assert speculation_warnings(spec("ngram-simple"), CURRENT) == []
+    assert len(speculation_warnings(spec("ngram-simple", min_hits=2), CURRENT)) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "flags", "depth"),
+    [
+        (spec("draft-simple", max=7), CURRENT, 7),
+        (spec("draft-simple"), CURRENT, 3),
+        (spec("draft-simple"), LEGACY, 16),
+        (spec("ngram-simple"), CURRENT, 48),
+        (spec("ngram-map-k", size_m=900), CURRENT, 900),
+        (spec("ngram-mod"), CURRENT, 64),
+        (spec("ngram-cache"), CURRENT, 8),
+        (spec(["ngram-simple", "draft-simple"], max=5), CURRENT, 5),
+    ],
+)
+def test_the_deepest_draft(words: Speculation, flags: Flags, depth: int) -> None:
+    assert deepest_draft(words, flags) == depth
+
+
+@pytest.mark.parametrize(
+    ("argv", "flags", "asked"),
+    [
+        (["x", "--spec-type", "none"], CURRENT, Asked((), False)),
+        (["x", "-md", "d", "--spec-type", "none"], CURRENT, Asked((), False)),
+        (["x", "--spec-type", "ngram-simple,draft-simple"], CURRENT, Asked(("ngram-simple", "draft-simple"), False)),
+        (["--spec-type", "draft-mtp", "--spec-draft-n-min", "2"], CURRENT, Asked(("draft-mtp",), True)),
+        (["--spec-type", "draft-mtp", "--spec-draft-p-min", "0"], CURRENT, Asked(("draft-mtp",), False)),
+        (["x", "-md", "d", "--draft-p-min", "0.8"], LEGACY, Asked(("draft-simple",), True)),
+        (["x", "-md", "d", "--draft-p-min", "0"], LEGACY, Asked(("draft-simple",), False)),
+        (["x", "-md", "d"], LEGACY, Asked(("draft-simple",), True)),
+        (["x", "--draft-p-min", "0"], LEGACY, Asked((), False)),
+    ],
+)
+def test_what_was_asked_is_read_from_the_command_line(argv: list[str], flags: Flags, asked: Asked) -> None:
+    assert asked_of(argv, flags) == asked

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from benchctl.engines.llama_cpp.stream import Answer, error_in, read_answer
+from benchctl.errors import EngineError
+
+
+def token(count: int, content: str, *ids: int) -> bytes:
+    return event(content=content, tokens=list(ids), stop=False, tokens_predicted=count, tokens_evaluated=3)
+
+
+def event(**fields: Any) -> bytes:
+    return b"data: " + json.dumps(fields).encode() + b"\n\n"
+
+
+def final(count: int, **more: Any) -> bytes:
+    fields = {"content": "", "tokens": [], "stop": True, "stop_type": "limit", "tokens_predicted": count}
+    return event(**fields | {"tokens_evaluated": 3, "timings": {}, "generation_settings": {}} | more)
+
+
+def read(chunks: Iterable[bytes], timeout_s: float = 1e9, **more: Any) -> Answer | None:
+    """Read with a clock that moves on by one second a chunk; the request is sent at 0."""
+    times = iter(range(1, 10_000))
+    return read_answer(chunks, 0.0, timeout_s, clock=lambda: float(next(times)), **more)
+
+
+def test_tokens_are_counted_not_chunks() -> None:
+    seen: list[int] = []
+    chunks = [b": ping\n\n", token(1, "a", 7), token(2, "b", 8) + token(3, "c", 9), token(5, "de", 10, 11), final(5)]
+    answer = read(chunks, on_tokens=seen.append)
+    assert answer is not None
+    assert (answer.text, answer.token_ids, answer.n_predicted) == ("abcde", (7, 8, 9, 10, 11), 5)
+    assert (answer.ttft_s, answer.decode_s) == (2.0, 2.0)
+    assert answer.token_gap is None
+    assert seen == [0, 1, 3, 5]
+
+
+def test_withheld_tokens_are_told_and_the_last_one_is_timed_by_the_end() -> None:
+    answer = read([token(1, "a", 7), token(4, "🦙", 9), final(6)])
+    assert answer is not None
+    assert answer.token_ids is None
+    assert answer.token_gap == "the stream withheld 4 of 6 token ids (characters of several tokens)"
+    assert answer.known_ids == ((0, 7), (3, 9))
+    assert answer.decode_s == 2.0
+
+
+def test_an_answer_whose_every_token_was_withheld() -> None:
+    answer = read([final(2)])
+    assert answer is not None
+    assert (answer.ttft_s, answer.decode_s, answer.token_ids) == (1.0, 0.0, None)
+
+
+@pytest.mark.parametrize(("stop_type", "reason"), [("eos", "stop"), ("word", "stop"), ("limit", "length")])
+def test_why_it_ended(stop_type: str, reason: str) -> None:
+    answer = read([token(1, "a", 0), final(1, stop_type=stop_type)])
+    assert answer is not None
+    assert answer.finish_reason == reason
+
+
+def test_bytes_may_be_cut_anywhere() -> None:
+    data = token(1, "日本", 5) + token(2, "🦙", 6) + final(2)
+    answer = read([data[i : i + 1] for i in range(len(data))])
+    assert answer is not None
+    assert (answer.text, answer.token_ids) == ("日本🦙", (5, 6))
+
+
+def test_an_end_without_the_last_event_is_no_answer() -> None:
+    assert read([token(1, "a", 7)]) is None
+    assert read([]) is None
+
+
+@pytest.mark.parametrize(
+    ("chunk", "kind", "told"),
+    [
+        (b'data: {"content": \n\n', "protocol", "cannot be read"),
+        (b'data: {"content": "\xff", "tokens": [1], "stop": false}\n\n', "protocol", "UnicodeDecodeError"),
+        (b"data: 3\n\n", "protocol", "cannot be read"),
+        (b"data: null\n\n", "protocol", "cannot be read"),
+        (b"data: [DONE]\n\n", "protocol", "DONE"),
+        (token(1, "a")[:-3] + b"\n\n", "protocol", "cannot be read"),
+        (event(content=3, tokens=[1], stop=False, tokens_predicted=1) + final(1), "protocol", "TypeError"),
+        (event(content="", tokens=["x"], stop=False, tokens_predicted=1) + final(1), "protocol", "TypeError"),
+        (event(content="", tokens=1, stop=False, tokens_predicted=1), "protocol", "TypeError"),
+        (final(1, stop_type="none"), "protocol", "unknown reason: none"),
+        (final(1, timings=None), "protocol", "TypeError"),
+        (event(error={"code": 500, "message": "Compute \x1b[1merror"}), "http", "Compute error"),
+        (b'error: {"code": 500, "message": "boom"}\n\n', "http", "boom"),
+    ],
+)
+def test_what_is_no_answer(chunk: bytes, kind: str, told: str) -> None:
+    with pytest.raises(EngineError, match=told.replace("[", r"\[")) as caught:
+        read([token(1, "a", 7), chunk])
+    assert caught.value.kind == kind
+
+
+def test_an_answer_that_takes_too_long() -> None:
+    with pytest.raises(EngineError, match="longer than 3 s; 3 tokens") as caught:
+        read([token(n, "a", n) for n in range(9)], timeout_s=3.0)
+    assert caught.value.kind == "timeout"
+
+
+def test_the_message_of_an_error_object() -> None:
+    assert error_in({"error": {"message": "m"}}) == "m"
+    assert error_in({"error": "plain"}) == "plain"
+    assert error_in({"code": 1, "message": "m"}) == "m"
+    assert error_in({"content": "x"}) is None
+    assert error_in([1]) is None

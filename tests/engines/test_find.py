@@ -1,0 +1,168 @@
+"""The user's own llama-server always wins over the one that benchctl built."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchctl.engines.llama_cpp.builds import Backend, Build, Host, builds_folder
+from benchctl.engines.llama_cpp.find import FoundBinary, candidates, find_server, find_tool
+from benchctl.errors import EngineError, UsageError
+
+
+def program(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\nexit 0\n")
+    path.chmod(0o755)
+    return path
+
+
+def bundle(built_at: str, backend: Backend = "cpu", host: Host | None = None) -> Path:
+    """Lay down a finished build and return its llama-server."""
+    folder = builds_folder() / f"0.0.1-{backend}-{built_at}"
+    build = Build(
+        folder=folder,
+        version="0.0.1",
+        backend=backend,
+        key=built_at,
+        commit=None,
+        sdist_sha256="0" * 64,
+        flags=(),
+        compiler="c++",
+        cmake="cmake",
+        host=host or Host.here(),
+        built_at=built_at,
+        build_s=1.0,
+        version_output="version: 0.0.1",
+    )
+    program(build.binary("llama-quantize"))
+    server = program(build.binary())
+    (folder / "build.json").write_text(json.dumps(build.to_json()))
+    return server
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a machine without any llama-server: an empty PATH, an empty cache, no variable."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("BENCHCTL_LLAMA_SERVER", raising=False)
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path
+
+
+def test_recipe_then_option_then_environment_then_path_then_bundled(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled = bundle("2026-01-01")
+    assert find_server() == FoundBinary(bundled, "bundled")
+    on_path = program(machine / "bin" / "llama-server")
+    assert find_server() == FoundBinary(on_path, "PATH")
+    own = program(machine / "own" / "server")
+    monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", str(own))
+    assert find_server() == FoundBinary(own, "environment")
+    option = program(machine / "option" / "server")
+    assert find_server(None, str(option)) == FoundBinary(option, "option")
+    recipe = program(machine / "recipe" / "server")
+    assert find_server(str(recipe), str(option)) == FoundBinary(recipe, "recipe")
+    assert [binary.found_in for binary in candidates()] == ["environment", "PATH", "bundled"]
+
+
+def test_relative_path_home_and_name(machine: Path) -> None:
+    relative = program(machine / "work" / "build" / "server")
+    assert find_server("build/server").path == relative
+    assert find_server("./build/server").path == relative
+    home = program(machine / "home" / "server")
+    assert find_server("~/server").path == home
+    named = program(machine / "bin" / "llama-server-cuda")
+    assert find_server(None, "llama-server-cuda") == FoundBinary(named, "option")
+
+
+def test_plain_name_in_the_recipe_goes_on_when_it_is_not_on_path(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled = bundle("2026-01-01")
+    assert find_server("llama-server") == FoundBinary(bundled, "bundled")
+    own = program(machine / "own" / "server")
+    monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", str(own))
+    assert find_server("llama-server") == FoundBinary(own, "environment")
+    on_path = program(machine / "bin" / "llama-server")
+    assert find_server("llama-server") == FoundBinary(on_path, "recipe")
+
+
+@pytest.mark.parametrize("value", ["no-such-server", "./no/such/server", "/no/such/server", "~/server"])
+def test_named_but_not_there(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle("2026-01-01")
+    with pytest.raises(UsageError, match=r"no (such )?program") as caught:
+        find_server(value)
+    assert caught.value.where == f"engine.binary: {value}"
+    with pytest.raises(UsageError) as caught:
+        find_server(None, value)
+    assert caught.value.where == f"--engine-binary {value}"
+    monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", value)
+    with pytest.raises(UsageError) as caught:
+        find_server()
+    assert caught.value.where == f"BENCHCTL_LLAMA_SERVER={value}"
+
+
+def test_plain_name_as_an_option_is_meant(machine: Path) -> None:
+    bundle("2026-01-01")
+    with pytest.raises(UsageError, match="no program called 'llama-server' on PATH"):
+        find_server(None, "llama-server")
+    program(machine / "work" / "llama-server")
+    with pytest.raises(UsageError, match=r"write \./llama-server"):
+        find_server(None, "llama-server")
+
+
+def test_folder_and_file_that_is_no_program(machine: Path) -> None:
+    with pytest.raises(UsageError, match="this is a folder") as caught:
+        find_server(str(machine / "bin"))
+    assert str(machine / "bin" / "llama-server") in (caught.value.fix or "")
+    (machine / "model.gguf").write_text("GGUF")
+    with pytest.raises(UsageError, match="may not be executed"):
+        find_server(str(machine / "model.gguf"))
+
+
+def test_nothing_anywhere() -> None:
+    with pytest.raises(EngineError, match=r"no llama-server was found") as caught:
+        find_server("llama-server")
+    assert caught.value.kind == "launch"
+    assert "benchctl engines install llama.cpp" in (caught.value.fix or "")
+
+
+def test_newest_build_that_this_machine_can_run() -> None:
+    bundle("2026-01-01")
+    newest = bundle("2026-03-01")
+    bundle("2026-02-01")
+    bundle("2026-04-01", host=replace(Host.here(), cpu="Another [00000000]"))
+    assert find_server().path == newest
+
+
+def test_device_chooses_among_builds() -> None:
+    cpu = bundle("2026-02-01", "cpu")
+    cuda = bundle("2026-01-01", "cuda")
+    assert find_server().path == cpu
+    assert find_server(device="cuda").path == cuda
+    assert find_server(device="metal").path == cpu
+
+
+def test_tool_is_the_servers_sibling(machine: Path) -> None:
+    server = program(machine / "own" / "llama-server")
+    with pytest.raises(EngineError, match=r"no llama-quantize was found beside .*own/llama-server"):
+        find_tool("llama-quantize", server)
+    bundled = bundle("2026-01-01")
+    assert find_tool("llama-quantize", server) == bundled.parent / "llama-quantize"
+    on_path = program(machine / "bin" / "llama-quantize")
+    assert find_tool("llama-quantize", server) == on_path
+    sibling = program(machine / "own" / "llama-quantize")
+    assert find_tool("llama-quantize", server) == sibling
+    link = machine / "links" / "llama-server"
+    link.parent.mkdir()
+    link.symlink_to(server)
+    assert find_tool("llama-quantize", link) == sibling

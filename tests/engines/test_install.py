@@ -1,0 +1,232 @@
+"""The whole path from a source distribution to programs that run, with a CMake project that builds in seconds."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchctl.engines.llama_cpp.builds import Build, builds_folder, installed_builds
+from benchctl.engines.llama_cpp.find import find_server
+from benchctl.engines.llama_cpp.install import InstallRequest, install
+from benchctl.errors import EngineError, StorageError, UsageError
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+FAKE = Path(__file__).parent / "fake_llama_cpp"
+INSTALL = """
+import sys
+from pathlib import Path
+from benchctl.engines.llama_cpp.install import InstallRequest, install
+print(install(InstallRequest("cpu", sdist=Path(sys.argv[1]), cmake_args=tuple(sys.argv[2:])),
+              lambda stage, done, total: print(stage, flush=True)).folder, flush=True)
+"""
+
+
+def pack(path: Path, version: str = "0.0.1", extra: dict[str, bytes] | None = None) -> Path:
+    """Write a source distribution like llama-cpp-python's around the fake project."""
+    files = {f"vendor/llama.cpp/{file.name}": file.read_bytes() for file in FAKE.iterdir()}
+    files[".git/modules/vendor/llama.cpp/HEAD"] = f"{COMMIT}\n".encode()
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in {**files, **(extra or {})}.items():
+            member = tarfile.TarInfo(f"llama_cpp_python-{version}/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+@pytest.fixture
+def sdist(tmp_path: Path) -> Path:
+    return pack(tmp_path / "fake.tar.gz")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("BENCHCTL_LLAMA_SERVER", "CMAKE_ARGS", "CXX", "CXXFLAGS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+class Stages(list[str]):
+    """Remembers what an installation reported."""
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        self.append(f"{stage} {done}/{total}" if total else stage)
+
+
+def unfinished() -> list[Path]:
+    return list(builds_folder().glob(".building-*"))
+
+
+def test_builds_once_and_is_found_again(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = Stages()
+    build = install(InstallRequest("cpu", sdist=sdist), stages)
+    assert build.version == "0.0.1"
+    assert build.commit == COMMIT
+    assert build.version_output == "version: 0.0.1-fake (build 1, commit 0123456)"
+    assert set(build.files) == {"llama-server", "llama-quantize", "llama-bench"}
+    told = subprocess.run([build.binary("llama-quantize")], capture_output=True, text=True, check=True).stdout
+    assert "0.0.1-fake" in told
+    assert any(stage.startswith("compiling") for stage in stages)
+    assert unfinished() == []
+    assert "program.cpp" in (builds_folder() / "logs" / f"{build.folder.name}.log").read_text()
+
+    again = Stages()
+    assert install(InstallRequest("cpu", sdist=sdist), again) == build
+    assert again == []
+
+    monkeypatch.setenv("PATH", os.defpath)
+    assert find_server().path == build.binary()
+    assert find_server().found_in == "bundled"
+
+    forced = Stages()
+    rebuilt = install(InstallRequest("cpu", sdist=sdist, force=True), forced)
+    assert rebuilt.folder == build.folder
+    assert any(stage.startswith("compiling") for stage in forced)
+    assert installed_builds() == [rebuilt]
+
+
+def test_other_flags_are_another_build(sdist: Path) -> None:
+    plain = install(InstallRequest("cpu", sdist=sdist), Stages())
+    tuned = install(InstallRequest("cpu", sdist=sdist, cmake_args=("-DCMAKE_CXX_FLAGS=-O1",)), Stages())
+    assert plain.folder != tuned.folder
+    assert "-DCMAKE_CXX_FLAGS=-O1" in tuned.flags
+    assert {build.folder for build in installed_builds()} == {plain.folder, tuned.folder}
+
+
+def test_build_of_another_machine_or_schema_is_not_used(sdist: Path) -> None:
+    build = install(InstallRequest("cpu", sdist=sdist), Stages())
+    facts = json.loads((build.folder / "build.json").read_text())
+    for change in ({"host": {**facts["host"], "cpu": "Another [00000000]"}}, {"schema": 99}, {"flags": None}):
+        (build.folder / "build.json").write_text(json.dumps({**facts, **change}))
+        assert installed_builds() == []
+    (build.folder / "build.json").write_text(json.dumps(facts))
+    build.binary().unlink()
+    assert Build.read(build.folder) is None
+
+
+def test_compile_error_shows_the_compilers_words(sdist: Path) -> None:
+    with pytest.raises(EngineError, match="did not compile") as caught:
+        install(InstallRequest("cpu", sdist=sdist, cmake_args=("-DFAKE_BROKEN=ON",)), Stages())
+    assert any("this_is_not_declared" in line for line in caught.value.log_tail)
+    log = Path((caught.value.fix or "").rpartition(": ")[2])
+    assert "this_is_not_declared" in log.read_text()
+    assert installed_builds() == []
+    assert unfinished() == []
+
+
+def test_configure_error_is_told(sdist: Path) -> None:
+    with pytest.raises(EngineError, match="CMake could not configure") as caught:
+        install(InstallRequest("cpu", sdist=sdist, cmake_args=("-DCMAKE_CXX_COMPILER=/no/such/compiler",)), Stages())
+    assert any("/no/such/compiler" in line for line in caught.value.log_tail)
+
+
+def test_no_compiler(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(EngineError, match=r"no working C\+\+ compiler \(tried no-such-compiler\)") as caught:
+        install(InstallRequest("cpu", sdist=sdist), Stages())
+    assert "install" in (caught.value.fix or "")
+
+
+def test_no_cmake(sdist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EngineError, match="CMake is not installed") as caught:
+        install(InstallRequest("cpu", sdist=sdist), Stages())
+    assert "benchctl[build]" in (caught.value.fix or "")
+
+
+def test_no_nvcc(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("nvcc") or Path("/usr/local/cuda/bin/nvcc").exists():
+        monkeypatch.setattr("benchctl.engines.llama_cpp.toolchain._nvcc_candidates", list)
+    for name in ("CUDACXX", "CUDA_PATH", "CUDA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(EngineError, match="CUDA compiler"):
+        install(InstallRequest("cuda", sdist=sdist), Stages())
+
+
+def test_interrupt_leaves_no_build_and_no_compiler(sdist: Path) -> None:
+    argv = [sys.executable, "-c", INSTALL, str(sdist), "-DFAKE_SLOW=86399"]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        compiler = _wait_for_child(process.pid, "sleep")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) != 0
+    finally:
+        process.kill()
+        process.communicate()
+    _, alive = psutil.wait_procs([compiler], timeout=30)
+    assert alive == []
+    assert installed_builds() == []
+    assert unfinished() == []
+
+
+def test_killed_installation_is_cleared_away_by_the_next(sdist: Path) -> None:
+    leftover = builds_folder() / ".building-abcd"
+    leftover.mkdir(parents=True)
+    (leftover / "half").write_text("of a build")
+    install(InstallRequest("cpu", sdist=sdist), Stages())
+    assert unfinished() == []
+
+
+def test_two_at_once_build_once(sdist: Path) -> None:
+    argv = [sys.executable, "-c", INSTALL, str(sdist), "-DFAKE_SLOW=2"]
+    pair = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [process.communicate(timeout=120)[0].splitlines() for process in pair]
+    assert [process.returncode for process in pair] == [0, 0]
+    assert told[0][-1] == told[1][-1]
+    assert sorted("compiling" in lines for lines in told) == [False, True]
+    assert "waiting for another installation to finish" in told[0] + told[1]
+
+
+def test_full_disk_is_told_before_anything_is_built(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type(shutil.disk_usage("/"))(10**12, 10**12 - 10**8, 10**8)
+    monkeypatch.setattr("benchctl.engines.llama_cpp.install.shutil.disk_usage", lambda path: usage)
+    with pytest.raises(StorageError, match=r"needs 0\.7 GB .* there are 0\.1 GB"):
+        install(InstallRequest("cpu", sdist=sdist), Stages())
+
+
+def test_unwritable_cache(sdist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(StorageError) as caught:
+        install(InstallRequest("cpu", sdist=sdist), Stages())
+    assert "BENCHCTL_CACHE" in (caught.value.fix or "")
+
+
+def test_metal_elsewhere_than_on_macos(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    with pytest.raises(UsageError, match="Metal exists on macOS only"):
+        install(InstallRequest("metal", sdist=sdist), Stages())
+
+
+def test_version_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="is no version"):
+        install(InstallRequest("cpu", version="../../etc"), Stages())
+
+
+def test_version_and_file_must_agree(sdist: Path) -> None:
+    with pytest.raises(UsageError, match=r"the file is version 0\.0\.1, not 0\.0\.2"):
+        install(InstallRequest("cpu", sdist=sdist, version="0.0.2"), Stages())
+
+
+def _wait_for_child(pid: int, name: str) -> psutil.Process:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for child in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # most end at once
+                if child.name() == name:
+                    return child
+        time.sleep(0.05)
+    raise AssertionError(f"no {name} was started")
