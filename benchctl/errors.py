@@ -45,7 +45,8 @@ class UsageError(BenchctlError):
 class EngineError(BenchctlError):
     """An engine could not be found, started, attested or talked to (exit code 3).
 
-    `kind` is a stable word for programs: `launch`, `health`, `crash`, `timeout`, `http`, `protocol`, `attestation`.
+    `kind` is a stable word for programs: `launch`, `health`, `crash`, `timeout`, `http`, `protocol`, `attestation`,
+    `install`.
     `log_tail` holds the engine's last log lines, oldest first; they are untrusted text.
     """
 

@@ -122,7 +122,7 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
         command=command,
         warnings=[
             *prepared.warnings,
-            *(f"{check.seen} {check.why}" for check in check_machine() if check.state == "warn"),
+            *(f"{check.seen} {check.why}" for check in check_machine() if check.state in {"warn", "fail"}),
         ],
     )
 

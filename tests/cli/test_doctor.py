@@ -1,0 +1,96 @@
+"""`benchctl doctor`: what it says, and that only failures make it fail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from benchctl.cli.doctor import doctor
+from benchctl.engines.inventory import FoundEngine
+from benchctl.runs import installation
+from benchctl.runs.check import Check
+from benchctl.runs.installation import check_installation
+
+app = typer.Typer()
+app.command()(doctor)
+
+FINE = Check("memory", "ok", "There is room.", "Models need it.")
+WARNING = Check("governor", "warn", "It is [red]powersave\x1b[2J.", "It slows.", "Change it.")
+FAILURE = Check("load", "fail", "The cores are busy.", "It is unfair.", "Wait.")
+HIDDEN = Check("heat", "unknown", "The system does not tell.", "Heat slows.")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, checks: list[Check], *arguments: str) -> tuple[int, str]:
+    monkeypatch.setattr("benchctl.runs.fitness.check_machine", lambda: checks)
+    monkeypatch.setattr("benchctl.runs.installation.check_installation", list)
+    told = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    return told.exit_code, told.stdout
+
+
+def test_this_machine_for_real() -> None:
+    told = CliRunner().invoke(app, ["--json"], catch_exceptions=False)
+    document = json.loads(told.stdout)
+    failed = [check["id"] for check in document["checks"] if check["state"] == "fail"]
+    assert document["fit"] == (not failed)
+    assert told.exit_code == (1 if failed else 0)
+    assert {"load", "memory", "disk", "engine.llama.cpp", "models.bundled"} <= {c["id"] for c in document["checks"]}
+    assert document["machine"]["cpu"]
+
+
+def test_warnings_do_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, told = run(monkeypatch, [FINE, WARNING, HIDDEN])
+    assert status == 0
+    assert "It slows." in told
+    assert "→ Change it." in told
+    assert "1 thing could not be looked at" in told
+    assert "[red]powersave␛[2J" in told
+    assert "\x1b[2J" not in told
+
+
+def test_a_failure_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, told = run(monkeypatch, [FINE, FAILURE])
+    assert status == 1
+    assert "Not fit to measure" in told
+    status, told = run(monkeypatch, [FINE, FAILURE], "--json")
+    assert status == 1
+    assert json.loads(told)["checks"][1]["todo"] == "Wait."
+
+
+def test_all_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, told = run(monkeypatch, [FINE])
+    assert status == 0
+    assert told.rstrip().endswith("Fit to measure.")
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "words"),
+    [
+        ([FoundEngine("llama.cpp", hint="build it")], "fail", "no llama-server"),
+        ([FoundEngine("llama.cpp"), FoundEngine("vllm", "PATH", "/vllm", runs=True)], "warn", "no llama-server"),
+        ([FoundEngine("llama.cpp", "PATH", "/s", runs=True, problem="It crashed")], "fail", "It crashed"),
+        ([FoundEngine("llama.cpp", "PATH", "/s", runs=True, version="b1")], "warn", "no speculation types"),
+        ([FoundEngine("llama.cpp", "PATH", "/s", runs=True, speculation_types=("x",))], "ok", "/s (PATH)"),
+    ],
+)
+def test_engines(
+    found: list[FoundEngine], state: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "find_engines", lambda: found)
+    check = check_installation(tmp_path)[0]
+    assert check.state == state
+    assert words in check.seen
+
+
+def test_bundled_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "find_engines", lambda: [FoundEngine("llama.cpp")])
+    assert check_installation(tmp_path)[-1].state == "warn"
+    (tmp_path / "tiny.gguf").write_bytes(b"GGUF\x03")
+    assert check_installation(tmp_path)[-1].state == "ok"
+    (tmp_path / "pointer.gguf").write_text("version https://git-lfs")
+    broken = check_installation(tmp_path)[-1]
+    assert broken.state == "fail"
+    assert "pointer.gguf" in broken.seen

@@ -1,0 +1,133 @@
+"""`benchctl engines` as a user meets it."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from benchctl.cli.engines import app
+from benchctl.cli.install_progress import show_progress
+from benchctl.errors import UsageError
+
+FAKE = Path(__file__).parents[1] / "engines" / "fake_llama_cpp"
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("BENCHCTL_LLAMA_SERVER", raising=False)
+    monkeypatch.delenv("CMAKE_ARGS", raising=False)
+    return tmp_path
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def test_install_then_list(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tarfile.open(machine / "fake.tar.gz", "w:gz") as archive:
+        for file in FAKE.iterdir():
+            member = tarfile.TarInfo(f"llama_cpp_python-0.0.1/vendor/llama.cpp/{file.name}")
+            member.size = len(content := file.read_bytes())
+            archive.addfile(member, io.BytesIO(content))
+    monkeypatch.setenv("CMAKE_ARGS", "-DCMAKE_CXX_FLAGS='-O1 -g0'")
+    arguments = ["install", "llama.cpp", "--cpu", "--jobs", "2", "--sdist", str(machine / "fake.tar.gz")]
+    told = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    build = json.loads(told.stdout)
+    assert "-DCMAKE_CXX_FLAGS=-O1 -g0" in build["flags"]
+    assert "llama.cpp: compiling" in told.stderr
+    again = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert "0.0.1-fake" in again.stdout
+    assert again.stderr == ""
+    # It is a program that starts, and no llama-server: said so, not hidden.
+    listed = CliRunner().invoke(app, ["list", "--json"], catch_exceptions=False)
+    entry = next(
+        entry
+        for entry in json.loads(listed.stdout)["engines"]
+        if entry["where"] == f"{build['folder']}/bin/llama-server"
+    )
+    assert entry["found_in"] == "bundled"
+    assert entry["problem"]
+
+
+def test_install_of_something_else() -> None:
+    with pytest.raises(UsageError, match="cannot build an engine called 'llama-cpp'") as caught:
+        CliRunner().invoke(app, ["install", "llama-cpp"], catch_exceptions=False)
+    assert "llama.cpp" in (caught.value.fix or "")
+
+
+def test_install_for_two_backends() -> None:
+    with pytest.raises(UsageError) as caught:
+        CliRunner().invoke(app, ["install", "llama.cpp", "--cuda", "--metal"], catch_exceptions=False)
+    assert caught.value.where == "--cuda --metal"
+
+
+def test_install_with_cmake_args_that_cannot_be_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CMAKE_ARGS", "-DA='open")
+    with pytest.raises(UsageError) as caught:
+        CliRunner().invoke(app, ["install", "llama.cpp"], catch_exceptions=False)
+    assert caught.value.where == "CMAKE_ARGS"
+
+
+@pytest.mark.engine
+def test_list_shows_the_real_server(llama_server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", str(llama_server))
+    listed = CliRunner().invoke(app, ["list", "--json"], catch_exceptions=False)
+    engines = json.loads(listed.stdout)["engines"]
+    assert engines[0]["where"] == str(llama_server)
+    assert (engines[0]["found_in"], engines[0]["runs"], engines[0]["problem"]) == ("environment", True, None)
+    assert {"draft-simple", "ngram-simple"} <= set(engines[0]["speculation_types"])
+    assert {engine["kind"] for engine in engines} == {"llama.cpp", "vllm", "sglang", "transformers", "openai"}
+    told = CliRunner().invoke(app, ["list"], catch_exceptions=False)
+    assert "▸ llama.cpp" in told.stdout
+    assert "draft-simple" in told.stdout
+
+
+def test_list_shows_what_cannot_be_used_harmlessly(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = program(machine / "evil[bold]", "#!/bin/sh\nprintf 'version: \\033[2J[red]\\n'\nexit 3\n")
+    monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", str(hostile))
+    told = CliRunner().invoke(app, ["list"], catch_exceptions=False)
+    assert told.exit_code == 0
+    assert "evil[bold]" in told.stdout.replace("\n", "")
+    assert "cannot be used" in told.stdout
+    assert "\x1b[2J" not in told.stdout
+
+
+def test_list_shows_a_variable_that_names_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", "/no/such/server")
+    listed = CliRunner().invoke(app, ["list", "--json"], catch_exceptions=False)
+    engine = json.loads(listed.stdout)["engines"][0]
+    assert engine["problem"] == "there is no such program"
+
+
+def test_list_without_any(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(machine))
+    told = CliRunner().invoke(app, ["list"], catch_exceptions=False)
+    assert "benchctl engines install llama.cpp" in " ".join(told.stdout.split())
+
+
+def test_plain_progress_is_a_line_a_tenth(capsys: pytest.CaptureFixture[str]) -> None:
+    with show_progress() as report:
+        report("configuring", 0, 0)
+        for step in range(1, 201):
+            report("compiling", step, 200)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "llama.cpp: configuring"
+    assert lines[-1] == "llama.cpp: compiling 200/200"
+    assert len(lines) == 12
+
+
+def test_importing_the_commands_imports_nothing_heavy() -> None:
+    heavy = ["pydantic", "httpx", "numpy", "pandas", "matplotlib", "psutil", "yaml", "rich"]
+    code = f"import sys, benchctl.cli.engines, benchctl.cli.doctor; print([n for n in {heavy} if n in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
