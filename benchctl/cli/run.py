@@ -73,7 +73,9 @@ def run(
         show_plan(prepared, earlier, out, as_json=as_json)
         return
     where = (
-        resume_run(prepared, earlier, progress) if earlier is not None else start_run(prepared, out, progress, sys.argv)
+        resume_run(prepared, earlier, progress)
+        if earlier is not None
+        else start_run(prepared, out, progress, ["benchctl", *sys.argv[1:]])
     )
 
     from benchctl.cli.show_run import show_run

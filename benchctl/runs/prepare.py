@@ -119,7 +119,7 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
         suite=_suite_identity(prepared.suite),
         prompts=prompts,
         machine=describe_machine(),
-        command=command,
+        command=[homely(word) for word in command],
         warnings=[
             *prepared.warnings,
             *(f"{check.seen} {check.why}" for check in check_machine() if check.state in {"warn", "fail"}),
