@@ -1,9 +1,9 @@
 """How long reading, verifying and reporting take for 10,000, 30,000 and 100,000 records, and whether that is linear.
 
-    python benchmarks/records_scale.py [--tokens 128] [SIZE …]
+    python -m benchmarks.records_scale [--tokens 128] [SIZE …]
 
 Makes a run folder of each size in a temporary folder (seven arms, three blocks, five tasks, some answers forked), runs
-`benchctl verify-lossless --json` and `benchctl report --no-figures` on it as a user would, and prints seconds of wall
+`benchctl verify-lossless --json` and `benchctl report --no-figures` on it as a user would, and keeps seconds of wall
 time, of CPU time and the largest resident memory of each.
 """
 
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from benchctl.records import Record, sha256_text, sha256_tokens
 from benchctl.runs.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity, PromptIdentity
+from benchmarks.keep import keep
 
 TASKS = ("code", "en_chat", "ja_chat", "rag", "translation")
 DEPTHS = {"baseline": 0, "spec_d2": 2, "spec_d4": 4, "spec_d8": 8, "spec_d16": 16, "spec_d32": 32, "ngram": 12}
@@ -154,25 +155,26 @@ def measure(arguments: list[str]) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Measure every size and print one line each."""
+    """Measure every size and keep what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sizes", nargs="*", type=int, default=[10_000, 30_000, 100_000], metavar="SIZE")
     parser.add_argument("--tokens", type=int, default=128)
     options = parser.parse_args()
-    print(f"{'records':>8} {'MiB':>6} {'command':<16} {'wall s':>7} {'CPU s':>7} {'MiB':>6} {'µs/record':>10}")
+    rows = []
     for size in options.sizes:
         with tempfile.TemporaryDirectory() as temporary:
             run = Path(temporary) / "results" / "scale" / f"20261121-100000-{size:04x}"
             written = write_run(run, size, options.tokens)
-            stored = (run / "records.jsonl").stat().st_size / 2**20
             commands = {
                 "verify-lossless": ["verify-lossless", str(run), "--json"],
                 "report": ["report", str(run), "--no-figures", "--out", str(Path(temporary) / "reports")],
             }
+            row: dict[str, float] = {"records": written, "records_mib": (run / "records.jsonl").stat().st_size / 2**20}
             for name, arguments in commands.items():
                 wall, cpu, memory = measure(arguments)
-                each = wall / written * 1e6
-                print(f"{written:>8} {stored:>6.0f} {name:<16} {wall:>7.2f} {cpu:>7.2f} {memory:>6.0f} {each:>10.1f}")
+                row |= {f"{name} wall_s": wall, f"{name} cpu_s": cpu, f"{name} peak_mib": memory}
+            rows.append(row)
+    keep("records_scale", {"tokens_a_record": options.tokens, "sizes": rows})
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def conversion(repo: str) -> str:
 @contextmanager
 def _explained(source: HubSource) -> Iterator[None]:
     """Turn huggingface-hub's errors into what to do next."""
-    from huggingface_hub import errors
+    from huggingface_hub import constants, errors
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     where = f"hf:{source.repo}" + (f"/{source.file}" if source.file else "")
@@ -134,7 +134,7 @@ def _explained(source: HubSource) -> Iterator[None]:
         raise UsageError("the hub has no such repository, or it is private", where=where, fix=fix) from None
     except errors.RemoteEntryNotFoundError:
         near = did_you_mean(source.file, _files(source.repo)).strip()
-        fix = near or f"See its files: https://huggingface.co/{source.repo}/tree/main"
+        fix = near or f"See its files: {constants.ENDPOINT}/{source.repo}/tree/main"
         raise UsageError("the repository has no such file", where=where, fix=fix) from None
     except errors.HFValidationError as error:
         raise UsageError(f"this is no repository name: {error}", where=where) from None
