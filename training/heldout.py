@@ -20,7 +20,8 @@ SHARE = 0.08
 def choose() -> dict[str, list[str]]:
     """Pick the reserved combinations of every task."""
     return {
-        task: sorted(Random(f"{SEED}/{task}").sample(keys, max(8, round(SHARE * len(keys))))) for task, keys in KEYS.items()
+        task: sorted(Random(f"{SEED}/{task}").sample(keys, max(8, round(SHARE * len(keys)))))
+        for task, keys in KEYS.items()
     }
 
 

@@ -37,7 +37,12 @@ def help_pairs(root: Path) -> Iterator[tuple[str, str]]:
         japanese = _paragraphs(other)
         for name, english in _paragraphs(page).items():
             translation = japanese.get(name, "")
-            if 20 < len(english) < 300 and 10 < len(translation) < 200 and english not in seen and english != translation:
+            if (
+                20 < len(english) < 300
+                and 10 < len(translation) < 200
+                and english not in seen
+                and english != translation
+            ):
                 seen.add(english)
                 yield english, translation
 
@@ -66,7 +71,11 @@ def bible_chapters(root: Path) -> Iterator[str]:
 def library_code(root: Path) -> Iterator[str]:
     """Functions and classes of the Python standard library's own modules, 300 to 2,500 characters each."""
     for module in sorted(root.glob("*.py")) + sorted(root.glob("[a-z]*/*.py")):
-        if "test" in module.as_posix().split("/")[-2] or "site-packages" in module.parts or "dist-packages" in module.parts:
+        if (
+            "test" in module.as_posix().split("/")[-2]
+            or "site-packages" in module.parts
+            or "dist-packages" in module.parts
+        ):
             continue
         text = module.read_text("utf-8", "replace")
         for piece in re.split(r"\n(?=(?:def|class|async def|@)\b)", text)[1:]:

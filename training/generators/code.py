@@ -1,4 +1,4 @@
-"""Small Python functions and classes. Pairs of an operation and a condition (or a class and its method) are held out."""
+"""Small Python functions and classes; operation-condition and class-method pairs are held out."""
 
 from random import Random
 
@@ -67,7 +67,12 @@ CLASSES: dict[str, tuple[str, str]] = {
 
 # method -> (phrase in the request, signature, docstring, body lines)
 METHODS: dict[str, tuple[str, str, str, str]] = {
-    "count": ("returns how many {many} there are", "count(self)", "Return the number of {many}.", "return len(self.{many})"),
+    "count": (
+        "returns how many {many} there are",
+        "count(self)",
+        "Return the number of {many}.",
+        "return len(self.{many})",
+    ),
     "has": (
         "tells whether it holds a {one}",
         "has(self, {one})",
@@ -75,7 +80,12 @@ METHODS: dict[str, tuple[str, str, str, str]] = {
         "return {one} in self.{many}",
     ),
     "first": ("returns the first {one}", "first(self)", "Return the first {one}.", "return self.{many}[0]"),
-    "ordered": ("returns the {many} in order", "ordered(self)", "Return the {many} in order.", "return sorted(self.{many})"),
+    "ordered": (
+        "returns the {many} in order",
+        "ordered(self)",
+        "Return the {many} in order.",
+        "return sorted(self.{many})",
+    ),
     "remove": ("removes a {one}", "remove(self, {one})", "Remove the {one}.", "self.{many}.remove({one})"),
     "clear": ("removes all {many}", "clear(self)", "Remove all {many}.", "self.{many} = []"),
     "show": (

@@ -14,8 +14,8 @@ INTENTS: dict[str, tuple[str, str]] = {
     ),
     "tips": (
         "Can you give me some tips for {name}?",
-        "Here are three tips for {name}:\n\n1. Find {place}.\n2. Start small: {step}.\n3. {caution}\n\nIf you keep going, "
-        "{benefit}.",
+        "Here are three tips for {name}:\n\n1. Find {place}.\n2. Start small: {step}.\n3. {caution}\n\n"
+        "If you keep going, {benefit}.",
     ),
     "tools": (
         "What do I need for {name}?",
@@ -35,8 +35,8 @@ INTENTS: dict[str, tuple[str, str]] = {
     ),
     "plan": (
         "Please make a plan for {name}.",
-        "Here is a simple plan for {name}:\n\n- Monday: buy {tool}.\n- Wednesday: visit {place}.\n- Saturday: {step}.\n\n"
-        "Follow the plan for a month and {benefit}.",
+        "Here is a simple plan for {name}:\n\n- Monday: buy {tool}.\n- Wednesday: visit {place}.\n"
+        "- Saturday: {step}.\n\nFollow the plan for a month and {benefit}.",
     ),
     "trouble": (
         "I am not good at {name}. What should I do?",
@@ -54,12 +54,24 @@ SITUATIONS: tuple[tuple[str, str], ...] = (
     ("My sister wants to join me. ", " Your sister will enjoy it too."),
 )
 
-WAYS: tuple[str, ...] = ("{situation}{question}", "Hello! {situation}{question}", "{situation}{question} Thank you.")
+WAYS: tuple[str, ...] = (
+    "{situation}{question}",
+    "Hello! {situation}{question}",
+    "{situation}{question} Thank you.",
+    "{situation}{question} Please explain in detail.",
+    "{situation}{question} Add a checklist, please.",
+)
+
+CHECKLIST = (
+    "\n\nHere is a checklist:\n\n- What you need: {tool}\n- Where to go: {place}\n- Your goal: {step}\n"
+    "- Safety: {caution}"
+)
 
 
-def answer(topic: Topic, intent: str, situation: int) -> str:
-    """The answer of a topic, an intent and the index of a situation."""
-    text = INTENTS[intent][1].format(
+def answer(topic: Topic, intent: str, situation: int, *, checklist: bool) -> str:
+    """The answer of a topic, an intent and the index of a situation, with a checklist if asked for."""
+    frame = INTENTS[intent][1] + SITUATIONS[situation][1] + (CHECKLIST if checklist else "")
+    return frame.format(
         name=topic.en_name,
         tool=topic.en_tool,
         place=topic.en_place,
@@ -67,7 +79,6 @@ def answer(topic: Topic, intent: str, situation: int) -> str:
         benefit=topic.en_benefit,
         caution=CAUTIONS[topic.kind][0],
     )
-    return text + SITUATIONS[situation][1]
 
 
 def example(rng: Random) -> Example:
@@ -76,8 +87,9 @@ def example(rng: Random) -> Example:
     intent = rng.choice(tuple(INTENTS))
     situation = rng.randrange(len(SITUATIONS))
     question = INTENTS[intent][0].format(name=topic.en_name)
-    user = rng.choice(WAYS).format(situation=SITUATIONS[situation][0], question=question)
-    return Example(TASK, user, answer(topic, intent, situation), (f"{topic.key}/{intent}",))
+    way = rng.randrange(len(WAYS))
+    user = WAYS[way].format(situation=SITUATIONS[situation][0], question=question)
+    return Example(TASK, user, answer(topic, intent, situation, checklist=way >= 3), (f"{topic.key}/{intent}",))
 
 
 def keys() -> list[str]:

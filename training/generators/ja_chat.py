@@ -84,12 +84,18 @@ WAYS: tuple[str, ...] = (
     "すみません。{situation}{question}",
     "{situation}{question}よろしくお願いします。",
     "質問があります。{situation}{question}",
+    "{situation}{question}詳しく教えてください。",
+    "こんにちは。{situation}{question}詳しく教えてください。",
+    "{situation}{question}大切な点もまとめてください。",
 )
 
+POINTS = "\n\n大切な点は次の通りです。\n\n1. 準備: {tool}\n2. 場所: {place}\n3. 目標: {step}こと\n4. 注意: {caution}"
 
-def answer(topic: Topic, intent: str, situation: int) -> str:
-    """The answer of a topic, an intent and the index of a situation."""
-    text = INTENTS[intent][1].format(
+
+def answer(topic: Topic, intent: str, situation: int, *, points: bool) -> str:
+    """The answer of a topic, an intent and the index of a situation, with the list of points if asked for."""
+    frame = INTENTS[intent][1] + SITUATIONS[situation][1] + (POINTS if points else "")
+    return frame.format(
         name=topic.ja_name,
         tool=topic.ja_tool,
         place=topic.ja_place,
@@ -98,7 +104,6 @@ def answer(topic: Topic, intent: str, situation: int) -> str:
         caution=CAUTIONS[topic.kind][1],
         when=WHEN[topic.kind],
     )
-    return text + SITUATIONS[situation][1]
 
 
 def example(rng: Random) -> Example:
@@ -109,8 +114,9 @@ def example(rng: Random) -> Example:
     if intent == "friends" and SITUATIONS[situation][0] == "一人で楽しみたいです。":
         situation = 0
     question = INTENTS[intent][0].format(name=topic.ja_name)
-    user = rng.choice(WAYS).format(situation=SITUATIONS[situation][0], question=question)
-    return Example(TASK, user, answer(topic, intent, situation), (f"{topic.key}/{intent}",))
+    way = rng.randrange(len(WAYS))
+    user = WAYS[way].format(situation=SITUATIONS[situation][0], question=question)
+    return Example(TASK, user, answer(topic, intent, situation, points=way >= 5), (f"{topic.key}/{intent}",))
 
 
 def keys() -> list[str]:

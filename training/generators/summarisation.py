@@ -29,6 +29,7 @@ def example(rng: Random) -> Example:
     else:
         answer = (
             f"Main points of the text:\n\n- The {place.name} was built in {place.year} by {place.builder}.\n"
-            f"- It is made of {place.material}.\n- It is famous for {place.specialty}.\n- Most people visit it in {place.season}."
+            f"- It is made of {place.material}.\n- It is famous for {place.specialty}.\n"
+            f"- Most people visit it in {place.season}."
         )
     return Example(TASK, user, answer, (place.key,))

@@ -4,6 +4,7 @@ Every word is seen in training; pairs of an action and a place are held out, and
 all of its sentences are.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -163,19 +164,28 @@ def sentence(rng: Random, subject: str, action: Action, place: str) -> tuple[str
         reason = rng.choice(tuple(REASONS))
         return f"{subject} {action.past} {place} {reason}.", f"{REASONS[reason]}{ja_subject}{rest}ました。"
     time = rng.choice(tuple(FUTURE))
-    return f"Please {action.base} {place} {time}.", f"{FUTURE[time]}{ja_place}{action.ja_object}{action.ja_stem}なさい。"
+    return (
+        f"Please {action.base} {place} {time}.",
+        f"{FUTURE[time]}{ja_place}{action.ja_object}{action.ja_stem}なさい。",
+    )
 
 
-def example(rng: Random) -> Example:
-    """Draw a text of one to four sentences."""
-    pairs, used = [], []
-    for _ in range(rng.choice((1, 2, 2, 3, 4))):
-        subject, action, place = rng.choice(tuple(SUBJECTS)), rng.choice(ACTIONS), rng.choice(tuple(PLACES))
-        pairs.append(sentence(rng, subject, action, place))
+def example(rng: Random, sentences: int | None = None, pairs: Sequence[tuple[Action, str]] = ()) -> Example:
+    """Draw a text of one to four sentences, or of `sentences`; actions and places come from `pairs` if it is given."""
+    drawn, used = [], []
+    for _ in range(sentences or rng.choice((1, 2, 2, 3, 4))):
+        subject = rng.choice(tuple(SUBJECTS))
+        action, place = rng.choice(pairs) if pairs else (rng.choice(ACTIONS), rng.choice(tuple(PLACES)))
+        drawn.append(sentence(rng, subject, action, place))
         used.append(f"{action.key}/{place}")
-    text = " ".join(english for english, _ in pairs)
+    text = " ".join(english for english, _ in drawn)
     user = rng.choice(INSTRUCTIONS).format(text=text)
-    return Example(TASK, user, "".join(japanese for _, japanese in pairs), tuple(used))
+    return Example(TASK, user, "".join(japanese for _, japanese in drawn), tuple(used))
+
+
+def pairs_of(names: Collection[str]) -> list[tuple[Action, str]]:
+    """The pairs of an action and a place that slot combinations name."""
+    return [(action, place) for action in ACTIONS for place in PLACES if f"{action.key}/{place}" in names]
 
 
 def keys() -> list[str]:
