@@ -9,18 +9,19 @@ import io
 import os
 import signal
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
 from benchctl import __version__
 from benchctl.cli.doctor import doctor
 from benchctl.cli.engines import app as engines
+from benchctl.cli.prompts import app as prompts
 from benchctl.cli.recipes import app as recipes
 from benchctl.cli.report import report
 from benchctl.cli.run import run
 from benchctl.cli.verify_lossless import verify_lossless
-from benchctl.errors import BenchctlError
+from benchctl.errors import BenchctlError, StorageError
 
 EPILOG = (
     "Exit codes: 0 done (and lossless) · 1 not lossless, or a gate failed · 2 the recipe or the command line is wrong"
@@ -57,6 +58,7 @@ app.command("verify-lossless")(verify_lossless)
 app.command("report")(report)
 app.command("doctor")(doctor)
 app.add_typer(recipes, name="recipes")
+app.add_typer(prompts, name="prompts")
 app.add_typer(engines, name="engines")
 
 
@@ -66,15 +68,42 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character still gets the rest
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # Python's own flush comes too late to say what went wrong
     except BenchctlError as error:
-        from benchctl.cli.show_error import show_error
-
-        show_error(error)
-        sys.exit(error.exit_code)
+        _fail(error)
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")
         sys.exit(130)
-    except BrokenPipeError:  # `benchctl … | head`: the reader has what it wanted
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+    except BrokenPipeError:
+        _reader_gone()
+    except SystemExit as leaving:
+        if isinstance(leaving.__context__, BrokenPipeError):  # rich and typer make it a 1: not lossless
+            _reader_gone()
+        raise
+    except OSError as error:
+        _discard(sys.stdout)
+        where = "the output" if error.filename is None else str(error.filename)
+        _fail(StorageError(f"It cannot be written or read: {error.strerror or error}.", where=where))
+
+
+def _fail(error: BenchctlError) -> NoReturn:
+    from benchctl.cli.show_error import show_error
+
+    show_error(error)
+    sys.exit(error.exit_code)
+
+
+def _reader_gone() -> NoReturn:
+    """End as a program does whose reader has what it wanted: `benchctl … | head`."""
+    _discard(sys.stdout, sys.stderr)
+    sys.exit(128 + signal.SIGPIPE)
+
+
+def _discard(*streams: TextIO) -> None:
+    """Let what is still buffered go nowhere, so that the flush at Python's end does not fail once more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        os.dup2(nowhere, stream.fileno())

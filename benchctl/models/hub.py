@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 from benchctl.errors import UsageError
@@ -15,6 +16,8 @@ from benchctl.models.hashes import Notice
 from benchctl.models.shards import shard_names
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.source import HubSource
+
+RepoKind = Literal["model", "dataset"]
 
 _MAX_LISTED = 12
 _CONNECT_S = 5.0
@@ -48,6 +51,29 @@ def fetch(source: HubSource, notice: Notice | None = None) -> Path:
         return Path(paths[0])
 
 
+def fetch_dataset(source: HubSource, endings: tuple[str, ...], notice: Notice | None = None) -> tuple[Path, str]:
+    """Return the local path of a file of a dataset repository, and its name there; download it where it is missing.
+
+    Where `source` names no file, it is the only one with one of `endings`. Raises as `fetch` does.
+    """
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    online = _reachable()
+    with _explained(source, "dataset"):
+        name = source.file
+        if name is None:
+            files = _files(source.repo, "dataset") if online else _cached_files(source.repo, "dataset")
+            name = _only([file for file in files if file.lower().endswith(endings)], source.repo, "files of questions")
+        if notice and online:
+            notice(f"Fetching {source.repo}/{name}")
+        try:
+            path = hf_hub_download(source.repo, name, repo_type="dataset", local_files_only=not online)
+        except LocalEntryNotFoundError:
+            raise OfflineError("the hub cannot be reached, and its cache does not hold the file") from None
+        return Path(path), name
+
+
 def _reachable() -> bool:
     """Whether the hub answers at all: asked once, since huggingface-hub retries for half a minute."""
     from huggingface_hub import constants
@@ -65,19 +91,19 @@ def _reachable() -> bool:
         return False
 
 
-def _files(repo: str) -> list[str]:
+def _files(repo: str, kind: RepoKind = "model") -> list[str]:
     from huggingface_hub import HfApi
 
-    return list(HfApi().list_repo_files(repo))
+    return list(HfApi().list_repo_files(repo, repo_type=kind))
 
 
-def _cached_files(repo: str) -> list[str]:
+def _cached_files(repo: str, kind: RepoKind = "model") -> list[str]:
     """Return the files of the newest snapshot that huggingface-hub's cache holds."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        folder = Path(snapshot_download(repo, local_files_only=True))
+        folder = Path(snapshot_download(repo, repo_type=kind, local_files_only=True))
     except LocalEntryNotFoundError:
         raise OfflineError("the hub cannot be reached, and its cache does not hold the repository") from None
     return [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
@@ -86,21 +112,25 @@ def _cached_files(repo: str) -> list[str]:
 def _only_gguf(repo: str, files: list[str]) -> str:
     found = sorted({shard_names(name)[0] for name in files if name.lower().endswith(".gguf")})
     found = [name for name in found if "mmproj" not in name.lower()]
-    if len(found) == 1:
-        return found[0]
     if found:
-        listed = "\n".join(f"  hf:{repo}/{name}" for name in found[:_MAX_LISTED])
-        more = f"\n  … and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
-        raise UsageError(
-            f"the repository holds {len(found)} GGUF files; name one",
-            where=f"hf:{repo}",
-            fix=f"One of:\n{listed}{more}",
-        )
+        return _only(found, repo, "GGUF files")
     if any(name.endswith(".safetensors") for name in files):
         raise UsageError(
             "the repository holds safetensors only, and llama.cpp reads GGUF", where=f"hf:{repo}", fix=conversion(repo)
         )
     raise UsageError("the repository holds no GGUF file", where=f"hf:{repo}", fix="Name another repository.")
+
+
+def _only(found: list[str], repo: str, what: str) -> str:
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(f"the repository holds no {what}", where=f"hf:{repo}", fix="Name another repository.")
+    listed = "\n".join(f"  hf:{repo}/{name}" for name in found[:_MAX_LISTED])
+    more = f"\n  … and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
+    raise UsageError(
+        f"the repository holds {len(found)} {what}; name one", where=f"hf:{repo}", fix=f"One of:\n{listed}{more}"
+    )
 
 
 def conversion(repo: str) -> str:
@@ -115,7 +145,7 @@ def conversion(repo: str) -> str:
 
 
 @contextmanager
-def _explained(source: HubSource) -> Iterator[None]:
+def _explained(source: HubSource, kind: RepoKind = "model") -> Iterator[None]:
     """Turn huggingface-hub's errors into what to do next."""
     from huggingface_hub import constants, errors
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
@@ -127,13 +157,13 @@ def _explained(source: HubSource) -> Iterator[None]:
     try:
         yield
     except errors.GatedRepoError:
-        fix = "Accept the model's terms on its page, then log in: hf auth login"
+        fix = f"Accept the {kind}'s terms on its page, then log in: hf auth login"
         raise UsageError("access to this repository must be granted first", where=where, fix=fix) from None
     except errors.RepositoryNotFoundError:
         fix = "Check the spelling; for a private one, log in: hf auth login"
         raise UsageError("the hub has no such repository, or it is private", where=where, fix=fix) from None
     except errors.RemoteEntryNotFoundError:
-        near = did_you_mean(source.file, _files(source.repo)).strip()
+        near = did_you_mean(source.file, _files(source.repo, kind)).strip()
         fix = near or f"See its files: {constants.ENDPOINT}/{source.repo}/tree/main"
         raise UsageError("the repository has no such file", where=where, fix=fix) from None
     except errors.HFValidationError as error:

@@ -21,7 +21,8 @@ from benchctl.recipes.translate import translate
 from benchctl.shipped import shipped_folder
 
 SUITE_SCHEMA = 1
-_MAX_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
+"""The largest prompts file that is loaded."""
 _MAX_REPORTED = 10
 
 
@@ -85,10 +86,10 @@ def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
     where = one_line(str(path))
     try:
         with path.open("rb") as stream:
-            raw = stream.read(_MAX_BYTES + 1)
+            raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"the prompts file cannot be read: {error.strerror}", where=where) from None
-    if len(raw) > _MAX_BYTES:
+    if len(raw) > MAX_BYTES:
         raise UsageError("the prompts file is larger than 64 MiB", where=where)
     data = _parse(raw, where)
     version = data.get("schema")

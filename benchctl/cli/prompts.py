@@ -1,0 +1,192 @@
+"""`benchctl prompts`: list, show and import prompt suites."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from benchctl.prompts.importers.convert import Questions
+    from benchctl.prompts.load import Suite
+
+app = typer.Typer(
+    help="List, show and import prompt suites.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+_BEGINNING = 100
+
+
+class KindOption(StrEnum):
+    """The words of `--kind`."""
+
+    chat = "chat"
+    raw = "raw"
+
+
+@app.command("list")
+def list_suites(json_output: Json = False) -> None:
+    """List the prompt suites that benchctl ships."""
+    from benchctl.prompts.load import load_suite
+    from benchctl.shipped import shipped_folder
+
+    folder = shipped_folder("prompts")
+    suites = [load_suite(str(path), recipe_folder=folder) for path in sorted(folder.glob("*.json"))]
+    if json_output:
+        _print_json([{**_head(suite), "tasks": _counts(suite)} for suite in suites])
+        return
+    _print_table(
+        ("suite", "kind", "licence", "prompts", "tasks"),
+        [
+            (suite.name, suite.kind, suite.licence, str(sum(_counts(suite).values())), ", ".join(suite.tasks))
+            for suite in suites
+        ],
+    )
+
+
+@app.command("show")
+def show(
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A shipped suite, or a file.")],
+    json_output: Json = False,
+) -> None:
+    """Show a suite: its tasks and how each prompt begins; with --json all of it, with the prompts' hashes."""
+    from benchctl.plain_text import one_line
+    from benchctl.prompts.load import load_suite, prompt_sha256
+
+    loaded = load_suite(suite, recipe_folder=Path.cwd())
+    if json_output:
+        tasks = {
+            task: [
+                {"prompt_idx": index, "sha256": prompt_sha256(prompt), **prompt.model_dump(exclude_none=True)}
+                for index, prompt in enumerate(prompts)
+            ]
+            for task, prompts in loaded.tasks.items()
+        }
+        _print_json({**_head(loaded), "tasks": tasks})
+        return
+    for key, value in _head(loaded).items():
+        typer.echo(f"{key:8} {one_line(value)}")
+    typer.echo()
+    rows = []
+    for item in loaded.select(None, None):
+        messages = item.prompt.messages
+        text = item.prompt.prompt if messages is None else messages[-1].content
+        rows.append((item.task, str(item.prompt_idx), str(len(messages or ())), one_line(text or "", _BEGINNING)))
+    if loaded.kind == "raw":
+        _print_table(("task", "prompt", "begins"), [(task, index, text) for task, index, _, text in rows])
+    else:
+        _print_table(("task", "prompt", "turns", "the last turn begins"), rows)
+
+
+@app.command("import")
+def import_suite(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A file (JSON lines, also .gz; parquet), hf:ORG/REPO/FILE or hf:ORG/REPO."
+        ),
+    ],
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="spec-bench, mt-bench, humaneval, speed-bench or jsonl.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the suite.")],
+    name: Annotated[str | None, typer.Option(help="The suite's name; left out: the output file's.")] = None,
+    tasks: Annotated[str | None, typer.Option(help="Only these tasks, with commas between them.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many prompts of each task.")] = None,
+    licence: Annotated[
+        str | None, typer.Option("--licence", "--license", help="The prompts' licence; left out: the format's own.")
+    ] = None,
+    kind: Annotated[
+        KindOption | None, typer.Option(help="Left out: as the format is, or as the file's first line is.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+) -> None:
+    """Make a prompt suite of a public question file."""
+    from benchctl.prompts.importers.convert import read_questions, refuse_overwriting, write_suite
+    from benchctl.prompts.importers.locate import locate
+    from benchctl.prompts.importers.registry import find_format
+    from benchctl.prompts.importers.tasks import safe_name
+
+    chosen = find_format(form)
+    licence = (licence or "").strip() or chosen.licence
+    if licence is None:
+        what = f"the licence of these prompts is not known: the format {chosen.name} does not settle it"
+        raise UsageError(what, where="--licence", fix="Name it as their owner does, for example: --licence CC-BY-4.0")
+    suite_name = name or safe_name(output.stem)
+    if safe_name(suite_name) != suite_name:
+        fix = f"For example: --name {safe_name(suite_name)}"
+        raise UsageError("a suite's name has letters, digits and _ . + - only", where="--name", fix=fix)
+    refuse_overwriting(output, force)
+    path, shown = locate(source, lambda text: typer.echo(text, err=True))
+    wanted = [word.strip() for word in tasks.split(",") if word.strip()] if tasks else None
+    questions = read_questions(
+        path, shown, chosen, kind=None if kind is None else kind.value, tasks=wanted, limit=limit
+    )
+    suite = write_suite(questions, output, name=suite_name, licence=licence, force=force)
+    _print_import(questions, suite, output)
+
+
+def _print_import(questions: Questions, suite: Suite, output: Path) -> None:
+    from benchctl.plain_text import one_line
+
+    counts = _counts(suite)
+    total = sum(counts.values())
+    typer.echo(f"Wrote {one_line(str(output))}: {suite.kind}, licence {one_line(suite.licence)}, {total} prompts")
+    width = max(map(len, counts))
+    for task, count in counts.items():
+        typer.echo(f"  {task:{width}} {count:5}")
+    if questions.multi_turn:
+        typer.echo(
+            f"{questions.multi_turn} of them have later turns, which follow on the model's own answers: "
+            "only the first turn is asked."
+        )
+    if questions.withheld:
+        typer.echo(f"{questions.withheld} questions were left out: the file withholds their text.")
+
+
+def _head(suite: Suite) -> dict[str, str]:
+    return {
+        "name": suite.name,
+        "kind": suite.kind,
+        "licence": suite.licence,
+        "source": suite.source,
+        "sha256": suite.sha256,
+    }
+
+
+def _counts(suite: Suite) -> dict[str, int]:
+    return {task: len(prompts) for task, prompts in suite.tasks.items()}
+
+
+def _print_table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from benchctl.plain_text import one_line
+
+    cut = titles[-1].endswith("begins")  # the last column takes what the others leave, and is cut there
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=cut)
+    for title in titles:
+        numeric = title in {"prompt", "prompts", "turns"}
+        ratio = 1 if cut and title == titles[-1] else None
+        table.add_column(title, justify="right" if numeric else "left", no_wrap=title != "tasks", ratio=ratio)
+    for row in rows:
+        table.add_row(*(Text(one_line(cell)) for cell in row))
+    Console(highlight=False).print(table)
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=True)
+    sys.stdout.write("\n")

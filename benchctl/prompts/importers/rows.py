@@ -1,0 +1,92 @@
+"""The rows of a question file: JSON lines (plain or gzip) or parquet, told by the file's ending."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from benchctl.errors import UsageError
+from benchctl.plain_text import one_line
+from benchctl.prompts.importers.format import Fields
+from benchctl.recipes.problems import Plain, quoted
+
+ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".parquet")
+_MAX_LINE = 16 << 20
+_MAX_BYTES = 1 << 30
+"""Of JSON lines, unpacked: a gzip file of a few kilobytes can hold any number of them."""
+_BATCH = 256
+
+
+def read_rows(path: Path, shown: str) -> Iterator[tuple[str, Fields]]:
+    """Give every row with its place (`question.jsonl:3`), which messages call by `shown`.
+
+    Raises UsageError for a file that cannot be read, and for a line that is not a JSON object.
+    """
+    shown = one_line(shown)
+    if path.name.lower().endswith(".parquet"):
+        yield from _parquet_rows(path, shown)
+        return
+    try:
+        with _opened(path) as stream:
+            for number, line in enumerate(_lines(stream, shown), start=1):
+                if line.strip():
+                    yield f"{shown}:{number}", _object(line, f"{shown}:{number}")
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise UsageError("this is no whole gzip file", where=shown) from None
+    except OSError as error:
+        raise UsageError(f"the file cannot be read: {error.strerror}", where=shown) from None
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path)) if path.name.lower().endswith(".gz") else path.open("rb")
+
+
+def _lines(stream: IO[bytes], shown: str) -> Iterator[bytes]:
+    total = 0
+    while line := stream.readline(_MAX_LINE + 1):
+        total += len(line)
+        if len(line) > _MAX_LINE or total > _MAX_BYTES:
+            raise UsageError("a line is longer than 16 MiB, or the file than 1 GiB", where=shown)
+        yield line
+
+
+def _object(line: bytes, where: str) -> Fields:
+    try:
+        value: Plain = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise UsageError("expected UTF-8 text", where=where) from None
+    except json.JSONDecodeError as error:
+        raise UsageError(
+            f"expected one JSON object a line; this line is not JSON: {error.msg} (column {error.colno})", where=where
+        ) from None
+    except RecursionError:
+        raise UsageError("expected a JSON object; this one is nested too deeply", where=where) from None
+    if not isinstance(value, dict):
+        raise UsageError(f"expected one JSON object a line; got {quoted(value)}", where=where)
+    return value
+
+
+def _parquet_rows(path: Path, shown: str) -> Iterator[tuple[str, Fields]]:
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        fix = 'Install the extra `importers`: pip install "benchctl[importers]"'
+        raise UsageError("reading a parquet file needs pyarrow, which is not installed", where=shown, fix=fix) from None
+    number = 0
+    try:
+        with path.open("rb") as stream:
+            for batch in parquet.ParquetFile(stream).iter_batches(batch_size=_BATCH):
+                for fields in batch.to_pylist():
+                    number += 1
+                    yield f"{shown}: row {number}", fields
+    except ValueError as error:  # pyarrow.lib.ArrowInvalid is one
+        if not type(error).__module__.startswith("pyarrow"):
+            raise
+        raise UsageError("this is no parquet file, or it is damaged", where=shown) from None
+    except OSError as error:
+        raise UsageError(f"the file cannot be read: {error.strerror or error}", where=shown) from None

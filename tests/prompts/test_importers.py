@@ -1,0 +1,343 @@
+"""Every importer on a small file of the real format, and what is wrong with files that are not of it."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+from pyarrow import parquet
+import pytest
+
+from benchctl.errors import UsageError
+from benchctl.prompts.importers.convert import Questions, read_questions, write_suite
+from benchctl.prompts.importers.locate import locate
+from benchctl.prompts.importers.registry import FORMATS, find_format
+from benchctl.prompts.importers.tasks import TaskNames, safe_name
+from benchctl.prompts.suite import Message, Prompt
+from tests.local_hub import serving
+
+DATA = Path(__file__).with_name("data")
+SPEED_BENCH = [
+    {"question_id": "a1", "category": "coding", "turns": ["Write a loop.", "Make it faster."], "multiturn": True},
+    {
+        "question_id": "a2",
+        "category": "rag",
+        "turns": ["FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"],
+        "multiturn": False,
+    },
+    {"question_id": "a3", "category": "multilingual", "turns": ["水とは何ですか。"], "multiturn": False},
+]
+
+
+def read(path: Path, form: str, **options: Any) -> Questions:
+    return read_questions(path, path.name, find_format(form), **options)
+
+
+def asked(prompt: Prompt) -> str:
+    assert prompt.messages is not None
+    assert [message.role for message in prompt.messages] == ["user"]
+    return prompt.messages[0].content
+
+
+def refusal(path: Path, form: str, **options: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        read(path, form, **options)
+    return str(caught.value)
+
+
+def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return path
+
+
+def test_spec_bench() -> None:
+    path = DATA / "spec_bench_question.jsonl"
+    questions = read(path, "spec-bench")
+    assert questions.kind == "chat"
+    assert {task: len(prompts) for task, prompts in questions.tasks.items()} == {
+        "writing": 2,
+        "reasoning": 1,
+        "translation": 1,
+        "summarization": 1,
+        "qa": 1,
+        "math_reasoning": 1,
+        "rag": 1,
+    }
+    assert asked(questions.tasks["writing"][1]) == "Write a limerick about a kettle."
+    assert asked(questions.tasks["rag"][0]).splitlines()[2] == "Text: The lamp burned 31 pounds of oil."
+    references = [questions.tasks[task][0].reference for task in ("writing", "reasoning", "qa", "math_reasoning")]
+    assert references == [None, "Third place.", "the harbour board", "10"]
+    assert questions.multi_turn == 3
+    assert questions.source == (
+        "Spec-Bench (https://github.com/hemingkx/Spec-Bench); imported from spec_bench_question.jsonl; "
+        f"SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()}; of several turns only the first is asked"
+    )
+
+
+def test_mt_bench_under_either_name_of_its_turns(tmp_path: Path) -> None:
+    path = DATA / "mt_bench_question.jsonl"
+    questions = read(path, "mt-bench")
+    assert list(questions.tasks) == ["writing", "math", "coding"]
+    assert asked(questions.tasks["writing"][0]) == "Write a postcard from a mountain hut."
+    assert questions.tasks["math"][0].reference == "The area is 2."
+    assert questions.multi_turn == 3
+    renamed = tmp_path / "question.jsonl"
+    renamed.write_text(path.read_text("utf-8").replace('"turns"', '"prompt"'), "utf-8")
+    assert read(renamed, "mt-bench").tasks == questions.tasks
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".parquet"])
+def test_humaneval_in_every_container(tmp_path: Path, ending: str) -> None:
+    plain = DATA / "HumanEval.jsonl"
+    path = tmp_path / f"HumanEval{ending}"
+    if ending == ".parquet":
+        write_parquet(path, [json.loads(line) for line in plain.read_text("utf-8").splitlines()])
+    else:
+        path.write_bytes(gzip.compress(plain.read_bytes()) if ending.endswith(".gz") else plain.read_bytes())
+    questions = read(path, "humaneval")
+    assert (questions.kind, questions.multi_turn) == ("raw", 0)
+    first = questions.tasks["humaneval"][0]
+    assert first.prompt is not None
+    assert first.prompt.startswith("from typing import List\n\n\ndef longest_gap(")
+    assert first.prompt.endswith('    """\n')  # the model goes on from here: not one character may be lost
+    assert first.reference == "    return max(b - a for a, b in zip(numbers, numbers[1:]))\n"
+    assert asked(read(path, "humaneval", kind="chat").tasks["humaneval"][0]) == first.prompt
+
+
+def test_speed_bench_leaves_out_what_the_file_withholds(tmp_path: Path) -> None:
+    questions = read(write_parquet(tmp_path / "test.parquet", SPEED_BENCH), "speed-bench")
+    assert {task: [asked(prompt) for prompt in prompts] for task, prompts in questions.tasks.items()} == {
+        "coding": ["Write a loop."],
+        "multilingual": ["水とは何ですか。"],
+    }
+    assert (questions.withheld, questions.multi_turn) == (1, 1)
+    assert questions.source.endswith("; 1 questions that the file withholds are left out")
+    nothing = write_parquet(tmp_path / "none.parquet", SPEED_BENCH[1:2])
+    assert refusal(nothing, "speed-bench") == "none.parquet: all 1 questions of this file are withheld"
+
+
+def test_plain_lines_of_messages_keep_the_turns_that_the_source_answers() -> None:
+    questions = read(DATA / "plain_chat.jsonl", "jsonl")
+    conversation, rivers = questions.tasks["multi_turn"]
+    assert conversation.messages is not None
+    assert [message.role for message in conversation.messages] == ["system", "user", "assistant", "user"]
+    assert (asked(rivers), rivers.reference) == ("Name three rivers.", "Rhine, Elbe, Oder")
+    (greeting,) = questions.tasks[safe_name("日本語")]
+    assert greeting == Prompt(messages=(Message(role="user", content="こんにちは"),), reference="こんにちは。")
+
+
+def test_plain_lines_of_prompts_are_raw_unless_asked() -> None:
+    questions = read(DATA / "plain_raw.jsonl", "jsonl")
+    assert questions.kind == "raw"
+    assert questions.tasks["prompts"] == [Prompt(prompt="Once upon a time")]
+    assert questions.tasks["code"] == [Prompt(prompt="def add(a, b):\n", reference="    return a + b")]
+    assert asked(read(DATA / "plain_raw.jsonl", "jsonl", kind="chat").tasks["prompts"][0]) == "Once upon a time"
+
+
+def test_limit_and_tasks_choose_and_an_unknown_task_suggests_the_nearest() -> None:
+    path = DATA / "spec_bench_question.jsonl"
+    few = read(path, "spec-bench", limit=1, tasks=["qa", "writing"])
+    assert {task: len(prompts) for task, prompts in few.tasks.items()} == {"writing": 1, "qa": 1}
+    assert few.multi_turn == 1  # of those that are kept
+    assert refusal(path, "spec-bench", tasks=["writting"]) == (
+        "--tasks: spec_bench_question.jsonl has no task 'writting'\nDid you mean 'writing'?"
+    )
+
+
+GOOD_LINE = '{"question_id": 1, "category": "qa", "turns": ["why"]}\n'
+SHAPE = '\nSpec-Bench has {"question_id": 1, "category": "writing", "turns": ["…"]}.'
+BAD_LINES: dict[str, tuple[str, bytes, str]] = {
+    "not JSON": (
+        "spec-bench",
+        b"{oops",
+        "q.jsonl:2: expected one JSON object a line; this line is not JSON: "
+        "Expecting property name enclosed in double quotes (column 2)",
+    ),
+    "a list": ("spec-bench", b"[1]", "q.jsonl:2: expected one JSON object a line; got a list"),
+    "not UTF-8": ("spec-bench", b'{"a": "\xff"}', "q.jsonl:2: expected UTF-8 text"),
+    "nested": (
+        "spec-bench",
+        b'{"a":' * 100_000,
+        "q.jsonl:2: expected a JSON object; this one is nested too deeply",
+    ),
+    "no category": (
+        "spec-bench",
+        b'{"turns": ["a"]}',
+        "q.jsonl:2: expected `category`, a text that is not empty; got nothing" + SHAPE,
+    ),
+    "no turns": (
+        "spec-bench",
+        b'{"category": "qa"}',
+        "q.jsonl:2: expected `turns`, a list of the user's turns; got nothing" + SHAPE,
+    ),
+    "empty turns": (
+        "spec-bench",
+        b'{"category": "qa", "turns": []}',
+        "q.jsonl:2: expected `turns`, a list of the user's turns; got an empty list" + SHAPE,
+    ),
+    "a blank turn": (
+        "spec-bench",
+        b'{"category": "qa", "turns": ["a", " "]}',
+        "q.jsonl:2: expected `turns[1]` to be a text that is not empty; got ' '" + SHAPE,
+    ),
+    "a reference of another kind": (
+        "spec-bench",
+        b'{"category": "qa", "turns": ["a"], "reference": {"a": 1}}',
+        "q.jsonl:2: expected `reference` to be a text or a list of texts; got a mapping" + SHAPE,
+    ),
+    "half a character": (
+        "spec-bench",
+        b'{"category": "qa", "turns": ["\\ud83d"]}',
+        "q.jsonl:2: expected text; got half of a surrogate pair, which is no character" + SHAPE,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LINES)
+def test_a_bad_line_is_one_error_with_its_place(tmp_path: Path, case: str) -> None:
+    form, line, message = BAD_LINES[case]
+    path = tmp_path / "q.jsonl"
+    path.write_bytes(GOOD_LINE.encode() + line + b"\n" + line)
+    assert refusal(path, form) == message
+
+
+BAD_PLAIN = {
+    '{"text": "a"}': "expected either `prompt` or `messages`; got neither",
+    '{"prompt": "a", "messages": []}': "expected either `prompt` or `messages`; got both",
+    '{"messages": []}': "expected `messages`, a list of turns; got an empty list",
+    '{"messages": [{"role": "human", "content": "a"}]}': "expected every turn of `messages` to have a `role` "
+    "(system, user, assistant or tool), a text as `content`, and nothing else",
+    '{"messages": [{"role": "assistant", "content": "a"}]}': "expected `messages` with a user's turn that is to be "
+    "answered; got none",
+    '{"messages": [{"role": "user", "content": "a"}]}': "expected `prompt`, since the suite is raw; got `messages` "
+    "(import with --kind chat)",
+}
+
+
+@pytest.mark.parametrize("line", BAD_PLAIN)
+def test_a_bad_plain_line_is_one_error_with_its_place(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text('{"prompt": "first"}\n\n' + line)
+    assert refusal(path, "jsonl") == (
+        f"q.jsonl:3: {BAD_PLAIN[line]}\n"
+        'JSON lines has {"prompt": "…"} or {"messages": [{"role": "user", "content": "…"}]}.'
+    )
+
+
+def test_a_bad_row_of_a_table_is_one_error_with_its_number(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "t.parquet", [SPEED_BENCH[0], {**SPEED_BENCH[0], "category": None}])
+    assert refusal(path, "speed-bench") == (
+        "t.parquet: row 2: expected `category`, a text that is not empty; got nothing\n"
+        "SPEED-Bench has a row of `question_id`, `category` and `turns`."
+    )
+
+
+def test_files_that_are_not_what_their_ending_says(tmp_path: Path) -> None:
+    whole = gzip.compress(GOOD_LINE.encode() * 2000)
+    for name, data, message in (
+        ("a.parquet", b"no", "a.parquet: this is no parquet file, or it is damaged"),
+        ("a.jsonl.gz", b"no", "a.jsonl.gz: this is no whole gzip file"),
+        ("b.jsonl.gz", whole[:-20], "b.jsonl.gz: this is no whole gzip file"),
+        ("empty.jsonl", b"\n\n", "empty.jsonl: this file has no questions"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        assert refusal(tmp_path / name, "spec-bench") == message
+
+
+def test_without_pyarrow_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_parquet(tmp_path / "t.parquet", SPEED_BENCH)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    assert refusal(path, "speed-bench") == (
+        "t.parquet: reading a parquet file needs pyarrow, which is not installed\n"
+        'Install the extra `importers`: pip install "benchctl[importers]"'
+    )
+
+
+def test_categories_become_names_and_different_ones_stay_different() -> None:
+    names = TaskNames()
+    assert [names(text) for text in ("Math & logic", "Math/logic", "qa", "Math & logic")] == [
+        "Math_logic",
+        names("Math/logic"),
+        "qa",
+        "Math_logic",
+    ]
+    assert names("Math/logic").startswith("Math_logic-")
+    assert safe_name("数学") != safe_name("国語")
+    assert len(names("x" * 200)) == 64
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_same_file_gives_the_same_bytes(tmp_path: Path, form: str) -> None:
+    paths = {
+        "spec-bench": DATA / "spec_bench_question.jsonl",
+        "mt-bench": DATA / "mt_bench_question.jsonl",
+        "humaneval": DATA / "HumanEval.jsonl",
+        "jsonl": DATA / "plain_chat.jsonl",
+    }
+    path = paths.get(form) or write_parquet(tmp_path / "t.parquet", SPEED_BENCH)
+    suites = [
+        write_suite(read(path, form), tmp_path / f"{copy}.json", name="mine", licence="MIT") for copy in ("a", "b")
+    ]
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+    assert suites[0] == suites[1]
+    assert {task: list(prompts) for task, prompts in suites[0].tasks.items()} == read(path, form).tasks
+    assert sorted(file.name for file in tmp_path.glob(".*")) == []  # no draft is left behind
+
+
+def test_a_suite_is_written_once_unless_forced(tmp_path: Path) -> None:
+    questions = read(DATA / "plain_raw.jsonl", "jsonl")
+    path = tmp_path / "suite.json"
+    path.write_text("mine")
+    with pytest.raises(UsageError, match="this file exists already\nOverwrite it with --force"):
+        write_suite(questions, path, name="s", licence="MIT")
+    assert path.read_text() == "mine"
+    assert write_suite(questions, path, name="s", licence="MIT", force=True).name == "s"
+
+
+def test_a_suite_that_would_not_load_never_gets_in_place(tmp_path: Path) -> None:
+    questions = read(DATA / "plain_raw.jsonl", "jsonl")
+    with pytest.raises(UsageError, match="name"):
+        write_suite(questions, tmp_path / "suite.json", name="no name", licence="MIT")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dataset_of_the_hub_is_named_by_its_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = (DATA / "mt_bench_question.jsonl").read_bytes()
+    with serving({"datasets/org/mt": {"raw/question.jsonl": data}}, tmp_path / "hub", monkeypatch) as hub:
+        path, shown = locate("hf:org/mt")
+        assert (path.read_bytes(), shown) == (data, "hf:org/mt/raw/question.jsonl")
+        assert locate("hf:org/mt/raw/question.jsonl") == (path, shown)
+        hub.shutdown()
+        hub.server_close()
+        assert locate("hf:org/mt/raw/question.jsonl") == (path, shown)
+        with pytest.raises(UsageError) as caught:
+            locate("hf:org/other/a.jsonl")
+    assert str(caught.value) == (
+        "hf:org/other/a.jsonl: the hub cannot be reached, and its cache does not hold the file\n"
+        "Go online, or download the file elsewhere and import it from there."
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("none.jsonl", "none.jsonl: there is no such file"),
+        ("bundled:x", "bundled:x: expected a path or hf:ORG/REPO[/FILE]"),
+        ("hf:one", "hf:one: expected a path or hf:ORG/REPO[/FILE]"),
+        ("https://example.org/q.jsonl", "https://example.org/q.jsonl: expected a path or hf:ORG/REPO[/FILE]"),
+    ],
+)
+def test_a_source_that_is_not_there_is_explained(source: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        locate(source)
+    assert str(caught.value) == message
+
+
+def test_an_unknown_format_suggests_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"there is no format 'specbench'\nDid you mean 'spec-bench'"):
+        find_format("specbench")
