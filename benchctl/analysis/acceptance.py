@@ -27,7 +27,7 @@ def _acceptance(frame: Frame, counters: Counters, arm: str, task: str, rows: Boo
     in_rounds, rounds = _known_sums(rows, counters.accepted, counters.rounds)
     decoded, steps = _known_sums(rows & (counters.rounds > 0), frame.decoded, counters.rounds)
     positions = None
-    placed = rows & ~np.isnan(counters.rounds) & ~np.isnan(counters.by_position).any(axis=1)
+    placed = rows & ~np.isnan(counters.rounds) & ~np.isnan(counters.by_position[:, 0])
     if placed.any():
         told = counters.by_position[placed, : counters.positions[placed].max()].sum(axis=0)
         positions = [float(counters.rounds[placed].sum()), *map(float, told)]

@@ -32,16 +32,20 @@ def find_answers(frame: Frame) -> Answers:
 
     codes: dict[tuple[object, ...], int] = {}
     numbers: list[int] = []
+    examples: list[Record] = []
     damages: list[str | None] = []
     regular: list[bool] = []
     flaws: list[str | None] = []
     for record in frame.records:
-        ids = None if record.token_ids is None else tuple(record.token_ids)
-        known = (record.content, ids, record.content_sha, record.token_sha, record.n_predicted)
-        number = codes.setdefault((*known, record.finish_reason, record.prompt_sha), len(codes))
-        if number == len(damages):
+        known = (record.content, record.content_sha, record.token_sha, record.n_predicted)
+        key: tuple[object, ...] = (*known, record.finish_reason, record.prompt_sha)
+        number = codes.setdefault(key, len(examples))
+        if number < len(examples) and examples[number].token_ids != record.token_ids:  # the hash of one is wrong
+            number = codes.setdefault((*key, *(record.token_ids or (None,))), len(examples))
+        if number == len(examples):
+            examples.append(record)
             damages.append(_damage(record))  # examined once for all equal answers
-            regular.append(ids is not None and degeneration(record) is None)
+            regular.append(record.token_ids is not None and degeneration(record) is None)
         numbers.append(number)
         flaws.append(_flaw(record) or damages[number])
     flaws.append("is missing")

@@ -3,7 +3,10 @@
 A resample draws as many blocks as there are, with replacement, and for every drawn block its prompts with
 replacement, within each task, since the mix of tasks is fixed by the recipe (Davison & Hinkley 1997, section 3.8:
 two-stage resampling of nested data). The interval is the 2.5th to the 97.5th percentile of the resampled ratios.
-Percentiles over few blocks are approximate: three blocks can only be drawn in ten ways.
+
+Three blocks can only be drawn in ten ways, and no draw goes beyond the best and the worst of them: where processes
+differ by more than prompts do, the percentiles of so few hold the truth in four runs of five, not in nineteen of
+twenty. The interval is therefore never narrower than Student's t on the logarithms of the blocks' own ratios.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ RESAMPLES = 10_000
 SEED = 20240607
 MIN_BLOCKS = 3
 """Below three blocks nothing is said about the spread between runs."""
+METHOD = f"bootstrap over blocks, then prompts ({RESAMPLES:,} resamples), at least as wide as Student's t over blocks"
 EXACT_PAIRS = 512
 """Above so many pairs the prompts of a block are no longer drawn one by one: the sum of many draws is normal."""
 
@@ -39,16 +43,19 @@ def pooled_intervals(sums: Floats, block: Integers, task: Integers) -> tuple[Int
     rng = np.random.default_rng(SEED)
     drawn = rng.multinomial(len(blocks), np.full(len(blocks), 1 / len(blocks)), size=RESAMPLES)
     resample = _draw if len(sums) <= EXACT_PAIRS else _normal
-    overall = np.zeros((RESAMPLES, 4))
+    overall, every = np.zeros((RESAMPLES, 4)), np.zeros((len(blocks), 4))
     by_task = {}
     for number in np.unique(task):
         inside = task == number
         groups = [sums[inside & (block == one)] for one in blocks]
         totals = resample(groups, drawn, rng)
+        measured = np.stack([group.sum(axis=0) for group in groups])
         overall += totals
-        if sum(len(group) > 0 for group in groups) >= MIN_BLOCKS:
-            by_task[int(number)] = _percentiles(totals)
-    return _percentiles(overall), by_task
+        every += measured
+        filled = measured[[len(group) > 0 for group in groups]]
+        if len(filled) >= MIN_BLOCKS:
+            by_task[int(number)] = _interval(totals, filled)
+    return _interval(overall, every), by_task
 
 
 def _draw(groups: list[Floats], drawn: Integers, rng: np.random.Generator) -> Floats:
@@ -81,12 +88,19 @@ def _normal(groups: list[Floats], drawn: Integers, rng: np.random.Generator) -> 
     return np.asarray(means + noise)
 
 
-def _percentiles(totals: Floats) -> Interval:
+def _interval(totals: Floats, blocks: Floats) -> Interval:
+    """Return the wider of both on either side; `totals` are the sums of the resamples, `blocks` those of the blocks."""
     import numpy as np
+    from scipy.special import stdtrit  # Student's t without the whole of scipy.stats, which takes long to import
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = totals[:, 0] / totals[:, 1] / (totals[:, 2] / totals[:, 3])
-    low, high = np.nanpercentile(ratios, [2.5, 97.5])
-    return Interval(
-        low=float(low), high=float(high), method=f"bootstrap over blocks, then prompts: {RESAMPLES:,} resamples"
-    )
+        low, high = np.nanpercentile(_ratio(totals), [2.5, 97.5])
+    half = float(stdtrit(len(blocks) - 1, 0.975)) * np.log(_ratio(blocks)).std(ddof=1) / len(blocks) ** 0.5
+    middle = _ratio(blocks.sum(axis=0))
+    low, high = min(low, middle * np.exp(-half)), max(high, middle * np.exp(half))
+    return Interval(low=float(low), high=float(high), method=METHOD)
+
+
+def _ratio(sums: Floats) -> Floats:
+    ratio: Floats = sums[..., 0] / sums[..., 1] / (sums[..., 2] / sums[..., 3])
+    return ratio

@@ -27,6 +27,13 @@ def failed_cells(frame: Frame) -> list[tuple[str, str]]:
     return found
 
 
+def speculates(frame: Frame, arm: int) -> bool:
+    """Whether an arm is set to speculate by the recipe, or has drafted: then it does not show the target alone."""
+    name = frame.arms[arm]
+    asked = any(one.name == name and one.speculation for one in frame.manifest.arms) if frame.manifest else False
+    return asked or any(frame.records[row].draft_n for row in frame.rows(arm))
+
+
 def attestations(frame: Frame, arm: str) -> list[AttestationRecord]:
     """Return the attestations of an arm's cells, failed ones first, then active, idle, off."""
     order = ("failed", "active", "idle", "off")

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
 
 
+DRAFTED_SHARE = 1 / 3
+"""Where fewer of an arm's steps had a draft, the noise of the others would be put down to the few rounds."""
+
+
 def expected_tokens(alpha: float, depth: int) -> float:
     """Return E(α, k): tokens a round, from 1 at α = 0 to k + 1 at α = 1."""
     return float(sum(alpha**power for power in range(depth + 1)))
@@ -74,7 +78,9 @@ def draft_depth(frame: Frame, arm: str) -> int | None:
 def _round_cost(frame: Frame, counters: Counters, arm: int) -> float | None:
     """Return the time of a verify round over that of a baseline token, on the prompts that both answered.
 
-    Steps of the arm without a draft (tokens that neither a draft nor a bonus explains) count as one baseline step each.
+    Steps of the arm without a draft (tokens that neither a draft nor a bonus explains) count as one baseline step each;
+    a recurrent model's evaluation after a partial rejection, which yields a token, is such a step. `None` where they
+    are too many.
     """
     import numpy as np
 
@@ -83,8 +89,8 @@ def _round_cost(frame: Frame, counters: Counters, arm: int) -> float | None:
     known &= ~np.isnan(counters.rounds[ours]) & ~np.isnan(counters.accepted[ours])
     ours, theirs = ours[known], theirs[known]
     rounds = counters.rounds[ours].sum()
-    if not rounds:
+    undrafted = max(0.0, frame.decoded[ours].sum() - rounds - counters.accepted[ours].sum())
+    if not rounds or rounds / (rounds + undrafted) < DRAFTED_SHARE:
         return None
     token_s = frame.decode_s[theirs].sum() / frame.decoded[theirs].sum()
-    undrafted = max(0.0, frame.decoded[ours].sum() - rounds - counters.accepted[ours].sum())
     return max(0.0, float((frame.decode_s[ours].sum() / token_s - undrafted) / rounds)) or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,9 +42,10 @@ def find_counters(frame: Frame) -> Counters:
     sizes = [None if record.token_ids is None else len(record.token_ids) for record in records]
     ids = np.array(sizes, dtype=np.float64)  # numpy reads None as NaN
     positions = np.array([len(record.accepted_by_position or ()) for record in records], dtype=np.int64)
-    by_position = _by_position(frame, int(positions.max(initial=1)))
+    by_position = _by_position(frame, positions)
     before = np.concatenate([rounds[:, np.newaxis], by_position[:, :-1]], axis=1)
     rising: Booleans = np.any(by_position > before, axis=1)
+    cut = np.where(positions > 0, positions, np.nan)  # so many accepted tokens the end of an answer may cut off
     return Counters(
         drafted=drafted,
         accepted=accepted,
@@ -54,7 +56,12 @@ def find_counters(frame: Frame) -> Counters:
             ("more draft tokens were accepted than drafted", accepted > drafted),
             ("more draft tokens were accepted than tokens came out", accepted > frame.predicted),
             ("more verify rounds were counted than tokens came out", rounds > frame.predicted),
+            (
+                "rounds and accepted tokens make more tokens than came out",
+                rounds + accepted > frame.predicted - 1 + cut,
+            ),
             ("draft tokens were counted without a verify round", (rounds == 0) & (drafted > 0)),
+            ("more verify rounds were counted than draft tokens", rounds > drafted),
             ("the acceptances by position do not add up to the total", np.abs(by_position.sum(axis=1) - accepted) > 0),
             ("a later position was accepted more often than the one before", rising),
             (
@@ -65,12 +72,12 @@ def find_counters(frame: Frame) -> Counters:
     )
 
 
-def _by_position(frame: Frame, width: int) -> Floats:
+def _by_position(frame: Frame, positions: Integers) -> Floats:
     import numpy as np
 
-    told = np.full((len(frame.records), width), np.nan)
-    for row, record in enumerate(frame.records):
-        if record.accepted_by_position is not None:
-            told[row] = 0
-            told[row, : len(record.accepted_by_position)] = record.accepted_by_position
+    told = np.full((len(frame.records), int(positions.max(initial=1))), np.nan)
+    told[[record.accepted_by_position is not None for record in frame.records]] = 0
+    rows = np.repeat(np.arange(len(positions)), positions)
+    columns = np.arange(len(rows)) - np.repeat(np.cumsum(positions) - positions, positions)
+    told[rows, columns] = list(chain.from_iterable(record.accepted_by_position or () for record in frame.records))
     return told

@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.answers import same_answer, same_text, same_tokens
+from benchctl.analysis.cells import speculates
 from benchctl.analysis.degenerate import degeneration
 from benchctl.analysis.fork import find_fork
 from benchctl.analysis.results import Comparison, Fork, Losslessness, PromptClass
@@ -65,6 +66,7 @@ def find_losslessness(
 ) -> Losslessness:
     """Compare an arm with the baseline. `lost_lines`: unreadable records that may have been any arm's."""
     plain = _plainly_equal(frame, answers, arm)
+    alone = not speculates(frame, frame.baseline)
     comparisons = [
         _identical(frame, arm, prompt) if plain[prompt] else _compare(frame, answers, arm, prompt, replays or {})
         for prompt in range(len(frame.prompts))
@@ -72,25 +74,35 @@ def find_losslessness(
     counts = Counter(comparison.outcome for comparison in comparisons)
     differing = [one for one in comparisons if one.outcome != "undetermined" and one.blocks_differing]
     total = len(comparisons)
+    unknown = [one for one in comparisons if one.outcome == "undetermined"]
+    if not alone:
+        same = f"{counts['identical']} of {_prompts(total)} got the same answer from both"
+        reason = f"The baseline speculates itself, so it does not show what the target alone says; {same}."
+        return _verdict(frame, arm, "undetermined", reason, comparisons)
     if differing:
-        near = counts["near-tie"] == len(differing)
-        reason = f"{len(differing)} of {total} answers {_are(len(differing))} not what the target alone said"
-        return _verdict(frame, arm, "not lossless", reason + (", all of them near-ties." if near else "."), comparisons)
+        near = ", all of them near-ties" if counts["near-tie"] == len(differing) else ""
+        rest = f"; {len(unknown)} could not be determined" if unknown else ""
+        reason = f"{len(differing)} of {_prompts(total)} got another answer than the target's own{near}{rest}."
+        return _verdict(frame, arm, "not lossless", reason, comparisons)
     if counts["identical"] == total > 0 and not lost_lines:
         by_text = sum(one.tokens_equal is None for one in comparisons)
         how = "text and tokens" if not by_text else f"text (token ids are absent on both sides for {by_text})"
-        times = f"in {len(frame.blocks)} blocks" if len(frame.blocks) > 1 else "in the one block measured"
-        reason = f"All {total} answers are identical to the target's own, by {how}, {times}."
+        times = f"in each of {len(frame.blocks)} blocks" if len(frame.blocks) > 1 else "in the one block measured"
+        reason = f"{total} of {_prompts(total)} got the target's own answer, by {how}, {times}."
         return _verdict(frame, arm, "lossless", reason, comparisons)
     parts = []
     if counts["degenerate"]:
-        parts.append(f"{counts['degenerate']} equal a degenerate answer of the target itself, which shows little")
-    if counts["undetermined"]:
-        parts.append(f"{counts['undetermined']} of {total} could not be determined")
+        parts.append(
+            f"{_prompts(counts['degenerate'])} got a degenerate answer of the target's own, which shows little"
+        )
+    if unknown:
+        first = unknown[0]
+        like = f"{first.task}/{first.prompt_idx}: {first.reason.partition('. ')[0].rstrip('.')}"
+        parts.append(f"{len(unknown)} of {_prompts(total)} could not be determined ({like})")
     if lost_lines:
         parts.append(f"{lost_lines} damaged {'line' if lost_lines == 1 else 'lines'} may have been of this arm")
-    reason = f"No answer is known to differ, but {' and '.join(parts) or 'there is nothing to compare'}."
-    return _verdict(frame, arm, "undetermined", reason, comparisons)
+    said = "; ".join(parts) or "There is nothing to compare"
+    return _verdict(frame, arm, "undetermined", f"{said}.", comparisons)
 
 
 def _verdict(frame: Frame, arm: int, verdict: str, reason: str, comparisons: list[Comparison]) -> Losslessness:
@@ -220,5 +232,5 @@ def _first_of(flaws: list[str]) -> str:
     return " ".join(flaws[:2]) + more
 
 
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
+def _prompts(count: int) -> str:
+    return f"{count} prompt{'' if count == 1 else 's'}"

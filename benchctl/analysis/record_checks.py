@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.bootstrap import MIN_BLOCKS
-from benchctl.analysis.cells import attestations, failed_cells
+from benchctl.analysis.cells import attestations, failed_cells, speculates
 from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
 
 if TYPE_CHECKING:
@@ -55,10 +55,16 @@ def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Ite
 
 
 def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> Iterator[Seen]:
-    """Too few blocks, or a baseline that does not repeat itself."""
+    """Too few blocks, or a baseline that speculates or does not repeat itself."""
     blocks = len(frame.blocks)
     if blocks < MIN_BLOCKS:
         yield "few-blocks", "run", f"{'One block' if blocks == 1 else f'{blocks} blocks'}: no interval between runs."
+    if speculates(frame, frame.baseline):
+        yield (
+            "baseline-speculates",
+            frame.arms[frame.baseline],
+            "The arm that the others are compared with drafts, too.",
+        )
     own = next((one for one in consistency if one.arm == frame.arms[frame.baseline]), None)
     if own and own.differing:
         shown = ", ".join(own.differing[:NAMED]) + (", …" if len(own.differing) > NAMED else "")

@@ -65,9 +65,10 @@ class Acceptance(Result):
     acceptance_length: float | None
     """1 + accepted / rounds: tokens per verify step that had a draft, the bonus token included."""
     tokens_per_round: float | None
-    """(tokens predicted - 1) / rounds: above acceptance_length where some steps had no draft."""
+    """(tokens predicted - 1) / rounds, over the answers with a round: above acceptance_length where some steps had no
+    draft, or a recurrent model evaluated again after a partial rejection."""
     position_unconditional: list[float] | None
-    """Share of rounds in which the draft token at position 0, 1, … was accepted."""
+    """Share of rounds in which the draft token at position 0, 1, … was accepted; a shorter draft counts as not."""
     position_conditional: list[float] | None
     """The same, among the rounds that accepted the position before."""
 
@@ -152,12 +153,14 @@ class Cost(Result):
     draft_cost: float | None
     """c: time of a draft step over that of a target step; `None` when it was not measured."""
     overhead: float | None
-    """k·c + o by the records: time of a round over that of a baseline step, minus 1."""
+    """k·c + o by the records: time of a round over that of a baseline step, minus 1; `None` where few steps had a
+    draft."""
     predicted: float | None
     """E / (1 + k·c + o) with the figures above."""
     measured: float | None
     break_even_alpha: float | None
-    """The acceptance from which this depth pays at the measured overhead; `None` when no acceptance would."""
+    """The acceptance from which this depth pays at the measured overhead, a point estimate; `None` when the overhead is
+    not known, or when even k + 1 tokens a round would not pay for it."""
 
 
 class Caution(Result):

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 CLOCKS_AGREE = 0.01
 LOAD_SHARE = 0.5
-"""Of the cores: a one-minute load above it before a cell starts is someone else's work."""
+"""Of the cores: a one-minute load above it before the first cell is someone else's work. Before a later one the cell
+before it may have added as much as all cores."""
 DRIFT = 0.10
 OUTLIER_SCORE = 3.5
 """Modified z-score (Iglewicz & Hoaglin 1993) of a rate's logarithm among the arm's."""
@@ -44,12 +45,17 @@ def check_load(frame: Frame) -> Iterator[Seen]:
     cores = (frame.manifest.machine if frame.manifest else {}).get("cores")
     cells = [cell for cell in latest_cells(frame.manifest) if cell.load_before is not None]
     if isinstance(cores, int) and cells:
-        busy = [cell for cell in cells if (cell.load_before or 0) > LOAD_SHARE * cores]
+        cells.sort(key=lambda cell: cell.started_at)
+        own = [0, *(cores for _ in cells[1:])]
+        busy = [
+            cell for cell, ours in zip(cells, own, strict=True) if (cell.load_before or 0) > LOAD_SHARE * cores + ours
+        ]
         if busy:
             worst = max(busy, key=lambda cell: cell.load_before or 0)
             seen = (
-                f"{len(busy)} of {len(cells)} cells started at a load above {LOAD_SHARE * cores:g} on {cores} cores; "
-                f"the highest was {worst.load_before:.1f}, before block {worst.block + 1}, {worst.arm}."
+                f"{len(busy)} of {len(cells)} cells started at a higher load than the run itself explains; "
+                f"the highest was {worst.load_before:.1f} on {cores} cores, "
+                f"before block {worst.block + 1}, {worst.arm}."
             )
             yield "high-load", "machine", seen
 

@@ -1,7 +1,9 @@
 """The verdict on an arm, in words that a person can decide by: does it pay, is it lossless, and why.
 
 An arm is called faster or slower only when its 95 % interval excludes 1. Below three blocks there is no interval, and
-without a valid attestation no comparison; the speed is then `unknown`, with the reason in the sentence.
+without a valid attestation no comparison; the speed is then `unknown`, with the reason in the sentence. So it is where
+the interval cannot be put down to speculation: an arm that ran faster but never drafted, and one whose speed-up is on
+the other side of 1 once only answers of equal length are compared.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def find_verdict(
     refused = next(
         (one for one in own + attestations(frame, frame.arms[frame.baseline]) if one.state == "failed"), None
     )
-    speed = "unknown" if refused else speed_word(overall)
+    state = own[0].state if own else "unknown"
+    doubt = _doubt(overall, drafted=accepted.drafted != 0 and state not in ("idle", "off"))
+    speed = "unknown" if refused or doubt else speed_word(overall)
     return Verdict(
         arm=arm,
         setting=setting(frame, arm),
@@ -43,9 +47,9 @@ def find_verdict(
         interval=overall.interval,
         lossless=losslessness.verdict,
         acceptance=accepted.rate,
-        attestation=own[0].state if own else "unknown",
-        sentence=f"{_speed_sentence(arm, speed, overall, refused)} {_lossless_sentence(losslessness)}",
-        why=_refusal(refused) if refused else _why(own, accepted, cost),
+        attestation=state,
+        sentence=f"{_speed_sentence(speed, overall, doubt, refused)} {_lossless_sentence(losslessness)}",
+        why=_refusal(refused) if refused else _why(speed, state, overall, accepted, cost),
     )
 
 
@@ -72,25 +76,40 @@ def setting(frame: Frame, arm: str) -> str:
     return ", ".join([kinds, *(f"{names.get(key, key)} {value}" for key, value in said.items())])
 
 
-def _speed_sentence(arm: str, speed: Speed, overall: SpeedUp, refused: AttestationRecord | None) -> str:
+def _doubt(overall: SpeedUp, *, drafted: bool) -> str | None:
+    """Why a clear interval says nothing of speculation, as the end of a sentence."""
+    word, matched = speed_word(overall), overall.length_matched
+    if word == "faster" and not drafted:
+        return "although nothing was drafted: not by speculation"
+    if word not in ("faster", "slower") or not overall.pairs_unequal or overall.pooled is None:
+        return None
+    if matched is None:
+        return "but no answer is as long as the baseline's, so they are not the same work"
+    if (matched > 1) != (overall.pooled > 1):
+        return f"but {matched:.2f}× over the answers of equal length, so their lengths decide"
+    return None
+
+
+def _speed_sentence(speed: Speed, overall: SpeedUp, doubt: str | None, refused: AttestationRecord | None) -> str:
     if refused:
-        return f"Nothing can be said of {arm}'s speed: what ran is not what the recipe asked for."
+        return "Its speed is not judged: a cell of it or of the baseline did not run what the recipe asked for."
     if overall.pooled is None:
-        return f"Nothing can be said of {arm}'s speed: no prompt was timed on both sides."
+        return "Nothing can be said of its speed: no prompt was timed on both sides."
     ratio = f"{overall.pooled:.2f}× the baseline"
     if overall.interval is None:
         blocks = len(overall.by_block)
         count = "one block" if blocks == 1 else f"{blocks} blocks"
-        return f"{arm} ran at {ratio} in {count}; below three blocks it is not known how far another run would differ."
-    interval = f"95 % interval {overall.interval.low:.2f} to {overall.interval.high:.2f}"
-    if speed == "no clear difference":
-        return f"{arm} shows no clear difference: {ratio} ({interval})."
-    return f"{arm} is {speed}: {ratio} ({interval})."
+        return f"{ratio} in {count}; below three blocks it is not known how far another run would differ."
+    measured = f"{ratio} (95 % interval {overall.interval.low:.2f} to {overall.interval.high:.2f})"
+    if doubt:
+        return f"{measured}, {doubt}."
+    return f"{speed.capitalize()}: {measured}."
 
 
 def _lossless_sentence(found: Losslessness) -> str:
     if found.verdict == "lossless":
-        return "Its output is lossless."
+        prompts = len(found.comparisons)
+        return f"Its output is lossless on {'the one prompt' if prompts == 1 else f'all {prompts} prompts'}."
     start = (
         "Its output is not lossless" if found.verdict == "not lossless" else "Whether it is lossless is undetermined"
     )
@@ -101,28 +120,41 @@ def _refusal(refused: AttestationRecord) -> str:
     return " ".join(part for part in (refused.reason, refused.remedy) if part) or "The attestation failed."
 
 
-def _why(own: Sequence[AttestationRecord], accepted: Acceptance, cost: Cost) -> str:
-    if own and own[0].state == "idle":
-        return "Speculation was on but never fired: nothing was drafted, so this is the cost of looking."
+def _why(speed: Speed, state: str, overall: SpeedUp, accepted: Acceptance, cost: Cost) -> str:
+    if overall.pooled is None:
+        return "Of this arm or of the baseline no answer was timed; the warnings name what failed."
+    if state == "off":
+        return "This arm does not speculate: a difference from the baseline is noise, or another setting."
+    if state == "idle" or accepted.drafted == 0:
+        return "Speculation was on but never fired: nothing was drafted, so there was nothing to gain."
     if accepted.rate is None:
-        return "The engine does not tell what was drafted, so the speed cannot be explained from these records."
+        return "What was drafted is not told, or told in contradictions, so these records cannot explain the speed."
     taken = f"{_percent(accepted.rate)} of its draft tokens were accepted"
-    if cost.overhead is None or accepted.acceptance_length is None:
+    if accepted.acceptance_length is None:
         return f"{taken}; the engine does not tell the verify rounds, so what a round costs is not known."
-    link = "and" if (cost.measured or 0) > 1 else "but"
-    round_ = f"a round costs {1 + cost.overhead:.1f} baseline steps and yields {accepted.acceptance_length:.1f} tokens"
-    return f"{taken}, {link} {round_}. {_break_even(cost)}".strip()
+    if cost.overhead is None:
+        return f"{taken}; too few steps had a draft to tell what a round costs."
+    link = "but" if speed == "slower" else "and"
+    round_ = f"a round cost {1 + cost.overhead:.1f} baseline steps and yielded {accepted.acceptance_length:.1f} tokens"
+    return f"{taken}, {link} {round_}. {_break_even(speed, overall, accepted, cost)}".strip()
 
 
-def _break_even(cost: Cost) -> str:
-    if cost.depth is None or cost.alpha is None:
+def _break_even(speed: Speed, overall: SpeedUp, accepted: Acceptance, cost: Cost) -> str:
+    """What acceptance this depth would need; nothing where the cost is as uncertain as the speed-up that it is from."""
+    if speed not in ("faster", "slower") or cost.depth is None or cost.alpha is None or cost.overhead is None:
         return ""
     if cost.break_even_alpha is None:
-        return "At this cost no acceptance would pay."
+        # At the upper end of the interval the arm takes `share` of its time; its plain steps still cost one step each.
+        share = (overall.pooled or 0.0) / overall.interval.high if overall.interval else 0.0
+        plain = max(0.0, (accepted.tokens_per_round or 0.0) - (accepted.acceptance_length or 0.0))
+        cheapest = share * (1 + cost.overhead) - (1 - share) * plain
+        return "At this cost no acceptance would pay." if cheapest > cost.depth + 1 else ""
+    if (cost.alpha >= cost.break_even_alpha) != (speed == "faster"):
+        return ""  # acceptance that varies by position, or steps without a draft: the model does not fit this arm
     if cost.break_even_alpha == 0:
         return "At this cost every acceptance pays."
-    pays = f"At depth {cost.depth} and this cost it pays from {_percent(cost.break_even_alpha)} acceptance a token"
-    return f"{pays}; measured were {_percent(cost.alpha)}."
+    pays = f"At this cost depth {cost.depth} pays when each draft token is kept with a chance of"
+    return f"{pays} {_percent(cost.break_even_alpha)} or more; here it was {_percent(cost.alpha)}."
 
 
 def _percent(share: float) -> str:

@@ -49,6 +49,10 @@ ADVICE: dict[str, Advice] = {
         "Fresh processes differ from each other by more than the requests within one; so few cannot show by how much.",
         "Measure at least three blocks: `blocks: 3` in the recipe, or `--blocks 3`.",
     ),
+    "baseline-speculates": Advice(
+        "It does not show what the target alone says, nor how fast it is: no arm can be called lossless against it.",
+        "Compare with an arm without speculation (`--baseline NAME`), or measure one.",
+    ),
     "baseline-not-reproducible": Advice(
         "If the target alone does not repeat itself, a difference of an arm proves nothing.",
         "Fix what makes it vary: one slot, no prompt cache, fixed batch sizes and threads, temperature 0.",
@@ -86,8 +90,9 @@ ADVICE: dict[str, Advice] = {
         "Stop other work and measure again; `benchctl doctor` names what disturbs.",
     ),
     "drift": Advice(
-        "The baseline drafts nothing, so its rate should be steady; the machine changed its speed while measuring.",
-        "Fix the clock frequency, let the machine cool, plug it in; then measure again.",
+        "The baseline drafts nothing, so its rate should be nearly steady: either the machine changed its speed while "
+        "measuring, or the last prompts are much longer than the first.",
+        "Where the prompts are alike: fix the clock frequency, let the machine cool, plug it in; then measure again.",
     ),
     "outlier": Advice(
         "One answer took much longer or shorter than the same answer in other blocks, and moves the pooled speed-up.",

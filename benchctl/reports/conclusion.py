@@ -25,6 +25,8 @@ def compared(analysis: Analysis) -> list[Verdict]:
 
 def headline(analysis: Analysis) -> str:
     """One sentence: does speculation pay in this run."""
+    if any(warning.id == "baseline-speculates" for warning in analysis.warnings):
+        return f"No conclusion about speculation: the baseline, {analysis.baseline}, speculates itself."
     verdicts = compared(analysis)
     arms = f"all {len(verdicts)} arms are" if len(verdicts) > 1 else "the one arm is"
     faster = [verdict for verdict in verdicts if verdict.speed == "faster"]
@@ -35,9 +37,12 @@ def headline(analysis: Analysis) -> str:
         name = name or f"; the fastest is {best.arm}, {numbers.ratio(best.speedup)}"
         return f"Speculative decoding pays here with {share}{name}."
     if all(verdict.speed == "unknown" for verdict in verdicts):
-        known = [verdict for verdict in verdicts if verdict.speedup is not None and verdict.attestation != "failed"]
+        if verdicts and all(verdict.attestation == "idle" for verdict in verdicts):
+            return "No conclusion: speculation never fired, so nothing was drafted."
+        usable = [verdict for verdict in verdicts if verdict.attestation not in ("failed", "idle", "off")]
+        known = [verdict for verdict in usable if verdict.speedup is not None and verdict.interval is None]
         if not known:
-            return "No conclusion: no arm could be compared with the baseline."
+            return "No conclusion: no arm could be compared with the baseline on equal terms."
         best = max(known, key=lambda verdict: verdict.speedup or 0.0)
         blocks = "One block is" if analysis.blocks == 1 else f"{analysis.blocks} blocks are"
         few = f"{blocks} too few" if analysis.blocks < numbers.BLOCKS_FOR_INTERVAL else "Too few blocks are complete"
@@ -58,10 +63,11 @@ def fidelity(analysis: Analysis) -> str:
     if not verdicts:
         return ""
     if len(by_verdict["lossless"]) == len(verdicts):
-        return "Every answer is identical to the baseline's."
+        return "Every answer of every arm is identical to the baseline's."
     parts = [f"{', '.join(arms)}: {word}" for word, arms in by_verdict.items() if arms and word != "lossless"]
     same = len(by_verdict["lossless"])
-    return f"{same} of {len(verdicts)} arms give exactly the baseline's answers. " + "; ".join(parts) + "."
+    who = f"{same} of {len(verdicts)} arms give" if same else "No arm is shown to give"
+    return f"{who} exactly the baseline's answers. " + "; ".join(parts) + "."
 
 
 def notices(run: RunData, analysis: Analysis) -> list[str]:

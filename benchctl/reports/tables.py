@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 from benchctl.analysis.results import Analysis, Result
 from benchctl.reports.untrusted import spreadsheet_text
@@ -64,6 +65,7 @@ def _table(rows: Sequence[Mapping[str, Cell]], *columns: str) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     header = list(rows[0]) if rows else list(columns)
     writer.writerow(header)
+    safe = cache(spreadsheet_text)  # names and reasons come again and again
     for row in rows:
-        writer.writerow([spreadsheet_text(value) if isinstance(value, str) else value for value in row.values()])
+        writer.writerow([safe(value) if isinstance(value, str) else value for value in row.values()])
     return stream.getvalue()

@@ -48,11 +48,12 @@ def print_summary(console: Console, analysis: Analysis) -> None:
             console.print(Text(f"{numbers.no_interval(analysis)} (three are needed).".capitalize(), "dim"))
     for cell in analysis.failed_cells:
         console.print(Text(f"Failed: {one_line(cell)}", "red"))
-    for warning in analysis.warnings[:WARNINGS]:
+    warnings = [warning for warning in analysis.warnings if warning.id != "failed-cell"]  # told just above
+    for warning in warnings[:WARNINGS]:
         said = f"{one_line(warning.seen, 200)} {one_line(warning.todo)}"
         console.print(Text(f"Warning ({one_line(warning.where)}): {said}", "yellow"))
-    if len(analysis.warnings) > WARNINGS:
-        console.print(Text(f"{len(analysis.warnings) - WARNINGS} more warnings are in the report.", "yellow"))
+    if len(warnings) > WARNINGS:
+        console.print(Text(f"{len(warnings) - WARNINGS} more warnings are in the report.", "yellow"))
 
 
 def _row(verdict: Verdict) -> list[Text]:

@@ -68,6 +68,8 @@ def test_counts_without_rounds_give_a_rate_and_nothing_more(make_record: Any, ma
         ({"draft_n": 40, "draft_n_accepted": 30, "accepted_by_position": None}, "than tokens came out"),
         ({"rounds": 12}, "more verify rounds"),
         ({"rounds": 0, "accepted_by_position": None}, "without a verify round"),
+        ({"draft_n": 6, "rounds": 7}, "more verify rounds were counted than draft tokens"),
+        ({"draft_n": 36, "rounds": 9}, "make more tokens than came out"),
         ({"accepted_by_position": [3, 2, 0, 0]}, "do not add up"),
         ({"accepted_by_position": [2, 3, 1, 0]}, "later position"),
         ({"n_predicted": 12}, "token ids"),
@@ -121,10 +123,22 @@ def test_the_cost_of_a_round_and_its_break_even(make_record: Any, make_run: Any,
 def test_steps_without_a_draft_are_not_charged_to_the_rounds(
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:
-    # Ten tokens: 2 rounds with 2 accepted, six plain steps at 0.1 s. 1.2 s in all: 0.3 s a round, 3 baseline steps.
-    slow = spec(make_record, rate=10 / 1.2, draft_n=8, draft_n_accepted=2, rounds=2, accepted_by_position=[1, 1, 0, 0])
+    # Ten tokens: 3 rounds with 3 accepted, four plain steps at 0.1 s. 1.3 s in all: 0.3 s a round, 3 baseline steps.
+    slow = spec(make_record, rate=10 / 1.3, draft_n=12, draft_n_accepted=3, rounds=3, accepted_by_position=[2, 1, 0, 0])
     analysis = analyse(make_run([make_record(rate=10), slow], make_manifest(DEPTH_4, 1, 1)))
     assert analysis.costs[0].overhead == pytest.approx(2.0)
+
+
+def test_the_cost_of_a_round_is_not_told_where_few_steps_had_a_draft(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    # One round with one accepted and eight plain steps: 1 ms more for each of those would be 8 ms more for the round.
+    rare = spec(make_record, draft_n=4, draft_n_accepted=1, rounds=1, accepted_by_position=[1, 0, 0, 0])
+    analysis = analyse(make_run([make_record(), rare], make_manifest(DEPTH_4, 1, 1)))
+    cost = analysis.costs[0]
+    assert (cost.overhead, cost.predicted, cost.break_even_alpha) == (None, None, None)
+    assert analysis.acceptance[0].acceptance_length == 2.0
+    assert analysis.verdicts[0].why.endswith("too few steps had a draft to tell what a round costs.")
 
 
 def test_no_acceptance_pays_for_a_round_dearer_than_its_tokens(
@@ -137,9 +151,39 @@ def test_no_acceptance_pays_for_a_round_dearer_than_its_tokens(
     verdict = analysis.verdicts[0]
     assert (verdict.speed, verdict.setting) == ("slower", "draft-simple, depth 4, at least 1")
     assert verdict.sentence == (
-        "spec_d4 is slower: 0.25× the baseline (95 % interval 0.25 to 0.25). Its output is lossless."
+        "Slower: 0.25× the baseline (95 % interval 0.25 to 0.25). Its output is lossless on the one prompt."
     )
     assert verdict.why == (
-        "38 % of its draft tokens were accepted, but a round costs 10.0 baseline steps and yields 2.5 tokens. "
+        "38 % of its draft tokens were accepted, but a round cost 10.0 baseline steps and yielded 2.5 tokens. "
         "At this cost no acceptance would pay."
     )
+
+
+def test_no_break_even_is_claimed_from_a_speed_up_that_may_be_none(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    rates = {0: 2.5, 1: 2.5, 2: 40.0}
+    records = [make_record(rate=10, block=b) for b in range(3)]
+    records += [spec(make_record, rate=rates[b], block=b) for b in range(3)]
+    analysis = analyse(make_run(records, make_manifest(DEPTH_4, 1, 3)))
+    assert analysis.costs[0].break_even_alpha is None  # by the point estimate
+    verdict = analysis.verdicts[0]
+    assert verdict.speed == "no clear difference"
+    assert "would pay" not in verdict.why and "pays" not in verdict.why
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        ((2.50, 2.52, 2.48), True),
+        ((3.6, 4.0, 4.4), False),  # the point estimate is above 5 steps a round, the interval reaches below
+    ],
+)
+def test_no_acceptance_pays_is_said_only_when_the_whole_interval_says_so(
+    make_record: Any, make_run: Any, make_manifest: Any, rates: tuple[float, ...], said: bool
+) -> None:
+    records = [make_record(rate=10, block=b) for b in range(3)]
+    records += [spec(make_record, rate=rate, block=b) for b, rate in enumerate(rates)]
+    analysis = analyse(make_run(records, make_manifest(DEPTH_4, 1, 3)))
+    assert analysis.costs[0].break_even_alpha is None and analysis.verdicts[0].speed == "slower"
+    assert ("no acceptance would pay" in analysis.verdicts[0].why) is said

@@ -176,7 +176,7 @@ def test_equal_but_degenerate_answers_show_nothing(make_record: Any, make_run: A
     found = verdict_on(records, make_run)
     assert (found.verdict, found.counts) == ("undetermined", {"degenerate": 1})
     assert "The target itself answers badly" in only(found).reason
-    assert "degenerate answer of the target itself" in found.reason
+    assert "degenerate answer of the target's own" in found.reason
 
 
 def test_a_replay_decides_between_near_tie_and_violation(make_record: Any) -> None:
@@ -218,3 +218,30 @@ def test_the_order_of_records_changes_no_comparison(make_record: Any, make_run: 
     ]
     shuffled = rng.sample(records, len(records))
     assert analyse(make_run(shuffled)).losslessness == analyse(make_run(records)).losslessness
+
+
+def test_the_reason_names_what_could_not_be_determined(make_record: Any, make_run: Any) -> None:
+    records = [make_record("baseline", i) for i in range(3)]
+    records += [make_record("spec", 0), make_record("spec", 1, ids=OTHER, text="def sub")]
+    found = verdict_on(records, make_run)
+    assert (found.verdict, found.reason) == (
+        "not lossless",
+        "1 of 3 prompts got another answer than the target's own; 1 could not be determined.",
+    )
+    found = verdict_on([one for one in records if one.prompt_idx != 1], make_run)
+    assert found.reason == ("1 of 2 prompts could not be determined (code/2: The record of block 1, spec is missing).")
+
+
+@pytest.mark.parametrize("told", ["recipe", "counters"])
+def test_nothing_is_lossless_against_a_baseline_that_speculates(
+    make_record: Any, make_run: Any, make_manifest: Any, told: str
+) -> None:
+    arms = {"spec_a": {"type": "ngram-simple"}, "spec_b": {"type": "ngram-simple"}}
+    drafted = {"draft_n": 4, "draft_n_accepted": 2} if told == "counters" else {}
+    records = [make_record(arm, **drafted) for arm in arms]
+    manifest = make_manifest(arms, 1, 1, baseline="spec_a") if told == "recipe" else None
+    analysis = analyse(make_run(records, manifest), baseline="spec_a")
+    found = analysis.losslessness[0]
+    assert (found.verdict, found.counts) == ("undetermined", {"identical": 1})
+    assert "speculates itself" in found.reason
+    assert "baseline-speculates" in {one.id for one in analysis.warnings}

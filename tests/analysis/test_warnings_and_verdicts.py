@@ -36,7 +36,7 @@ def test_a_sound_run_warns_of_nothing(make_record: Any, make_run: Any, make_mani
     assert analysis.warnings == []
     verdict = analysis.verdicts[0]
     assert (verdict.speed, verdict.lossless, verdict.attestation) == ("faster", "lossless", "unknown")
-    assert verdict.sentence.startswith("spec is faster: 1.20× the baseline (95 % interval 1.20 to 1.20).")
+    assert verdict.sentence.startswith("Faster: 1.20× the baseline (95 % interval 1.20 to 1.20).")
 
 
 def test_an_outlier_is_named(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -65,12 +65,23 @@ def test_a_baseline_that_slows_down_within_a_block_is_drift(
 
 
 def test_load_before_a_cell_is_told_with_the_worst(make_record: Any, make_run: Any, make_manifest: Any) -> None:
-    cells = [cell(0, "baseline", load_before=0.2), cell(0, "spec", load_before=1.5), cell(1, "spec", load_before=3.5)]
+    # Below 2 nobody else works before the first cell; before later ones the run itself may have added up to 4.
+    loads = [(0, "baseline", 0.2), (0, "spec", 5.5), (1, "baseline", 6.4), (1, "spec", 3.5)]
+    cells = [
+        cell(block, arm, load_before=load, started_at=f"2026-11-21T11:0{place}:00+00:00")
+        for place, (block, arm, load) in enumerate(loads)
+    ]
     manifest = make_manifest(ARMS, 6, 3, cells=cells, machine={"cores": 4})
     analysis = analyse(make_run(steady_records(make_record), manifest))
     assert [one.seen for one in analysis.warnings] == [
-        "1 of 3 cells started at a load above 2 on 4 cores; the highest was 3.5, before block 2, spec."
+        "1 of 4 cells started at a higher load than the run itself explains; "
+        "the highest was 6.4 on 4 cores, before block 2, baseline."
     ]
+
+
+def test_load_before_the_first_cell_is_not_the_runs_own(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    manifest = make_manifest(ARMS, 6, 3, cells=[cell(0, "baseline", load_before=2.5)], machine={"cores": 4})
+    assert ids(analyse(make_run(steady_records(make_record), manifest))) == {"high-load"}
 
 
 def test_a_failed_cell_is_named_and_a_later_attempt_replaces_it(
@@ -106,8 +117,12 @@ def test_speculation_that_never_fired_is_a_state_of_its_own(
     cells = [cell(block, "spec", attestation={"state": "idle", "evidence": []}) for block in range(3)]
     analysis = analyse(make_run(steady_records(make_record), make_manifest(ARMS, 6, 3, cells=cells)))
     assert ids(analysis) == {"never-fired"}
-    assert analysis.verdicts[0].attestation == "idle"
-    assert "never fired" in analysis.verdicts[0].why
+    verdict = analysis.verdicts[0]
+    assert verdict.attestation == "idle"
+    assert verdict.speedup == pytest.approx(1.2)
+    assert verdict.speed == "unknown"  # what never drafted cannot have made it faster
+    assert verdict.sentence.startswith("1.20× the baseline (95 % interval 1.20 to 1.20), although nothing was drafted")
+    assert "never fired" in verdict.why
 
 
 def test_withheld_token_ids_are_told_with_their_reason(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -131,7 +146,7 @@ def test_no_clear_difference_when_the_interval_holds_one(make_record: Any, make_
     ]
     verdict = analyse(make_run(records, make_manifest(ARMS, 6, 3))).verdicts[0]
     assert verdict.speed == "no clear difference"
-    assert "shows no clear difference" in verdict.sentence
+    assert verdict.sentence.startswith("No clear difference: 0.98× the baseline (95 % interval")
 
 
 def test_every_warning_says_why_and_what_to_do(make_record: Any, make_run: Any) -> None:
@@ -151,3 +166,34 @@ def test_the_analysis_survives_json_with_hostile_text(make_record: Any, make_run
     analysis = analyse(make_run(records))
     line = json.dumps(analysis.model_dump(by_alias=True), allow_nan=False)
     assert Analysis.model_validate(json.loads(line)) == analysis
+
+
+@pytest.mark.parametrize(
+    ("equal", "said"),
+    [
+        (3, "but 0.90× over the answers of equal length, so their lengths decide."),
+        (0, "but no answer is as long as the baseline's, so they are not the same work."),
+    ],
+)
+def test_a_sign_that_answers_of_equal_length_do_not_bear_out_is_no_verdict(
+    make_record: Any, make_run: Any, equal: int, said: str
+) -> None:
+    records = []
+    for block in range(3):
+        for index in range(6):
+            other = {"rate": 9.0} if index < equal else {"rate": 40.0, "ids": list(range(100, 105)), "text": "def"}
+            records += [make_record(prompt_idx=index, block=block)]
+            records += [make_record("spec", index, block=block, **other)]
+    analysis = analyse(make_run(records))
+    verdict = analysis.verdicts[0]
+    assert verdict.interval is not None and verdict.interval.low > 1
+    assert verdict.speed == "unknown"
+    assert said in verdict.sentence
+
+
+def test_an_arm_without_speculation_is_not_called_a_gain(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    cells = [cell(block, arm, attestation={"state": "off", "evidence": []}) for block in range(3) for arm in ARMS]
+    manifest = make_manifest({"baseline": None, "spec": None}, 6, 3, cells=cells)
+    verdict = analyse(make_run(steady_records(make_record), manifest)).verdicts[0]
+    assert (verdict.speed, verdict.attestation) == ("unknown", "off")
+    assert verdict.why.startswith("This arm does not speculate")

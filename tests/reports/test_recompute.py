@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import random
 import re
 import statistics
@@ -159,7 +160,12 @@ class Recount:
                     drawn += rng.choices(pairs, k=len(pairs))
             found.append(self.pooled(drawn))
         found.sort()
-        return found[round(0.025 * samples)], found[round(0.975 * samples)]
+        # Never narrower than Student's t (4.303 at two degrees of freedom) over the logarithms of the three blocks.
+        logs = [math.log(self.pooled(self.pairs(arm, task, block))) for block in range(BLOCKS)]
+        half = 4.303 * statistics.stdev(logs) / math.sqrt(BLOCKS)
+        middle = self.pooled(self.pairs(arm, task))
+        low, high = found[round(0.025 * samples)], found[round(0.975 * samples)]
+        return min(low, middle / math.exp(half)), max(high, middle * math.exp(half))
 
     def acceptance(self, arm: str, task: str) -> dict[str, Any]:
         rows = [r for r in self.records if r["label"] == arm and task in ("all", r["task"])]
@@ -193,6 +199,9 @@ class Recount:
         step_s = sum(m / b["client_tok_per_sec"] for _, m, _, b in steps) / sum(m for _, m, _, _ in steps)
         rounds, accepted = sum(r["rounds"] for r, _ in pairs), sum(r["draft_n_accepted"] for r, _ in pairs)
         plain = max(0, sum(n for n, _, _, _ in steps) - rounds - accepted)
+        if rounds / (rounds + plain) < 1 / 3:  # too few steps had a draft to tell what a round costs
+            unknown = dict.fromkeys(("alpha", "draft_cost", "overhead", "predicted", "break_even_alpha"))
+            return {"depth": depth, **unknown, "measured": self.pooled(pairs)}
         cost = (sum(n / r["client_tok_per_sec"] for n, _, r, _ in steps) / step_s - plain) / rounds
         alpha = None if depth is None else solve(1 + accepted / rounds, depth)
         return {
@@ -330,10 +339,11 @@ def test_markdown_tables(made: tuple[Recount, ReportFiles, dict[str, Any]]) -> N
     for row in tables["Table: cost of a round"]:
         wanted = recount.cost(row[0], ARMS[row[0]])
         depth = wanted["depth"]
-        needed = share(wanted["break_even_alpha"]) if wanted["break_even_alpha"] or not depth else "none would do"
+        needed = share(wanted["break_even_alpha"]) if wanted["break_even_alpha"] or not depth else "> 100 %"
         predicted = "–" if wanted["predicted"] is None else times(wanted["predicted"])
         head = [str(depth or "–"), share(wanted["alpha"]), needed]
-        assert row[1:] == [*head, f"{wanted['overhead']:.2f}", predicted, times(wanted["measured"])]
+        overhead = "–" if wanted["overhead"] is None else f"{wanted['overhead']:.2f}"
+        assert row[1:] == [*head, overhead, predicted, times(wanted["measured"])]
     for row in tables["Table: throughput"]:
         wanted = recount.throughput(row[0], row[1])
         rates = [f"{wanted[key]:.1f}" for key in ("median", "prompt_tok_per_sec_median")]
@@ -356,7 +366,8 @@ def test_every_number_of_the_conclusion_is_accounted_for(
         assert row[5] == f"{100 * accepted['rate']:.1f} %"
         allowed = {f"{speed['pooled']:.2f}", f"{ends['low']:.2f}", f"{ends['high']:.2f}", "95", "4"}
         allowed |= {f"{form(accepted['rate'])}" for form in (_whole, _tenth)}
-        allowed |= {f"{1 + cost['overhead']:.1f}", f"{accepted['acceptance_length']:.1f}"}
+        allowed |= {f"{1 + (cost['overhead'] or 0):.1f}", f"{accepted['acceptance_length']:.1f}"}
+        allowed |= {"500"}  # the failed record's own words
         allowed |= {form(cost[key]) for key in ("alpha", "break_even_alpha") if cost[key] for form in (_whole, _tenth)}
         counts = next(one for one in found["losslessness"] if one["arm"] == arm)["counts"]
         allowed |= {str(count) for count in [*counts.values(), sum(counts.values()), BLOCKS]}

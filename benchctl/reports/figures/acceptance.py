@@ -65,6 +65,7 @@ def _draw_rates(
         if (
             before in depths
             and arm in depths
+            and depths[before] < depths[arm]
             and settings.get(before, "-").split(",")[0] == settings.get(arm, "").split(",")[0]
         ):
             axes.plot(shares[y - 1 : y + 1], [y - 1, y], color=style.INK, linewidth=1, zorder=3)

@@ -35,7 +35,8 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             name="speedup",
             title="Speed-up by task and arm",
             caption="Pooled decode speed-up over the baseline. Whiskers: 95 % interval, where there are enough blocks; "
-            "small strokes above: each block. Left of the line at 1 an arm is slower than no speculation.",
+            "cut off where it is very wide; small strokes above: each block. Left of the line at 1 an arm is slower "
+            "than no speculation.",
             alt="The decode speed-up of every arm in every task against a line at 1. "
             "The table “Speed-up” has the same numbers.",
             absent="No speed-up can be drawn: no arm and the baseline finished the same prompt.",
@@ -50,7 +51,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             "tells, the share of verify rounds that accepted the draft token at each position.",
             alt="Acceptance rate by arm and draft depth, and acceptance by draft position. "
             "The table “Acceptance” has the same numbers.",
-            absent="Acceptance is not told by this engine, or nothing was drafted.",
+            absent="Acceptance is not told by this engine, contradicts itself, or nothing was drafted.",
         ),
     ),
     (
@@ -72,7 +73,8 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             name="payoff",
             title="Acceptance against realised speed-up",
             caption="High acceptance alone does not pay: a round of drafting and verifying must also be cheap. Hollow "
-            "marks: the acceptance from which the arm would break even at its measured overhead.",
+            "marks: the acceptance from which the arm would break even at its measured overhead; “over 100 %”: not "
+            "even a draft that is always accepted would, by this estimate.",
             alt="Points of acceptance and speed-up, one an arm, against the break-even line at 1; beside it the "
             "measured and the needed acceptance. The tables “Acceptance” and “Cost of a round” have the same numbers.",
             absent="Acceptance and speed-up are not both known for any arm.",

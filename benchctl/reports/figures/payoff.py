@@ -36,7 +36,7 @@ def draw(analysis: Analysis) -> Figure | None:
             axes.vlines(x, row.interval.low, row.interval.high, color=looks[arm].colour, linewidth=1.2)
         axes.plot(x, y, looks[arm].marker, color=looks[arm].colour, markersize=7, markeredgecolor=style.INK,
                   markeredgewidth=0.6, label=style.shorten(arm, 18))  # fmt: skip
-        highest = max(highest, y, row.interval.high if row.interval else 0)
+        highest = max(highest, y, min(row.interval.high, 2 * y) if row.interval else 0)  # a longer whisker is cut
     axes.set_ylim(0, 1.25 * highest)
     axes.set_xlim(-3, 103)
     axes.axhline(1, color=style.INK, linewidth=1, label="break-even: pays above")
@@ -63,7 +63,7 @@ def _draw_need(axes: Axes, costs: list[Cost], looks: dict[str, style.Mark]) -> N
             axes.text(
                 alpha + (4 if right else -4),
                 y,
-                "none would do",
+                "over 100 %",
                 ha="left" if right else "right",
                 va="center",
                 fontsize=7.5,

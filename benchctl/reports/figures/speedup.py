@@ -45,7 +45,9 @@ def draw(analysis: Analysis) -> Figure | None:
 
 
 def _highest(row: SpeedUp) -> float:
-    return max([row.pooled or 0.0, *row.by_block, row.interval.high if row.interval else 0.0])
+    """The right end of a row; an interval of more than twice its highest block runs on below the numbers."""
+    seen = max([row.pooled or 0.0, *row.by_block])
+    return max(seen, min(row.interval.high, 2 * seen) if row.interval else 0.0)
 
 
 def _draw_row(axes: Axes, y: int, row: SpeedUp, look: style.Mark) -> None:
