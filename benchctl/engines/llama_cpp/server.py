@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from benchctl.engines.llama_cpp.stream import Answer, error_in, protocol_error, 
 from benchctl.engines.log_tail import log_tail, read_log
 from benchctl.engines.process import EngineProcess, describe_exit
 from benchctl.errors import EngineError
+from benchctl.models.token_bytes import token_bytes
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import EngineSpec, Sampling
 
@@ -97,9 +99,10 @@ class LlamaServer:
         self._longest_answer = max(self._longest_answer, answer.n_predicted)
         if ledger.drafted is not None:
             self._drafted = (self._drafted or 0) + ledger.drafted
+        ids = answer.token_ids or self._filled(answer)
         return StreamedCompletion(
             text=answer.text,
-            token_ids=answer.token_ids,
+            token_ids=ids,
             n_predicted=answer.n_predicted,
             finish_reason=answer.finish_reason,
             prompt_tokens=answer.prompt_tokens,
@@ -109,9 +112,25 @@ class LlamaServer:
             engine_prompt_s=_seconds(answer.timings, "prompt_ms"),
             engine_decode_s=_seconds(answer.timings, "predicted_ms") if answer.n_predicted > 1 else None,
             ledger=ledger,
-            token_gap=answer.token_gap,
+            token_gap=answer.token_gap if ids is None else None,
             known_ids=answer.known_ids,
         )
+
+    def _filled(self, answer: Answer) -> tuple[int, ...] | None:
+        """Fill in the withheld ids from what they spell; `None` unless the vocabulary leaves exactly one possibility."""
+        vocabulary = token_bytes(Path(self._model))
+        if vocabulary is None:
+            return None
+        ids = dict(answer.known_ids)
+        for gap in answer.gaps:
+            spelled, rest = gap.text.encode("utf-8", "surrogatepass"), vocabulary.spelling(gap.known)
+            if not spelled.endswith(rest):
+                return None
+            split = vocabulary.only_split(spelled[: len(spelled) - len(rest)], gap.count)
+            if split is None:
+                return None
+            ids.update(enumerate(split, gap.position))
+        return tuple(ids[place] for place in range(answer.n_predicted)) if len(ids) == answer.n_predicted else None
 
     def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
         """Ask again without streaming; `None` unless the text and every id that the stream brought agree."""
@@ -164,9 +183,11 @@ class LlamaServer:
         return self._process.stop()
 
     def _stream(self, body: Mapping[str, Any], on_tokens: Progress | None) -> tuple[Answer, float]:
-        timeout = httpx.Timeout(_SIDE_TIMEOUT_S, read=min(self._spec.stall_timeout_s, self._spec.request_timeout_s))
+        silence_s = min(self._spec.stall_timeout_s, self._spec.request_timeout_s)
+        timeout = httpx.Timeout(_SIDE_TIMEOUT_S, read=silence_s)
         content = json.dumps(body).encode()
-        with self._told_apart():
+        remedy = "Raise engine.stall_timeout_s if the machine is that slow; else read the engine's log."
+        with self._told_apart(silence_s, remedy):
             started = time.perf_counter()
             request = self._client.stream("POST", "/completion", content=content, headers=_LAST_ONE, timeout=timeout)
             with request as response:
@@ -179,17 +200,17 @@ class LlamaServer:
         return answer, e2e_s
 
     @contextmanager
-    def _told_apart(self) -> Iterator[None]:
-        """Turn what httpx raises into the engine's own failures."""
+    def _told_apart(self, limit_s: float = _SIDE_TIMEOUT_S, fix: str = "Read the engine's log.") -> Iterator[None]:
+        """Turn what httpx raises into the engine's own failures; `limit_s` is how long it may be silent."""
         try:
             yield
         except httpx.TimeoutException as error:
             if not self.alive():
                 raise self._broken_off("The engine did not answer") from error
             raise EngineError(
-                f"The engine sent nothing for {self._spec.stall_timeout_s:g} s.",
+                f"The engine sent nothing for {limit_s:g} s.",
                 kind="timeout",
-                fix="Raise engine.stall_timeout_s if the machine is that slow; else read the engine's log.",
+                fix=fix,
                 log_tail=self.log_tail(),
             ) from error
         except (httpx.TransportError, httpx.StreamError) as error:
@@ -227,7 +248,7 @@ class LlamaServer:
         )
 
     def _post(self, path: str, body: Mapping[str, Any], timeout_s: float = _SIDE_TIMEOUT_S) -> dict[str, Any]:
-        with self._told_apart(), self._client.stream("POST", path, json=body, timeout=timeout_s) as response:
+        with self._told_apart(timeout_s), self._client.stream("POST", path, json=body, timeout=timeout_s) as response:
             if response.status_code != httpx.codes.OK:
                 raise self._http_error(response)
             response.read()
@@ -260,4 +281,4 @@ class LlamaServer:
 
 def _seconds(timings: Mapping[str, Any], name: str) -> float | None:
     value = timings.get(name)
-    return value / 1000 if isinstance(value, int | float) else None
+    return value / 1000 if isinstance(value, int | float) and math.isfinite(value) else None

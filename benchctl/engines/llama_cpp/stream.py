@@ -23,6 +23,18 @@ _FINISH: dict[str, FinishReason] = {"eos": "stop", "word": "stop", "limit": "len
 
 
 @dataclass(frozen=True)
+class Gap:
+    """Token ids that the stream withheld, and what it says about them."""
+
+    position: int
+    count: int
+    text: str
+    """What they and the tokens in `known` spell together."""
+    known: tuple[int, ...]
+    """The ids that came with the text, the last ones of it."""
+
+
+@dataclass(frozen=True)
 class Answer:
     """One answer as it was received. Times are seconds since the request was sent."""
 
@@ -36,6 +48,8 @@ class Answer:
     decode_s: float
     timings: Mapping[str, Any]
     settings: Mapping[str, Any]
+    gaps: tuple[Gap, ...] = ()
+    """Only those before the last text: tokens of a character that the answer's end cut off spell nothing."""
 
     @property
     def token_ids(self) -> tuple[int, ...] | None:
@@ -83,6 +97,7 @@ def read_answer(
     parser = SseParser()
     pieces: list[str] = []
     known: list[tuple[int, int]] = []
+    gaps: list[Gap] = []
     count = 0
     first_at = last_at = started
     for chunk in chunks:
@@ -97,12 +112,15 @@ def read_answer(
                 if event["stop"]:
                     last_at = last_at if count == event["tokens_predicted"] else now
                     first_at = first_at if count else now
-                    return _finish(event, "".join(pieces), known, first_at - started, last_at - first_at)
+                    return _finish(event, "".join(pieces), known, gaps, first_at - started, last_at - first_at)
                 ids = event["tokens"]
                 pieces.append(event["content"])
-                count = event["tokens_predicted"]
-                known.extend(enumerate(ids, count - len(ids)))
-            except (ValueError, TypeError, KeyError) as error:
+                before, count = count, event["tokens_predicted"]
+                start = count - len(ids)
+                known.extend(enumerate(ids, start))
+                if start > before:
+                    gaps.append(Gap(before, start - before, event["content"], tuple(ids)))
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
                 raise _refused(payload, error) from error
             if first_at == started:
                 first_at = now
@@ -122,7 +140,7 @@ def _refused(payload: bytes, error: Exception) -> EngineError:
     """Return what an event that cannot be read means: an error of the engine's, or no protocol at all."""
     try:
         message = error_in(json.loads(payload))
-    except ValueError:
+    except (ValueError, RecursionError):
         message = None
     if message is not None:
         return EngineError(f"The engine gave up in the middle of the answer: {message}", kind="http")
@@ -131,7 +149,12 @@ def _refused(payload: bytes, error: Exception) -> EngineError:
 
 
 def _finish(
-    event: Mapping[str, Any], text: str, known: list[tuple[int, int]], ttft_s: float, decode_s: float
+    event: Mapping[str, Any],
+    text: str,
+    known: list[tuple[int, int]],
+    gaps: list[Gap],
+    ttft_s: float,
+    decode_s: float,
 ) -> Answer:
     finish = _FINISH.get(event["stop_type"])
     if finish is None:
@@ -150,4 +173,5 @@ def _finish(
         decode_s=decode_s,
         timings=event["timings"],
         settings=event["generation_settings"],
+        gaps=tuple(gaps),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.llama_cpp.stream import Answer, error_in, read_answer
+from benchctl.engines.llama_cpp.stream import Answer, Gap, error_in, read_answer
 from benchctl.errors import EngineError
 
 
@@ -46,6 +46,7 @@ def test_withheld_tokens_are_told_and_the_last_one_is_timed_by_the_end() -> None
     assert answer.token_ids is None
     assert answer.token_gap == "the stream withheld 4 of 6 token ids (characters of several tokens)"
     assert answer.known_ids == ((0, 7), (3, 9))
+    assert answer.gaps == (Gap(position=1, count=2, text="🦙", known=(9,)),)
     assert answer.decode_s == 2.0
 
 
@@ -88,6 +89,8 @@ def test_an_end_without_the_last_event_is_no_answer() -> None:
         (event(content="", tokens=1, stop=False, tokens_predicted=1), "protocol", "TypeError"),
         (final(1, stop_type="none"), "protocol", "unknown reason: none"),
         (final(1, timings=None), "protocol", "TypeError"),
+        (final(1, tokens_predicted=float("inf")), "protocol", "OverflowError"),
+        (b"data: " + b"[" * 100_000 + b"\n\n", "protocol", "RecursionError"),
         (event(error={"code": 500, "message": "Compute \x1b[1merror"}), "http", "Compute error"),
         (b'error: {"code": 500, "message": "boom"}\n\n', "http", "boom"),
     ],
