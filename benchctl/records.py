@@ -65,6 +65,8 @@ class Record(BaseModel):
     block: int = Field(default=0, ge=0)
     order: int | None = None
     """Position of the arm within its block, from 0."""
+    attempt: int = 0
+    """Which process of this cell answered: `attempt` of the manifest's cell; rises when a run is resumed."""
     phase: Phase = "measure"
     prompt_sha: str | None = None
     """SHA-256 of the rendered prompt text, as the model saw it."""

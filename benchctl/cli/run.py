@@ -15,7 +15,7 @@ def run(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where runs are kept.")] = Path("results"),
     resume: Annotated[str | None, typer.Option(help="Finish what this run lacks, instead of a new run.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and the exact commands; run nothing.")
+        bool, typer.Option("--dry-run", help="Print the plan and the exact commands; start no engine. Missing models are fetched.")
     ] = False,
     only: Annotated[
         list[str] | None, typer.Option(help="Measure only this arm and the baseline; may be given several times.")
@@ -40,7 +40,7 @@ def run(
 
     from benchctl.errors import UsageError
     from benchctl.recipes.load import find_recipe, load_recipe
-    from benchctl.runs.execute import recipe_of, resume_run, start_run
+    from benchctl.runs.execute import recipe_folder_of, recipe_of, resume_run, signals_interrupt, start_run
     from benchctl.runs.plan import keep_only
     from benchctl.runs.prepare import prepare
     from benchctl.runs.progress import progress_for
@@ -58,7 +58,7 @@ def run(
     progress = progress_for(Console(stderr=True), quiet=quiet or as_json)
     earlier = open_run(resolve_run(resume, out)) if resume is not None else None
     if earlier is not None:
-        wanted, folder = recipe_of(earlier), Path.cwd()
+        wanted, folder = recipe_of(earlier), recipe_folder_of(earlier)
     else:
         file = find_recipe(recipe or "")
         wanted, folder = load_recipe(file), file.parent
@@ -66,7 +66,10 @@ def run(
         wanted = keep_only(wanted, only)
     if blocks:
         wanted = wanted.model_copy(update={"blocks": blocks})
-    prepared = prepare(wanted, recipe_folder=folder, binary=engine_binary, models_dir=models_dir, notice=progress.note)
+    with signals_interrupt():  # a download or a quantization, too, ends cleanly
+        prepared = prepare(
+            wanted, recipe_folder=folder, binary=engine_binary, models_dir=models_dir, notice=progress.note
+        )
     if dry_run:
         from benchctl.cli.show_plan import show_plan
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from benchctl.plain_text import visible
 from benchctl.runs.outlook import Outlook, outlook
-from benchctl.runs.plan import CellPlan, make_plan
+from benchctl.runs.plan import CellPlan, make_plan, measured
 from benchctl.runs.prepare import Prepared
 from benchctl.runs.progress import spoken
 from benchctl.runs.store import RunData
@@ -20,7 +20,7 @@ from benchctl.runs.store import RunData
 
 def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json: bool) -> None:
     """Print what a run would do; starts no engine."""
-    done = {record.key for record in earlier.records if record.error is None} if earlier else set()
+    done = measured(earlier, len(prepared.prompts)) if earlier else set()
     plan = make_plan(prepared.recipe, prepared.prompts, done)
     cost = outlook(plan, prepared.recipe.sampling.max_tokens, out / prepared.recipe.name)
     if as_json:

@@ -35,12 +35,12 @@ def show_run(folder: Path, *, as_json: bool, quiet: bool) -> None:
     elif not quiet:
         console = Console()
         print_summary(console, analysis)
-        console.print(
-            f"\nRecords: {folder}\nNext: benchctl verify-lossless · benchctl report", markup=False, highlight=False
-        )
+        told = f"\nRecords: {folder}\nNext: benchctl verify-lossless · benchctl report"
+        console.print(told, markup=False, highlight=False, soft_wrap=True)
     if failed:
+        what = "cell or request" if len(failed) == 1 else "cells or requests"
         raise EngineError(
-            f"{len(failed)} cells or requests failed; the first: {failed[0]}",
+            f"{len(failed)} {what} failed; the first: {failed[0]}",
             kind="crash",
             where=str(folder),
             fix="The logs lie in its logs/ folder. Once the cause is mended, --resume finishes the run.",

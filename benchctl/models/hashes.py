@@ -61,10 +61,13 @@ def _remember(key: str, digest: str) -> None:
     path = key.split("|", 1)[0]
     entries = {other: value for other, value in _load().items() if other.split("|", 1)[0] != path}
     entries[key] = digest
+    folder = cache_folder()
     with suppress(OSError):
-        folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=folder, prefix="hashes-", suffix=".json")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(entries, stream, indent=0)
-        Path(name).replace(folder / "hashes.json")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                json.dump(entries, stream, indent=0)
+            Path(name).replace(folder / "hashes.json")
+        except OSError:
+            Path(name).unlink(missing_ok=True)

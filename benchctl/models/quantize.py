@@ -6,10 +6,12 @@ was asked is checked before, and the file that came out is read back.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -120,6 +122,8 @@ def _run(source: Path, result: Path, spec: QuantizeSpec, tool: Path) -> None:
     except OSError as error:
         raise EngineError(f"llama-quantize cannot be started: {error}", kind="launch", where=str(tool)) from None
     if done.returncode != 0:
+        if "iostream error" in done.stderr and shutil.disk_usage(result.parent).free < source.stat().st_size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         lines = [one_line(line, 200) for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise EngineError(
             f"llama-quantize failed with exit status {done.returncode}",

@@ -14,9 +14,9 @@ _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf\Z
 def shard_names(name: str) -> tuple[str, ...]:
     """Return the names of all shards, first one first, of the model that the file `name` belongs to."""
     match = _SHARD.match(name)
-    if not match:
+    total = int(match["total"]) if match else 0
+    if match is None or total == 0:
         return (name,)
-    total = int(match["total"])
     return tuple(f"{match['stem']}-{number:05d}-of-{match['total']}.gguf" for number in range(1, total + 1))
 
 

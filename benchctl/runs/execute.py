@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from benchctl.errors import BenchctlError, StorageError, UsageError
+from benchctl.errors import StorageError, UsageError
 from benchctl.recipes.schema import Recipe
 from benchctl.runs.identity import workload_sha256
 from benchctl.runs.manifest import Manifest
-from benchctl.runs.plan import CellPlan, make_plan
+from benchctl.runs.plan import CellPlan, make_plan, measured
 from benchctl.runs.prepare import Prepared, new_manifest
 from benchctl.runs.progress import RunProgress
 from benchctl.runs.runner import Runner, now
@@ -43,6 +44,12 @@ def recipe_of(run: RunData) -> Recipe:
     return Recipe.model_validate(run.manifest.recipe)
 
 
+def recipe_folder_of(run: RunData) -> Path:
+    """Return the folder that the recipe's relative paths start from; here, for a run that does not tell."""
+    folder = run.manifest.recipe_folder if run.manifest else None
+    return Path.cwd() if folder is None else Path(folder).expanduser()
+
+
 def resume_run(prepared: Prepared, run: RunData, progress: RunProgress) -> Path:
     """Measure what a run lacks, and nothing twice. Raises UsageError when engine, models or prompts have changed."""
     manifest = run.manifest
@@ -50,7 +57,7 @@ def resume_run(prepared: Prepared, run: RunData, progress: RunProgress) -> Path:
         raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
     _unchanged(prepared, manifest, run.folder)
     with RunWriter(run.folder, manifest) as writer:
-        done = {record.key for record in open_run(run.folder).records if _counts(record.phase, record.error)}
+        done = measured(open_run(run.folder), len(prepared.prompts))
         plan = make_plan(prepared.recipe, prepared.prompts, done)
         progress.note(f"Run folder: {run.folder} ({len(done)} measurements are there already)")
         manifest.status = "started"
@@ -58,21 +65,18 @@ def resume_run(prepared: Prepared, run: RunData, progress: RunProgress) -> Path:
     return run.folder
 
 
-def _counts(phase: str, error: object) -> bool:
-    return phase == "measure" and error is None
-
-
 def _unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> None:
     """A run is one experiment: what is measured later must be the same thing."""
     workload = workload_sha256(prepared.recipe, manifest.prompts, prepared.models)
     suite = prepared.suite.sha256 == manifest.suite.get("sha256")
-    engine = prepared.capabilities.details.get("sha256") == manifest.engine.details.get("sha256")
+    found, recorded = prepared.capabilities.details, manifest.engine.details
+    engine = all(found.get(part) == recorded.get(part) for part in ("sha256", "siblings"))
     changed = [
         what
         for what, same in (
             ("the models or the sampling", workload == manifest.workload_sha256),
             ("the prompts", suite),
-            ("the engine's binary", engine),
+            ("the engine's binary or its libraries", engine),
         )
         if not same
     ]
@@ -90,12 +94,14 @@ def _execute(prepared: Prepared, writer: RunWriter, plan: list[CellPlan], progre
     runner = Runner(prepared.recipe, prepared.engine, prepared.launches, writer, files)
     manifest = writer.manifest
     try:
-        with _signals_interrupt():
+        with signals_interrupt():
             runner.run(plan, progress)
-    except (KeyboardInterrupt, BenchctlError) as stop:
+    except BaseException as stop:  # Ctrl-C, a full disk, a reader of the progress that is gone: all can be resumed
         manifest.status, manifest.finished_at = "interrupted", now()
         if not isinstance(stop, StorageError):
             writer.save()
+        if isinstance(stop, KeyboardInterrupt):
+            progress.note(f"Interrupted. To finish it: benchctl run --resume {shlex.quote(str(writer.folder))}")
         raise
     latest = {(cell.block, cell.arm): cell.status for cell in manifest.cells}
     manifest.status = "finished" if all(status == "finished" for status in latest.values()) else "failed"
@@ -104,13 +110,17 @@ def _execute(prepared: Prepared, writer: RunWriter, plan: list[CellPlan], progre
 
 
 @contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end a run as Ctrl-C does: engine stopped, records kept, status written."""
+def signals_interrupt() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a run as Ctrl-C does: engine stopped, records kept, status written.
+
+    One that is ignored already, as SIGHUP is below `nohup`, stays so.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heeded = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         yield
     finally:

@@ -129,6 +129,8 @@ class Manifest(Part):
     recipe_name: str
     recipe: dict[str, Any]
     """The recipe as run: expanded arms, defaults filled in, overrides of the command line applied."""
+    recipe_folder: str | None = None
+    """Where the recipe's relative paths start; `--resume` may be called from anywhere."""
     recipe_sha256: str
     workload_sha256: str
     """Of prompts, sampling and model files: what must be equal before two runs are compared."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from benchctl.errors import UsageError
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Recipe
+from benchctl.runs.store import RunData
 
 Key = tuple[int, str, str, int]
 """(block, arm, task, prompt_idx): `benchctl.records.Record.key`."""
@@ -49,6 +50,20 @@ def make_plan(recipe: Recipe, prompts: Sequence[PromptItem], done: Collection[Ke
             if left:
                 cells.append(CellPlan(block=block, order=order, arm=arm, prompts=left))
     return cells
+
+
+def measured(run: RunData, prompts: int) -> set[Key]:
+    """Return the measurements of `run` that need not be made again; `prompts` is how many each cell is asked.
+
+    A cell that answered everything and was then cut off, before its engine was attested for the last time, is not
+    among them: nothing is missing that could finish it, and what it measured was never confirmed.
+    """
+    done = {record.key for record in run.records if record.phase == "measure" and record.error is None}
+    cells = run.manifest.cells if run.manifest else []
+    status = {(cell.block, cell.arm): cell.status for cell in cells}
+    answers = Counter(key[:2] for key in done)
+    unconfirmed = {cell for cell, count in answers.items() if count >= prompts and status.get(cell) != "finished"}
+    return {key for key in done if key[:2] not in unconfirmed}
 
 
 def keep_only(recipe: Recipe, names: Sequence[str]) -> Recipe:

@@ -31,6 +31,7 @@ class Prepared:
     """A recipe that this machine can run."""
 
     recipe: Recipe
+    recipe_folder: Path
     engine: Engine
     capabilities: Capabilities
     models: ResolvedPair
@@ -68,6 +69,7 @@ def prepare(
     warnings = list(engine.check(recipe, models))
     return Prepared(
         recipe=recipe,
+        recipe_folder=recipe_folder,
         engine=engine,
         capabilities=capabilities,
         models=models,
@@ -108,6 +110,7 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
         created_at=now(),
         recipe_name=recipe.name,
         recipe=written,
+        recipe_folder=homely(prepared.recipe_folder.absolute()),
         recipe_sha256=canonical_sha256(written),
         workload_sha256=workload_sha256(recipe, prompts, prepared.models),
         baseline=recipe.baseline,

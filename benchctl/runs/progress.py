@@ -69,7 +69,7 @@ class _Counted(RunProgress):
         self.clock.cell_ended(cell.arm.name)
 
     def note(self, text: str) -> None:
-        self.console.print(Text(visible(text), style="yellow"))
+        self.console.print(Text(visible(text), style="yellow"), soft_wrap=not self.console.is_terminal)
 
     def summary(self, cell: CellPlan, failure: str | None) -> Text:
         """One line for an ended cell."""
@@ -89,7 +89,7 @@ class Lines(_Counted):
         left = self.clock.left()
         if left is not None:
             line.append(f", about {spoken(left)} left")
-        self.console.print(line)
+        self.console.print(line, soft_wrap=True)
 
 
 class Live(_Counted):

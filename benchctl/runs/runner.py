@@ -88,7 +88,7 @@ class Runner:
             progress.end()
 
     def _cell(self, plan: CellPlan, progress: RunProgress) -> Cell:
-        attempt = sum(1 for cell in self.writer.manifest.cells if (cell.block, cell.arm) == (plan.block, plan.arm.name))
+        attempt = self._attempt(plan)
         suffix = f".{attempt}" if attempt else ""
         log = self.writer.folder / LOGS / f"block{plan.block}-{plan.arm.name}{suffix}.log"
         began, clock = now(), time.perf_counter()
@@ -136,6 +136,10 @@ class Runner:
                 with contextlib.suppress(StorageError):  # a full disk is what may have interrupted it
                     self.writer.add_cell(outcome)
         return outcome
+
+    def _attempt(self, plan: CellPlan) -> int:
+        """Return how many processes this cell has had before the current one."""
+        return sum((cell.block, cell.arm) == (plan.block, plan.arm.name) for cell in self.writer.manifest.cells)
 
     def _same_files(self) -> None:
         changed = [str(file) for file, stamp in self._files.items() if _stamp(file) != stamp]
@@ -201,6 +205,7 @@ class Runner:
             run=self.writer.manifest.run,
             block=plan.block,
             order=plan.order,
+            attempt=self._attempt(plan),
             phase=phase,
             started_at=now(),
         )

@@ -118,5 +118,7 @@ def cannot_write(error: OSError, where: Path) -> StorageError:
         )
     reason = error.strerror or str(error)
     return StorageError(
-        f"benchctl cannot write here: {reason}.", where=str(where), fix="Choose another results folder with --out."
+        f"benchctl cannot write here: {reason}.",
+        where=str(where),
+        fix="Make it writable, or choose another results folder with --out.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from benchctl.analysis.analyse import analyse
 from benchctl.runs.store import open_run
+from benchctl.shipped import shipped_folder
 
 pytestmark = pytest.mark.engine
 
@@ -81,9 +83,11 @@ def engines_of(folder: Path) -> list[psutil.Process]:
 
 
 def measured(results: Path) -> list[tuple[int, str, str, int]]:
+    """The measurements in the file; one whose token ids were fetched later stands there twice and counts once."""
     lines = (the_run(results) / "records.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    return [(r["block"], r["label"], r["task"], r["prompt_idx"]) for r in records if r["phase"] == "measure"]
+    records = [record for record in map(json.loads, lines) if record["phase"] == "measure"]
+    once = {(r["block"], r["label"], r["task"], r["prompt_idx"], r["started_at"]): None for r in records}
+    return [(block, label, task, index) for block, label, task, index, _ in once]
 
 
 def outcomes(results: Path) -> set[str]:
@@ -143,6 +147,7 @@ def test_a_run_that_is_cut_off_leaves_no_engine_and_resumes(
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
     assert process.returncode == code, err
+    assert ("To finish it: benchctl run --resume results/small/" in err) == (number == signal.SIGINT)
     wait_for(lambda: not engines_of(tmp_path), "the engine's end", timeout=10)
     assert json.loads((the_run(results) / "manifest.json").read_text())["status"] == status
     before = measured(results)
@@ -187,6 +192,32 @@ def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert second.returncode == 4, second.stderr
     assert f"Another benchctl (process {process.pid}) is writing this run." in second.stderr
+
+
+def test_a_run_is_resumed_from_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    recipe = write_recipe(tmp_path / "recipes")
+    recipe.write_text(recipe.read_text().replace("tiny.json", "mine.json"))
+    shutil.copyfile(shipped_folder("prompts") / "tiny.json", recipe.with_name("mine.json"))
+    assert run("run", "recipes/small.yaml", "--quiet", cwd=tmp_path).returncode == 0
+    records = the_run(tmp_path / "results") / "records.jsonl"
+    records.write_text("".join(records.read_text().splitlines(keepends=True)[:-1]))
+    resumed = run("run", "--resume", the_run(tmp_path / "results"), cwd=tmp_path / "elsewhere")
+    assert resumed.returncode == 0, resumed.stderr
+    assert len(measured(tmp_path / "results")) == 4
+
+
+def test_a_preparation_that_is_cut_off_leaves_nothing_running(tmp_path: Path) -> None:
+    slow = tmp_path / "llama-server"
+    slow.write_text("#!/bin/sh\necho $$ > pid\nexec sleep 60\n")
+    slow.chmod(0o755)
+    process = start("run", write_recipe(tmp_path), "--engine-binary", slow, cwd=tmp_path)
+    asked = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the probe"))
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert not psutil.pid_exists(asked)
 
 
 def test_json_is_one_document_on_stdout(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -62,6 +63,17 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, cache: Path)
     path.write_bytes(b"abc")
     cache.write_text("a file where the folder should be")
     assert file_sha256(path) == sha256(b"abc")
+
+
+def test_a_full_disk_leaves_no_half_cache(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(json, "dump", full)
+    path = tmp_path / "a.gguf"
+    path.write_bytes(b"abc")
+    assert file_sha256(path) == sha256(b"abc")
+    assert list(cache.iterdir()) == []
 
 
 def test_a_large_file_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -119,4 +120,15 @@ def test_a_cache_that_cannot_be_written_is_said(make_gguf: MakeGguf, tmp_path: P
     tool = tmp_path / "llama-quantize"
     tool.write_text("#!/bin/sh\n")
     with pytest.raises(StorageError, match="the quantized model cannot be kept"):
+        quantized([make_gguf()], QuantizeSpec(type="q8_0"), tool)
+
+
+def test_a_disk_that_fills_up_meanwhile_is_no_fault_of_the_tool(
+    make_gguf: MakeGguf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "llama-quantize"
+    tool.write_text("#!/bin/sh\necho 'failed to quantize: basic_ios::clear: iostream error' >&2\nexit 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    with pytest.raises(StorageError, match="No space left on device"):
         quantized([make_gguf()], QuantizeSpec(type="q8_0"), tool)

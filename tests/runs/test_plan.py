@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from benchctl.errors import UsageError
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Recipe
-from benchctl.runs.plan import keep_only, make_plan, rotated
+from benchctl.records import SCHEMA_VERSION, Record
+from benchctl.runs.manifest import Cell, CellStatus, Manifest
+from benchctl.runs.plan import keep_only, make_plan, measured, rotated
+from benchctl.runs.store import RunData
 
 
 def test_each_block_begins_one_arm_later() -> None:
@@ -33,6 +38,19 @@ def test_what_is_done_is_not_planned_again(recipe: Recipe, prompts: list[PromptI
         (1, "baseline", 2),
     ]
     assert plan[0].order == 1, "an arm keeps its place in the rotation when others are done"
+
+
+@pytest.mark.parametrize(
+    ("status", "answers", "kept"), [("finished", 2, 2), ("interrupted", 1, 1), ("interrupted", 2, 0), ("failed", 2, 0)]
+)
+def test_a_cell_that_was_cut_off_after_its_last_answer_is_measured_again(
+    manifest: Manifest, status: CellStatus, answers: int, kept: int
+) -> None:
+    manifest.cells = [Cell(block=0, arm="spec", order=1, status=status, started_at="", wall_s=1.0, log="")]
+    records = [
+        Record(label="spec", task="code", prompt_idx=index, rep=0, schema=SCHEMA_VERSION) for index in range(answers)
+    ]
+    assert len(measured(RunData(Path(), manifest, records, []), prompts=2)) == kept
 
 
 def test_only_keeps_the_baseline(recipe: Recipe) -> None:

@@ -78,15 +78,18 @@ def test_records_of_a_cell_that_failed_its_attestation_do_not_count(writer: RunW
     run = open_run(folder)
     assert [r.label for r in run.records] == ["baseline"]
     assert run.damaged == [], "the manifest says why; nothing is unreadable"
-    writer.add_cell(cell("spec", "active"))
-    assert [r.label for r in open_run(folder).records] == ["baseline", "spec"], "a later attempt redeems it"
+    writer.append(record("spec", prompt_idx=1, attempt=1))
+    writer.add_cell(cell("spec", "active", attempt=1))
+    counting = [(r.label, r.prompt_idx) for r in open_run(folder).records]
+    assert counting == [("baseline", 0), ("spec", 1)], "a later attempt does not redeem what the first one measured"
 
 
-def cell(arm: str, state: str) -> Cell:
+def cell(arm: str, state: str, attempt: int = 0) -> Cell:
     return Cell(
         block=0,
         arm=arm,
         order=0,
+        attempt=attempt,
         status="finished",
         started_at="now",
         wall_s=1.0,
@@ -144,3 +147,26 @@ def test_runs_are_found_by_folder_recipe_id_or_recency(tmp_path: Path, manifest:
     assert "one, two" in (caught.value.fix or "")
     with pytest.raises(UsageError, match="no run yet"):
         latest_run(tmp_path / "nothing")
+
+
+def test_equal_answers_share_their_memory_and_others_stay_apart(tmp_path: Path) -> None:
+    ids = [70001, 70002]
+    written = [
+        record("baseline", text="same", token_ids=ids),
+        record("spec", text="same", token_ids=list(ids)),
+        record("spec", prompt_idx=1, text="same", token_ids=[70001, 70003]),
+        record("spec", prompt_idx=2, text="other", content_sha=sha256_text("same"), token_ids=ids),
+    ]
+    file = tmp_path / "records.jsonl"
+    file.write_text("".join(one.to_line() + "\n" for one in written))
+    read = open_run(file).records
+    assert read == written
+    assert read[0].token_ids is read[1].token_ids
+
+
+def test_the_record_that_counts_keeps_its_own_place(tmp_path: Path) -> None:
+    failed = record("spec", error=RecordError(kind="crash", message="gone"))
+    written = [record("spec", text="first"), failed, record("spec", prompt_idx=1), record("spec", text="again")]
+    file = tmp_path / "records.jsonl"
+    file.write_text("".join(one.to_line() + "\n" for one in [*written, failed]))
+    assert open_run(file).records == [written[2], written[3]]

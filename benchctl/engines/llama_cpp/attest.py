@@ -78,7 +78,7 @@ def _wrong_server(seen: Observed) -> tuple[str, str] | None:
         )
     if seen.model_path is not None and seen.model_path != seen.asked_model:
         return (
-            f"The server that answers serves {seen.model_path[:200]}, not {seen.asked_model}.",
+            f"The server that answers serves {str(seen.model_path)[:200]}, not {seen.asked_model}.",
             "Another program holds the port; run it again.",
         )
     return None
