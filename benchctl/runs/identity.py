@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from datetime import datetime
@@ -49,8 +50,7 @@ def model_identity(model: ResolvedModel) -> ModelIdentity:
     )
 
 
-def homely(path: Path | str) -> str:
-    """Write a path below the user's home with `~`, so that a shared run does not tell who made it."""
-    text = str(path)
-    home = os.path.expanduser("~")  # noqa: PTH111 - a plain string is what is compared
-    return "~" + text[len(home) :] if home != "/" and text.startswith(home + os.sep) else text
+def homely(text: Path | str) -> str:
+    """Write every path below the user's home with `~`, so that a shared run does not tell who made it."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - a plain string is what is looked for
+    return str(text) if home == "/" else re.sub(rf"(?<![\w./-]){re.escape(home)}/", "~/", str(text))

@@ -19,6 +19,7 @@ from benchctl.errors import EngineError, StorageError
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe
 from benchctl.records import SCHEMA_VERSION, Phase, Record, RecordError, sha256_text, sha256_tokens
+from benchctl.runs.identity import homely
 from benchctl.runs.manifest import AttestationRecord, Cell, CellError, CellStatus
 from benchctl.runs.plan import CellPlan
 from benchctl.runs.progress import RunProgress
@@ -275,7 +276,7 @@ def _stored(attestation: Attestation | None) -> AttestationRecord | None:
         return None
     return AttestationRecord(
         state=attestation.state,
-        evidence=list(attestation.evidence),
+        evidence=[homely(line) for line in attestation.evidence],
         reason=attestation.reason,
         remedy=attestation.remedy,
     )
@@ -284,4 +285,9 @@ def _stored(attestation: Attestation | None) -> AttestationRecord | None:
 def _cell_error(error: EngineError | None) -> CellError | None:
     if error is None:
         return None
-    return CellError(kind=error.kind, message=error.what, remedy=error.fix, log_tail=list(error.log_tail))
+    return CellError(
+        kind=error.kind,
+        message=homely(error.what),
+        remedy=error.fix,
+        log_tail=[homely(line) for line in error.log_tail],
+    )
