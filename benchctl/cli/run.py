@@ -15,7 +15,10 @@ def run(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where runs are kept.")] = Path("results"),
     resume: Annotated[str | None, typer.Option(help="Finish what this run lacks, instead of a new run.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and the exact commands; start no engine. Missing models are fetched.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Print the plan and the exact commands; start no engine. Missing models are fetched."
+        ),
     ] = False,
     only: Annotated[
         list[str] | None, typer.Option(help="Measure only this arm and the baseline; may be given several times.")

@@ -68,7 +68,7 @@ def token_bytes(model: Path) -> TokenBytes | None:
 
 
 def _byte_level_table() -> dict[str, int]:
-    """GPT-2's table (`bytes_to_unicode` in its encoder.py): printable bytes stand for themselves, others from U+0100."""
+    """GPT-2's `bytes_to_unicode`: printable bytes stand for themselves, the others for U+0100 and on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + place): byte for place, byte in enumerate(others)}

@@ -82,6 +82,14 @@ def engines_of(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def ended(pid: int) -> bool:
+    """Whether a process is gone, or waits only for whoever inherited it to notice."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def measured(results: Path) -> list[tuple[int, str, str, int]]:
     """The measurements in the file; one whose token ids were fetched later stands there twice and counts once."""
     lines = (the_run(results) / "records.jsonl").read_text().splitlines()
@@ -157,7 +165,7 @@ def test_a_run_that_is_cut_off_leaves_no_engine_and_resumes(
     after = measured(results)
     assert after[: len(before)] == before
     assert len(after) == len(set(after)) == 16, "nothing is lost and nothing is measured twice"
-    assert outcomes(results) <= {"identical", "degenerate"}, "a tiny model loops when it may not end"
+    assert "undetermined" not in outcomes(results), "nothing is missing any more"
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds engines through /proc")
@@ -179,7 +187,7 @@ def test_a_killed_engine_costs_its_cell_only(tmp_path: Path) -> None:
 
     healed = run("run", "--resume", "small", cwd=tmp_path)
     assert healed.returncode == 0, healed.stderr
-    assert outcomes(tmp_path / "results") <= {"identical", "degenerate"}
+    assert "undetermined" not in outcomes(tmp_path / "results")
 
 
 def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
@@ -217,7 +225,7 @@ def test_a_preparation_that_is_cut_off_leaves_nothing_running(tmp_path: Path) ->
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
-    assert not psutil.pid_exists(asked)
+    wait_for(lambda: ended(asked), "the probe's end", timeout=10)
 
 
 def test_json_is_one_document_on_stdout(tmp_path: Path) -> None:

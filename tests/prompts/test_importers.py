@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
-from pyarrow import parquet
 import pytest
+from pyarrow import parquet
 
 from benchctl.errors import UsageError
 from benchctl.prompts.importers.convert import Questions, read_questions, write_suite

@@ -47,7 +47,7 @@ def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = Mapping
             f"This is no llama-server: its --help does not know {', '.join(missing)}.",
             kind="launch",
             where=str(binary),
-            fix="Point engine.binary, --engine-binary or BENCHCTL_LLAMA_SERVER at the llama-server of a llama.cpp build.",
+            fix="Point engine.binary, --engine-binary or BENCHCTL_LLAMA_SERVER at llama.cpp's llama-server.",
         )
     told = _ask(binary, "--version", environment)
     found = _VERSION.search(told)

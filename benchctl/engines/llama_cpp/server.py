@@ -117,7 +117,7 @@ class LlamaServer:
         )
 
     def _filled(self, answer: Answer) -> tuple[int, ...] | None:
-        """Fill in the withheld ids from what they spell; `None` unless the vocabulary leaves exactly one possibility."""
+        """Fill in withheld ids from what they spell; `None` unless the vocabulary leaves exactly one possibility."""
         vocabulary = token_bytes(Path(self._model))
         if vocabulary is None:
             return None

@@ -175,8 +175,9 @@ def test_8_a_request_in_flight_holds_sigterm_up(start_server: StartServer, tiny_
     assert isinstance(server, LlamaServer)
     body = completion_body(server.render(RAW).token_ids, Sampling(max_tokens=8000, ignore_eos=True), stream=True)
     with httpx.stream("POST", f"{server._client.base_url}/completion", json=body, trust_env=False) as response:
-        next(response.iter_raw())
-        assert server._process.stop(grace_s=1.0) == -signal.SIGKILL  # It waits for its client; benchctl does not.
+        chunks = response.iter_raw()  # kept: a discarded iterator closes the connection
+        next(chunks)
+        assert server._process.stop(grace_s=0.3) == -signal.SIGKILL  # It waits for its client; benchctl does not.
     assert not psutil.pid_exists(server.pid)
 
 
