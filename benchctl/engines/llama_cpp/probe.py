@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,6 +15,7 @@ from benchctl.engines.llama_cpp.dialect import SERVER_FLAGS, Flags, parse_help
 from benchctl.engines.llama_cpp.environment import engine_environment
 from benchctl.engines.log_tail import clean
 from benchctl.errors import EngineError
+from benchctl.models.hashes import file_sha256
 
 PROBE_TIMEOUT_S = 60.0
 _VERSION = re.compile(
@@ -124,15 +123,3 @@ def sibling_hashes(binary: Path) -> dict[str, str]:
         if library.is_file() and (".so" in library.name or library.suffix == ".dylib")
     }
     return {library.name: file_sha256(library) for library in sorted(found)}
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file; a file that has not changed is read once in a process."""
-    state = path.stat()
-    return _sha256(path, state.st_size, state.st_mtime_ns)
-
-
-@lru_cache(maxsize=256)
-def _sha256(path: Path, _size: int, _mtime_ns: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.llama_cpp import probe
-from benchctl.engines.llama_cpp.probe import file_sha256, probe_server, sibling_hashes
+from benchctl.engines.llama_cpp.probe import probe_server, sibling_hashes
 from benchctl.errors import EngineError
+from benchctl.models.hashes import file_sha256
 from tests.engines.cells import HERE
 
 
