@@ -40,7 +40,7 @@ def find_answers(frame: Frame) -> Answers:
         known = (record.content, record.content_sha, record.token_sha, record.n_predicted)
         key: tuple[object, ...] = (*known, record.finish_reason, record.prompt_sha)
         number = codes.setdefault(key, len(examples))
-        if number < len(examples) and examples[number].token_ids != record.token_ids:  # the hash of one is wrong
+        if number < len(examples) and not _same_ids(examples[number], record):  # the hash of one is wrong
             number = codes.setdefault((*key, *(record.token_ids or (None,))), len(examples))
         if number == len(examples):
             examples.append(record)
@@ -53,6 +53,10 @@ def find_answers(frame: Frame) -> Answers:
     code = np.array([*numbers, len(regular) - 1], dtype=np.int64)
     sound = np.array([flaw is None for flaw in flaws], dtype=bool)
     return Answers(code=code, flaw=flaws, sound=sound, plain=sound & np.array(regular, dtype=bool)[code])
+
+
+def _same_ids(left: Record, right: Record) -> bool:
+    return left.token_ids is right.token_ids or left.token_ids == right.token_ids  # equal ones are mostly shared
 
 
 def _flaw(record: Record) -> str | None:

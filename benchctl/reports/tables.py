@@ -7,8 +7,9 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 
-from benchctl.analysis.results import Analysis, Result
+from benchctl.analysis.results import Analysis, Comparison, SpeedUp
 from benchctl.reports.untrusted import spreadsheet_text
 
 Cell = str | float | int | bool | None
@@ -17,55 +18,54 @@ Cell = str | float | int | bool | None
 def all_tables(analysis: Analysis) -> dict[str, str]:
     """Return file name to content of every CSV file."""
     return {
-        "speedup.csv": _table([_speedup(row.model_dump()) for row in analysis.speedups], "arm", "task", "pooled"),
-        "acceptance.csv": _results(analysis.acceptance, "arm", "task", "rate"),
-        "losslessness.csv": _table(
-            [
-                _plain(comparison.model_dump(exclude={"fork"}))
-                | {"fork_index": comparison.fork.index if comparison.fork else None}
-                | {"fork_unit": comparison.fork.unit if comparison.fork else None}
-                | {"margin": comparison.fork.margin if comparison.fork else None}
-                for arm in analysis.losslessness
-                for comparison in arm.comparisons
-            ],
-            *("arm", "task", "prompt_idx", "outcome"),
-        ),
+        "speedup.csv": _results((_speedup(row) for row in analysis.speedups), "arm", "task", "pooled"),
+        "acceptance.csv": _results((row.model_dump() for row in analysis.acceptance), "arm", "task", "rate"),
+        "losslessness.csv": _losslessness(analysis),
         "throughput.csv": _table(
-            [
-                {"arm": row.arm, "task": row.task, "record": number, "tok_per_sec": value}
+            ("arm", "task", "record", "tok_per_sec"),
+            (
+                (row.arm, row.task, number, value)
                 for row in analysis.throughput
                 for number, value in enumerate(row.tok_per_sec)
-            ],
-            *("arm", "task", "record", "tok_per_sec"),
+            ),
         ),
-        "costs.csv": _results(analysis.costs, "arm", "depth", "alpha"),
+        "costs.csv": _results((row.model_dump() for row in analysis.costs), "arm", "depth", "alpha"),
     }
 
 
-def _speedup(row: dict[str, object]) -> dict[str, Cell]:
-    interval = row.pop("interval")
-    ends = interval if isinstance(interval, Mapping) else {}
-    return _plain(row) | {f"interval_{end}": ends.get(end) for end in ("low", "high")}
+def _speedup(row: SpeedUp) -> dict[str, object]:
+    ends = {f"interval_{end}": getattr(row.interval, end, None) for end in ("low", "high")}
+    return row.model_dump(exclude={"interval"}) | ends
 
 
-def _results(rows: Iterable[Result], *columns: str) -> str:
-    return _table([_plain(row.model_dump()) for row in rows], *columns)
+def _losslessness(analysis: Analysis) -> str:
+    """One row a prompt and arm, which may be very many: values are taken as they are, without a dictionary a row."""
+    keys = [key for key in Comparison.model_fields if key != "fork"]
+    fork_keys = {"fork_index": "index", "fork_unit": "unit", "margin": "margin"}
+    values, fork_values = attrgetter(*keys), attrgetter(*fork_keys.values())
+    nothing = (None,) * len(fork_keys)
+    rows = (
+        (*values(one), *(nothing if one.fork is None else fork_values(one.fork)))
+        for arm in analysis.losslessness
+        for one in arm.comparisons
+    )
+    return _table((*keys, *fork_keys), rows)
 
 
-def _plain(row: Mapping[str, object]) -> dict[str, Cell]:
-    return {
-        key: value if value is None or isinstance(value, str | int | float) else json.dumps(value)
-        for key, value in row.items()
-    }
+def _results(rows: Iterable[Mapping[str, object]], *columns: str) -> str:
+    """CSV of results that have all the same keys; `columns` name the header where there is no result."""
+    listed = list(rows)
+    return _table(list(listed[0]) if listed else columns, (map(_plain, row.values()) for row in listed))
 
 
-def _table(rows: Sequence[Mapping[str, Cell]], *columns: str) -> str:
-    """CSV of `rows`, which have all the same keys; `columns` name the header where there is no row."""
+def _plain(value: object) -> Cell:
+    return value if value is None or isinstance(value, str | int | float) else json.dumps(value)
+
+
+def _table(header: Sequence[str], rows: Iterable[Iterable[Cell]]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    header = list(rows[0]) if rows else list(columns)
     writer.writerow(header)
     safe = cache(spreadsheet_text)  # names and reasons come again and again
-    for row in rows:
-        writer.writerow([safe(value) if isinstance(value, str) else value for value in row.values()])
+    writer.writerows([safe(value) if isinstance(value, str) else value for value in row] for row in rows)
     return stream.getvalue()

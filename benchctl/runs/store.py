@@ -24,6 +24,8 @@ from benchctl.runs.manifest import Cell, Manifest
 
 RECORDS = "records.jsonl"
 MANIFEST = "manifest.json"
+TOKEN_IDS = b'"token_ids":['
+"""How the writer begins a list of token ids."""
 MANY = 10_000
 """Of so many records the garbage collector is told that they stay."""
 
@@ -123,11 +125,12 @@ def _read_records(file: Path, damaged: list[str], rejected: set[tuple[int, str, 
 
 
 def _parsed(file: Path, lines: Iterable[bytes], damaged: list[str]) -> Iterator[Record]:
+    known: dict[bytes, list[int]] = {}
     for number, line in enumerate(lines, start=1):
         if line.isspace():
             continue
         try:
-            record = _parse(line)
+            record = _parse(line, known)
         except ValueError:
             how = "is no record" if line.endswith(b"\n") else "is cut off"
             damaged.append(f"{file.name}:{number} {how} and was left out ({len(line)} bytes).")
@@ -137,11 +140,25 @@ def _parsed(file: Path, lines: Iterable[bytes], damaged: list[str]) -> Iterator[
         yield record
 
 
-def _parse(line: bytes) -> Record:
+def _parse(line: bytes, known: dict[bytes, list[int]]) -> Record:
+    """Parse a line. Token ids are most of it, and most answers come several times: equal lists are read once, shared.
+
+    `known`: lists by how they are written, added to.
+    """
+    head, key, rest = line.partition(TOKEN_IDS)  # within a text its quotes would be escaped
+    written, end, tail = rest.partition(b"]")
+    shared = known.get(written) if end else None
     try:
-        return Record.model_validate_json(line)
+        if shared is None:
+            record = Record.model_validate_json(line)
+            if end and record.token_ids is not None:
+                known[written] = record.token_ids
+        else:
+            record = Record.model_validate_json(head + key[:-1] + b"null" + tail)
+            object.__setattr__(record, "token_ids", shared)  # frozen, but nobody has seen it yet
     except ValidationError:
         return Record.from_line(line)  # slower, but keeps lone surrogates, which the fast parser refuses
+    return record
 
 
 def rejected_cells(cells: Iterable[Cell]) -> set[tuple[int, str, int]]:
@@ -154,13 +171,12 @@ def rejected_cells(cells: Iterable[Cell]) -> set[tuple[int, str, int]]:
 
 
 def _shared(records: Iterable[Record]) -> Iterator[Record]:
-    """Let records with equal answers share one text and one list of token ids, which most of a run's do."""
-    first: dict[str | None, Record] = {}
+    """Let records with equal answers share one text, which most of a run's do."""
+    first: dict[str | None, str | None] = {}
     for record in records:
-        twin = first.setdefault(record.content_sha, record)
-        if twin.token_ids == record.token_ids and twin.content == record.content:
-            object.__setattr__(record, "token_ids", twin.token_ids)  # frozen, and equal before and after
-            object.__setattr__(record, "content", twin.content)
+        text = first.setdefault(record.content_sha, record.content)
+        if text == record.content:
+            object.__setattr__(record, "content", text)  # frozen, and equal before and after
         yield record
 
 
