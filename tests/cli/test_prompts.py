@@ -5,36 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from benchctl.cli.prompts import app
 from benchctl.prompts.load import load_suite, prompt_sha256
 from benchctl.shipped import shipped_folder
+from tests.cli.calls import answer, call
 
 DATA = Path(__file__).parents[1] / "prompts" / "data"
 
-runner = CliRunner()
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
-
-@pytest.fixture(autouse=True)
-def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in an empty folder, on a wide terminal without colours."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-
-def run(*words: str) -> Result:
-    return runner.invoke(app, list(words))
-
-
-def good(*words: str) -> str:
-    result = run(*words)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+run = partial(call, app)
+good = partial(answer, app)
 
 
 @pytest.mark.parametrize("command", ["list", "show", "import"])
