@@ -1,90 +1,59 @@
-"""Write a trained Falcon-H1 folder as a bfloat16 GGUF file; needs numpy, safetensors and gguf, but no torch.
+"""Write a trained Hugging Face folder as a bfloat16 GGUF file; needs numpy, safetensors and gguf, but no torch.
 
-    python -m training.export --checkpoint FOLDER --tokenizer FOLDER --name tiny-hybrid --gguf FILE [--rounded FOLDER]
+    python -m training.export --checkpoint FOLDER --tokenizer FOLDER --name tiny-hybrid --gguf FILE
 
-All weights are rounded to bfloat16 once. `--rounded` writes the Hugging Face folder with exactly these values, for
-comparing transformers with llama.cpp. Names and shapes are those of llama.cpp's own converter.
+All weights are rounded to bfloat16 once. Names and transforms are those of `benchctl.models.huggingface`, which makes
+the Hugging Face folder with exactly these values again (`benchctl models export FILE`).
 """
+
+from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import gguf
 import numpy as np
-from safetensors.numpy import load_file, save_file
 
-Weights = dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]
+from benchctl.models.huggingface.bfloat16 import from_bfloat16, to_bfloat16
+from benchctl.models.huggingface.layout import Config, Metadata, TensorPair
+from benchctl.models.huggingface.registry import layout_of_class
+from benchctl.models.huggingface.weights import read_weights
+
+if TYPE_CHECKING:
+    from benchctl.models.huggingface.transforms import Array
 
 LICENCE = "apache-2.0"
 AUTHOR = "the benchctl project"
 
-# Hugging Face name within a layer -> GGUF name within a block
-_LAYER = {
-    "input_layernorm.weight": "attn_norm.weight",
-    "pre_ff_layernorm.weight": "ffn_norm",
-    "self_attn.q_proj.weight": "attn_q.weight",
-    "self_attn.k_proj.weight": "attn_k.weight",
-    "self_attn.v_proj.weight": "attn_v.weight",
-    "self_attn.o_proj.weight": "attn_output.weight",
-    "mamba.in_proj.weight": "ssm_in.weight",
-    "mamba.conv1d.weight": "ssm_conv1d.weight",
-    "mamba.conv1d.bias": "ssm_conv1d.bias",
-    "mamba.dt_bias": "ssm_dt.bias",
-    "mamba.A_log": "ssm_a",
-    "mamba.D": "ssm_d",
-    "mamba.out_proj.weight": "ssm_out.weight",
-    "feed_forward.gate_proj.weight": "ffn_gate.weight",
-    "feed_forward.up_proj.weight": "ffn_up.weight",
-    "feed_forward.down_proj.weight": "ffn_down.weight",
-}
-_OUTER = {"model.embed_tokens.weight": "token_embd.weight", "model.final_layernorm.weight": "output_norm.weight"}
+
+def written_tensors(weights: dict[str, Array], pairs: list[TensorPair]) -> dict[str, Array]:
+    """Return what the file will hold, by GGUF name: bfloat16 as uint16, else float32 or int64."""
+    found: dict[str, Array] = {}
+    for pair in pairs:
+        if pair.derived:
+            continue
+        loaded = weights[pair.huggingface]
+        if loaded.dtype == np.float32:
+            loaded = from_bfloat16(to_bfloat16(loaded))
+        data = pair.transform.forward(loaded)
+        matrix = data.dtype == np.float32 and data.ndim > 1 and not pair.full_precision
+        found[pair.gguf] = to_bfloat16(data) if matrix else data
+    return found
 
 
-def rounded(checkpoint: Path) -> Weights:
-    """The checkpoint's weights, each rounded to the nearest bfloat16, as float32."""
-    kind = gguf.GGMLQuantizationType.BF16
-    weights = load_file(checkpoint / "model.safetensors")
-    return {
-        name: gguf.quants.dequantize(gguf.quants.quantize(np.atleast_1d(data.astype(np.float32)), kind), kind)
-        for name, data in weights.items()
-    }
-
-
-def tensor_name(name: str) -> str:
-    """The GGUF name of a Hugging Face tensor."""
-    if name in _OUTER:
-        return _OUTER[name]
-    _, _, layer, inner = name.split(".", 3)
-    return f"blk.{layer}.{_LAYER[inner]}"
-
-
-def add_tensors(writer: gguf.GGUFWriter, weights: Weights) -> None:
-    """Add all tensors, matrices as bfloat16 and the rest as float32."""
-    for name, loaded in weights.items():
-        target, data = tensor_name(name), loaded
-        if target.endswith("ssm_conv1d.weight"):
-            data = data.reshape(data.shape[0], data.shape[-1])
-        elif target.endswith("ssm_a"):
-            data = -np.exp(data).reshape(-1, 1)
-        elif target.endswith("ssm_d"):
-            data = data.reshape(-1, 1)
-        if data.ndim == 1 or ".ssm_conv1d." in target or target.endswith(("ssm_a", "ssm_d")):
-            writer.add_tensor(target, data.astype(np.float32))
+def add_tensors(writer: gguf.GGUFWriter, tensors: dict[str, Array]) -> None:
+    """Add all tensors as they are."""
+    for name, data in tensors.items():
+        if data.dtype == np.uint16:
+            writer.add_tensor(name, data.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
         else:
-            kind = gguf.GGMLQuantizationType.BF16
-            writer.add_tensor(target, gguf.quants.quantize(data, kind), raw_dtype=kind)
+            writer.add_tensor(name, np.ascontiguousarray(data))
 
 
-def add_model_facts(
-    writer: gguf.GGUFWriter, config: dict[str, object], name: str, description: str, parameters: int
-) -> None:
-    """Add the architecture's hyperparameters and the general facts."""
-    number = {key: value for key, value in config.items() if isinstance(value, int)}
-    heads, width = number["num_attention_heads"], number["head_dim"]
-    rope = config.get("rope_parameters") or {}
-    theta = rope["rope_theta"] if isinstance(rope, dict) and "rope_theta" in rope else config["rope_theta"]
+def add_general_facts(writer: gguf.GGUFWriter, name: str, description: str, parameters: int) -> None:
+    """Add what does not depend on the architecture."""
     writer.add_type(gguf.GGUFType.MODEL)
     writer.add_name(name)
     writer.add_author(AUTHOR)
@@ -94,23 +63,22 @@ def add_model_facts(
     writer.add_size_label(f"{parameters / 1e6:.1f}M")
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-    writer.add_context_length(number["max_position_embeddings"])
-    writer.add_embedding_length(number["hidden_size"])
-    writer.add_feed_forward_length(number["intermediate_size"])
-    writer.add_block_count(number["num_hidden_layers"])
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(number["num_key_value_heads"])
-    writer.add_key_length(width)
-    writer.add_value_length(width)
-    writer.add_rope_dimension_count(width)
-    writer.add_rope_freq_base(float(str(theta)))
-    writer.add_layer_norm_rms_eps(float(str(config["rms_norm_eps"])))
-    writer.add_ssm_conv_kernel(number["mamba_d_conv"])
-    writer.add_ssm_inner_size(number["mamba_d_ssm"])
-    writer.add_ssm_state_size(number["mamba_d_state"])
-    writer.add_ssm_time_step_rank(number["mamba_n_heads"])
-    writer.add_ssm_group_count(number["mamba_n_groups"])
-    writer.add_vocab_size(number["vocab_size"])
+
+
+def add_hyperparameters(writer: gguf.GGUFWriter, architecture: str, metadata: Metadata) -> None:
+    """Add the architecture's metadata, each value in the type that llama.cpp reads."""
+    for key, value in metadata.items():
+        match value:
+            case bool():
+                writer.add_bool(f"{architecture}.{key}", value)
+            case int():
+                writer.add_uint32(f"{architecture}.{key}", value)
+            case float():
+                writer.add_float32(f"{architecture}.{key}", value)
+            case str():
+                writer.add_string(f"{architecture}.{key}", value)
+            case _:
+                writer.add_array(f"{architecture}.{key}", value)
 
 
 def add_tokenizer(writer: gguf.GGUFWriter, folder: Path) -> None:
@@ -135,15 +103,21 @@ def add_tokenizer(writer: gguf.GGUFWriter, folder: Path) -> None:
 
 def write_gguf(checkpoint: Path, tokenizer: Path, name: str, description: str, target: Path) -> int:
     """Write the file under a temporary name, then rename it; returns the number of parameters."""
-    config = json.loads((checkpoint / "config.json").read_text("utf-8"))
+    config: Config = json.loads((checkpoint / "config.json").read_text("utf-8"))
+    layout = layout_of_class(config["architectures"][0])
+    pairs = list(layout.tensors(config))
+    weights = read_weights(checkpoint / "model.safetensors")
+    tied = {"lm_head.weight"} if config.get("tie_word_embeddings") else set()
+    if odd := (weights.keys() ^ {pair.huggingface for pair in pairs}) - tied:
+        raise ValueError(f"{checkpoint}: tensors missing, or unknown to {layout.architecture}: {sorted(odd)}")
+    tensors = written_tensors(weights, pairs)
+    parameters = sum(data.size for data in tensors.values())
     fresh = target.with_suffix(".new")
-    writer = gguf.GGUFWriter(fresh, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.FALCON_H1])
-    weights = rounded(checkpoint)
-    weights.pop("lm_head.weight", None)
-    parameters = sum(data.size for data in weights.values())
-    add_model_facts(writer, config, name, description, parameters)
+    writer = gguf.GGUFWriter(fresh, layout.architecture)
+    add_general_facts(writer, name, description, parameters)
+    add_hyperparameters(writer, layout.architecture, layout.metadata(config))
     add_tokenizer(writer, tokenizer)
-    add_tensors(writer, weights)
+    add_tensors(writer, tensors)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -152,27 +126,16 @@ def write_gguf(checkpoint: Path, tokenizer: Path, name: str, description: str, t
     return parameters
 
 
-def write_rounded(checkpoint: Path, tokenizer: Path, folder: Path) -> None:
-    """Write the Hugging Face folder with the rounded values in float32, and the tokenizer beside them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(rounded(checkpoint), folder / "model.safetensors", metadata={"format": "pt"})
-    for source in [*checkpoint.glob("*config.json"), *tokenizer.iterdir()]:
-        shutil.copyfile(source, folder / source.name)
-
-
 def main() -> None:
-    """Read the options and write the files."""
+    """Read the options and write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, required=True, help="folder with config.json and model.safetensors")
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder with tokenizer.json")
     parser.add_argument("--name", required=True)
     parser.add_argument("--description", default="A tiny model for trying benchctl; no knowledge, no safety training.")
     parser.add_argument("--gguf", type=Path, required=True)
-    parser.add_argument("--rounded", type=Path)
     options = parser.parse_args()
     parameters = write_gguf(options.checkpoint, options.tokenizer, options.name, options.description, options.gguf)
-    if options.rounded:
-        write_rounded(options.checkpoint, options.tokenizer, options.rounded)
     print(json.dumps({"name": options.name, "parameters": parameters, "bytes": options.gguf.stat().st_size}))
 
 

@@ -1,17 +1,35 @@
-"""Export both models of the hybrid pair into `benchctl/models/bundled/` and write `index.json` beside them.
+"""Export trained models into `benchctl/models/bundled/` and write `index.json` beside them.
 
 python -m training.publish --runs FOLDER --tokenizer FOLDER --output benchctl/models/bundled [--rounded FOLDER]
+    [--model NAME ...]
 """
 
 import argparse
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
-from training.export import write_gguf, write_rounded
+from benchctl.models.huggingface.folder import export_folder
+from training.export import write_gguf
 
-# name -> (folder of the run, role)
-MODELS: dict[str, tuple[str, str]] = {"tiny-hybrid": ("target", "target"), "tiny-hybrid-draft": ("draft", "draft")}
+
+@dataclass(frozen=True)
+class Published:
+    """A bundled model: the folder of its run, what it is for, and llama.cpp's name of its architecture."""
+
+    run: str
+    role: str
+    architecture: str
+
+
+MODELS: dict[str, Published] = {
+    "tiny-hybrid": Published("target", "target", "falcon-h1"),
+    "tiny-hybrid-draft": Published("draft", "draft", "falcon-h1"),
+    "tiny-transformer": Published("transformer", "target", "qwen3"),
+    "tiny-sequential": Published("sequential", "target", "qwen35"),
+    "tiny-sequential-eagle3": Published("eagle3", "draft-eagle3", "eagle3"),
+}
 DESCRIPTION = "A tiny model for trying benchctl; it knows templates only and has had no safety training."
 
 
@@ -22,20 +40,22 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--rounded", type=Path, help="also write Hugging Face folders with the exported values here")
+    parser.add_argument("--model", action="append", choices=sorted(MODELS), help="only this one; may be repeated")
     options = parser.parse_args()
     index_file = options.output / "index.json"
     index: dict[str, dict[str, object]] = json.loads(index_file.read_text("utf-8")) if index_file.exists() else {}
-    for name, (run, role) in MODELS.items():
-        checkpoint, target = options.runs / run / "checkpoint", options.output / f"{name}.gguf"
+    for name in options.model or MODELS:
+        model = MODELS[name]
+        checkpoint, target = options.runs / model.run / "checkpoint", options.output / f"{name}.gguf"
         parameters = write_gguf(checkpoint, options.tokenizer, name, DESCRIPTION, target)
         if options.rounded:
-            write_rounded(checkpoint, options.tokenizer, options.rounded / name)
+            export_folder(target, options.rounded / name)
         index[name] = {
             "file": target.name,
             "sha256": hashlib.sha256(target.read_bytes()).hexdigest(),
             "bytes": target.stat().st_size,
-            "role": role,
-            "architecture": "falcon-h1",
+            "role": model.role,
+            "architecture": model.architecture,
             "parameters": parameters,
             "licence": "Apache-2.0",
         }

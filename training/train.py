@@ -8,22 +8,21 @@ divergence from another trained model's next-token distribution.
 """
 
 import argparse
-import json
-import math
 import os
 import shutil
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from training import fast_scan
-from training.architecture import BUILDERS
+from training import workers
+from training.architectures import BUILDERS
 from training.objective import loss_of, validate, weights, windows
+from training.schedule import Clock, assistant_token
+from training.tokenizer import VOCABULARY
 
 
 def optimizers(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
@@ -36,16 +35,6 @@ def optimizers(model: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
     ]
 
 
-def average(model: nn.Module, elapsed: float) -> float:
-    """Replace the weights by the mean over all workers; returns the mean elapsed time, the same for every worker."""
-    workers = dist.get_world_size()
-    clock = torch.tensor([elapsed])
-    for values in [clock, *(parameter.data for parameter in model.parameters())]:
-        dist.all_reduce(values)
-        values.div_(workers)
-    return clock.item()
-
-
 def save(model: PreTrainedModel, folder: Path) -> None:
     """Save a checkpoint so that a reader never sees half of one."""
     fresh, stale = folder.with_suffix(".new"), folder.with_suffix(".old")
@@ -56,19 +45,25 @@ def save(model: PreTrainedModel, folder: Path) -> None:
     fresh.rename(folder)
 
 
-def prepare(options: argparse.Namespace, vocabulary: int) -> tuple[PreTrainedModel, PreTrainedModel | None]:
+def with_embeddings(model: PreTrainedModel, checkpoint: Path) -> None:
+    """Give a fresh model the embeddings of a trained one of the same tokenizer and width."""
+    known = load_file(checkpoint / "model.safetensors")["model.embed_tokens.weight"]
+    with torch.no_grad():
+        model.get_input_embeddings().weight.copy_(known)
+
+
+def prepare(options: argparse.Namespace) -> tuple[PreTrainedModel, PreTrainedModel | None]:
     """The model to train, fresh or from a checkpoint, and its teacher if there is one."""
     torch.manual_seed(options.seed)
     torch.set_num_threads(1)
-    fast_scan.install()
+    model = BUILDERS[options.model](VOCABULARY)
+    if options.start_from:
+        model = type(model).from_pretrained(options.start_from, dtype=torch.float32)
+    elif options.embeddings:
+        with_embeddings(model, options.embeddings)
     teacher: PreTrainedModel | None = None
     if options.teacher:
         teacher = AutoModelForCausalLM.from_pretrained(options.teacher, dtype=torch.float32)
-    model: PreTrainedModel
-    if options.start_from:
-        model = AutoModelForCausalLM.from_pretrained(options.start_from, dtype=torch.float32)
-    else:
-        model = BUILDERS[options.model](vocabulary)
     model.train()
     return model, teacher
 
@@ -84,43 +79,36 @@ def update(model: nn.Module, optims: list[torch.optim.Optimizer], loss: Tensor, 
         optim.zero_grad(set_to_none=True)
 
 
+def clock_of(options: argparse.Namespace) -> Clock:
+    """The run's clock; with several workers, one that they share."""
+    kind, log = Clock, "log.jsonl"
+    if options.workers > 1:
+        workers.join(options.output, options.worker, options.workers)
+        kind = workers.SharedClock
+        log = f"log-{options.worker}.jsonl" if options.worker else log
+    return kind(options.output, options.minutes, options.warm_up, log=log, minutes_between_saves=options.save_every)
+
+
 def train(options: argparse.Namespace) -> None:
     """Train and write `checkpoint/` and `log.jsonl` under the output folder."""
     tokens = np.load(options.data / "train.npy", mmap_mode="r")
     validation = np.load(options.data / "validation.npy")[: 40 * options.length + 1]
-    vocabulary = json.loads((options.data / "tokenizer" / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
-    model, teacher = prepare(options, len(vocabulary))
+    assistant = assistant_token(options.data)
+    model, teacher = prepare(options)
     optims = optimizers(model, options.rate)
-    options.output.mkdir(parents=True, exist_ok=True)
-    if options.workers > 1:
-        meeting = (options.output / "meeting").resolve()
-        dist.init_process_group("gloo", f"file://{meeting}", rank=options.worker, world_size=options.workers)
-    log = options.output / ("log.jsonl" if options.worker == 0 else f"log-{options.worker}.jsonl")
-    began = saved = time.monotonic()
-    total, seen, smooth, agreed = 60 * options.minutes, 0, 0.0, 0.0
+    clock = clock_of(options)
     for step, rows in enumerate(windows(tokens, options.length, options.batch, options.seed + 1000 * options.worker)):
-        elapsed = time.monotonic() - began
-        if options.workers > 1:
-            if step % options.average_every == 0:
-                agreed = average(model, elapsed)
-            elapsed = agreed
-        done = elapsed >= total
-        if options.worker == 0 and (done or time.monotonic() - saved > 60 * options.save_every):
+        if options.workers > 1 and step % workers.SharedClock.EVERY == 0:
+            workers.average_weights(model)
+        if options.worker == 0 and clock.due_to_save():
             save(model, options.output / "checkpoint")
-            saved = time.monotonic()
-        if done or step % options.log_every == 0:
-            entry = {"step": step, "tokens": seen, "seconds": round(elapsed), "train_loss": round(smooth, 4)}
-            if done or (step and step % (5 * options.log_every) == 0):
-                entry["validation_loss"] = round(validate(model, validation, options.length), 4)
-            with log.open("a", encoding="utf-8") as lines:
-                print(json.dumps(entry), file=lines)
-        if done:
+        if clock.due_to_validate():
+            clock.note(validation_loss=round(validate(model, validation, options.length), 4))
+        if clock.done():
             break
-        loss = loss_of(model, rows, weights(rows, options.prompt_weight, vocabulary["assistant"]), teacher)
-        risen = min(1.0, (step + 1) / options.warm_up)
-        update(model, optims, loss, options.rate * risen * 0.5 * (1 + math.cos(math.pi * elapsed / total)))
-        seen += rows[:, 1:].numel()
-        smooth = loss.item() if step == 0 else 0.98 * smooth + 0.02 * loss.item()
+        loss = loss_of(model, rows, weights(rows, options.prompt_weight, assistant), teacher)
+        update(model, optims, loss, options.rate * clock.share_of_rate())
+        clock.step(loss.item(), rows[:, 1:].numel())
 
 
 def main() -> None:
@@ -132,6 +120,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--minutes", type=float, required=True, help="wall time; the learning rate ends at 0")
     parser.add_argument("--start-from", type=Path, help="a checkpoint to go on from instead of fresh weights")
+    parser.add_argument("--embeddings", type=Path, help="a checkpoint whose embeddings a fresh model begins with")
     parser.add_argument("--teacher", type=Path, help="a checkpoint whose distribution to learn")
     parser.add_argument("--prompt-weight", type=float, default=1.0, help="weight of the loss within user turns")
     parser.add_argument("--rate", type=float, default=6e-3, help="highest learning rate")
@@ -141,9 +130,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1, help="processes that train together, started one by one")
     parser.add_argument("--worker", type=int, default=0, help="which of them this is, from 0")
-    parser.add_argument("--average-every", type=int, default=20, help="steps between averages of the workers' weights")
     parser.add_argument("--save-every", type=float, default=5.0, help="minutes between checkpoints")
-    parser.add_argument("--log-every", type=int, default=50, help="steps between log lines")
     train(parser.parse_args())
 
 

@@ -1,9 +1,10 @@
 """Check the exported pair with llama-server: same greedy tokens as transformers, same tokenization, acceptance.
 
     python -m training.verify --binaries FOLDER --suite prompts/tiny.json --work FOLDER
-        --target FILE.gguf --draft FILE.gguf --target-folder HF --draft-folder HF
+        --target FILE.gguf [--draft FILE.gguf] [--type draft-simple] [--target-folder HF] [--draft-folder HF]
 
-prints one JSON object. Without the Hugging Face folders only the speculation tables are measured.
+prints one JSON object. Without the Hugging Face folders only the speculation tables are measured; without a draft the
+target drafts for itself (`--type draft-mtp`).
 """
 
 import argparse
@@ -14,7 +15,6 @@ from typing import Any
 
 from training.server import running
 
-DEPTHS = (2, 4, 8)
 LENGTH = 128
 # <|endoftext|> and <|im_end|>: llama.cpp ends an answer at either.
 ENDS = (0, 2)
@@ -156,13 +156,14 @@ def forks(
 
 
 def speculation(options: argparse.Namespace, kind: str) -> dict[str, Any]:
-    """Acceptance at every depth and identity with the baseline, both models in one number format."""
+    """Acceptance at every depth and identity with the baseline, all models in one number format."""
     files = []
-    for source in (options.target, options.draft):
+    for source in filter(None, (options.target, options.draft)):
         made = source if kind == "bf16" else options.work / f"{source.stem}.{kind}.gguf"
         if made != source:
             subprocess.run([options.binaries / "llama-quantize", source, made, kind], check=True, capture_output=True)
         files.append(made)
+    drafting = ("-md", str(files[1])) if options.draft else ()
     baseline = measure(options, files[0])
     again = measure(options, files[0])
     tasks = dict.fromkeys(answer["task"] for answer in baseline)
@@ -173,8 +174,8 @@ def speculation(options: argparse.Namespace, kind: str) -> dict[str, Any]:
         "tok_per_s": round(sum(a["tok_per_s"] for a in baseline) / len(baseline)),
         "answers": {answer["task"]: answer["content"] for answer in baseline},
     }
-    for depth in DEPTHS:
-        arm = ("-md", str(files[1]), "--spec-type", "draft-simple", "--spec-draft-n-max", str(depth))
+    for depth in options.depths:
+        arm = (*drafting, "--spec-type", options.type, "--spec-draft-n-max", str(depth))
         answers = measure(options, files[0], *arm)
         table[f"depth_{depth}"] = rates(answers) | {
             "identical": sum(
@@ -195,7 +196,9 @@ def main() -> None:
     parser.add_argument("--suite", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="folder for derived files and the server's log")
     parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--draft", type=Path, required=True)
+    parser.add_argument("--draft", type=Path)
+    parser.add_argument("--type", default="draft-simple", help="llama-server's --spec-type")
+    parser.add_argument("--depths", type=int, nargs="*", default=[2, 4, 8], help="how many tokens are drafted in a row")
     parser.add_argument("--target-folder", type=Path, help="written by training.export --rounded")
     parser.add_argument("--draft-folder", type=Path)
     parser.add_argument("--kinds", nargs="*", default=["bf16", "f32", "q8_0"])

@@ -15,9 +15,12 @@ from benchctl.models.shards import all_shards
 Memory = Literal["attention", "hybrid", "recurrent"]
 """How a model keeps what it has read: a KV cache, a recurrent state, or both."""
 
-_BLOCK = re.compile(r"blk\.(\d+)\.(.+)")
+_BLOCK = re.compile(r"blk\.([0-9]{1,5})\.(.+)")
 _RECURRENT = re.compile(r"(?:ssm_|time_mix_|shortconv\.)")
 _ATTENTION = re.compile(r"attn_(?:q|k|v|qkv|kv_a_mqa|q_a|kv_b|k_b)\.")
+_BOTH_AT_ONCE = frozenset({"falcon-h1"})
+"""Families whose layers attend beside their recurrent state, from `create_memory` in llama.cpp's `src/llama-model.cpp`;
+in all others such a layer's `attn_qkv` or `attn_q` is the projection of a delta net (Qwen3.5, Kimi Linear)."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,15 @@ class GgufFacts:
     memory: Memory
     recurrent_layers: tuple[int, ...]
     """Layers that carry a recurrent state, from 0; in some architectures they attend as well."""
+    attention_layers: tuple[int, ...]
+    """Layers with a KV cache, from 0, multi-token-prediction heads left out."""
     files: int
     version: int
 
     def as_dict(self) -> dict[str, Any]:
         """Return the facts as plain JSON data."""
-        return {**asdict(self), "recurrent_layers": list(self.recurrent_layers)}
+        layers = {"recurrent_layers": list(self.recurrent_layers), "attention_layers": list(self.attention_layers)}
+        return {**asdict(self), **layers}
 
 
 def read_facts(path: Path) -> GgufFacts:
@@ -78,7 +84,11 @@ def facts_of(headers: list[GgufHeader]) -> GgufFacts:
     complete = parameters > 0 and all(tensor.nbytes is not None for tensor in tensors)
     architecture = first.text("general.architecture")
     file_type = first.integer("general.file_type")
-    memory, recurrent = _memory(tensors)
+    layers = first.integer(f"{architecture}.block_count")
+    heads = first.integer(f"{architecture}.nextn_predict_layers") or 0
+    memory, recurrent, attending = _memory(
+        tensors, None if layers is None else layers - heads, both=architecture in _BOTH_AT_ONCE
+    )
     return GgufFacts(
         architecture=architecture,
         name=first.text("general.name"),
@@ -94,10 +104,11 @@ def facts_of(headers: list[GgufHeader]) -> GgufFacts:
         bos_token_id=first.integer("tokenizer.ggml.bos_token_id"),
         eos_token_id=first.integer("tokenizer.ggml.eos_token_id"),
         has_chat_template=bool(first.text("tokenizer.chat_template")),
-        layers=first.integer(f"{architecture}.block_count"),
-        mtp_layers=first.integer(f"{architecture}.nextn_predict_layers") or 0,
+        layers=layers,
+        mtp_layers=heads,
         memory=memory,
         recurrent_layers=recurrent,
+        attention_layers=attending,
         files=len(headers),
         version=first.version,
     )
@@ -111,16 +122,24 @@ def _tensor_types(tensors: list[Tensor]) -> dict[str, TensorGroup]:
     return {name: TensorGroup(counts[name], sizes[name]) for name in sorted(counts, key=lambda name: -sizes[name])}
 
 
-def _memory(tensors: list[Tensor]) -> tuple[Memory, tuple[int, ...]]:
-    """Tell from tensor names: state-space, RWKV and short-convolution blocks carry a recurrent state."""
+def _memory(
+    tensors: list[Tensor], layers: int | None, *, both: bool
+) -> tuple[Memory, tuple[int, ...], tuple[int, ...]]:
+    """Tell from the tensor names of the first `layers` blocks which carry a recurrent state, and which attend.
+
+    State-space, RWKV and short-convolution blocks carry a state; `both`: such a block may attend as well.
+    """
     recurrent: set[int] = set()
     attending: set[int] = set()
     for tensor in tensors:
         match = _BLOCK.match(tensor.name)
-        if match and _RECURRENT.match(match[2]):
+        if match is None or (layers is not None and int(match[1]) >= layers):
+            continue
+        if _RECURRENT.match(match[2]):
             recurrent.add(int(match[1]))
-        elif match and _ATTENTION.match(match[2]):
+        elif _ATTENTION.match(match[2]):
             attending.add(int(match[1]))
-    if not recurrent:
-        return "attention", ()
-    return ("hybrid" if attending else "recurrent"), tuple(sorted(recurrent))
+    if not both:
+        attending -= recurrent
+    kind: Memory = "attention" if not recurrent else "hybrid" if attending else "recurrent"
+    return kind, tuple(sorted(recurrent)), tuple(sorted(attending))

@@ -8,98 +8,27 @@ from __future__ import annotations
 
 import mmap
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.errors import UsageError
 from benchctl.models.ggml_types import TENSOR_TYPES
+from benchctl.models.gguf_contents import SCALARS, STRING, ArrayPlace, GgufHeader, Tensor
 from benchctl.plain_text import one_line
+
+__all__ = ["NEWEST_VERSION", "ArrayPlace", "GgufHeader", "Tensor", "read_header"]
 
 NEWEST_VERSION = 3
 _OLDEST_VERSION = 2
 _MAX_KEYS = 100_000
-_MAX_TENSORS = 1_000_000
+_MAX_TENSORS = 100_000
 _MAX_DIMENSIONS = 4
-_MAX_ITEMS = 20_000_000
-"""Longest array; the largest vocabulary in use is below a million."""
+_MAX_ITEMS = 10_000_000
+"""Of all arrays together; the largest vocabularies in use are below a million tokens."""
+_MAX_BYTES = 1 << 28
+"""Longest header; without a limit, one in a sparse file fills the memory. A million tokens with merges take 60 MB."""
 
-_STRING, _ARRAY = 8, 9
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_ARRAY = 9
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
-
-Value = int | float | bool | str | list[int] | list[float] | list[bytes]
-
-
-@dataclass(frozen=True)
-class ArrayPlace:
-    """Where a long array lies in the file."""
-
-    offset: int
-    kind: int
-    count: int
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """One tensor as the header lists it. `nbytes` is None for a type that this benchctl does not know."""
-
-    name: str
-    shape: tuple[int, ...]
-    type_id: int
-    offset: int
-    nbytes: int | None
-
-    @property
-    def elements(self) -> int:
-        """How many numbers it holds."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
-
-    @property
-    def type_name(self) -> str:
-        """The GGML type's name; `type 57` for one that is not known here."""
-        known = TENSOR_TYPES.get(self.type_id)
-        return known.name if known else f"type {self.type_id}"
-
-
-@dataclass(frozen=True)
-class GgufHeader:
-    """What stands before the tensor data."""
-
-    path: Path
-    version: int
-    metadata: dict[str, int | float | bool | str | ArrayPlace]
-    tensors: tuple[Tensor, ...]
-
-    def text(self, key: str) -> str | None:
-        """Return a string of the metadata; None when it is absent or of another type."""
-        value = self.metadata.get(key)
-        return value if isinstance(value, str) else None
-
-    def integer(self, key: str) -> int | None:
-        """Return an integer of the metadata; None when it is absent or of another type."""
-        value = self.metadata.get(key)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-    def count(self, key: str) -> int | None:
-        """Return the length of an array of the metadata; None when it is absent or no array."""
-        value = self.metadata.get(key)
-        return value.count if isinstance(value, ArrayPlace) else None
-
-    def strings(self, key: str) -> list[bytes] | None:
-        """Read an array of strings, as bytes; None when it is absent or of another type."""
-        place = self.metadata.get(key)
-        if not isinstance(place, ArrayPlace) or place.kind != _STRING:
-            return None
-        with self.path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            items, at = [], place.offset
-            for _ in range(place.count):
-                end = at + 8 + int(_U64.unpack_from(data, at)[0])
-                items.append(data[at + 8 : end])
-                at = end
-            return items
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -133,6 +62,7 @@ class _BrokenError(Exception):
 class _Parser:
     def __init__(self, path: Path, data: mmap.mmap, size: int) -> None:
         self.path, self.data, self.size, self.at = path, data, size, 0
+        self.items = 0
 
     def parse(self) -> GgufHeader:
         version = self.version()
@@ -150,8 +80,9 @@ class _Parser:
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
             raise _BrokenError(f"the header is corrupt: general.alignment is {alignment}, which is no power of two")
-        self.check_bounds(tensors, -(-self.at // alignment) * alignment)
-        return GgufHeader(self.path, version, metadata, tensors)
+        start = -(-self.at // alignment) * alignment
+        self.check_places(tensors, start, alignment)
+        return GgufHeader(self.path, version, metadata, tensors, start)
 
     def version(self) -> int:
         magic = self.data[:4]
@@ -178,6 +109,8 @@ class _Parser:
         start = self.at
         if count > self.size - start:
             raise _BrokenError(f"the model file is truncated or corrupt: it ends within {what}")
+        if start + count > _MAX_BYTES:
+            raise _BrokenError(f"the header is corrupt: it is longer than {_MAX_BYTES >> 20} MiB")
         self.at = start + count
         return start
 
@@ -192,13 +125,13 @@ class _Parser:
         return self.data[start : self.at].decode("utf-8", "replace")
 
     def value(self, kind: int) -> int | float | bool | str | ArrayPlace:
-        if kind == _STRING:
+        if kind == STRING:
             return self.string("the metadata")
         if kind == _ARRAY:
             return self.array()
-        if kind not in _SCALARS:
+        if kind not in SCALARS:
             raise _BrokenError(f"the header is corrupt: a value has the unknown type {kind}")
-        form = "<" + _SCALARS[kind]
+        form = "<" + SCALARS[kind]
         found: int | float | bool = struct.unpack_from(
             form, self.data, self.take(struct.calcsize(form), "the metadata")
         )[0]
@@ -206,16 +139,17 @@ class _Parser:
 
     def array(self) -> ArrayPlace:
         kind, count = self.u32(), self.u64()
-        place = ArrayPlace(self.at, kind, count)
-        if count > _MAX_ITEMS:
+        start = self.at
+        self.items += count
+        if self.items > _MAX_ITEMS:
             raise _BrokenError(f"the header is corrupt: an array announces {count} items")
-        if kind in _SCALARS:
-            self.take(count * struct.calcsize("<" + _SCALARS[kind]), "the metadata")
-        elif kind == _STRING:
+        if kind in SCALARS:
+            self.take(count * struct.calcsize("<" + SCALARS[kind]), "the metadata")
+        elif kind == STRING:
             self.skip_strings(count)
         else:
             raise _BrokenError(f"the header is corrupt: an array holds values of type {kind}")
-        return place
+        return ArrayPlace(start, kind, count, self.at - start)
 
     def skip_strings(self, count: int) -> None:
         unpack, data, end, at = _U64.unpack_from, self.data, self.size - 8, self.at
@@ -241,7 +175,8 @@ class _Parser:
             raise _BrokenError(f"the header is corrupt: rows of {one_line(name, 60)} do not fit its type {known.name}")
         return Tensor(name, shape, type_id, offset, tensor.elements // known.block * known.size)
 
-    def check_bounds(self, tensors: tuple[Tensor, ...], start: int) -> None:
+    def check_places(self, tensors: tuple[Tensor, ...], start: int, alignment: int) -> None:
+        """Tensors lie one after the other in the order of the list, as llama.cpp demands, and within the file."""
         names = {tensor.name for tensor in tensors}
         if len(names) < len(tensors):
             raise _BrokenError("the header is corrupt: two tensors have the same name")
@@ -250,3 +185,11 @@ class _Parser:
             missing = needed - self.size
             message = f"the model file is truncated: {missing:,} of {needed:,} bytes are missing"
             raise _BrokenError(message)
+        at = 0
+        for tensor in tensors:
+            if tensor.offset != at:
+                name = one_line(tensor.name, 60)
+                raise _BrokenError(f"the header is corrupt: tensor {name} lies at {tensor.offset}, expected {at}")
+            if tensor.nbytes is None:
+                return  # what follows a type that is not known here may lie anywhere
+            at += -(-tensor.nbytes // alignment) * alignment

@@ -20,6 +20,12 @@ def shard_names(name: str) -> tuple[str, ...]:
     return tuple(f"{match['stem']}-{number:05d}-of-{match['total']}.gguf" for number in range(1, total + 1))
 
 
+def model_name(path: Path) -> str:
+    """Return what a model's file is called without its ending and without the number of its shard."""
+    match = _SHARD.match(path.name)
+    return match["stem"] if match else path.stem
+
+
 def all_shards(path: Path) -> tuple[Path, ...]:
     """Return the files of a model from any of them, first one first. Raises UsageError that names missing shards."""
     names = shard_names(path.name)

@@ -21,7 +21,7 @@ def field(reader: GGUFReader, name: str) -> Any:
 
 def test_the_index_names_every_file() -> None:
     assert {entry["file"] for entry in INDEX.values()} == {path.name for path in FOLDER.glob("*.gguf")}
-    assert {"tiny-hybrid", "tiny-hybrid-draft"} <= INDEX.keys()
+    assert {"tiny-hybrid", "tiny-hybrid-draft", "tiny-transformer"} <= INDEX.keys()
 
 
 def test_all_files_together_are_small() -> None:
@@ -55,13 +55,16 @@ def test_tokenizer_and_chat_template(name: str) -> None:
     assert "<|im_start|>" in field(reader, "tokenizer.chat_template")
 
 
-def test_the_pair_shares_its_tokenizer() -> None:
-    target, draft = (GGUFReader(FOLDER / INDEX[name]["file"]) for name in ("tiny-hybrid", "tiny-hybrid-draft"))
-    for name in ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.chat_template"):
-        assert field(target, name) == field(draft, name)
+@pytest.mark.parametrize("name", sorted(INDEX.keys() - {"tiny-hybrid"}))
+def test_all_share_one_tokenizer(name: str) -> None:
+    first, other = (GGUFReader(FOLDER / INDEX[model]["file"]) for model in ("tiny-hybrid", name))
+    for key in ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.chat_template"):
+        assert field(first, key) == field(other, key)
 
 
-@pytest.mark.parametrize(("name", "divisor"), [("tiny-hybrid", 256), ("tiny-hybrid-draft", 32)])
+@pytest.mark.parametrize(
+    ("name", "divisor"), [("tiny-hybrid", 256), ("tiny-hybrid-draft", 32), ("tiny-transformer", 256)]
+)
 def test_matrices_are_bfloat16_with_rows_that_quantize(name: str, divisor: int) -> None:
     kinds = {"F32", "BF16"}
     for tensor in GGUFReader(FOLDER / INDEX[name]["file"]).tensors:

@@ -47,6 +47,24 @@ def test_memory_is_told_from_tensor_names(
     assert (facts.memory, facts.recurrent_layers) == (memory, recurrent)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "attending"),
+    [("qwen35", (1,)), ("falcon-h1", (0, 1))],
+    ids=["a delta net projects by attn_qkv", "attention beside the state"],
+)
+def test_a_recurrent_layer_attends_in_parallel_hybrids_alone(
+    make_gguf: MakeGguf, architecture: str, attending: tuple[int, ...]
+) -> None:
+    names = ("blk.0.attn_qkv.weight", "blk.0.ssm_out.weight", "blk.1.attn_q.weight")
+    facts = read_facts(make_gguf(architecture=architecture, tensors=names))
+    assert (facts.memory, facts.recurrent_layers, facts.attention_layers) == ("hybrid", (0,), attending)
+
+
+def test_a_block_number_beyond_all_sense_is_no_layer(make_gguf: MakeGguf) -> None:
+    for name in ("blk.4000000000.attn_q.weight", f"blk.{'9' * 50}.attn_q.weight"):
+        assert read_facts(make_gguf(tensors=(name,))).attention_layers == ()
+
+
 def test_what_the_header_does_not_say_is_none(make_gguf: MakeGguf) -> None:
     facts = read_facts(make_gguf())
     assert (facts.context_length, facts.layers, facts.bos_token_id, facts.file_type) == (None, None, None, None)

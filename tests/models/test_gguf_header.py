@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import gguf
 import pytest
 
 from benchctl.errors import UsageError
 from benchctl.models.gguf_header import read_header
+from benchctl.models.inspection import inspect_model
 
 STRING, ARRAY, U32 = 8, 9, 4
 
@@ -120,6 +123,10 @@ BROKEN = {
         header(b"", tensor(b"t", (HUGE, HUGE), 0, HUGE), counts=(1, 0)),
         None,
     ),
+    "tensors one over the other": (
+        header(b"", tensor(b"t", (8,), 0, 0) + tensor(b"u", (8,), 0, 0) + bytes(200), counts=(2, 0)),
+        "the header is corrupt: tensor u lies at 0, expected 32" + AGAIN,
+    ),
     "terminal escapes in a name": (
         header(key(b"\x1b[31m", U32, bytes(4)) * 2, counts=(0, 2)),
         "the header is corrupt: the key ␛[31m stands in it twice" + AGAIN,
@@ -137,6 +144,26 @@ def test_a_broken_file_is_one_message(tmp_path: Path, data: bytes, message: str 
         assert caught.value.what.startswith("the model file is truncated: ")
     else:
         assert str(caught.value) == f"{path}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (key(b"a", STRING, struct.pack("<Q", 2**35)), "the header is corrupt: it is longer than 256 MiB"),
+        (
+            key(b"a", ARRAY, struct.pack("<IQ", 0, 9_000_000) + bytes(9_000_000))
+            + key(b"b", ARRAY, struct.pack("<IQ", STRING, 9_000_000)),
+            "the header is corrupt: an array announces 9000000 items",
+        ),
+    ],
+    ids=["one long text", "many arrays"],
+)
+def test_a_hole_of_gigabytes_takes_no_memory_and_no_time(tmp_path: Path, value: bytes, message: str) -> None:
+    path = tmp_path / "sparse.gguf"
+    path.write_bytes(header(value, counts=(0, 2)))
+    os.truncate(path, 2**36)
+    with pytest.raises(UsageError, match=message):
+        read_header(path)
 
 
 def test_a_missing_file_and_a_folder_are_told_apart(tmp_path: Path) -> None:
@@ -189,3 +216,62 @@ def test_an_unknown_tensor_type_is_read_without_a_size(make_gguf: Callable[..., 
     path.write_bytes(data[:at] + struct.pack("<I", 99) + data[at + 4 :])
     tensor = read_header(path).tensors[1]
     assert (tensor.type_name, tensor.nbytes) == ("type 99", None)
+
+
+def test_arrays_of_numbers_are_read_when_asked_for(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
+    writer.add_array("a.ints", [3, -1, 7])
+    writer.add_array("a.floats", [0.5, 2.0])
+    writer.add_array("a.flags", [True, False])
+    writer.add_array("a.words", ["x", "y"])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = read_header(tmp_path / "model.gguf")
+    assert found.numbers("a.ints") == [3, -1, 7]
+    assert found.numbers("a.floats") == [0.5, 2.0]
+    assert found.numbers("a.flags") == [True, False]
+    assert found.numbers("a.words") is None
+    assert found.numbers("absent") is None
+    assert found.strings("a.ints") is None
+
+
+def test_tensor_data_begins_where_gguf_says(tiny_draft: Path) -> None:
+    found = read_header(tiny_draft)
+    theirs = {t.name: int(t.data_offset) for t in gguf.GGUFReader(tiny_draft).tensors}
+    assert {t.name: found.data_start + t.offset for t in found.tensors} == theirs
+
+
+def test_whatever_a_damaged_byte_says_it_is_one_error_and_soon(tmp_path: Path, make_gguf: Callable[..., Path]) -> None:
+    """A header with any few bytes replaced is read, or refused; it is never a crash."""
+    whole = make_gguf(numbers={"llama.block_count": 2}, flags={"tokenizer.ggml.add_bos_token": True}).read_bytes()
+    header_bytes = whole.index(b"blk.0.attn_q.weight") + 60
+    random = Random(20261121)
+    path = tmp_path / "damaged.gguf"
+    outcomes = set()
+    for _ in range(400):
+        data = bytearray(whole)
+        for _ in range(random.choice((1, 1, 2, 8))):
+            at = random.randrange(header_bytes)
+            data[at : at + random.choice((1, 4, 8))] = random.choice(
+                (
+                    b"\0",
+                    b"\xff",
+                    b"\xff" * 8,
+                    bytes(8),
+                    b"\x7f" + b"\xff" * 7,
+                    struct.pack("<Q", random.getrandbits(64)),
+                )
+            )
+        if random.random() < 0.3:
+            del data[random.randrange(len(data)) :]
+        path.write_bytes(data)
+        try:
+            inspect_model(path)
+            outcomes.add("read")
+        except UsageError as error:
+            assert str(path) in str(error)
+            assert "\n" not in error.what
+            outcomes.add("refused")
+    assert outcomes == {"read", "refused"}

@@ -140,10 +140,11 @@ def klass(rng: Random, name: str, method: str) -> Example:
     """A class that holds items of one kind and has one more method beside `add`."""
     one, many = CLASSES[name]
     phrase, signature, docstring, code = (text.format(one=one, many=many) for text in METHODS[method])
+    article = "An" if name.startswith("A") else "A"
     user = rng.choice(CLASS_REQUESTS).format(name=name, many=many, method=method, phrase=phrase)
     body = (
         f"```python\nclass {name}:\n"
-        f'    """A {name.lower()} that holds {many}."""\n\n'
+        f'    """{article} {name.lower()} that holds {many}."""\n\n'
         f"    def __init__(self):\n        self.{many} = []\n\n"
         f"    def add(self, {one}):\n"
         f'        """Add a {one}."""\n'

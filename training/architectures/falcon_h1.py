@@ -1,24 +1,23 @@
-"""The sizes of the bundled models and how a fresh one is initialised.
-
-`BUILDERS` maps a name to a function from vocabulary size to an untrained transformers model, so that another
-architecture is one more entry.
+"""Falcon-H1's parallel hybrid: attention and a Mamba-2 mixer side by side in every layer.
 
 Rules that llama.cpp sets: state 128 and head widths that are multiples of 16 (CUDA scan), rows of the target that are
 multiples of 256 (K-quants), no norm inside the mixer (it gates before the norm, transformers after).
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import FalconH1Config, FalconH1ForCausalLM, PreTrainedModel
+from transformers import FalconH1Config, FalconH1ForCausalLM
+
+from training import fast_scan
 
 
-def falcon_h1(
+def parallel_hybrid(
     vocabulary: int, *, hidden: int, feed_forward: int, layers: int, heads: int, kv_heads: int
-) -> PreTrainedModel:
-    """A parallel hybrid whose state-space part is as wide as the model: attention heads of 64, scan heads of 32."""
+) -> FalconH1ForCausalLM:
+    """An untrained model whose state-space part is as wide as the model: attention heads of 64, scan heads of 32."""
+    fast_scan.install()
     scan_heads = hidden // 32
     # The two keywords that the class does not declare are kept as attributes and read by the model.
     undeclared: dict[str, Any] = {"head_dim": 64, "rope_theta": 10000.0}
@@ -56,7 +55,7 @@ def falcon_h1(
         eos_token_id=2,
         pad_token_id=3,
     )
-    model: PreTrainedModel = FalconH1ForCausalLM(config)
+    model = FalconH1ForCausalLM(config)
     with torch.no_grad():
         for layer in model.model.layers:
             # Mamba-2's initialisation of the time step, log-uniform in 0.001 to 0.1; the library's is one constant.
@@ -65,9 +64,3 @@ def falcon_h1(
             layer.mamba.A_log.copy_(torch.log(1 + 15 * torch.rand(scan_heads)))
             layer.mamba.D.fill_(1.0)
     return model
-
-
-BUILDERS: dict[str, Callable[[int], PreTrainedModel]] = {
-    "tiny-hybrid": lambda size: falcon_h1(size, hidden=256, feed_forward=512, layers=4, heads=4, kv_heads=2),
-    "tiny-hybrid-draft": lambda size: falcon_h1(size, hidden=128, feed_forward=256, layers=2, heads=2, kv_heads=1),
-}

@@ -1,0 +1,148 @@
+"""A GGUF file as the Hugging Face folder that vLLM and transformers read, derived once and kept per user."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchctl.cache_folder import cache_folder
+from benchctl.errors import StorageError, UsageError
+from benchctl.models.gguf_header import GgufHeader, read_header
+from benchctl.models.hashes import file_sha256
+from benchctl.models.huggingface.layout import LAYOUT_VERSION, Config, ModelHeader
+from benchctl.models.huggingface.registry import layout_of
+from benchctl.models.huggingface.tensors import huggingface_tensors
+from benchctl.models.huggingface.tokenizer import ends_of_answer, special_tokens, tokenizer_config, tokenizer_json
+from benchctl.models.huggingface.weights import write_weights
+from benchctl.models.unfinished import unfinished
+from benchctl.plain_text import one_line
+
+if TYPE_CHECKING:
+    from benchctl.models.huggingface.transforms import Array
+
+ORIGIN = "derived-from.json"
+"""In a derived folder: the source's SHA-256 and name, the layout and its version, and each file's size in bytes."""
+
+
+def huggingface_folder(gguf: Path, cache: Path | None = None) -> Path:
+    """Return the Hugging Face folder of a GGUF file, made unless it is kept already (below `cache`, else per user).
+
+    It holds `config.json`, `generation_config.json`, `model.safetensors`, the tokenizer, the chat template and
+    `derived-from.json`; its name is the source's SHA-256. Weights are bfloat16 where that keeps every number of the
+    file, else float32. Safe with several processes at once. Raises UsageError for a file that cannot be expressed
+    (unknown architecture, quantized, damaged), StorageError when the cache cannot be written.
+    """
+    header = read_header(gguf)
+    sha256 = file_sha256(gguf)
+    folder = (cache or cache_folder()) / "huggingface" / f"v{LAYOUT_VERSION}" / sha256
+    return folder if is_complete(folder, sha256) else _derive(header, sha256, folder)
+
+
+def export_folder(gguf: Path, folder: Path) -> None:
+    """Write the Hugging Face folder of a GGUF file as `folder`, which must be new, or derived from this very file.
+
+    Raises UsageError for another folder and as `huggingface_folder` does, StorageError when it cannot be written.
+    """
+    header = read_header(gguf)
+    sha256 = file_sha256(gguf)
+    if is_complete(folder, sha256):
+        return
+    if os.path.lexists(folder):
+        what = "this is there already and was not derived from this model"
+        raise UsageError(what, where=_shown(folder), fix="Name a folder that is not there yet.")
+    _derive(header, sha256, folder)
+
+
+def is_complete(folder: Path, sha256: str) -> bool:
+    """Say whether `folder` was derived by this layout from the file of this hash and still holds all its files."""
+    try:
+        origin: dict[str, Any] = json.loads((folder / ORIGIN).read_text("utf-8"))
+        sizes = {name: (folder / name).stat().st_size for name in origin["files"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return (origin["sha256"], origin["layout_version"], origin["files"]) == (sha256, LAYOUT_VERSION, sizes)
+
+
+def _derive(header: GgufHeader, sha256: str, folder: Path) -> Path:
+    """Write the folder beside its place and rename it; what stands there is damaged and goes away."""
+    try:
+        texts, tensors = _contents(header)
+    except (ValueError, ArithmeticError) as error:  # shapes that contradict each other, text that is no UTF-8
+        raise UsageError(f"the model file contradicts itself: {error}", where=_shown(header.path)) from None
+    making = folder.with_name(f".{folder.name}.making")
+    try:
+        with unfinished(folder):
+            if is_complete(folder, sha256):  # made by the process that we waited for
+                return folder
+            shutil.rmtree(making, ignore_errors=True)  # left behind by a killed process
+            try:
+                _write(making, texts, tensors)
+                _write_origin(making, header, sha256)
+                if folder.exists():
+                    shutil.rmtree(folder)
+                making.rename(folder)
+            finally:
+                shutil.rmtree(making, ignore_errors=True)
+    except OSError as error:
+        raise StorageError(f"the folder cannot be written: {error.strerror or error}", where=_shown(folder)) from None
+    return folder
+
+
+def _contents(header: GgufHeader) -> tuple[dict[str, str], dict[str, Array]]:
+    """Return the text files and the tensors of a model."""
+    layout = layout_of(header.text("general.architecture"))
+    _check_blocks(header)
+    config = {"architectures": [layout.model_class], **layout.config(ModelHeader(header))}
+    tensors = huggingface_tensors(header, layout.tensors(config))
+    single = any(array.dtype.name == "float32" for array in tensors.values())
+    special = {f"{name}_token_id": token for name, token in special_tokens(header).items()}
+    config |= {"dtype": "float32" if single else "bfloat16", **special}
+    texts = {
+        "config.json": _json(config),
+        "generation_config.json": _json({**special, "eos_token_id": ends_of_answer(header)}),
+        "tokenizer.json": _json(tokenizer_json(header)),
+        "tokenizer_config.json": _json(tokenizer_config(header)),
+    }
+    if template := header.text("tokenizer.chat_template"):
+        texts["chat_template.jinja"] = template
+    return texts, tensors
+
+
+def _check_blocks(header: GgufHeader) -> None:
+    """Raise UsageError for more blocks than tensors, before a list of four billion blocks is made."""
+    for key in ("block_count", "nextn_predict_layers"):
+        blocks = header.integer(f"{header.text('general.architecture')}.{key}") or 0
+        if blocks > len(header.tensors):
+            what = f"the model file contradicts itself: {key} is {blocks}, and it holds {len(header.tensors)} tensors"
+            raise UsageError(what, where=_shown(header.path))
+
+
+def _write(folder: Path, texts: Mapping[str, str], tensors: Mapping[str, Array]) -> None:
+    folder.mkdir()
+    for name, text in texts.items():
+        (folder / name).write_text(text, "utf-8", newline="")
+    write_weights(folder / "model.safetensors", tensors)
+
+
+def _write_origin(folder: Path, header: GgufHeader, sha256: str) -> None:
+    origin = {
+        "sha256": sha256,
+        "source": header.path.name,
+        "name": header.text("general.name"),
+        "architecture": header.text("general.architecture"),
+        "layout_version": LAYOUT_VERSION,
+        "files": {path.name: path.stat().st_size for path in sorted(folder.iterdir())},
+    }
+    (folder / ORIGIN).write_text(_json(origin), "utf-8")
+
+
+def _json(value: Config) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _shown(folder: Path) -> str:
+    return one_line(str(folder))

@@ -1,0 +1,302 @@
+"""The Hugging Face folder of a GGUF file: exact, made once, whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from benchctl.errors import StorageError, UsageError
+from benchctl.models.bundled_index import BundledModel, bundled_models
+from benchctl.models.gguf_header import ArrayPlace, read_header
+from benchctl.models.huggingface import folder as folder_module
+from benchctl.models.huggingface.folder import ORIGIN, export_folder, huggingface_folder
+from benchctl.models.huggingface.layout import LAYOUT_VERSION
+from benchctl.models.huggingface.weights import read_weights
+from tests.models.huggingface.conftest import MakeModel, floats
+from training.export import write_gguf
+
+BUNDLED = pytest.mark.parametrize("model", bundled_models(), ids=lambda model: model.name)
+
+
+def contents(file: Path) -> tuple[dict[str, Any], dict[str, tuple[str, tuple[int, ...], bytes]]]:
+    """Metadata and tensors, their order and places in the file left out."""
+    header, data = read_header(file), file.read_bytes()
+    fields = {
+        key: (header.strings(key) or header.numbers(key)) if isinstance(value, ArrayPlace) else value
+        for key, value in header.metadata.items()
+    }
+    tensors: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
+    for tensor in header.tensors:
+        start = header.data_start + tensor.offset
+        assert tensor.nbytes is not None
+        tensors[tensor.name] = (tensor.type_name, tensor.shape, data[start : start + tensor.nbytes])
+    return fields, tensors
+
+
+@BUNDLED
+def test_a_bundled_model_survives_the_round_trip_bit_by_bit(model: BundledModel, tmp_path: Path) -> None:
+    folder = huggingface_folder(model.path)
+    again = tmp_path / "again.gguf"
+    description = read_header(model.path).text("general.description")
+    assert description is not None
+    assert write_gguf(folder, folder, model.name, description, again) == model.parameters
+    fields, tensors = contents(model.path)
+    assert len(tensors) > 10
+    assert None not in fields.values()
+    assert contents(again) == (fields, tensors)
+
+
+@BUNDLED
+def test_the_folder_says_what_it_was_derived_from(model: BundledModel, cache: Path) -> None:
+    folder = huggingface_folder(model.path)
+    assert folder == cache / "huggingface" / f"v{LAYOUT_VERSION}" / model.sha256
+    origin = json.loads((folder / ORIGIN).read_text("utf-8"))
+    files = origin.pop("files")
+    assert origin == {
+        "sha256": model.sha256,
+        "source": model.path.name,
+        "name": model.name,
+        "architecture": model.architecture,
+        "layout_version": LAYOUT_VERSION,
+    }
+    assert files == {path.name: path.stat().st_size for path in folder.iterdir() if path.name != ORIGIN}
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= files.keys()
+    assert {"tokenizer_config.json", "chat_template.jinja"} <= files.keys()
+    assert json.loads((folder / "config.json").read_text("utf-8"))["dtype"] == "bfloat16"
+    assert json.loads((folder / "generation_config.json").read_text("utf-8"))["eos_token_id"] == [2, 0]
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_the_folder_is_made_once(tiny_draft: Path) -> None:
+    made = huggingface_folder(tiny_draft)
+    times = {path: path.stat().st_mtime_ns for path in made.iterdir()}
+    assert huggingface_folder(tiny_draft) == made
+    assert {path: path.stat().st_mtime_ns for path in made.iterdir()} == times
+
+
+def test_another_file_makes_another_folder(make_model: MakeModel) -> None:
+    first = huggingface_folder(make_model("qwen3")[1])
+    before = (first / "config.json").read_bytes()
+    second = huggingface_folder(make_model("qwen3", rms_norm_eps=1e-6)[1])  # the same path, changed
+    assert second != first
+    assert (first / "config.json").read_bytes() == before
+    assert json.loads((second / "config.json").read_text("utf-8"))["rms_norm_eps"] == 1e-6
+
+
+def test_another_version_of_the_layout_makes_another_folder(tiny_draft: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = huggingface_folder(tiny_draft)
+    monkeypatch.setattr(folder_module, "LAYOUT_VERSION", LAYOUT_VERSION + 1)
+    new = huggingface_folder(tiny_draft)
+    assert new != old
+    assert new.name == old.name
+
+
+def lose_a_file(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def lose_the_end_of_a_file(folder: Path) -> None:
+    os.truncate(folder / "model.safetensors", 1000)
+
+
+def lose_the_origin(folder: Path) -> None:
+    (folder / ORIGIN).write_text("{")
+
+
+@pytest.mark.parametrize("damage", [lose_a_file, lose_the_end_of_a_file, lose_the_origin])
+def test_a_damaged_folder_is_made_again(tiny_draft: Path, damage: Callable[[Path], None]) -> None:
+    folder = huggingface_folder(tiny_draft)
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    damage(folder)
+    assert huggingface_folder(tiny_draft) == folder
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+
+
+def test_what_a_killed_process_left_is_not_used(tiny_draft: Path) -> None:
+    folder = huggingface_folder(tiny_draft)
+    half = folder.with_name(f".{folder.name}.making")
+    shutil.move(folder, half)
+    os.truncate(half / "model.safetensors", 1000)
+    assert huggingface_folder(tiny_draft) == folder
+    assert len(read_weights(folder / "model.safetensors")) > 30
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_processes_at_the_same_time_get_one_whole_folder(tiny_target: Path, cache: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from benchctl.models.huggingface.folder import huggingface_folder\n"
+        "from benchctl.models.huggingface.weights import read_weights\n"
+        "folder = huggingface_folder(Path(sys.argv[1]))\n"
+        "print(folder, len(read_weights(folder / 'model.safetensors')))"
+    )
+    command = [sys.executable, "-c", script, str(tiny_target)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = {process.communicate(timeout=60)[0] for process in processes}
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    (line,) = said
+    folder = Path(line.split()[0])
+    assert list(folder.parent.iterdir()) == [folder]
+    assert folder.is_relative_to(cache)
+
+
+def test_a_full_disk_leaves_nothing_behind(tiny_draft: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, _: object) -> None:
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(folder_module, "write_weights", full)
+    with pytest.raises(StorageError, match="the folder cannot be written: No space left on device"):
+        huggingface_folder(tiny_draft)
+    assert list((cache / "huggingface" / f"v{LAYOUT_VERSION}").iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written_is_said(tiny_draft: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(StorageError, match="the folder cannot be written: Not a directory"):
+        huggingface_folder(tiny_draft, tmp_path / "file")
+
+
+def test_numbers_that_bfloat16_cannot_hold_stay_float32(tiny_draft: Path, tmp_path: Path) -> None:
+    """A file of float32 weights that were never rounded: nothing is lost, and the configuration says float32."""
+    file = tmp_path / "fine.gguf"
+    shutil.copyfile(tiny_draft, file)
+    reader = gguf.GGUFReader(file, "r+")
+    norm = next(tensor for tensor in reader.tensors if tensor.name == "output_norm.weight")
+    norm.data[0] = np.float32(1.0000001)
+    reader.data.flush()
+    folder = huggingface_folder(file)
+    assert read_weights(folder / "model.safetensors")["model.final_layernorm.weight"][0] == np.float32(1.0000001)
+    assert json.loads((folder / "config.json").read_text("utf-8"))["dtype"] == "float32"
+
+
+def test_export_writes_the_same_files_where_it_is_told(tiny_draft: Path, tmp_path: Path) -> None:
+    kept, folder = huggingface_folder(tiny_draft), tmp_path / "new" / "model"
+    export_folder(tiny_draft, folder)
+    export_folder(tiny_draft, folder)  # again: it is there already
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+        path.name: path.read_bytes() for path in kept.iterdir()
+    }
+
+
+def test_export_replaces_nothing_of_the_users(tiny_target: Path, tiny_draft: Path, tmp_path: Path) -> None:
+    export_folder(tiny_draft, tmp_path / "draft")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    before = floats(read_weights(tmp_path / "draft" / "model.safetensors"))
+    for taken in ("draft", "file", "folder"):
+        with pytest.raises(UsageError, match="this is there already and was not derived from this model"):
+            export_folder(tiny_target, tmp_path / taken)
+    assert floats(read_weights(tmp_path / "draft" / "model.safetensors")) == before
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_architecture_without_a_layout_is_refused(make_gguf: Callable[..., Path]) -> None:
+    with pytest.raises(
+        UsageError, match=r"no Hugging Face folder can be derived for the architecture 'llama'\nKnown: "
+    ):
+        huggingface_folder(make_gguf())
+
+
+def test_a_quantized_file_is_refused(make_quantized: Callable[[Path], Path], tiny_draft: Path, cache: Path) -> None:
+    with pytest.raises(UsageError, match=r"from this file: it is quantized \(q8_0\)\nName the bf16"):
+        huggingface_folder(make_quantized(tiny_draft))
+    assert not (cache / "huggingface").exists()
+
+
+@pytest.fixture
+def make_quantized(tmp_path: Path) -> Callable[[Path], Path]:
+    """Rewrite a file with its matrices in q8_0."""
+
+    def make(source: Path) -> Path:
+        path = tmp_path / "quantized.gguf"
+        reader = gguf.GGUFReader(source)
+        writer = gguf.GGUFWriter(path, "falcon-h1")
+        kind = gguf.GGMLQuantizationType.Q8_0
+        for key, field in reader.fields.items():
+            if not key.startswith(("GGUF.", "general.architecture")):
+                writer.add_key_value(key, field.contents(), field.types[0], *field.types[1:2])
+        for tensor in reader.tensors:
+            if tensor.tensor_type.name == "BF16":
+                numbers = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+                writer.add_tensor(tensor.name, gguf.quants.quantize(numbers, kind), raw_dtype=kind)
+            else:
+                writer.add_tensor(tensor.name, np.array(tensor.data))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ([], "the model file lacks token_embd.weight, without which its configuration cannot be rebuilt"),
+        (["token_embd.weight"], "the model file lacks qwen3.feed_forward_length, without which"),
+    ],
+)
+def test_a_file_that_lacks_something_is_refused(
+    make_gguf: Callable[..., Path], tensors: list[str], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        huggingface_folder(make_gguf(architecture="qwen3", tensors=tensors))
+
+
+NUMBERS = {
+    **{"qwen3.feed_forward_length": 32, "qwen3.block_count": 0, "qwen3.attention.head_count": 1},
+    **{"qwen3.attention.head_count_kv": 1, "qwen3.attention.key_length": 32, "qwen3.context_length": 64},
+}
+
+
+@pytest.mark.parametrize("key", ["block_count", "nextn_predict_layers"])
+def test_four_billion_blocks_are_not_listed(make_gguf: Callable[..., Path], key: str) -> None:
+    file = make_gguf(architecture="qwen35", numbers={f"qwen35.{key}": 2**32 - 1})
+    with pytest.raises(UsageError, match=f"{key} is 4294967295, and it holds 2 tensors"):
+        huggingface_folder(file)
+
+
+def test_a_float_of_the_wrong_type_is_as_good_as_absent(make_gguf: Callable[..., Path]) -> None:
+    numbers = {**NUMBERS, "qwen3.attention.layer_norm_rms_epsilon": 1, "qwen3.rope.freq_base": 10000}
+    with pytest.raises(UsageError, match=r"lacks qwen3\.attention\.layer_norm_rms_epsilon"):
+        huggingface_folder(make_gguf(architecture="qwen3", tensors=["token_embd.weight"], numbers=numbers))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda names: [*names, "blk.0.ssm_norm.weight"], "holds beyond its architecture 1 tensors: blk.0.ssm_norm"),
+        (lambda names: [name for name in names if "ssm_d" not in name], r"lacks 4 tensors: blk.0.ssm_d, .*ssm_dt.bias"),
+    ],
+)
+def test_tensors_that_are_not_the_architectures_are_named(
+    tiny_draft: Path, tmp_path: Path, change: Callable[[list[str]], list[str]], message: str
+) -> None:
+    source = gguf.GGUFReader(tiny_draft)
+    writer = gguf.GGUFWriter(tmp_path / "odd.gguf", "falcon-h1")
+    for key, field in source.fields.items():
+        if not key.startswith(("GGUF.", "general.architecture")):
+            writer.add_key_value(key, field.contents(), field.types[0], *field.types[1:2])
+    known = {tensor.name: np.asarray(tensor.data) for tensor in source.tensors}
+    kinds = {tensor.name: tensor.tensor_type for tensor in source.tensors}
+    for name in change(list(known)):
+        writer.add_tensor(name, known.get(name, np.zeros(4, np.float32)), raw_dtype=kinds.get(name))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(UsageError, match=message):
+        huggingface_folder(tmp_path / "odd.gguf")

@@ -1,0 +1,67 @@
+"""A file in the making is nobody's until it is whole."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from benchctl.models.unfinished import finish, remove_leftovers, unfinished
+
+
+def test_it_appears_whole_and_nothing_else_stays(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "model.gguf"
+    with unfinished(target) as part:
+        part.write_text("half")
+        assert not target.exists()
+        part.write_text("whole")
+        finish(part, target)
+    assert [path.name for path in target.parent.iterdir()] == ["model.gguf"]
+    assert target.read_text() == "whole"
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / ".model.gguf.part").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic links"), unfinished(tmp_path / "model.gguf"):
+        pass
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
+def test_a_failure_leaves_nothing_and_keeps_what_was_there(tmp_path: Path) -> None:
+    target = tmp_path / "model.gguf"
+    target.write_text("old")
+    with pytest.raises(RuntimeError), unfinished(target) as part:
+        part.write_text("half")
+        raise RuntimeError
+    assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
+    assert target.read_text() == "old"
+
+
+def test_a_second_maker_waits_and_then_finds_it_made(tmp_path: Path) -> None:
+    target, said, seen = tmp_path / "model.gguf", threading.Event(), []
+
+    def second() -> None:
+        with unfinished(target, lambda text: said.set()):
+            seen.append(target.read_text())
+
+    with unfinished(target) as part:
+        other = threading.Thread(target=second)
+        other.start()
+        assert said.wait(15)
+        assert not seen
+        part.write_text("whole")
+        finish(part, target)
+    other.join(15)
+    assert seen == ["whole"]
+    assert [path.name for path in tmp_path.iterdir()] == ["model.gguf"]
+
+
+def test_leftovers_go_and_parts_in_the_making_stay(tmp_path: Path) -> None:
+    left = tmp_path / ".killed.gguf.part"
+    left.write_text("half")
+    with unfinished(tmp_path / "mine.gguf") as part:
+        remove_leftovers(tmp_path)
+        assert part.exists()
+    assert not left.exists()
