@@ -12,136 +12,202 @@ import json
 import os
 import re
 import shutil
-import subprocess
+import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchctl.cache_folder import cache_folder
 from benchctl.errors import EngineError, StorageError, UsageError
-from benchctl.models.ggml_types import TENSOR_TYPES
 from benchctl.models.gguf_header import Tensor, read_header
 from benchctl.models.hashes import Notice, file_sha256
+from benchctl.models.program import Program
+from benchctl.models.tensor_types import is_quantized, wanted_types
+from benchctl.models.unfinished import finish, remove_leftovers, unfinished
 from benchctl.plain_text import one_line
-from benchctl.recipes.quantization import quantize_problems, tensor_regex
+from benchctl.recipes.quantization import UNQUANTIZED, quantize_problems, tensor_regex
 from benchctl.recipes.schema import QuantizeSpec
 
+Steps = Callable[[int, int], None]
+"""Told how many of how many tensors are done."""
+
 _LOG_LINES = 12
+_STEP = re.compile(r"\[\s*(\d+)/\s*(\d+)\] ")
+_WORTH_COUNTING = 1 << 28
+"""Source bytes from which the notices tell of every quarter."""
+_SPARE_BYTES = 1 << 20
+"""A disk with less than this is full."""
 
 
-def quantized(files: Sequence[Path], spec: QuantizeSpec, tool: Path, *, notice: Notice | None = None) -> Path:
+def quantized(files: Sequence[Path], spec: QuantizeSpec, tool: Program, *, notice: Notice | None = None) -> Path:
     """Return the quantized model of `files` (all shards, first one first), made by `tool` unless it is kept already.
 
-    Raises UsageError before any work for what cannot mean anything, EngineError (`launch`) when the tool fails, and
-    StorageError when the cache cannot be written.
+    It is kept by the SHA-256 of source, request and build of the tool. Raises as `quantize_to` does.
     """
-    for path, message in quantize_problems(spec):
-        raise UsageError(message, where=".".join(("quantize", *path)))
-    wanted = _wanted_types(files, spec)
+    wanted = _checked(files, spec)
     target = cache_folder() / "quantized" / f"{_key(files, spec, tool, notice)}.gguf"
     if target.is_file():
         return target
-    if notice:
-        notice(f"Quantizing {files[0].name} to {spec.type}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix="making-") as folder:
-            made = Path(folder) / "model.gguf"
-            _run(files[0], made, spec, tool)
-            _check(made, wanted)
-            made.replace(target)
+        with unfinished(target, notice) as part:
+            remove_leftovers(target.parent)
+            if not target.is_file():  # made by the one that we waited for
+                if notice:
+                    notice(f"Quantizing {files[0].name} to {spec.type}")
+                _make(files, part, spec, tool, wanted, _counted(files, notice))
+                finish(part, target)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise StorageError(
-            f"the quantized model cannot be kept: {reason}", where=one_line(str(target.parent))
-        ) from None
+        raise _not_kept(error, target.parent) from None
     return target
 
 
-def _wanted_types(files: Sequence[Path], spec: QuantizeSpec) -> dict[str, str]:
-    """Return the type that every overridden tensor must have; the first matching pattern counts."""
-    tensors = [tensor for file in files for tensor in read_header(file).tensors]
-    done = sorted({t.type_name for t in tensors if t.type_id in TENSOR_TYPES and TENSOR_TYPES[t.type_id].quantized})
-    if done:
+def quantize_to(
+    files: Sequence[Path], spec: QuantizeSpec, tool: Program, target: Path, *, steps: Steps | None = None
+) -> None:
+    """Write the quantized model of `files` to `target`, which appears only when it is whole and as asked for.
+
+    Raises UsageError before any work for what cannot mean anything, EngineError (`launch`) when the tool fails, and
+    StorageError when the file cannot be written.
+    """
+    wanted = _checked(files, spec)
+    if any(target.resolve() == file.resolve() for file in files):
+        raise UsageError("the result would replace its own source", where=one_line(str(target)))
+    try:
+        with unfinished(target) as part:
+            _make(files, part, spec, tool, wanted, steps)
+            finish(part, target)
+    except OSError as error:
+        raise _not_kept(error, target.parent) from None
+
+
+def check_words(spec: QuantizeSpec) -> None:
+    """Raise UsageError for a type or a pattern that llama-quantize cannot mean, whatever the model."""
+    for path, message in quantize_problems(spec):
+        raise UsageError(message, where=".".join(("quantize", *path)))
+
+
+def _checked(files: Sequence[Path], spec: QuantizeSpec) -> dict[str, str]:
+    """Return the type of every overridden tensor. Raises UsageError for what cannot be meant."""
+    check_words(spec)
+    tensors = _tensors(files)
+    done = sorted({tensor.type_name for tensor in tensors if is_quantized(tensor)})
+    if done and not spec.allow_requantize:
         raise UsageError(
             f"the source is quantized already ({', '.join(done)}), and quantizing twice loses quality",
             where=one_line(str(files[0])),
-            fix="Name the f16, bf16 or f32 file, or leave `quantize` out.",
+            fix="Name the f16, bf16 or f32 file, or leave `quantize` out. To do it all the same: "
+            "`allow_requantize: true` in the recipe, or --allow-requantize.",
         )
-    wanted: dict[str, str] = {}
-    for pattern, kind in spec.tensors.items():
-        matching = [tensor for tensor in tensors if re.search(tensor_regex(pattern), tensor.name)]
-        if not any(_can_be_quantized(tensor) for tensor in matching):
-            what = "only one-dimensional tensors, which stay f32" if matching else "no tensor of this model"
-            raise UsageError(
-                f"the pattern '{pattern}' matches {what}",
-                where=f"quantize.tensors.{pattern}",
-                fix=f"Its tensors are named like: {', '.join(_examples(tensors))}.",
-            )
-        for tensor in filter(_can_be_quantized, matching):
-            wanted.setdefault(tensor.name, kind.lower())
-    return wanted
+    return wanted_types(tensors, spec.tensors)
 
 
-def _can_be_quantized(tensor: Tensor) -> bool:
-    return sum(size > 1 for size in tensor.shape) > 1 and tensor.name.endswith(".weight")
+def _tensors(files: Sequence[Path]) -> list[Tensor]:
+    return [tensor for file in files for tensor in read_header(file).tensors]
 
 
-def _examples(tensors: Sequence[Tensor]) -> list[str]:
-    """Return the distinct names of quantizable tensors, without their block numbers."""
-    names = (re.sub(r"^blk\.\d+\.", "", tensor.name) for tensor in tensors if _can_be_quantized(tensor))
-    return list(dict.fromkeys(name.removesuffix(".weight") for name in names))[:20]
-
-
-def _key(files: Sequence[Path], spec: QuantizeSpec, tool: Path, notice: Notice | None) -> str:
+def _key(files: Sequence[Path], spec: QuantizeSpec, tool: Program, notice: Notice | None) -> str:
     """Name the result by everything that it depends on."""
     parts = {
         "files": [file_sha256(file, notice) for file in files],
         "type": spec.type.lower(),
         "tensors": [[pattern, kind.lower()] for pattern, kind in spec.tensors.items()],
-        "tool": file_sha256(tool),
+        "tool": tool.build,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("ascii")).hexdigest()
 
 
-def _run(source: Path, result: Path, spec: QuantizeSpec, tool: Path) -> None:
-    overrides = [f"--tensor-type={tensor_regex(pattern)}={kind}" for pattern, kind in spec.tensors.items()]
-    options = [word for override in overrides for word in override.split("=", 1)]
-    command = [str(tool), *options, str(source), str(result), spec.type.upper()]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("LLAMA_", "GGML_"))}
+def _make(
+    files: Sequence[Path], part: Path, spec: QuantizeSpec, tool: Program, wanted: dict[str, str], steps: Steps | None
+) -> None:
+    """Have the tool write `part`, and read it back. Raises OSError for what lies with the disk."""
+    overrides = [("--tensor-type", f"{tensor_regex(pattern)}={kind}") for pattern, kind in spec.tensors.items()]
+    requantize = ["--allow-requantize"] if spec.allow_requantize else []
+    options = [*requantize, *(word for override in overrides for word in override)]
+
+    def on_line(line: str) -> None:
+        if steps and (step := _STEP.match(line)):
+            steps(int(step[1]), int(step[2]))
+
+    with tempfile.TemporaryDirectory(prefix="benchctl-") as folder:  # not beside the result, whose disk may fill up
+        log = Path(folder) / "quantize.log"
+        status = tool.run([*tool.command, *options, str(files[0]), str(part), spec.type.upper()], log, on_line)
+        text = log.read_text("utf-8", "replace")
+    if status != 0:
+        _explain(status, text, tool, part)
+    _read_back(files, part, spec, wanted)
+
+
+def _explain(status: int, text: str, tool: Program, part: Path) -> None:
+    """Raise what a failed run means."""
+    if status == -signal.SIGXFSZ:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    full = shutil.disk_usage(part.parent).free < max(_SPARE_BYTES, part.stat().st_size // 100)
+    if "iostream error" in text or full:
+        code = errno.ENOSPC if full else errno.EIO
+        raise OSError(code, os.strerror(code))
+    lines = [one_line(line, 200) for line in text.splitlines() if line.strip()]
+    raise EngineError(
+        f"llama-quantize {f'ended by signal {-status}' if status < 0 else f'failed with exit status {status}'}",
+        kind="launch",
+        where=tool.where,
+        fix="Its last lines say why; types that need an importance matrix cannot be made here.",
+        log_tail=tuple(lines[-_LOG_LINES:]),
+    )
+
+
+def _read_back(files: Sequence[Path], part: Path, spec: QuantizeSpec, wanted: dict[str, str]) -> None:
+    """Compare the result with what was asked: every tensor there with its shape, every override in effect."""
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    except OSError as error:
-        raise EngineError(f"llama-quantize cannot be started: {error}", kind="launch", where=str(tool)) from None
-    if done.returncode != 0:
-        if "iostream error" in done.stderr and shutil.disk_usage(result.parent).free < source.stat().st_size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        lines = [one_line(line, 200) for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        found = {tensor.name: tensor for tensor in read_header(part).tensors}
+    except UsageError as error:
+        fix = "Use another build of llama.cpp: `benchctl engines list`."
+        raise EngineError(f"llama-quantize wrote no whole model: {error.what}", kind="launch", fix=fix) from None
+    source = _tensors(files)
+    lost = [tensor.name for tensor in source if tensor.name not in found or found[tensor.name].shape != tensor.shape]
+    if lost or len(found) != len(source):
+        named = f", such as {one_line(lost[0], 80)}" if lost else ""
         raise EngineError(
-            f"llama-quantize failed with exit status {done.returncode}",
+            f"llama-quantize wrote {len(found)} tensors of a model of {len(source)}; {len(lost)} are missing or of "
+            f"another shape{named}",
             kind="launch",
-            where=str(tool),
-            fix="Its last lines say why; types that need an importance matrix cannot be made here.",
-            log_tail=tuple(lines[-_LOG_LINES:]),
+            fix="Use another build of llama.cpp: `benchctl engines list`.",
         )
-
-
-def _check(made: Path, wanted: dict[str, str]) -> None:
-    """Read the result back: every override must have taken effect."""
-    found = {tensor.name: tensor.type_name for tensor in read_header(made).tensors}
-    wrong = [(name, kind, found.get(name, "absent")) for name, kind in wanted.items() if found.get(name) != kind]
+    wrong = [(name, kind, found[name].type_name) for name, kind in wanted.items() if found[name].type_name != kind]
     if wrong:
         name, kind, got = wrong[0]
         raise UsageError(
             f"llama-quantize made {one_line(name, 80)} {got} where {kind} was asked for ({len(wrong)} such tensors)",
             where="quantize.tensors",
-            fix="llama-quantize leaves some tensors alone, and rows may not fit a type: leave it out, or try bf16.",
+            fix=f"This build leaves such tensors alone, or knows another rule for them: leave it out, or try {got}.",
         )
+    base = spec.type.lower()
+    if base not in UNQUANTIZED and not any(is_quantized(tensor) for tensor in found.values()) and not wanted:
+        raise UsageError(
+            f"llama-quantize left every tensor unquantized where {base} was asked for",
+            where="quantize.type",
+            fix="Its matrices may be too small, or their rows may fit no block: leave `quantize` out.",
+        )
+
+
+def _counted(files: Sequence[Path], notice: Notice | None) -> Steps | None:
+    """Return what turns tensors into a notice every quarter, for sources that take long."""
+    if notice is None or sum(file.stat().st_size for file in files) < _WORTH_COUNTING:
+        return None
+    told = 0
+
+    def steps(done: int, total: int) -> None:
+        nonlocal told
+        quarter = 4 * (done - 1) // max(total, 1)
+        if quarter > told:
+            told = quarter
+            notice(f"Quantizing {files[0].name}: {25 * quarter} %")
+
+    return steps
+
+
+def _not_kept(error: OSError, folder: Path) -> StorageError:
+    fix = None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        fix = "Free some space, or keep it elsewhere: set BENCHCTL_CACHE, or name another file with -o."
+    reason = error.strerror or str(error)
+    return StorageError(f"the quantized model cannot be kept: {reason}", where=one_line(str(folder)), fix=fix)

@@ -22,6 +22,8 @@ class ResolvedModel:
 
     source: str
     files: tuple[ModelFile, ...]
+    unquantized: Path | None = None
+    """What it was quantized from for this run, the file or the first shard; None where it was taken as it is."""
 
     @property
     def path(self) -> Path:

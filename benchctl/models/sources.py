@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchctl.errors import UsageError
+from benchctl.models.convert import converted, is_safetensors_folder
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hashes import Notice, file_sha256
 from benchctl.models.hub import OfflineError, conversion, fetch
 from benchctl.models.local_files import find_local
+from benchctl.models.program import Program
 from benchctl.models.quantize import quantized
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.models.shards import all_shards
@@ -20,8 +22,8 @@ from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import ModelPair, ModelSpec
 from benchctl.recipes.source import BundledSource, HubSource, PathSource, bundled_folder, parse_source
 
-QuantizeTool = Callable[[], Path]
-"""Finds llama-quantize; called only when a recipe asks for a quantization."""
+FindTool = Callable[[str], Program]
+"""Finds a program of the engine by name; called only when a recipe needs it."""
 
 
 def resolve_pair(
@@ -30,7 +32,7 @@ def resolve_pair(
     recipe_folder: Path,
     models_dir: Path | None = None,
     on_progress: Notice | None = None,
-    quantize_tool: QuantizeTool | None = None,
+    find_tool: FindTool | None = None,
 ) -> ResolvedPair:
     """Find, check and hash the files of both models, downloading and quantizing where the recipe asks for it.
 
@@ -39,24 +41,53 @@ def resolve_pair(
     """
 
     def resolve(role: str, spec: ModelSpec) -> ResolvedModel:
+        unquantized = None
         try:
-            first = _locate(spec.source, recipe_folder, models_dir, on_progress)
-            files = all_shards(first)
-            for file in files:
-                read_header(file)
+            files = locate_model(
+                spec.source,
+                recipe_folder=recipe_folder,
+                models_dir=models_dir,
+                on_progress=on_progress,
+                find_tool=find_tool,
+            )
             if spec.quantize is not None:
-                if quantize_tool is None:
+                if find_tool is None:
                     raise UsageError(
                         "this engine cannot quantize", fix="Leave `quantize` out and name a quantized file."
                     )
-                files = (quantized(files, spec.quantize, quantize_tool(), notice=on_progress),)
+                unquantized = files[0]
+                files = (quantized(files, spec.quantize, find_tool("llama-quantize"), notice=on_progress),)
         except UsageError as error:
             where = f"models.{role} ({one_line(spec.source, 120)})"
             raise UsageError(error.what, where=": ".join(filter(None, (where, error.where))), fix=error.fix) from None
-        return ResolvedModel(spec.source, tuple(_model_file(file, on_progress) for file in files))
+        return ResolvedModel(spec.source, tuple(_model_file(file, on_progress) for file in files), unquantized)
 
     target = resolve("target", models.target)
     return ResolvedPair(target, None if models.draft is None else resolve("draft", models.draft))
+
+
+def locate_model(
+    source: str,
+    *,
+    recipe_folder: Path,
+    models_dir: Path | None = None,
+    on_progress: Notice | None = None,
+    find_tool: FindTool | None = None,
+) -> tuple[Path, ...]:
+    """Return the GGUF files of a source, all shards, first one first, each with a sound header; errors as above.
+
+    A folder of safetensors is converted first, where `find_tool` can find the converter.
+    """
+    first = _locate(source, recipe_folder, models_dir, on_progress)
+    if is_safetensors_folder(first) and find_tool is not None:
+        first = converted(first, find_tool("convert_hf_to_gguf.py"), notice=on_progress)
+    elif is_safetensors_folder(first):
+        fix = "Make it one first: benchctl quantize FOLDER --type bf16 (or another type)."
+        raise UsageError("this is a folder of safetensors, not a GGUF file", where=one_line(str(first)), fix=fix)
+    files = all_shards(first)
+    for file in files:
+        read_header(file)
+    return files
 
 
 def _model_file(path: Path, notice: Notice | None) -> ModelFile:

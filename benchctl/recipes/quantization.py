@@ -50,5 +50,5 @@ def quantize_problems(spec: QuantizeSpec) -> list[tuple[tuple[str, ...], str]]:
 
 def tensor_regex(pattern: str) -> str:
     """Return the regular expression (ECMAScript and Python) of a pattern: whole dotted parts, `*` for any one part."""
-    parts = [r"[^.]*" if part == "*" else part for part in pattern.split(".")]
+    parts = [r"[^.]*" if part == "*" else part.lower() for part in pattern.split(".")]  # as llama-quantize does
     return r"(^|\.)" + r"\.".join(parts) + r"(\.|$)"

@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from benchctl.engines.llama_cpp.find import find_tool
+from benchctl.engines.programs import program
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
-from benchctl.models.quantize import quantized
+from benchctl.models.program import OnLine, Program
+from benchctl.models.quantize import quantize_to, quantized
+from benchctl.models.tensor_types import takes_other_type, wanted_types
 from benchctl.recipes.schema import QuantizeSpec
 
 MakeGguf = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def tool(llama_server: Path) -> Path:
+def tool(llama_server: Path) -> Program:
     """The llama-quantize that belongs to the real server."""
-    return find_tool("llama-quantize", llama_server)
+    return program(find_tool("llama-quantize", llama_server))
+
+
+RESULT = 'eval "result=\\${$(($# - 1))}"'
+"""Shell: take the last but one argument, the file to write."""
+
+
+def scripted(folder: Path, script: str) -> Program:
+    """A llama-quantize that does what a test scripts; its arguments end with SOURCE, RESULT, TYPE."""
+    file = folder / "llama-quantize"
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return program(file)
 
 
 @pytest.mark.engine
-def test_the_base_type_and_the_exception_are_both_in_the_file(tool: Path, tiny_target: Path, cache: Path) -> None:
+def test_the_base_type_and_the_exception_are_both_in_the_file(tool: Program, tiny_target: Path, cache: Path) -> None:
     said: list[str] = []
     spec = QuantizeSpec(type="q8_0", tensors={"ssm_out": "bf16"})
     path = quantized([tiny_target], spec, tool, notice=said.append)
@@ -37,7 +57,7 @@ def test_the_base_type_and_the_exception_are_both_in_the_file(tool: Path, tiny_t
 
 
 @pytest.mark.engine
-def test_the_same_request_is_served_from_the_cache_and_another_is_not(tool: Path, tiny_draft: Path) -> None:
+def test_the_same_request_is_served_from_the_cache_and_another_is_not(tool: Program, tiny_draft: Path) -> None:
     said: list[str] = []
     plain = quantized([tiny_draft], QuantizeSpec(type="q8_0"), tool, notice=said.append)
     assert quantized([tiny_draft], QuantizeSpec(type="Q8_0"), tool, notice=said.append) == plain
@@ -47,13 +67,15 @@ def test_the_same_request_is_served_from_the_cache_and_another_is_not(tool: Path
 
 
 @pytest.mark.engine
-def test_a_pattern_with_a_wildcard_hits_every_block(tool: Path, tiny_draft: Path) -> None:
+def test_a_pattern_with_a_wildcard_hits_every_block(tool: Program, tiny_draft: Path) -> None:
     path = quantized([tiny_draft], QuantizeSpec(type="q8_0", tensors={"blk.*.ffn_down": "f16"}), tool)
     assert read_facts(path).tensor_types["f16"].count == 2
 
 
 @pytest.mark.engine
-def test_a_failing_tool_leaves_nothing_behind_and_its_words_are_kept(tool: Path, tiny_draft: Path, cache: Path) -> None:
+def test_a_failing_tool_leaves_nothing_behind_and_its_words_are_kept(
+    tool: Program, tiny_draft: Path, cache: Path
+) -> None:
     with pytest.raises(EngineError) as caught:
         quantized([tiny_draft], QuantizeSpec(type="iq1_s"), tool)
     assert any("importance matrix" in line for line in caught.value.log_tail)
@@ -61,14 +83,7 @@ def test_a_failing_tool_leaves_nothing_behind_and_its_words_are_kept(tool: Path,
 
 
 @pytest.mark.engine
-def test_an_override_that_the_tool_did_not_follow_is_refused(tool: Path, tiny_draft: Path, cache: Path) -> None:
-    with pytest.raises(UsageError, match=r"made blk\.0\.ssm_conv1d\.weight f32 where q8_0 was asked for"):
-        quantized([tiny_draft], QuantizeSpec(type="q8_0", tensors={"ssm_conv1d": "q8_0"}), tool)
-    assert list((cache / "quantized").iterdir()) == []
-
-
-@pytest.mark.engine
-def test_quantizing_twice_is_refused(tool: Path, tiny_draft: Path) -> None:
+def test_quantizing_twice_is_refused(tool: Program, tiny_draft: Path) -> None:
     once = quantized([tiny_draft], QuantizeSpec(type="q8_0"), tool)
     with pytest.raises(
         UsageError, match=r"the source is quantized already \(q8_0\), and quantizing twice loses quality"
@@ -76,18 +91,53 @@ def test_quantizing_twice_is_refused(tool: Path, tiny_draft: Path) -> None:
         quantized([once], QuantizeSpec(type="q8_0"), tool)
 
 
+@pytest.mark.engine
+def test_quantizing_twice_is_done_where_it_is_asked_for(tool: Program, tiny_draft: Path) -> None:
+    once = quantized([tiny_draft], QuantizeSpec(type="q8_0"), tool)
+    again = quantized([once], QuantizeSpec(type="q4_0", allow_requantize=True), tool)
+    assert read_facts(again).tensor_types["q4_0"].count > 0
+
+
+def refusal(path: Path, spec: QuantizeSpec) -> str:
+    with pytest.raises(UsageError) as caught:
+        quantized([path], spec, Program(("/no/such/tool",), "0", no_run))
+    return str(caught.value)
+
+
+def no_run(argv: Sequence[str], log: Path, on_line: OnLine | None) -> int:
+    raise AssertionError(f"started: {argv}")
+
+
+NAMES = "Its tensors are named like: token_embd, attn_q."
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         (
-            QuantizeSpec(type="q8_0", tensors={"ssm_uot": "bf16"}),
-            "quantize.tensors.ssm_uot: the pattern 'ssm_uot' matches no tensor of this model\n"
-            "Its tensors are named like: token_embd, attn_q.",
+            QuantizeSpec(type="q8_0", tensors={"attn_p": "bf16"}),
+            "quantize.tensors.attn_p: the pattern 'attn_p' matches no tensor of this model\n"
+            f"Did you mean 'attn_q'?\n{NAMES}",
         ),
         (
-            QuantizeSpec(type="q8_0", tensors={"embd": "bf16"}),
-            "quantize.tensors.embd: the pattern 'embd' matches no tensor of this model\n"
-            "Its tensors are named like: token_embd, attn_q.",
+            QuantizeSpec(type="q8_0", tensors={"xyz": "bf16"}),
+            f"quantize.tensors.xyz: the pattern 'xyz' matches no tensor of this model\n{NAMES}",
+        ),
+        (
+            QuantizeSpec(type="q8_0", tensors={"attn_q": "bf16", "blk.0.*": "f16"}),
+            "quantize.tensors.blk.0.*: the pattern 'blk.0.*' matches only tensors that an earlier pattern decides "
+            "about; the first match counts\nPut the narrower pattern first, or leave this one out.",
+        ),
+        (
+            QuantizeSpec(type="q8_0", tensors={"attn_q": "q4_k"}),
+            "quantize.tensors.attn_q: blk.0.attn_q.weight cannot be made q4_k: its rows hold 32 numbers, which is no "
+            "multiple of the type's block of 256; llama-quantize would make it something else and say nothing\n"
+            "The nearest type that fits is q5_0.",
+        ),
+        (
+            QuantizeSpec(type="q8_0", tensors={"ATTN_Q": "iq2_xs"}),
+            "quantize.tensors.ATTN_Q: blk.0.attn_q.weight cannot be made iq2_xs: that type needs an importance matrix, "
+            "which benchctl has not\nUse a type from iq3_s upwards, or a k-quant such as q2_k.",
         ),
         (
             QuantizeSpec(type="bf16", tensors={"attn_q": "f16"}),
@@ -103,32 +153,137 @@ def test_quantizing_twice_is_refused(tool: Path, tiny_draft: Path) -> None:
 def test_what_cannot_mean_anything_is_refused_before_any_work(
     make_gguf: MakeGguf, spec: QuantizeSpec, message: str
 ) -> None:
-    with pytest.raises(UsageError) as caught:
-        quantized([make_gguf()], spec, Path("/no/such/tool"))
-    assert str(caught.value) == message
+    assert refusal(make_gguf(), spec) == message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("ssm_conv1d", "only tensors that llama-quantize leaves alone: blk.0.ssm_conv1d.weight (f32, 4 × 512)"),
+        ("attn_norm", "only one-dimensional tensors, which keep their type: blk.0.attn_norm.weight (f32, 256)"),
+    ],
+)
+def test_tensors_that_keep_their_type_are_named(tiny_target: Path, pattern: str, why: str) -> None:
+    message = refusal(tiny_target, QuantizeSpec(type="q8_0", tensors={pattern: "q8_0"}))
+    assert message.splitlines()[0] == f"quantize.tensors.{pattern}: the pattern '{pattern}' matches {why}"
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("base", "tensors"),
+    [
+        ("q8_0", {"blk.0": "bf16"}),
+        ("q4_k_m", {"ffn_down": "q8_0", "blk.*.attn_q": "f32"}),
+        ("q2_k", {"token_embd": "f16", "ssm_in": "q6_k"}),
+        ("tq2_0", {"blk.1.ssm_out": "q8_0", "ssm_out": "q4_0"}),
+    ],
+)
+def test_what_is_foretold_is_what_the_tool_writes(
+    tool: Program, tiny_target: Path, base: str, tensors: dict[str, str]
+) -> None:
+    before = read_header(tiny_target).tensors
+    foretold = wanted_types(before, tensors)
+    made = quantized([tiny_target], QuantizeSpec(type=base, tensors=tensors), tool)
+    after = {tensor.name: tensor.type_name for tensor in read_header(made).tensors}
+    assert {name: after[name] for name in foretold} == foretold
+    kept = [tensor for tensor in before if not takes_other_type(tensor)]
+    assert {tensor.name: after[tensor.name] for tensor in kept} == {t.name: t.type_name for t in kept}
+    changed = {tensor.name for tensor in before if after[tensor.name] != tensor.type_name}
+    assert {tensor.name for tensor in before if takes_other_type(tensor)} - set(foretold) <= changed
+
+
+def test_an_override_that_the_tool_did_not_follow_is_refused(make_gguf: MakeGguf, tmp_path: Path, cache: Path) -> None:
+    copies = scripted(
+        tmp_path, 'eval "result=\\${$(($# - 1))}"; eval "source=\\${$(($# - 2))}"; cp "$source" "$result"'
+    )
+    spec = QuantizeSpec(type="q8_0", tensors={"attn_q": "bf16"})
+    with pytest.raises(UsageError, match=r"made blk\.0\.attn_q\.weight f32 where bf16 was asked for"):
+        quantized([make_gguf()], spec, copies)
+    with pytest.raises(UsageError, match="left every tensor unquantized where q8_0 was asked for"):
+        quantized([make_gguf()], QuantizeSpec(type="q8_0"), copies)
+    assert list((cache / "quantized").iterdir()) == []
+
+
+def test_a_tool_that_writes_no_whole_model_is_an_engine_error(make_gguf: MakeGguf, tmp_path: Path) -> None:
+    half = scripted(tmp_path, f'{RESULT}; printf GGUF > "$result"')
+    with pytest.raises(EngineError, match="wrote no whole model: the model file is truncated"):
+        quantized([make_gguf()], QuantizeSpec(type="q8_0"), half)
 
 
 def test_a_tool_that_cannot_be_started_is_an_engine_error(make_gguf: MakeGguf, tmp_path: Path) -> None:
     broken = tmp_path / "llama-quantize"
     broken.write_text("no program")
-    with pytest.raises(EngineError, match="llama-quantize cannot be started"):
-        quantized([make_gguf()], QuantizeSpec(type="q8_0"), broken)
+    with pytest.raises(EngineError, match="could not be started"):
+        quantized([make_gguf()], QuantizeSpec(type="q8_0"), program(broken))
 
 
 def test_a_cache_that_cannot_be_written_is_said(make_gguf: MakeGguf, tmp_path: Path, cache: Path) -> None:
     cache.write_text("a file where the folder should be")
-    tool = tmp_path / "llama-quantize"
-    tool.write_text("#!/bin/sh\n")
     with pytest.raises(StorageError, match="the quantized model cannot be kept"):
-        quantized([make_gguf()], QuantizeSpec(type="q8_0"), tool)
+        quantized([make_gguf()], QuantizeSpec(type="q8_0"), scripted(tmp_path, "true"))
 
 
 def test_a_disk_that_fills_up_meanwhile_is_no_fault_of_the_tool(
-    make_gguf: MakeGguf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_gguf: MakeGguf, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tool = tmp_path / "llama-quantize"
-    tool.write_text("#!/bin/sh\necho 'failed to quantize: basic_ios::clear: iostream error' >&2\nexit 1\n")
-    tool.chmod(0o755)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    full = scripted(tmp_path, "echo 'failed to quantize: basic_ios::clear: iostream error' >&2; exit 1")
     with pytest.raises(StorageError, match="No space left on device"):
-        quantized([make_gguf()], QuantizeSpec(type="q8_0"), tool)
+        quantized([make_gguf()], QuantizeSpec(type="q8_0"), full)
+    assert list((cache / "quantized").iterdir()) == []
+
+
+@pytest.mark.engine
+def test_a_file_that_may_not_grow_so_large_leaves_nothing(tool: Program, tiny_target: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.gguf"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with pytest.raises(StorageError, match="cannot be kept: File too large"):
+            quantize_to([tiny_target], QuantizeSpec(type="q8_0"), tool, target)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.engine
+def test_the_result_is_written_where_it_is_wanted_and_its_tensors_are_counted(
+    tool: Program, tiny_target: Path, tmp_path: Path
+) -> None:
+    target, steps = tmp_path / "new" / "out.gguf", []
+    quantize_to([tiny_target], QuantizeSpec(type="q8_0"), tool, target, steps=lambda *step: steps.append(step))
+    assert steps == [(done, 66) for done in range(1, 67)]
+    assert read_facts(target).file_type == "q8_0"
+    with pytest.raises(UsageError, match="would replace its own source"):
+        quantize_to([target], QuantizeSpec(type="q8_0", allow_requantize=True), tool, target)
+
+
+SLEEPER = """
+import sys
+from pathlib import Path
+from benchctl.engines.programs import program
+from benchctl.models.quantize import quantized
+from benchctl.recipes.schema import QuantizeSpec
+quantized([Path(sys.argv[1])], QuantizeSpec(type="q8_0"), program(Path(sys.argv[2])))
+"""
+
+
+def test_a_killed_benchctl_takes_the_tool_along_and_what_it_left_is_never_used(
+    make_gguf: MakeGguf, tmp_path: Path, cache: Path
+) -> None:
+    pid = tmp_path / "pid"
+    source, half = make_gguf(), f'{RESULT}; printf GGUF > "$result"'
+    tool = scripted(tmp_path, f'{half}; echo $$ > "{pid}"; exec sleep 120')
+    started = subprocess.Popen([sys.executable, "-c", SLEEPER, str(source), tool.command[0]])
+    deadline = time.monotonic() + 30
+    while not (pid.is_file() and pid.read_text().endswith("\n")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    sleeper = psutil.Process(int(pid.read_text()))
+    started.kill()
+    started.wait()
+    assert psutil.wait_procs([sleeper], timeout=15)[1] == []
+    left = list((cache / "quantized").iterdir())
+    assert [path.suffix for path in left] == [".part"]
+    with pytest.raises(EngineError, match="wrote no whole model"):
+        quantized([source], QuantizeSpec(type="q8_0"), scripted(tmp_path, half))
+    assert list((cache / "quantized").iterdir()) == []

@@ -1,0 +1,55 @@
+"""`benchctl inspect`: what a model file tells of itself, or what differs between two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def inspect(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A path, hf:ORG/REPO[/FILE] or bundled:NAME.")],
+    diff: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Show what differs between the two instead, first model first.")
+    ] = None,
+    tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor, too.")] = False,
+    models_dir: Annotated[
+        Path | None, typer.Option(help="Look for the models' files here before anywhere else.", file_okay=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
+) -> None:
+    """Show a GGUF model: architecture and memory, tensors by type, vocabulary, special tokens, chat template.
+
+    Reads headers only, so it takes no time and no memory; of a model in shards, all of them are read.
+    """
+    import json
+    import sys
+
+    from benchctl.models.difference import compare_models
+    from benchctl.models.inspection import inspect_model
+    from benchctl.models.sources import locate_model
+
+    def first_file(source: str) -> Path:
+        return locate_model(source, recipe_folder=Path.cwd(), models_dir=models_dir)[0]
+
+    if diff is not None:
+        found = compare_models(first_file(model), first_file(diff))
+        if not as_json:
+            from benchctl.cli.show_difference import show_difference
+
+            show_difference(found)
+            return
+        document = found.as_dict()
+    else:
+        seen = inspect_model(first_file(model))
+        if not as_json:
+            from benchctl.cli.show_inspection import show_inspection, show_tensors
+
+            show_inspection(seen)
+            if tensors:
+                show_tensors(seen.path)
+            return
+        document = seen.as_dict()
+    json.dump(document, sys.stdout, indent=2, ensure_ascii=True)
+    sys.stdout.write("\n")

@@ -1,0 +1,161 @@
+"""`benchctl quantize`: one model quantized by the engine's own llama-quantize, and read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+
+def quantize(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A path, hf:ORG/REPO[/FILE] or bundled:NAME.")],
+    base: Annotated[
+        str, typer.Option("--type", "-t", metavar="TYPE", help="A llama-quantize type such as q8_0 or q4_k_m.")
+    ],
+    tensor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN=TYPE",
+            help="Tensors that get another type, such as ssm_out=bf16; may be given several times, the first wins.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: NAME-TYPE.gguf in this folder.")
+    ] = None,
+    allow_requantize: Annotated[
+        bool, typer.Option("--allow-requantize", help="Take a source that is quantized already; loses quality.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    engine_binary: Annotated[
+        str | None, typer.Option(help="The llama-server whose llama-quantize is used: a path, or a name on PATH.")
+    ] = None,
+    models_dir: Annotated[
+        Path | None, typer.Option(help="Look for the model's files here before anywhere else.", file_okay=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
+) -> None:
+    """Quantize a model with llama-quantize, tensor by tensor where wanted, and show what was really written.
+
+    What llama-quantize would ignore or replace without a word is an error before it starts. The file appears only when
+    it is whole and as asked for.
+    """
+    import sys
+
+    from rich.console import Console
+
+    from benchctl.cli.show_inspection import show_inspection
+    from benchctl.engines.programs import program
+    from benchctl.engines.registry import make_engine
+    from benchctl.models.inspection import inspect_model
+    from benchctl.models.quantize import check_words, quantize_to
+    from benchctl.models.shards import model_name
+    from benchctl.models.sources import locate_model
+    from benchctl.plain_text import one_line
+    from benchctl.recipes.schema import EngineSpec, QuantizeSpec
+    from benchctl.runs.execute import signals_interrupt
+
+    spec = QuantizeSpec(type=base, tensors=_overrides(tensor or []), allow_requantize=allow_requantize)
+    check_words(spec)
+    if output is not None:
+        _check_free(output, force)
+    engine = make_engine(EngineSpec(), binary=engine_binary)
+    notes = Console(stderr=True, highlight=False)
+
+    def note(text: str) -> None:
+        notes.print(one_line(text), markup=False)
+
+    with signals_interrupt():
+        files = locate_model(
+            model,
+            recipe_folder=Path.cwd(),
+            models_dir=models_dir,
+            on_progress=note,
+            find_tool=lambda name: program(engine.tool(name)),
+        )
+        folder = Path(model).expanduser()  # of safetensors: what was made of it is called by its hash
+        name = folder.resolve().name if folder.is_dir() else model_name(files[0])
+        target = output or Path(f"{name}-{base.lower()}.gguf")
+        _check_free(target, force)
+        with _bar(notes) as steps:
+            quantize_to(files, spec, program(engine.tool("llama-quantize")), target, steps=steps)
+    found = inspect_model(target)
+    if as_json:
+        import json
+
+        json.dump(found.as_dict(), sys.stdout, indent=2, ensure_ascii=True)
+        sys.stdout.write("\n")
+    else:
+        show_inspection(found, brief=True)
+        _show_fallbacks(target, spec)
+
+
+def _check_free(target: Path, force: bool) -> None:
+    """Raise UsageError when the result cannot, or must not, take this name."""
+    from benchctl.errors import UsageError
+    from benchctl.plain_text import one_line
+
+    where = one_line(str(target))
+    if target.is_dir():
+        raise UsageError("this is a folder", where=where, fix="Name a file: -o FILE.gguf")
+    if target.exists() and not target.is_file():
+        raise UsageError("this is no ordinary file", where=where, fix="Name a new file: -o FILE.gguf")
+    if target.exists() and not force:
+        raise UsageError("this file exists already", where=where, fix="Overwrite it with --force.")
+
+
+def _overrides(given: list[str]) -> dict[str, str]:
+    """Read `PATTERN=TYPE` words. Raises UsageError."""
+    from benchctl.errors import UsageError
+
+    overrides: dict[str, str] = {}
+    for word in given:
+        pattern, equals, kind = word.partition("=")
+        if not equals or not pattern or not kind:
+            raise UsageError(
+                "expected PATTERN=TYPE", where=f"--tensor {word}", fix="For example: --tensor ssm_out=bf16"
+            )
+        if overrides.setdefault(pattern, kind) != kind:
+            raise UsageError("this pattern was given before, with another type", where=f"--tensor {word}")
+    return overrides
+
+
+def _show_fallbacks(target: Path, spec: object) -> None:
+    """Say where llama-quantize chose another type than the base, since rows did not fit it."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from benchctl.models.gguf_header import read_header
+    from benchctl.models.tensor_types import fallback_sentence
+    from benchctl.recipes.schema import QuantizeSpec
+
+    assert isinstance(spec, QuantizeSpec)
+    sentence = fallback_sentence(read_header(target).tensors, spec.type, spec.tensors)
+    if sentence:
+        Console(highlight=False, soft_wrap=True).print(Text(f"warning: {sentence}", style="yellow"))
+
+
+def _bar(console: object) -> AbstractContextManager[Callable[[int, int], None] | None]:
+    """Show a progress bar on a terminal, and nothing elsewhere."""
+    from contextlib import contextmanager
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    assert isinstance(console, Console)
+
+    @contextmanager
+    def shown() -> Iterator[Callable[[int, int], None] | None]:
+        if not console.is_terminal:
+            yield None
+            return
+        columns = (TextColumn("Quantizing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as progress:
+            task = progress.add_task("", total=None)
+            yield lambda done, total: progress.update(task, completed=done, total=total)
+
+    return shown()

@@ -1,0 +1,118 @@
+"""A Hugging Face folder of safetensors, made into a GGUF file by llama.cpp's own converter, once.
+
+The converter is the one of the source distribution that the engine is built from, so that model and engine agree. It
+needs torch, transformers and sentencepiece in the Python that runs benchctl (`pip install 'benchctl[convert]'`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import math
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from benchctl.cache_folder import cache_folder
+from benchctl.errors import EngineError, StorageError, UsageError
+from benchctl.models.gguf_header import read_header
+from benchctl.models.hashes import Notice, file_sha256
+from benchctl.models.program import Program
+from benchctl.models.unfinished import finish, remove_leftovers, unfinished
+from benchctl.plain_text import one_line
+
+_NEEDED = ("torch", "transformers", "safetensors", "sentencepiece")
+"""sentencepiece too: the converter imports it before it looks which kind of tokenizer there is."""
+_READ = (".safetensors", ".json", ".model", ".jinja", ".txt")
+_CODE = ".py"
+_LOG_LINES = 12
+
+
+def is_safetensors_folder(path: Path) -> bool:
+    """Whether `path` is a model folder as the Hugging Face hub keeps it."""
+    return path.is_dir() and (path / "config.json").is_file() and any(path.glob("*.safetensors"))
+
+
+def converted(folder: Path, converter: Program, *, notice: Notice | None = None) -> Path:
+    """Return the GGUF file of a safetensors folder, in the precision of its weights, from the cache where it is kept.
+
+    It is kept by the SHA-256 of every file that the converter reads and of the converter, and by the precision. Raises
+    UsageError when packages are missing or the folder is none that can be converted, EngineError (`launch`),
+    StorageError.
+    """
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"converting safetensors needs the Python packages {', '.join(missing)}",
+            where=one_line(str(folder)),
+            fix="Install them beside benchctl: pip install 'benchctl[convert]'. Or name a GGUF file.",
+        )
+    files = sorted(file for file in folder.iterdir() if file.is_file() and file.suffix in (*_READ, _CODE))
+    precision = _precision(folder)
+    hashes = [[file.name, file_sha256(file, notice)] for file in files]
+    key = hashlib.sha256(json.dumps([hashes, converter.build, precision]).encode()).hexdigest()
+    target = cache_folder() / "converted" / f"{key}.gguf"
+    if target.is_file():
+        return target
+    try:
+        with unfinished(target, notice) as part:
+            remove_leftovers(target.parent)
+            if not target.is_file():
+                if notice:
+                    notice(f"Converting {folder.name} to GGUF")
+                _convert(folder, part, converter, precision)
+                finish(part, target)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        where = one_line(str(target.parent))
+        raise StorageError(f"the converted model cannot be kept: {reason}", where=where) from None
+    return target
+
+
+def _precision(folder: Path) -> str:
+    """Return the type that holds most of the weights' numbers; `auto` for one that GGUF has not, such as float8.
+
+    The converter's own `auto` would make float32 weights float16, which rounds them and can overflow.
+    """
+    import safetensors
+
+    numbers: Counter[str] = Counter()
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safetensors.safe_open(file, "numpy") as stored:
+                for name in stored.keys():  # noqa: SIM118 (it is no mapping)
+                    tensor = stored.get_slice(name)
+                    numbers[tensor.get_dtype()] += math.prod(tensor.get_shape())
+        except (safetensors.SafetensorError, OSError) as error:
+            what = f"this is no whole safetensors file: {one_line(str(error), 200)}"
+            raise UsageError(what, where=one_line(str(file)), fix="Download it again.") from None
+    most = max(numbers, key=lambda kind: numbers[kind], default="")
+    return {"F32": "f32", "F16": "f16", "BF16": "bf16"}.get(most, "auto")
+
+
+def _convert(folder: Path, part: Path, converter: Program, precision: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="benchctl-") as temporary:
+        log = Path(temporary) / "convert.log"
+        options = ["--outtype", precision, "--outfile", str(part)]
+        status = converter.run([*converter.command, *options, str(folder)], log, None)
+        lines = [one_line(line, 200) for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+    if status != 0:
+        if any("No space left" in line for line in lines):
+            raise OSError("no space left on device")
+        raise EngineError(
+            f"llama.cpp's converter failed with exit status {status}",
+            kind="launch",
+            where=one_line(str(folder)),
+            fix="Its last lines say why: it may not know this architecture, or the folder may lack a file.",
+            log_tail=tuple(lines[-_LOG_LINES:]),
+        )
+    try:
+        read_header(part)
+    except UsageError as error:
+        raise EngineError(
+            f"llama.cpp's converter wrote no whole model: {error.what}",
+            kind="launch",
+            where=one_line(str(folder)),
+            fix="Convert it by hand with convert_hf_to_gguf.py, and name the GGUF file.",
+        ) from None

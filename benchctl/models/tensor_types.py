@@ -1,0 +1,163 @@
+"""Which tensors llama-quantize quantizes, and which types they can take: what a `quantize:` may ask for.
+
+From `tensor_allows_quantization`, `tensor_type_fallback` and `tensor_requires_imatrix` in llama.cpp's
+`src/llama-quant.cpp` (commit 0c1e570). The program says nothing where it ignores a request; so the request is checked
+here, and the file that came out is read back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from benchctl.errors import UsageError
+from benchctl.models.ggml_types import TENSOR_TYPES, TensorType
+from benchctl.models.gguf_header import Tensor
+from benchctl.plain_text import one_line
+from benchctl.recipes.problems import did_you_mean
+from benchctl.recipes.quantization import tensor_regex
+
+_LEFT_ALONE = (
+    *("_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel", "per_layer_model_proj"),
+    *("ssm_conv1d", "shortconv.conv.weight", "indexer.k_proj.weight", "indexer.q_proj.weight", "attn_rel_b.weight"),
+    *(f"time_mix_{part}.weight" for part in ("first", "decay_w1", "decay_w2", "lerp_fused")),
+    *(f"time_mix_{part}.weight" for part in ("w0", "w1", "w2", "v0", "v1", "v2", "a0", "a1", "a2", "g1", "g2")),
+    *(".position_embd", "sam.pos_embd", "sam.neck.", "sam.net_", ".rel_pos", ".patch_embd", ".patch_merger"),
+    *("a.rvq.codebook", "mm.a.code_embd"),
+)
+_EMBEDDED = ("position_embd.weight", "token_types.weight")
+_NEEDS_IMPORTANCE = frozenset({"iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs"})
+_SMALLER_BLOCKS = {
+    **dict.fromkeys(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_xs"), "iq4_nl"),
+    **dict.fromkeys(("q2_0", "q2_k", "q3_k", "tq1_0", "tq2_0"), "q4_0"),
+    **{"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"},
+}
+"""What llama-quantize falls back to, without a failure, where rows do not fit a type."""
+
+_BY_NAME = {known.name: known for known in TENSOR_TYPES.values()}
+_OF_BASE = {
+    **{"q2_k_s": "q2_k", "q3_k_s": "q3_k", "q3_k_m": "q3_k", "q3_k_l": "q3_k", "q4_k_s": "q4_k", "q4_k_m": "q4_k"},
+    **{"q5_k_s": "q5_k", "q5_k_m": "q5_k", "iq2_s": "iq2_xs", "iq2_m": "iq2_s", "iq3_xs": "iq3_s", "iq3_m": "iq3_s"},
+    "mxfp4_moe": "mxfp4",
+}
+"""From `llama_ftype_get_default_type`, where the two names differ."""
+
+
+def is_quantized(tensor: Tensor) -> bool:
+    """Whether a tensor's type is one that rounds in blocks; False for a type that is not known."""
+    known = TENSOR_TYPES.get(tensor.type_id)
+    return known is not None and known.quantized
+
+
+def takes_other_type(tensor: Tensor) -> bool:
+    """Whether llama-quantize gives this tensor another type at all; norms, biases and small tensors keep theirs."""
+    named = tensor.name.endswith("weight") and tensor.name not in _EMBEDDED
+    return _is_matrix(tensor) and named and not any(part in tensor.name for part in _LEFT_ALONE)
+
+
+def _is_matrix(tensor: Tensor) -> bool:
+    return any(size > 1 for size in tensor.shape[1:])
+
+
+def family(name: str) -> str:
+    """Return a tensor's name without block number and `.weight`: `ssm_out` for `blk.3.ssm_out.weight`."""
+    return re.sub(r"^blk\.\d+\.", "", name).removesuffix(".weight")
+
+
+def families(tensors: Sequence[Tensor]) -> list[str]:
+    """Return the families of those tensors that can take another type, in file order."""
+    return list(dict.fromkeys(family(tensor.name) for tensor in tensors if takes_other_type(tensor)))
+
+
+def wanted_types(tensors: Sequence[Tensor], overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return the type that every overridden tensor must have; the first matching pattern counts.
+
+    Raises UsageError for a pattern that changes nothing, and for a type that a tensor cannot take.
+    """
+    wanted: dict[str, str] = {}
+    for pattern, asked in overrides.items():
+        matching = [tensor for tensor in tensors if re.search(tensor_regex(pattern), tensor.name)]
+        eligible = [tensor for tensor in matching if takes_other_type(tensor)]
+        left = [tensor for tensor in eligible if tensor.name not in wanted]
+        if not left:
+            raise _without_effect(pattern, matching, eligible, tensors)
+        for tensor in left:
+            _must_fit(tensor, _BY_NAME[asked.lower()], pattern)
+            wanted[tensor.name] = asked.lower()
+    return wanted
+
+
+def fallbacks(tensors: Sequence[Tensor], base: str, overridden: Mapping[str, str]) -> list[Tensor]:
+    """Return the tensors whose rows do not fit the base type, and which llama-quantize therefore gives another one."""
+    block = _BY_NAME[_OF_BASE.get(base.lower(), base.lower())].block
+    return [
+        tensor
+        for tensor in tensors
+        if tensor.name not in overridden and takes_other_type(tensor) and tensor.shape[0] % block
+    ]
+
+
+def fallback_sentence(tensors: Sequence[Tensor], base: str, overrides: Mapping[str, str]) -> str | None:
+    """Say what llama-quantize made of tensors whose rows do not fit the base type; None when all fit.
+
+    `tensors` are those of the written file.
+    """
+    others = [
+        tensor
+        for tensor in fallbacks(tensors, base, wanted_types(tensors, overrides))
+        if tensor.type_name != _OF_BASE.get(base.lower(), base.lower())
+    ]
+    if not others:
+        return None
+    first, total = others[0], sum(map(takes_other_type, tensors))
+    kinds = ", ".join(dict.fromkeys(tensor.type_name for tensor in others))
+    return (
+        f"the rows of {len(others)} of {total} tensors do not fit {base}, such as {one_line(first.name, 60)} with "
+        f"{first.shape[0]} numbers; llama-quantize made them {kinds}"
+    )
+
+
+def _without_effect(
+    pattern: str, matching: Sequence[Tensor], eligible: Sequence[Tensor], tensors: Sequence[Tensor]
+) -> UsageError:
+    names = families(tensors)
+    fix = f"Its tensors are named like: {', '.join(one_line(name, 60) for name in names[:20])}."
+    if eligible:
+        what = "only tensors that an earlier pattern decides about; the first match counts"
+        fix = "Put the narrower pattern first, or leave this one out."
+    elif matching:
+        matrices = [tensor for tensor in matching if _is_matrix(tensor)]
+        first = (matrices or matching)[0]
+        kind = (
+            "tensors that llama-quantize leaves alone" if matrices else "one-dimensional tensors, which keep their type"
+        )
+        what = f"only {kind}: {one_line(first.name, 80)} ({first.type_name}, {_shape(first)})"
+    else:
+        what = "no tensor of this model"
+        near = did_you_mean(pattern.removesuffix(".weight"), [*names, *(tensor.name for tensor in tensors)]).strip()
+        fix = f"{near}\n{fix}" if near else fix
+    return UsageError(f"the pattern '{pattern}' matches {what}", where=f"quantize.tensors.{pattern}", fix=fix)
+
+
+def _must_fit(tensor: Tensor, asked: TensorType, pattern: str) -> None:
+    where = f"quantize.tensors.{pattern}"
+    name = one_line(tensor.name, 80)
+    if asked.name in _NEEDS_IMPORTANCE and tensor.name not in {"token_embd.weight", "output.weight"}:
+        raise UsageError(
+            f"{name} cannot be made {asked.name}: that type needs an importance matrix, which benchctl has not",
+            where=where,
+            fix="Use a type from iq3_s upwards, or a k-quant such as q2_k.",
+        )
+    if tensor.shape[0] % asked.block:
+        smaller = _BY_NAME.get(_SMALLER_BLOCKS.get(asked.name, ""))
+        near = smaller.name if smaller and tensor.shape[0] % smaller.block == 0 else "bf16"
+        raise UsageError(
+            f"{name} cannot be made {asked.name}: its rows hold {tensor.shape[0]} numbers, which is no multiple of "
+            f"the type's block of {asked.block}; llama-quantize would make it something else and say nothing",
+            where=where,
+            fix=f"The nearest type that fits is {near}.",
+        )
+
+
+def _shape(tensor: Tensor) -> str:
+    return " × ".join(str(size) for size in tensor.shape) or "no dimension"

@@ -1,0 +1,98 @@
+"""`benchctl inspect` and `benchctl quantize` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchctl.cli.app import app
+from benchctl.errors import UsageError
+from benchctl.models.gguf_facts import read_facts
+from tests.cli.calls import answer, call
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
+
+def test_inspect_shows_what_decides_how_a_model_runs() -> None:
+    lines = answer(app, "inspect", "bundled:tiny-hybrid").splitlines()
+    told = {line[:15].strip(): line[15:].strip() for line in lines[1:]}
+    assert told["model"] == "tiny-hybrid (falcon-h1)"
+    assert told["recurrent state"].startswith("0.52 MiB per sequence (0.02 MiB convolution, 0.50 MiB state; 4 layers")
+    assert told["KV cache"] == "2,048 bytes per token in f16, 8.00 MiB at 4,096 tokens"
+    assert told["layers"].startswith("4 blocks; hybrid: recurrent state and attention; recurrent in 0–3; attention in")
+    assert "<|im_start|>" in told["chat template"]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_inspect_lists_every_tensor_when_asked() -> None:
+    assert "blk.3.ssm_out.weight" in answer(app, "inspect", "bundled:tiny-hybrid", "--tensors")
+
+
+def test_inspect_as_json() -> None:
+    found = json.loads(answer(app, "inspect", "bundled:tiny-hybrid", "--json"))
+    assert (found["architecture"], found["memory"], found["vocab_size"]) == ("falcon-h1", "hybrid", 4096)
+
+
+def test_a_file_that_is_no_model_is_one_message(empty_folder: Path) -> None:
+    (empty_folder / "m.gguf").write_bytes(b"\x1b[31mno model")
+    result = call(app, "inspect", "m.gguf")
+    assert isinstance(result.exception, UsageError)
+    assert "this is no GGUF file" in str(result.exception)
+
+
+@pytest.mark.engine
+def test_quantize_then_see_what_differs(llama_server: Path, empty_folder: Path) -> None:
+    words = ["quantize", "bundled:tiny-hybrid-draft", "-t", "q8_0", "--tensor", "ssm_out=bf16"]
+    words += ["--engine-binary", str(llama_server)]
+    told = answer(app, *words)
+    assert told.splitlines()[0] == "tiny-hybrid-draft-q8_0.gguf"
+    assert read_facts(empty_folder / "tiny-hybrid-draft-q8_0.gguf").tensor_types["bf16"].count == 2
+
+    again = call(app, *words)
+    assert isinstance(again.exception, UsageError)
+    assert again.exception.what == "this file exists already"
+    document = json.loads(answer(app, *words, "--force", "--json", "-o", "other.gguf"))
+    assert document["file_type"] == "q8_0"
+
+    shown = answer(app, "inspect", "bundled:tiny-hybrid-draft", "--diff", "other.gguf")
+    assert "The vocabularies and special tokens are the same." in shown
+    assert "ssm_in (2 tensors)" in shown
+    assert "ssm_out" not in shown
+    changes = json.loads(answer(app, "inspect", "bundled:tiny-hybrid-draft", "--diff", "other.gguf", "--json"))
+    assert changes["same_vocabulary"]
+    assert {change["name"] for change in changes["metadata"]} == {"general.file_type"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--tensor", "ssm_out"], "--tensor ssm_out: expected PATTERN=TYPE"),
+        (["--tensor", "a=q8_0", "--tensor", "a=bf16"], "this pattern was given before, with another type"),
+        (
+            ["--tensor", "ssm_uot=bf16"],
+            "the pattern 'ssm_uot' matches no tensor of this model\nDid you mean 'ssm_out'?",
+        ),
+        (["-o", "."], "this is a folder"),
+        (["-o", "/dev/null", "--force"], "this is no ordinary file"),
+        (["-t", "q9_9"], "quantize.type: expected a llama-quantize type, got 'q9_9'"),
+    ],
+)
+@pytest.mark.engine
+def test_what_cannot_be_meant_is_refused(words: list[str], message: str, llama_server: Path) -> None:
+    result = call(
+        app, "quantize", "bundled:tiny-hybrid-draft", "-t", "q8_0", "--engine-binary", str(llama_server), *words
+    )
+    assert isinstance(result.exception, UsageError)
+    assert message in str(result.exception)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from benchctl.cli import app; "
+        "print([name for name in ('numpy', 'pydantic', 'httpx', 'gguf') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

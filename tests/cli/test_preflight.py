@@ -1,0 +1,51 @@
+"""The preflight within a run: a warning where the recipe says nothing, the end of it where the recipe is strict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchctl.analysis.analyse import analyse
+from benchctl.cli.app import app
+from benchctl.errors import GateError
+from benchctl.runs.store import latest_run, open_run
+from tests.cli.calls import call
+
+RECIPE = """\
+name: damaged
+engine: {device: cpu, context: 1024, threads: 1}
+models: {target: {source: "bundled:tiny-hybrid", quantize: {type: q8_0, tensors: {ssm_in: tq2_0, ffn_up: tq2_0}}}}
+prompts: {suite: tiny.json, tasks: [code], limit: 1}
+sampling: {max_tokens: 8}
+blocks: 1
+arms: [{name: baseline}]
+"""
+
+
+@pytest.mark.engine
+def test_a_damaged_target_warns_and_stops_a_strict_recipe(
+    empty_folder: Path, llama_server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", str(llama_server))
+    monkeypatch.setenv("BENCHCTL_CACHE", str(empty_folder / "cache"))
+    (empty_folder / "r.yaml").write_text(RECIPE)
+    warned = call(app, "run", "r.yaml", "--quiet")
+    assert warned.exit_code == 0, warned.output
+    run = open_run(latest_run(Path("results")))
+    assert run.manifest is not None
+    assert run.manifest.preflight is not None
+    assert run.manifest.preflight.mode == "on"
+    assert {record.label for record in run.records} == {"baseline"}
+    (caution,) = (one for one in analyse(run).warnings if one.id == "quantization-damage")
+    assert caution.seen in {finding.seen for finding in run.manifest.preflight.findings}
+
+    (empty_folder / "r.yaml").write_text(RECIPE + "preflight: strict\n")
+    stopped = call(app, "run", "r.yaml", "--quiet")
+    assert isinstance(stopped.exception, GateError)
+    run = open_run(latest_run(Path("results")))
+    assert run.manifest is not None
+    assert (run.manifest.status, run.manifest.cells, run.records) == ("failed", [], [])
+
+    again = call(app, "run", "--resume", str(run.folder), "--quiet")
+    assert isinstance(again.exception, GateError), "a resumed run must be looked at again"

@@ -1,0 +1,105 @@
+"""A safetensors folder becomes a GGUF file once, by a converter that is handed in."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchctl.errors import EngineError, UsageError
+from benchctl.models.convert import converted, is_safetensors_folder
+from benchctl.models.huggingface.weights import write_weights
+from benchctl.models.program import OnLine, Program
+from benchctl.models.sources import locate_model
+
+MakeGguf = Callable[..., Path]
+
+
+def store(folder: Path, number: float, kind: type[np.floating[Any]] = np.float32) -> None:
+    write_weights(folder / "model.safetensors", {"lm_head.weight": np.full((2, 2), number, dtype=kind)})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model folder, and the packages that the converter needs."""
+    here = tmp_path / "hf"
+    here.mkdir()
+    (here / "config.json").write_text("{}")
+    store(here, 1.0)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    return here
+
+
+def converter(made: Path | None, *, status: int = 0, build: str = "1", precision: str = "f32") -> Program:
+    """A converter that writes the file `made`, or fails."""
+
+    def run(argv: Sequence[str], log: Path, on_line: OnLine | None) -> int:
+        assert argv[1:4] == ["--outtype", precision, "--outfile"]
+        log.write_text("Model architecture FooForCausalLM is not supported\n")
+        if made is not None:
+            shutil.copy(made, argv[4])
+        return status
+
+    return Program(("convert.py",), build, run)
+
+
+def test_it_is_converted_once_for_the_same_content_and_converter(
+    folder: Path, make_gguf: MakeGguf, cache: Path
+) -> None:
+    made = make_gguf()
+    said: list[str] = []
+    first = converted(folder, converter(made), notice=said.append)
+    assert converted(folder, converter(None), notice=said.append) == first
+    assert said == ["Converting hf to GGUF"]
+    assert first.read_bytes() == made.read_bytes()
+    assert converted(folder, converter(made, build="2")) != first
+    store(folder, 2.0)
+    assert converted(folder, converter(made)) != first
+    assert len(list((cache / "converted").iterdir())) == 3
+
+
+def test_it_keeps_the_precision_that_most_weights_have(folder: Path, make_gguf: MakeGguf) -> None:
+    store(folder, 1.0, np.float16)
+    write_weights(folder / "norms.safetensors", {"norm.weight": np.ones(3, dtype=np.float32)})
+    converted(folder, converter(make_gguf(), precision="f16"))
+
+
+def test_weights_that_are_cut_off_are_refused(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{")
+    with pytest.raises(UsageError, match="this is no whole safetensors file"):
+        converted(folder, converter(None))
+
+
+def test_a_source_may_be_such_a_folder(folder: Path, make_gguf: MakeGguf, tmp_path: Path) -> None:
+    assert is_safetensors_folder(folder)
+    tool = converter(make_gguf())
+    (file,) = locate_model(str(folder), recipe_folder=tmp_path, find_tool=lambda name: tool)
+    assert file.suffix == ".gguf"
+    with pytest.raises(UsageError, match="this is a folder of safetensors, not a GGUF file"):
+        locate_model(str(folder), recipe_folder=tmp_path)
+
+
+def test_a_failing_converter_leaves_nothing_and_its_words_are_kept(folder: Path, cache: Path) -> None:
+    with pytest.raises(EngineError) as caught:
+        converted(folder, converter(None, status=1))
+    assert caught.value.log_tail == ("Model architecture FooForCausalLM is not supported",)
+    assert list((cache / "converted").iterdir()) == []
+
+
+def test_half_a_model_is_no_model(folder: Path, make_gguf: MakeGguf, cache: Path) -> None:
+    half = make_gguf()
+    half.write_bytes(half.read_bytes()[:-100])
+    with pytest.raises(EngineError, match="wrote no whole model: the model file is truncated"):
+        converted(folder, converter(half))
+    assert list((cache / "converted").iterdir()) == []
+
+
+def test_missing_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else name)
+    with pytest.raises(UsageError, match="converting safetensors needs the Python packages torch"):
+        converted(folder, converter(None))
