@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.bootstrap import pooled_intervals
+from benchctl.analysis.bootstrap import level_for, pooled_intervals
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Throughput
 
 if TYPE_CHECKING:
@@ -26,13 +26,14 @@ def find_speedups(frame: Frame, arm: int) -> list[SpeedUp]:
     end_to_end = np.stack([sums[:, 0] + 1, waited[ours], sums[:, 2] + 1, waited[theirs]], axis=1)
     waits = (np.isfinite(end_to_end) & (end_to_end > 0)).all(axis=1)
     block, task = frame.block[ours], frame.task[ours]
-    overall, by_task = pooled_intervals(sums, block, task)
+    overall, by_task = pooled_intervals(sums, block, task, level_for(frame.manifest))
 
     found = []
     for number, name in [(-1, ALL_TASKS), *enumerate(frame.tasks)]:
         here = np.full(len(ours), True) if number < 0 else task == number
         prompts = len(frame.prompts) if number < 0 else int((frame.prompt_task == number).sum())
         done = len(finished) if number < 0 else int((frame.prompt_task[finished] == number).sum())
+        in_blocks = [value for one in np.unique(block[here]) if (value := pooled(sums[here & (block == one)]))]
         ratios = sums[here, 0] / sums[here, 1] / (sums[here, 2] / sums[here, 3])
         found.append(
             SpeedUp(
@@ -43,7 +44,9 @@ def find_speedups(frame: Frame, arm: int) -> list[SpeedUp]:
                 interval=overall if number < 0 else by_task.get(number),
                 end_to_end=pooled(end_to_end[here & waits]),
                 length_matched=pooled(sums[here & equal]),
-                by_block=[value for one in np.unique(block[here]) if (value := pooled(sums[here & (block == one)]))],
+                by_block=in_blocks,
+                lowest_block=min(in_blocks) if len(in_blocks) > 1 else None,
+                highest_block=max(in_blocks) if len(in_blocks) > 1 else None,
                 pairs=int(here.sum()),
                 pairs_unequal=int((here & ~equal).sum()),
                 pairs_missing=prompts * len(frame.blocks) - done,

@@ -23,7 +23,9 @@ def run(
     only: Annotated[
         list[str] | None, typer.Option(help="Measure only this arm and the baseline; may be given several times.")
     ] = None,
-    blocks: Annotated[int | None, typer.Option(min=1, max=1000, help="Blocks, instead of the recipe's.")] = None,
+    blocks: Annotated[
+        str | None, typer.Option(help="Blocks, instead of the recipe's: a number, or auto.", metavar="N|auto")
+    ] = None,
     engine_binary: Annotated[
         str | None, typer.Option(help="The engine's binary: a path, or a name on PATH. The recipe's own wins.")
     ] = None,
@@ -41,10 +43,12 @@ def run(
 
     from rich.console import Console
 
+    from benchctl.analysis.degenerate import degeneration
+    from benchctl.analysis.precision import half_widths
     from benchctl.errors import UsageError
     from benchctl.recipes.load import find_recipe, load_recipe
     from benchctl.runs.execute import recipe_folder_of, recipe_of, resume_run, signals_interrupt, start_run
-    from benchctl.runs.plan import keep_only
+    from benchctl.runs.plan import keep_only, with_blocks
     from benchctl.runs.prepare import prepare
     from benchctl.runs.progress import progress_for
     from benchctl.runs.store import open_run, resolve_run
@@ -68,7 +72,7 @@ def run(
     if only:
         wanted = keep_only(wanted, only)
     if blocks:
-        wanted = wanted.model_copy(update={"blocks": blocks})
+        wanted = with_blocks(wanted, blocks)
     with signals_interrupt():  # a download or a quantization, too, ends cleanly
         prepared = prepare(
             wanted, recipe_folder=folder, binary=engine_binary, models_dir=models_dir, notice=progress.note
@@ -79,9 +83,9 @@ def run(
         show_plan(prepared, earlier, out, as_json=as_json)
         return
     where = (
-        resume_run(prepared, earlier, progress)
+        resume_run(prepared, earlier, progress, half_widths, degeneration)
         if earlier is not None
-        else start_run(prepared, out, progress, ["benchctl", *sys.argv[1:]])
+        else start_run(prepared, out, progress, ["benchctl", *sys.argv[1:]], half_widths, degeneration)
     )
 
     from benchctl.cli.show_run import show_run

@@ -11,26 +11,37 @@ from rich.console import Console
 from rich.text import Text
 
 from benchctl.plain_text import visible
+from benchctl.recipes.schema import AutoBlocks
 from benchctl.runs.outlook import Outlook, outlook
 from benchctl.runs.plan import CellPlan, make_plan, measured
 from benchctl.runs.prepare import Prepared
-from benchctl.runs.progress import spoken
 from benchctl.runs.store import RunData
+from benchctl.runs.time_left import spoken
 
 
 def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json: bool) -> None:
     """Print what a run would do; starts no engine."""
+    recipe = prepared.recipe
     done = measured(earlier, len(prepared.prompts)) if earlier else set()
-    plan = make_plan(prepared.recipe, prepared.prompts, done)
-    cost = outlook(plan, prepared.recipe.sampling.max_tokens, out / prepared.recipe.name)
+    begun = earlier.manifest.blocks if earlier and earlier.manifest else 0
+    plan = make_plan(recipe, prepared.prompts, done, range(max(recipe.first_blocks, begun)))
+    runs = out / recipe.name
+    cost = outlook(plan, recipe.sampling.max_tokens, runs)
+    most = None
+    if isinstance(recipe.blocks, AutoBlocks):
+        everything = make_plan(recipe, prepared.prompts, done, range(recipe.blocks.max))
+        most = outlook(everything, recipe.sampling.max_tokens, runs)
     if as_json:
-        typer.echo(json.dumps(_document(prepared, plan, cost), indent=1))
+        typer.echo(json.dumps(_document(prepared, plan, cost, most), indent=1))
         return
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_headline(prepared, cost)))
+    between = " ⇄ " if recipe.schedule == "interleaved" else " → "
     for block in sorted({cell.block for cell in plan}):
-        order = " → ".join(cell.arm.name for cell in plan if cell.block == block)
+        order = between.join(cell.arm.name for cell in plan if cell.block == block)
         console.print(Text(f"block {block + 1}: {order}"))
+    if most is not None and most.cells > cost.cells and isinstance(recipe.blocks, AutoBlocks):
+        console.print(Text(_further(recipe.blocks, most)))
     for name, launch in prepared.launches.items():
         settings = " ".join(f"{key}={shlex.quote(launch.env[key])}" for key in sorted(launch.set_by_us))
         console.print(Text(f"\n{name}:", style="bold"))
@@ -54,7 +65,17 @@ def _headline(prepared: Prepared, cost: Outlook) -> str:
     )
 
 
-def _document(prepared: Prepared, plan: list[CellPlan], cost: Outlook) -> dict[str, object]:
+def _further(rule: AutoBlocks, most: Outlook) -> str:
+    """What `blocks: auto` may add to the blocks that are sure to come."""
+    time = f", about {spoken(most.seconds)}" if most.seconds is not None else ""
+    budget = f", and none that would end after {rule.budget_min:g} min" if rule.budget_min is not None else ""
+    return (
+        f"Then further blocks until every arm's interval is within ±{100 * rule.half_width:g} %: at most {rule.max} in "
+        f"all ({most.cells} engine starts, {most.requests} requests{time}){budget}."
+    )
+
+
+def _document(prepared: Prepared, plan: list[CellPlan], cost: Outlook, most: Outlook | None) -> dict[str, object]:
     return {
         "recipe": prepared.recipe.model_dump(mode="json"),
         "engine": {"binary": str(prepared.capabilities.binary), "version": prepared.capabilities.version},
@@ -63,5 +84,6 @@ def _document(prepared: Prepared, plan: list[CellPlan], cost: Outlook) -> dict[s
         "requests": cost.requests,
         "tokens_at_most": cost.tokens,
         "seconds": cost.seconds,
+        "at_most": None if most is None else {"requests": most.requests, "seconds": most.seconds},
         "warnings": prepared.warnings,
     }

@@ -32,6 +32,9 @@ def recipe_json_schema() -> dict[str, Any]:
             field["anyOf"].append(_PLACEHOLDER)
         else:
             field["anyOf"].insert(1, _PLACEHOLDER)
+    blocks = schema["properties"]["blocks"]
+    number, mapping = blocks.pop("oneOf")
+    blocks["anyOf"] = [number, {"const": "auto"}, mapping]
     arm = parts["Arm"]["properties"]
     arm["matrix"] = _MATRIX
     arm["name"]["pattern"] = _NAME_WITH_PLACEHOLDERS

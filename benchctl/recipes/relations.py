@@ -29,7 +29,14 @@ Found = Iterator[tuple[KeyPath, str]]
 
 def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
     """Return (key path in the expanded recipe, message) for everything that does not fit together."""
-    return [*_models(recipe), *_names(recipe), *_baseline(recipe), *_lengths(recipe), *_arms(recipe)]
+    return [
+        *_models(recipe),
+        *_names(recipe),
+        *_baseline(recipe),
+        *_lengths(recipe),
+        *_schedule(recipe),
+        *_arms(recipe),
+    ]
 
 
 def _models(recipe: Recipe) -> Found:
@@ -80,6 +87,12 @@ def _lengths(recipe: Recipe) -> Found:
         yield ("sampling", "max_tokens"), message
     if recipe.prompts.tasks is not None and len(set(recipe.prompts.tasks)) < len(recipe.prompts.tasks):
         yield ("prompts", "tasks"), "a task is named twice."
+
+
+def _schedule(recipe: Recipe) -> Found:
+    if recipe.schedule == "interleaved" and recipe.engine.kind != "llama.cpp":
+        message = f"interleaved keeps several engines up at once, which {recipe.engine.kind} is not made for here."
+        yield ("schedule",), f"{message} Write `schedule: blocks`."
 
 
 def _arms(recipe: Recipe) -> Found:

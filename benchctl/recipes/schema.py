@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 EngineKind = Literal["llama.cpp", "vllm", "sglang", "transformers", "openai"]
 Device = Literal["auto", "cpu", "cuda", "metal"]
@@ -66,6 +66,7 @@ class QuantizeSpec(Strict):
     tensors: dict[str, str] = Field(
         default_factory=dict, description="Tensor pattern to GGML type.", examples=[{"ssm_out": "bf16"}]
     )
+    allow_requantize: bool = Field(default=False, description="Take a source that is quantized already; loses quality.")
 
 
 class ModelSpec(Strict):
@@ -144,6 +145,46 @@ class Arm(Strict):
     args: list[str] = Field(default_factory=list, description="Further engine arguments of this arm alone.")
 
 
+MAX_BLOCKS = 1000
+FIRST_LOOK = 5
+"""A run with `blocks: auto` measures so many blocks before its intervals are looked at for the first time."""
+Schedule = Literal["blocks", "interleaved"]
+Preflight = Literal["on", "strict", "off"]
+
+
+class AutoBlocks(Strict):
+    """As many blocks as it takes: a run ends when every arm's interval is narrow enough, or at one of the limits."""
+
+    half_width: float = Field(
+        default=0.02, gt=0, le=0.5, description="Half the width of the 95 % interval, as a share of the speed-up."
+    )
+    max: int = Field(default=20, ge=FIRST_LOOK, le=MAX_BLOCKS, description="At most so many blocks.")
+    budget_min: float | None = Field(
+        default=None,
+        gt=0,
+        le=100_000,
+        description="No block begins that would not end within so many minutes.",
+    )
+
+
+def _kind_of_blocks(value: object) -> str | None:
+    if isinstance(value, (dict, AutoBlocks)) or value == "auto":
+        return "auto"
+    number = isinstance(value, (int, float)) or (isinstance(value, str) and any(map(str.isdigit, value)))
+    return "number" if number else None  # text with digits was meant as a number: its message says what is wrong
+
+
+Blocks = Annotated[
+    Annotated[int, Field(ge=1, le=MAX_BLOCKS), Tag("number")]
+    | Annotated[AutoBlocks, BeforeValidator(lambda value: {} if value == "auto" else value), Tag("auto")],
+    Discriminator(
+        _kind_of_blocks,
+        custom_error_type="blocks",
+        custom_error_message="expected an integer, auto or {half_width: 0.02, max: 20}",
+    ),
+]
+
+
 class Recipe(Strict):
     """A whole recipe with its matrices already expanded; `benchctl.recipes.load.load_recipe` makes one from a file."""
 
@@ -153,10 +194,27 @@ class Recipe(Strict):
     models: ModelPair
     prompts: PromptsSpec
     sampling: Sampling = Sampling()
-    blocks: int = Field(default=3, ge=1, le=1000, description="Fresh processes of each arm: the unit of replication.")
+    blocks: Blocks = Field(
+        default=3,
+        description="Fresh processes of each arm: the unit of replication. auto, or a mapping: as many as it takes.",
+        examples=[3, "auto", {"half_width": 0.02, "max": 20, "budget_min": 30}],
+    )
+    schedule: Schedule = Field(
+        default="blocks",
+        description="blocks: the arms of a block one after the other; interleaved: prompt by prompt, all engines up.",
+    )
+    preflight: Preflight = Field(
+        default="on",
+        description="A look at models and context before anything is measured. on: warn; strict: stop; off: no look.",
+    )
     warmup: int = Field(default=1, ge=0, le=100, description="Unmeasured requests at the start of every process.")
     baseline: Name = Field(default="baseline", description="The arm that every other is compared with.")
     arms: list[Arm] = Field(min_length=1, description="The settings to be measured.")
+
+    @property
+    def first_blocks(self) -> int:
+        """How many blocks are measured whatever they show."""
+        return FIRST_LOOK if isinstance(self.blocks, AutoBlocks) else self.blocks
 
     def arm(self, name: str) -> Arm:
         """Return the arm called `name`; raises KeyError."""

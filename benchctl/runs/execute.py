@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import shlex
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from benchctl.errors import StorageError, UsageError
-from benchctl.recipes.schema import Recipe
+from benchctl.errors import GateError, StorageError, UsageError
+from benchctl.recipes.schema import AutoBlocks, Recipe
+from benchctl.runs.auto_blocks import HalfWidths, blocks_as_needed
 from benchctl.runs.identity import workload_sha256
 from benchctl.runs.manifest import Manifest
-from benchctl.runs.plan import CellPlan, make_plan, measured
+from benchctl.runs.plan import Key, make_plan, measured
+from benchctl.runs.preflight import preflight, stop_if_strict
 from benchctl.runs.prepare import Prepared, new_manifest
+from benchctl.runs.probe_verdicts import Judge
 from benchctl.runs.progress import RunProgress
-from benchctl.runs.runner import Runner, now
+from benchctl.runs.recording import now
+from benchctl.runs.runner import Runner
 from benchctl.runs.store import RunData, open_run
-from benchctl.runs.writer import RunWriter
+from benchctl.runs.writer import LOGS, RunWriter
 
 
-def start_run(prepared: Prepared, out: Path, progress: RunProgress, command: list[str]) -> Path:
+def start_run(
+    prepared: Prepared,
+    out: Path,
+    progress: RunProgress,
+    command: list[str],
+    half_widths: HalfWidths | None = None,
+    judge: Judge | None = None,
+) -> Path:
     """Run a recipe into a new folder below `out` and return that folder.
+
+    `half_widths` tells a recipe with `blocks: auto` how precise the run is so far; no other recipe needs it.
+    `judge` says what is wrong with an answer of the preflight, which is left out without it; where the recipe is
+    strict and the preflight finds something, GateError.
 
     Raises KeyboardInterrupt when interrupted and StorageError when the folder cannot be written; what was measured
     until then is kept and can be resumed.
@@ -33,7 +49,7 @@ def start_run(prepared: Prepared, out: Path, progress: RunProgress, command: lis
         progress.note(f"Run folder: {folder}")
         for warning in manifest.warnings:
             progress.note(f"warning: {warning}")
-        _execute(prepared, writer, make_plan(prepared.recipe, prepared.prompts), progress)
+        _execute(prepared, writer, set(), progress, half_widths, judge)
     return folder
 
 
@@ -50,18 +66,26 @@ def recipe_folder_of(run: RunData) -> Path:
     return Path.cwd() if folder is None else Path(folder).expanduser()
 
 
-def resume_run(prepared: Prepared, run: RunData, progress: RunProgress) -> Path:
-    """Measure what a run lacks, and nothing twice. Raises UsageError when engine, models or prompts have changed."""
+def resume_run(
+    prepared: Prepared,
+    run: RunData,
+    progress: RunProgress,
+    half_widths: HalfWidths | None = None,
+    judge: Judge | None = None,
+) -> Path:
+    """Measure what a run lacks, and nothing twice. Raises UsageError when engine, models or prompts have changed.
+
+    `half_widths` and `judge`: as for `start_run`.
+    """
     manifest = run.manifest
     if manifest is None:
         raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
     _unchanged(prepared, manifest, run.folder)
     with RunWriter(run.folder, manifest) as writer:
         done = measured(open_run(run.folder), len(prepared.prompts))
-        plan = make_plan(prepared.recipe, prepared.prompts, done)
         progress.note(f"Run folder: {run.folder} ({len(done)} measurements are there already)")
         manifest.status = "started"
-        _execute(prepared, writer, plan, progress)
+        _execute(prepared, writer, done, progress, half_widths, judge)
     return run.folder
 
 
@@ -88,25 +112,64 @@ def _unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> None:
         )
 
 
-def _execute(prepared: Prepared, writer: RunWriter, plan: list[CellPlan], progress: RunProgress) -> None:
+def _execute(
+    prepared: Prepared,
+    writer: RunWriter,
+    done: set[Key],
+    progress: RunProgress,
+    half_widths: HalfWidths | None,
+    judge: Judge | None,
+) -> None:
     models = [model for model in (prepared.models.target, prepared.models.draft) if model is not None]
     files = [prepared.capabilities.binary, *(file.path for model in models for file in model.files)]
     runner = Runner(prepared.recipe, prepared.engine, prepared.launches, writer, files)
-    manifest = writer.manifest
+    manifest, rule = writer.manifest, prepared.recipe.blocks
+    sure = max(prepared.recipe.first_blocks, manifest.blocks)
+    plan = make_plan(prepared.recipe, prepared.prompts, done, range(sure))
+    batches = iter([plan])
+    if isinstance(rule, AutoBlocks):
+        if half_widths is None:
+            raise ValueError("A recipe with blocks: auto needs half_widths.")
+        batches = blocks_as_needed(rule, prepared, writer, plan, progress, half_widths)
     try:
         with signals_interrupt():
-            runner.run(plan, progress)
+            if judge is not None:
+                _look_first(prepared, writer, progress, judge)
+            progress.begin(plan, open_ended=isinstance(rule, AutoBlocks))
+            for cells in batches:
+                began = time.perf_counter()
+                try:
+                    runner.run(cells, progress)
+                finally:
+                    manifest.spent_s += time.perf_counter() - began
     except BaseException as stop:  # Ctrl-C, a full disk, a reader of the progress that is gone: all can be resumed
-        manifest.status, manifest.finished_at = "interrupted", now()
+        manifest.status = "failed" if isinstance(stop, GateError) else "interrupted"
+        manifest.finished_at = now()
         if not isinstance(stop, StorageError):
             writer.save()
         if isinstance(stop, KeyboardInterrupt):
             progress.note(f"Interrupted. To finish it: benchctl run --resume {shlex.quote(str(writer.folder))}")
         raise
+    finally:
+        progress.end()
     latest = {(cell.block, cell.arm): cell.status for cell in manifest.cells}
     manifest.status = "finished" if all(status == "finished" for status in latest.values()) else "failed"
     manifest.finished_at = now()
     writer.save()
+
+
+def _look_first(prepared: Prepared, writer: RunWriter, progress: RunProgress, judge: Judge) -> None:
+    """Run the preflight, unless an earlier start of this run has passed it."""
+    manifest = writer.manifest
+    if manifest.preflight is not None and manifest.preflight.holds:
+        return
+    if prepared.recipe.preflight != "off":
+        progress.note("Preflight: asking the target a few health probes.")
+    manifest.preflight = preflight(prepared, judge, writer.folder / LOGS / "preflight.log")
+    writer.save()
+    for finding in manifest.preflight.findings:
+        progress.note(f"warning: {finding.where}: {finding.seen}")
+    stop_if_strict(manifest.preflight, writer.folder)
 
 
 @contextmanager

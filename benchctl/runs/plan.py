@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from benchctl.errors import UsageError
+from benchctl.plain_text import one_line
 from benchctl.prompts.suite import PromptItem
-from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.schema import MAX_BLOCKS, Arm, AutoBlocks, Recipe
 from benchctl.runs.store import RunData
+
+T = TypeVar("T")
 
 Key = tuple[int, str, str, int]
 """(block, arm, task, prompt_idx): `benchctl.records.Record.key`."""
@@ -31,7 +35,7 @@ class CellPlan:
         return f"block {self.block + 1}, {self.arm.name}"
 
 
-def rotated(arms: Sequence[Arm], block: int) -> list[Arm]:
+def rotated(arms: Sequence[T], block: int) -> list[T]:
     """Return the arms in the order of `block`: block 0 as the recipe has them, each further one begins one arm later.
 
     So no arm always runs first on a cool machine or last on a warm one.
@@ -41,15 +45,37 @@ def rotated(arms: Sequence[Arm], block: int) -> list[Arm]:
     return list(order)
 
 
-def make_plan(recipe: Recipe, prompts: Sequence[PromptItem], done: Collection[Key] = ()) -> list[CellPlan]:
-    """Lay out blocks x arms x prompts, without what is `done`; a cell with nothing left is not in the plan."""
+def make_plan(
+    recipe: Recipe, prompts: Sequence[PromptItem], done: Collection[Key] = (), blocks: Iterable[int] | None = None
+) -> list[CellPlan]:
+    """Lay out blocks x arms x prompts, without what is `done`; a cell with nothing left is not in the plan.
+
+    `blocks` numbers the blocks to lay out, from 0; by default those that the recipe is sure to measure.
+    """
     cells = []
-    for block in range(recipe.blocks):
+    for block in range(recipe.first_blocks) if blocks is None else blocks:
         for order, arm in enumerate(rotated(recipe.arms, block)):
             left = tuple(item for item in prompts if (block, arm.name, item.task, item.prompt_idx) not in done)
             if left:
                 cells.append(CellPlan(block=block, order=order, arm=arm, prompts=left))
     return cells
+
+
+def turns(cells: Sequence[CellPlan]) -> Iterator[tuple[int, PromptItem, int]]:
+    """Yield whose turn it is among cells whose engines are up together: (place in `cells`, prompt, order to record).
+
+    Every prompt goes round the cells before the next one does, and each begins one cell later than the one before it. A
+    cell that is alone keeps its place within the block as its order.
+    """
+    if len(cells) == 1:
+        yield from ((0, item, cells[0].order) for item in cells[0].prompts)
+        return
+    wanted = [{(item.task, item.prompt_idx): item for item in cell.prompts} for cell in cells]
+    every = dict.fromkeys(key for prompts in wanted for key in prompts)
+    for number, key in enumerate(every):
+        for order, place in enumerate(rotated(range(len(cells)), number)):
+            if key in wanted[place]:
+                yield place, wanted[place][key], order
 
 
 def measured(run: RunData, prompts: int) -> set[Key]:
@@ -64,6 +90,16 @@ def measured(run: RunData, prompts: int) -> set[Key]:
     answers = Counter(key[:2] for key in done)
     unconfirmed = {cell for cell, count in answers.items() if count >= prompts and status.get(cell) != "finished"}
     return {key for key in done if key[:2] not in unconfirmed}
+
+
+def with_blocks(recipe: Recipe, text: str) -> Recipe:
+    """Return the recipe with another number of blocks, or `auto` and its own limits for that. Raises UsageError."""
+    if text == "auto":
+        return recipe if isinstance(recipe.blocks, AutoBlocks) else recipe.model_copy(update={"blocks": AutoBlocks()})
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MAX_BLOCKS:
+        got = one_line(text, 40)
+        raise UsageError(f"Expected 1 to {MAX_BLOCKS} blocks, or auto; got '{got}'.", where="--blocks")
+    return recipe.model_copy(update={"blocks": int(text)})
 
 
 def keep_only(recipe: Recipe, names: Sequence[str]) -> Recipe:

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchctl import __version__
 from benchctl.engines.base import Capabilities, Engine, Launch
+from benchctl.engines.programs import program
 from benchctl.engines.registry import make_engine
 from benchctl.errors import UsageError
 from benchctl.models.resolved import ResolvedPair
@@ -16,12 +17,13 @@ from benchctl.models.sources import resolve_pair
 from benchctl.models.vocabulary import compare
 from benchctl.prompts.load import Suite, load_suite, prompt_sha256
 from benchctl.prompts.suite import PromptItem
-from benchctl.recipes.schema import Recipe
+from benchctl.recipes.schema import AutoBlocks, Recipe
 from benchctl.runs.fitness import check_machine
 from benchctl.runs.identity import canonical_sha256, homely, model_identity, new_run_id, workload_sha256
 from benchctl.runs.machine import describe_machine
 from benchctl.runs.manifest import ArmIdentity, EngineIdentity, Manifest, PromptIdentity
-from benchctl.runs.runner import now
+from benchctl.runs.recording import now
+from benchctl.runs.room import check_room
 
 Notice = Callable[[str], None]
 
@@ -63,10 +65,12 @@ def prepare(
         recipe_folder=recipe_folder,
         models_dir=models_dir,
         on_progress=notice,
-        quantize_tool=lambda: engine.tool("llama-quantize"),
+        find_tool=lambda name: program(engine.tool(name)),
     )
     _same_vocabulary(recipe, models)
     warnings = list(engine.check(recipe, models))
+    if recipe.schedule == "interleaved":
+        check_room(recipe, models, seen_devices(capabilities))
     return Prepared(
         recipe=recipe,
         recipe_folder=recipe_folder,
@@ -78,6 +82,12 @@ def prepare(
         launches={arm.name: engine.launch(arm, models) for arm in recipe.arms},
         warnings=warnings,
     )
+
+
+def seen_devices(capabilities: Capabilities) -> list[str]:
+    """Return the names of the devices that the engine's binary sees; none where it does not tell."""
+    devices = capabilities.details.get("devices")
+    return [str(name) for name in devices] if isinstance(devices, list) else []
 
 
 def _same_vocabulary(recipe: Recipe, models: ResolvedPair) -> None:
@@ -114,7 +124,7 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
         recipe_sha256=canonical_sha256(written),
         workload_sha256=workload_sha256(recipe, prompts, prepared.models),
         baseline=recipe.baseline,
-        blocks=recipe.blocks,
+        blocks=0 if isinstance(recipe.blocks, AutoBlocks) else recipe.blocks,
         engine=_engine_identity(prepared.capabilities),
         target=model_identity(prepared.models.target),
         draft=None if draft is None else model_identity(draft),

@@ -11,17 +11,23 @@ from rich.text import Text
 from benchctl.engines.base import Completion
 from benchctl.plain_text import visible
 from benchctl.runs.plan import CellPlan
-from benchctl.runs.time_left import TimeLeft
+from benchctl.runs.time_left import TimeLeft, spoken
 
 
 class RunProgress:
     """What the runner tells. This one shows nothing: for `--quiet` and `--json`, and the base of the others."""
 
-    def begin(self, plan: list[CellPlan]) -> None:
-        """The plan is known."""
+    def begin(self, plan: list[CellPlan], *, open_ended: bool = False) -> None:
+        """The plan is known; `open_ended`: there may come more."""
+
+    def more(self, plan: list[CellPlan]) -> None:
+        """Further cells will be run."""
 
     def cell_started(self, cell: CellPlan) -> None:
         """An engine process is being launched."""
+
+    def cell_ready(self, cell: CellPlan) -> None:
+        """The engine is healthy, attested and warm."""
 
     def asked(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
         """A request was sent."""
@@ -48,36 +54,58 @@ class _Counted(RunProgress):
     def __init__(self, console: Console) -> None:
         self.console = console
         self.clock = TimeLeft([])
-        self.cells = self.total = self.number = 0
-        self.rates: list[float] = []
+        self.cells = self.total = self.ended = 0
+        self.open_ended = False
+        self.rates: dict[str, list[float | None]] = {}
+        """Of every cell that is up, the decode rate of each answer so far; `None` for one that failed."""
 
-    def begin(self, plan: list[CellPlan]) -> None:
-        self.clock = TimeLeft(plan)
-        self.cells, self.total = len(plan), sum(len(cell.prompts) for cell in plan)
+    def begin(self, plan: list[CellPlan], *, open_ended: bool = False) -> None:
+        self.open_ended = open_ended
+        self.more(plan)
+
+    def more(self, plan: list[CellPlan]) -> None:
+        self.clock.extend(plan)
+        self.cells += len(plan)
+        self.total += sum(len(cell.prompts) for cell in plan)
 
     def cell_started(self, cell: CellPlan) -> None:
-        self.number += 1
-        self.rates = []
+        self.rates[cell.name] = []
         self.clock.cell_started(cell.arm.name)
+
+    def cell_ready(self, cell: CellPlan) -> None:
+        self.clock.cell_ready(cell.arm.name)
+
+    def asked(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
+        self.clock.asked()
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
         self.clock.answered(cell.arm.name)
-        if completion and completion.decode_s > 0:
-            self.rates.append((completion.n_predicted - 1) / completion.decode_s)
+        timed = completion is not None and completion.decode_s > 0
+        rate = (completion.n_predicted - 1) / completion.decode_s if completion and timed else None
+        self.rates[cell.name].append(rate)
 
     def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
-        self.clock.cell_ended(cell.arm.name)
+        self.ended += 1
+        self.clock.cell_ended(cell.arm.name, len(cell.prompts) - len(self.rates[cell.name]))
 
     def note(self, text: str) -> None:
         self.console.print(Text(visible(text), style="yellow"), soft_wrap=not self.console.is_terminal)
 
     def summary(self, cell: CellPlan, failure: str | None) -> Text:
         """One line for an ended cell."""
-        line = Text(f"[{self.number}/{self.cells}] {cell.name}: ")
+        line = Text(f"[{self.ended}/{self.cells}{'+' if self.open_ended else ''}] {cell.name}: ")
         if failure is not None:
             return line.append(f"failed: {visible(failure)}", style="red")
-        mean = sum(self.rates) / len(self.rates) if self.rates else 0.0
-        return line.append(f"{len(self.rates)} answers, {mean:.1f} tok/s")
+        rates = [rate for rate in self.rates[cell.name] if rate is not None]
+        mean = sum(rates) / len(rates) if rates else 0.0
+        return line.append(f"{len(rates)} answers, {mean:.1f} tok/s")
+
+    def left(self) -> str:
+        """The time left in words; empty before anything is known."""
+        seconds = self.clock.left()
+        if seconds is None or (self.open_ended and seconds < 1):
+            return ""
+        return f"{'at least' if self.open_ended else 'about'} {spoken(seconds)} left"
 
 
 class Lines(_Counted):
@@ -85,10 +113,8 @@ class Lines(_Counted):
 
     def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
         super().cell_ended(cell, failure)
-        line = self.summary(cell, failure)
-        left = self.clock.left()
-        if left is not None:
-            line.append(f", about {spoken(left)} left")
+        left = self.left()
+        line = self.summary(cell, failure).append(f", {left}" if left else "")
         self.console.print(line, soft_wrap=True)
 
 
@@ -110,16 +136,20 @@ class Live(_Counted):
         self.what = ""
         self.sent = self.first = 0.0
 
-    def begin(self, plan: list[CellPlan]) -> None:
-        super().begin(plan)
-        self.bar.update(self.task, total=self.total)
+    def begin(self, plan: list[CellPlan], *, open_ended: bool = False) -> None:
+        super().begin(plan, open_ended=open_ended)
         self.bar.start()
+
+    def more(self, plan: list[CellPlan]) -> None:
+        super().more(plan)
+        self.bar.update(self.task, total=self.total)
 
     def cell_started(self, cell: CellPlan) -> None:
         super().cell_started(cell)
         self.bar.update(self.task, description=f"{cell.name}: starting the engine")
 
     def asked(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
+        super().asked(cell, task, prompt_idx)
         self.what, self.first = f"{cell.name}: {task}/{prompt_idx}", 0.0
 
     def tokens(self, count: int) -> None:
@@ -133,8 +163,7 @@ class Live(_Counted):
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
         super().answered(cell, completion)
-        left = self.clock.left()
-        self.bar.update(self.task, advance=1, left="" if left is None else f"about {spoken(left)} left")
+        self.bar.update(self.task, advance=1, left=self.left())
 
     def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
         super().cell_ended(cell, failure)
@@ -142,14 +171,6 @@ class Live(_Counted):
 
     def end(self) -> None:
         self.bar.stop()
-
-
-def spoken(seconds: float) -> str:
-    """Return a duration as people say it: `40 s`, `3 min`, `2 h 10 min`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def progress_for(console: Console, *, quiet: bool) -> RunProgress:

@@ -14,40 +14,55 @@ class TimeLeft:
     def __init__(self, plan: list[CellPlan]) -> None:
         self._requests: dict[str, int] = defaultdict(int)
         self._cells: dict[str, int] = defaultdict(int)
-        for cell in plan:
-            self._requests[cell.arm.name] += len(cell.prompts)
-            self._cells[cell.arm.name] += 1
         self._request_s: dict[str, list[float]] = defaultdict(list)
         self._start_s: dict[str, list[float]] = defaultdict(list)
         self._since = 0.0
-        self._in_cell = 0
+        self.extend(plan)
+
+    def extend(self, plan: list[CellPlan]) -> None:
+        """Add cells that will be run, too."""
+        for cell in plan:
+            self._requests[cell.arm.name] += len(cell.prompts)
+            self._cells[cell.arm.name] += 1
 
     def cell_started(self, arm: str) -> None:
         """An engine of `arm` is being launched."""
         self._cells[arm] -= 1
-        self._since, self._in_cell = time.monotonic(), 0
+        self._since = time.monotonic()
+
+    def cell_ready(self, arm: str) -> None:
+        """The engine is up and warm."""
+        self._start_s[arm].append(time.monotonic() - self._since)
+
+    def asked(self) -> None:
+        """A request was sent; one at a time is in flight."""
+        self._since = time.monotonic()
 
     def answered(self, arm: str) -> None:
-        """A request ended; the first one of a cell carries the cell's start and warm-up."""
-        now = time.monotonic()
-        (self._start_s if self._in_cell == 0 else self._request_s)[arm].append(now - self._since)
+        """The request ended."""
+        self._request_s[arm].append(time.monotonic() - self._since)
         self._requests[arm] -= 1
-        self._since, self._in_cell = now, self._in_cell + 1
 
-    def cell_ended(self, arm: str) -> None:
+    def cell_ended(self, arm: str, unanswered: int) -> None:
         """The engine ended, perhaps early: what it did not answer is not coming."""
-        if self._cells[arm] == 0:
-            self._requests[arm] = 0
+        self._requests[arm] -= unanswered
 
     def left(self) -> float | None:
         """Return the estimate in seconds, or `None` before anything is known."""
         if not any(self._request_s.values()):
             return None
         return sum(
-            max(0, self._requests[arm] - self._cells[arm]) * _mean(self._request_s, arm)
-            + self._cells[arm] * _mean(self._start_s, arm)
+            self._requests[arm] * _mean(self._request_s, arm) + self._cells[arm] * _mean(self._start_s, arm)
             for arm in list(self._requests)
         )
+
+
+def spoken(seconds: float) -> str:
+    """Return a duration as people say it: `40 s`, `3 min`, `2 h 10 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _mean(seen: dict[str, list[float]], arm: str) -> float:

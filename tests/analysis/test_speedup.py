@@ -115,20 +115,35 @@ def test_the_interval_of_equal_blocks_is_a_point(make_record: Any, make_run: Any
     assert (interval.low, interval.high) == pytest.approx((0.5, 0.5))
 
 
-def test_the_normal_limit_agrees_with_drawing_prompt_by_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    import numpy as np
+def test_prompts_that_differ_do_not_widen_the_interval(make_record: Any, make_run: Any) -> None:
+    """Every block was asked the same prompts, so that they are fast or slow is not chance."""
 
-    rng = np.random.default_rng(7)
-    seconds = rng.lognormal(0.0, 0.3, size=(2, 400))
-    tokens = np.full(400, 100.0)
-    sums = np.stack([tokens, 9 * seconds[0], tokens, 10 * seconds[1]], axis=1)
-    block, task = np.repeat(np.arange(4), 100), np.tile(np.arange(2), 200)
-    drawn, drawn_by_task = bootstrap.pooled_intervals(sums, block, task)
-    monkeypatch.setattr(bootstrap, "EXACT_PAIRS", 10)
-    normal, normal_by_task = bootstrap.pooled_intervals(sums, block, task)
-    assert drawn is not None and normal is not None
-    assert (normal.low, normal.high) == pytest.approx((drawn.low, drawn.high), abs=0.01)
-    assert normal_by_task[1].low == pytest.approx(drawn_by_task[1].low, abs=0.015)
+    def interval(gain: float) -> tuple[float, float]:
+        rng = random.Random(2)
+        records = [
+            make_record(label, index, block=block, rate=10 * speed * rng.uniform(0.98, 1.02))
+            for block in range(4)
+            for index in range(2)
+            for label, speed in (("baseline", 1.0), ("spec", gain if index else 1 / gain))
+        ]
+        found = row(analyse(make_run(records)), "spec")
+        assert found.interval is not None and found.pooled is not None
+        return found.interval.low / found.pooled, found.interval.high / found.pooled
+
+    alike, unlike = interval(1.0), interval(1.5)
+    assert unlike == pytest.approx(alike, abs=0.01)
+
+
+def test_the_ends_of_the_blocks_stand_beside_the_interval(make_record: Any, make_run: Any) -> None:
+    records = [
+        make_record(arm, block=block, rate=10 * factor if arm == "spec" else 10)
+        for block, factor in enumerate((0.5, 0.8, 0.6))
+        for arm in ("baseline", "spec")
+    ]
+    found = row(analyse(make_run(records)), "spec")
+    assert (found.lowest_block, found.highest_block) == pytest.approx((0.5, 0.8))
+    one = row(analyse(make_run(records[:2])), "spec")
+    assert (one.lowest_block, one.highest_block) == (None, None)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -203,10 +203,31 @@ WRONG_VALUES = {
         "recipe.yaml:6: engine.kind: expected one of llama.cpp, vllm, sglang, transformers, openai; "
         "got '␛]0;owned␇⟨U+202E⟩'.",
     ),
+    "a word for blocks": (
+        HEAD + "blocks: auot\n" + ARMS,
+        "recipe.yaml:6: blocks: expected an integer, auto or {half_width: 0.02, max: 20}, got 'auot'.",
+    ),
+    "a key of auto blocks": (
+        HEAD + "blocks: {maxx: 9}\n" + ARMS,
+        "recipe.yaml:6: blocks.maxx: unknown key. Did you mean 'max'?",
+    ),
+    "fewer blocks than a first look takes": (
+        HEAD + "blocks: {max: 4}\n" + ARMS,
+        "recipe.yaml:6: blocks.max: expected at least 5, got 4.",
+    ),
+    "a schedule": (
+        HEAD + "schedule: interleave\n" + ARMS,
+        "recipe.yaml:6: schedule: expected one of blocks, interleaved; got 'interleave'. Did you mean 'interleaved'?",
+    ),
+    "engines that do not interleave": (
+        HEAD + "schedule: interleaved\nengine: {kind: vllm}\n" + ARMS,
+        "recipe.yaml:6: schedule: interleaved keeps several engines up at once, which vllm is not made for here. "
+        "Write `schedule: blocks`.",
+    ),
     "terminal escapes in a key": (
         HEAD + '"\\e[2J\\n": 1\n' + ARMS,
         "recipe.yaml:6: ␛[2J⏎: unknown key; known here: name, description, engine, models, prompts, sampling, blocks, "
-        "warmup, baseline, arms.",
+        "schedule, preflight, warmup, baseline, arms.",
     ),
 }
 
@@ -404,5 +425,5 @@ def test_everything_wrong_with_a_file_is_listed_in_its_order(refusal: Refusal) -
         "recipe.yaml:1: nam: unknown key. Did you mean 'name'?",
         "recipe.yaml:2: models.target.source: expected text, got an empty one.",
         "recipe.yaml:3: prompts.limit: expected at least 1, got 0.",
-        "recipe.yaml:4: blocks: expected an integer, got 'no'.",
+        "recipe.yaml:4: blocks: expected an integer, auto or {half_width: 0.02, max: 20}, got 'no'.",
     ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from benchctl.engines.llama_cpp.find import VARIABLE, find_server
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe
 from benchctl.runs.manifest import EngineIdentity, Manifest, ModelIdentity
@@ -63,3 +65,13 @@ def folder(tmp_path: Path) -> Path:
 def writer(folder: Path, manifest: Manifest) -> Iterator[RunWriter]:
     with RunWriter(folder, manifest) as opened:
         yield opened
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep quantized models out of the user's folder; engines that were built are still found."""
+    server = os.environ.get(VARIABLE) or str(find_server().path)
+    monkeypatch.setenv(VARIABLE, server)
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("BENCHCTL_CACHE", str(folder))
+    return folder

@@ -6,10 +6,10 @@ import pytest
 
 from benchctl.errors import UsageError
 from benchctl.prompts.suite import PromptItem
-from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
 from benchctl.records import SCHEMA_VERSION, Record
 from benchctl.runs.manifest import Cell, CellStatus, Manifest
-from benchctl.runs.plan import keep_only, make_plan, measured, rotated
+from benchctl.runs.plan import keep_only, make_plan, measured, rotated, with_blocks
 from benchctl.runs.store import RunData
 
 
@@ -58,3 +58,17 @@ def test_only_keeps_the_baseline(recipe: Recipe) -> None:
     with pytest.raises(UsageError, match="no arm 'spek'") as caught:
         keep_only(recipe, ["spek"])
     assert "baseline, spec" in (caught.value.fix or "")
+
+
+def test_blocks_of_the_command_line(recipe: Recipe) -> None:
+    assert with_blocks(recipe, "7").blocks == 7
+    assert with_blocks(recipe, "auto").blocks == AutoBlocks()
+    own = recipe.model_copy(update={"blocks": AutoBlocks(max=9)})
+    assert with_blocks(own, "auto").blocks == AutoBlocks(max=9), "the recipe's own limits"
+
+
+@pytest.mark.parametrize("text", ["0", "1001", "-3", "three", "2.5", "9" * 5000, "²", "\x1b[2J"])
+def test_blocks_of_the_command_line_are_checked(recipe: Recipe, text: str) -> None:
+    with pytest.raises(UsageError, match=r"Expected 1 to 1000 blocks, or auto") as caught:
+        with_blocks(recipe, text)
+    assert "\x1b" not in str(caught.value)

@@ -23,3 +23,19 @@ def test_in_a_pipe_a_cell_is_one_line(recipe: Recipe, prompts: list[PromptItem])
         "warning: one that is longer than␛[2J the forty columns of this console",
         "[1/4] block 1, baseline: failed: The engine ended with status 3 before it was healthy.",
     ]
+
+
+def test_an_open_end_is_said(recipe: Recipe, prompts: list[PromptItem]) -> None:
+    written = io.StringIO()
+    lines = Lines(Console(file=written, width=80))
+    first, *rest = make_plan(recipe, prompts)
+    lines.begin([first], open_ended=True)
+    lines.cell_started(first)
+    lines.cell_ended(first, None)
+    lines.more(rest)
+    lines.cell_started(rest[0])
+    lines.cell_ended(rest[0], None)
+    assert written.getvalue().splitlines() == [
+        "[1/1+] block 1, baseline: 0 answers, 0.0 tok/s",
+        "[2/4+] block 1, spec: 0 answers, 0.0 tok/s",
+    ]

@@ -177,3 +177,15 @@ def test_a_model_that_changes_under_the_run_ends_its_cells(
     assert [cell.status for cell in run.manifest.cells] == ["finished", "failed"]
     assert run.manifest.cells[1].error is not None
     assert "Changed since the run began" in run.manifest.cells[1].error.message
+
+
+def test_the_log_of_a_cell_that_a_killed_benchctl_left_is_kept(
+    recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
+) -> None:
+    left = folder / "logs" / "block0-baseline.log"
+    left.write_text("what the killed one saw")
+    execute(ToyEngine(), recipe, prompts, writer)
+    assert left.read_text() == "what the killed one saw"
+    first = writer.manifest.cells[0]
+    assert (first.arm, first.attempt, first.log) == ("baseline", 1, "logs/block0-baseline.1.log")
+    assert {r.attempt for r in open_run(folder).records if (r.block, r.label) == (0, "baseline")} == {1}

@@ -1,0 +1,101 @@
+"""How precise a run is, and what `blocks: auto` came to: why it ended, and what a fixed number would have cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.bootstrap import LEVEL, MIN_BLOCKS
+from benchctl.analysis.frame import make_frame
+from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
+from benchctl.analysis.speedup import find_speedups
+from benchctl.runs.stopping import reason_in_words
+from benchctl.runs.time_left import spoken
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchctl.runs.manifest import Manifest
+    from benchctl.runs.store import RunData
+
+MOST_BLOCKS = 100_000
+"""Where the search for the number of blocks of a fixed design gives up."""
+
+
+def half_widths(run: RunData) -> dict[str, float | None]:
+    """Return half the width of every arm's interval as a share of its speed-up; `None` where there is no interval.
+
+    Arms without a single answer to compare with the baseline's are left out.
+    """
+    frame = make_frame(run.records, run.manifest)
+    others = [arm for arm in range(len(frame.arms)) if arm != frame.baseline]
+    return _half_widths([row for arm in others for row in find_speedups(frame, arm)])
+
+
+def find_stopping(manifest: Manifest | None, speedups: Sequence[SpeedUp]) -> Stopping | None:
+    """Return what `blocks: auto` came to, recomputed from the speed-ups; `None` for any other run."""
+    if manifest is None or manifest.auto_blocks is None:
+        return None
+    rule = manifest.auto_blocks
+    known = _half_widths(speedups)
+    widest = max((width for width in known.values() if width is not None), default=None)
+    overall = [row for row in speedups if row.task == ALL_TASKS]
+    needed = [blocks for row in overall if (blocks := fixed_blocks(row.by_block, rule.half_width)) is not None]
+    fixed = max(needed, default=None)
+    each_s = manifest.spent_s / manifest.blocks if manifest.blocks and manifest.spent_s else None
+    found = Stopping(
+        half_width=rule.half_width,
+        max_blocks=rule.max,
+        budget_min=rule.budget_min,
+        blocks=manifest.blocks,
+        reason=manifest.stopped.reason if manifest.stopped else None,
+        half_widths=known,
+        spent_s=manifest.spent_s,
+        fixed_blocks=fixed,
+        fixed_s=each_s * fixed if each_s and fixed else None,
+        most_s=each_s * rule.max if each_s else None,
+        sentence="",
+    )
+    why = reason_in_words(rule, manifest.stopped) if manifest.stopped else "the run is not finished"
+    return found.model_copy(update={"sentence": _sentence(found, why, widest)})
+
+
+def fixed_blocks(by_block: Sequence[float], half_width: float) -> int | None:
+    """Return how many blocks a run without looks would have needed for this half-width, by the spread that was found.
+
+    The smallest n with t(0.975, n - 1) · s / √n ≤ asinh(half_width), s the standard deviation of log `by_block`;
+    `None` below three blocks, and where no number would do.
+    """
+    import numpy as np
+    from scipy.special import stdtrit
+
+    if len(by_block) < MIN_BLOCKS:
+        return None
+    spread = float(np.log(by_block).std(ddof=1))
+    n = np.arange(MIN_BLOCKS, MOST_BLOCKS)
+    enough = stdtrit(n - 1, (1 + LEVEL) / 2) * spread / np.sqrt(n) <= np.arcsinh(half_width)
+    return int(n[enough.argmax()]) if enough.any() else None
+
+
+def _half_widths(speedups: Sequence[SpeedUp]) -> dict[str, float | None]:
+    return {row.arm: _half_width(row) for row in speedups if row.task == ALL_TASKS and row.pairs}
+
+
+def _half_width(row: SpeedUp) -> float | None:
+    return (row.interval.high - row.interval.low) / 2 / row.pooled if row.interval and row.pooled else None
+
+
+def _sentence(found: Stopping, why: str, widest: float | None) -> str:
+    blocks = "1 block" if found.blocks == 1 else f"{found.blocks} blocks"
+    said = f"Blocks: auto measured {blocks} ({_time(found.spent_s)}): {why}."
+    if widest is not None:
+        said += f" The widest interval is ±{100 * widest:.1f} %, ±{100 * found.half_width:g} % was wanted."
+    if found.fixed_blocks is not None:
+        said += (
+            f" Had the spread between blocks been known beforehand, a fixed {found.fixed_blocks} would have done"
+            f" ({_time(found.fixed_s)}); the {found.max_blocks} allowed would have taken {_time(found.most_s)}."
+        )
+    return said
+
+
+def _time(seconds: float | None) -> str:
+    return "time not known" if seconds is None else spoken(seconds)

@@ -1,0 +1,255 @@
+"""Does a 95 % interval hold the truth in 95 of 100 runs? Simulated runs of known truth, judged by benchctl's own code.
+
+    python -m benchmarks.coverage
+
+A simulated run has `blocks` blocks of six prompts. The time of an answer is the prompt's own, times what the arm's
+fresh process drew for this block (`between`), times what this request drew (`within`). The logarithms of both are
+normal, or as heavy-tailed as Student's t with 3 degrees of freedom, or the requests of a block hang together
+(autoregressive, 0.8). `unequal` prompts differ tenfold in length, and the arm's speed-up differs between them from 0.6
+to 1.65. The truth is what a run without any noise would show.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from benchctl.analysis import bootstrap
+from benchctl.analysis.between_runs import ratio_interval
+from benchctl.analysis.results import Interval
+from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks
+from benchctl.runs.stopping import why_stop
+from benchmarks.keep import keep
+
+Floats = NDArray[np.float64]
+Noise = Literal["log-normal", "heavy-tailed", "autocorrelated"]
+PROMPTS = 6
+BLOCKS = (3, 5, 8, 16)
+SPREADS = ((0.0, 0.03), (0.01, 0.03), (0.03, 0.03), (0.05, 0.02))
+"""Between processes and between requests: from processes that are all alike to those that differ by far more."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A machine and a workload. Spreads are standard deviations of logarithms."""
+
+    between: float
+    within: float
+    noise: Noise = "log-normal"
+    unequal: bool = False
+    speedup: float = 1.0
+
+    def blocks(self, count: int, rng: np.random.Generator) -> Floats:
+        """Return (count, PROMPTS, 4): tokens and seconds of the arm, tokens and seconds of the baseline."""
+        tokens, base_s, arm_s = self.prompts()
+        process = self.between * _draw(self.noise, (2, count, 1), rng, hang_together=False)
+        request = self.within * _draw(self.noise, (2, count, PROMPTS), rng, hang_together=True)
+        factor = np.exp(process + request)
+        shape = (count, PROMPTS)
+        return np.stack(
+            [np.broadcast_to(tokens, shape), arm_s * factor[0], np.broadcast_to(tokens, shape), base_s * factor[1]],
+            axis=-1,
+        )
+
+    def prompts(self) -> tuple[Floats, Floats, Floats]:
+        """Return (PROMPTS,) each: tokens, and seconds of the baseline and the arm without noise."""
+        tokens, own = np.full(PROMPTS, 100.0), np.ones(PROMPTS)
+        if self.unequal:
+            tokens, own = np.geomspace(20, 200, PROMPTS), np.exp(np.array([0.1, -0.5, 0.5, -0.3, 0.3, -0.1]))
+        return tokens, tokens / 20, tokens / 20 / (own * self.speedup)
+
+    @property
+    def truth(self) -> float:
+        """The pooled speed-up of a run without noise."""
+        _, base_s, arm_s = self.prompts()
+        return float(base_s.sum() / arm_s.sum())
+
+    def named(self) -> dict[str, Any]:
+        """Return what tells this world from others."""
+        return {"between": self.between, "within": self.within, "noise": self.noise, "unequal": self.unequal}
+
+
+def main() -> None:
+    """Simulate and keep what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=2000, help="simulated runs of each case")
+    parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap; benchctl itself takes 10,000")
+    options = parser.parse_args()
+    bootstrap.RESAMPLES = options.resamples
+    rng = np.random.default_rng(20261121)
+    cases = list(_coverage(options.runs, rng))
+    shares = [case["holds_percent"] for case in cases]
+    false = list(_claims(1.0, options.runs, rng))
+    keep(
+        "coverage",
+        {
+            "runs_a_case": options.runs,
+            "resamples": options.resamples,
+            "coverage_percent": {"least": min(shares), "median": float(np.median(shares)), "most": max(shares)},
+            "false_claims_percent": {"most": max(case["differs_percent"] for case in false)},
+            "coverage": cases,
+            "false_claims": false,
+            "power": [case for slower in (1.03, 1.10) for case in _claims(1 / slower, options.runs, rng)],
+            "prompts_drawn_again": list(_drawn_again(options.runs // 4, rng)),
+            "auto": list(_auto(options.runs // 2, rng)),
+            "auto_level": list(_auto_levels(200_000, rng)),
+            "auto_compared": list(_auto_compared(2 * options.runs, rng)),
+        },
+    )
+
+
+def interval(blocks: Floats, level: float = bootstrap.LEVEL) -> Interval:
+    """Return benchctl's interval of a simulated run."""
+    block = np.repeat(np.arange(len(blocks)), PROMPTS)
+    found, _ = bootstrap.pooled_intervals(blocks.reshape(-1, 4), block, np.zeros_like(block), level)
+    assert found is not None
+    return found
+
+
+def _coverage(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """How often the interval holds the truth, and how wide it is."""
+    noises: tuple[Noise, ...] = ("log-normal", "heavy-tailed", "autocorrelated")
+    for noise, unequal, count, (between, within) in product(noises, (False, True), BLOCKS, SPREADS):
+        world = World(between, within, noise, unequal)
+        found = [interval(world.blocks(count, rng)) for _ in range(runs)]
+        held = sum(one.low <= world.truth <= one.high for one in found)
+        half = np.median([(one.high - one.low) / 2 / world.truth for one in found])
+        yield {"blocks": count, **world.named(), "holds_percent": 100 * held / runs, "half_percent": 100 * float(half)}
+
+
+def _claims(speedup: float, runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """How often a difference is claimed: falsely where the speed-up is 1, else found."""
+    for count, (between, within) in product(BLOCKS, SPREADS[1:3] if speedup != 1 else SPREADS):
+        world = World(between, within, speedup=speedup)
+        found = [interval(world.blocks(count, rng)) for _ in range(runs)]
+        differs = sum(one.high < 1 or one.low > 1 for one in found)
+        yield {
+            "speedup": round(speedup, 4),
+            "blocks": count,
+            "between": between,
+            "within": within,
+            "differs_percent": 100 * differs / runs,
+        }
+
+
+def _drawn_again(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """What benchctl does not do: draw the prompts of every drawn block with replacement, too."""
+    for unequal, count in product((False, True), (3, 8, 16)):
+        world = World(0.01, 0.03, unequal=unequal)
+        held, halves = 0, []
+        for _ in range(runs):
+            blocks = world.blocks(count, rng)
+            drawn = rng.integers(count, size=(1000, count))
+            prompts = rng.integers(PROMPTS, size=(1000, count, PROMPTS))
+            sums = blocks[drawn[..., None], prompts].sum(axis=(1, 2))
+            low, high = np.percentile(_ratio(sums), [2.5, 97.5])
+            ours = interval(blocks)
+            low, high = min(low, ours.low), max(high, ours.high)
+            held += low <= world.truth <= high
+            halves.append((high - low) / 2 / world.truth)
+        half = 100 * float(np.median(halves))
+        yield {"blocks": count, **world.named(), "holds_percent": 100 * held / runs, "half_percent": half}
+
+
+def _auto(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """`blocks: auto` as it is: look after every block from the fifth, stop by the rule, take the interval there."""
+    noises: tuple[Noise, ...] = ("log-normal", "heavy-tailed")
+    for noise, between in product(noises, (0.003, 0.01, 0.02, 0.04)):
+        rule = AutoBlocks(half_width=0.02, max=20)
+        world = World(between, 0.02, noise, unequal=True)
+        held, measured, reached = 0, 0, 0
+        for _ in range(runs):
+            blocks = world.blocks(rule.max, rng)
+            for count in range(FIRST_LOOK, rule.max + 1):
+                found = interval(blocks[:count], bootstrap.LEVEL_LOOKED_AT)
+                pooled = float(_ratio(blocks[:count].sum(axis=(0, 1))))
+                stopped = why_stop(rule, count, 0.0, {"arm": (found.high - found.low) / 2 / pooled})
+                if stopped:
+                    held += found.low <= world.truth <= found.high
+                    measured += count
+                    reached += stopped.reason == "reached"
+                    break
+        yield {
+            **world.named(),
+            "holds_percent": 100 * held / runs,
+            "blocks_mean": measured / runs,
+            "reached_percent": 100 * reached / runs,
+        }
+
+
+def _auto_levels(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """The same for Student's t alone in many runs: what each level at the looks comes to in the worst case."""
+    most, wanted = 60, 0.02
+    count = np.arange(1, most + 1)
+    for level in (bootstrap.LEVEL, 0.96, bootstrap.LEVEL_LOOKED_AT, 0.98):
+        quantile = np.concatenate([[np.inf], stdtrit(count[1:] - 1, (1 + level) / 2)])
+        held = {}
+        for spread in (0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05):
+            logs = spread * rng.standard_normal((runs, most))
+            mean = np.cumsum(logs, axis=1) / count
+            variance = (np.cumsum(logs**2, axis=1) - count * mean**2) / np.maximum(count - 1, 1)
+            with np.errstate(invalid="ignore"):
+                half = quantile * np.sqrt(np.clip(variance, 0, None) / count)
+            narrow = half <= wanted
+            narrow[:, : FIRST_LOOK - 1] = False
+            end = np.where(narrow.any(axis=1), narrow.argmax(axis=1), most - 1)
+            run = np.arange(runs)
+            held[f"{spread / wanted:g}"] = 100 * float((np.abs(mean[run, end]) <= half[run, end]).mean())
+        yield {"level": level, "holds_percent_least": min(held.values()), "by_spread_over_half_width": held}
+
+
+def _auto_compared(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Two equal runs with `blocks: auto`: how often the interval of their ratio (`benchctl compare`) holds 1."""
+    for spread in (0.01, 0.02, 0.03, 0.04, 0.06):
+        held = dict.fromkeys((bootstrap.LEVEL, bootstrap.LEVEL_LOOKED_AT), 0)
+        for _ in range(runs):
+            ours, theirs = _ended(spread, rng), _ended(spread, rng)
+            ratio = float(np.exp(np.log(ours).mean() - np.log(theirs).mean()))
+            for level in held:
+                found = ratio_interval(ratio, ours, theirs, level)
+                assert found is not None
+                held[level] += found.low <= 1 <= found.high
+        yield {
+            "spread": spread,
+            "holds_percent_by_level": {f"{level:g}": 100 * count / runs for level, count in held.items()},
+        }
+
+
+def _ended(spread: float, rng: np.random.Generator) -> list[float]:
+    """Return the blocks' ratios of a run with `blocks: auto` that looked at Student's t alone."""
+    rule = AutoBlocks()
+    logs = spread * rng.standard_normal(rule.max)
+    for count in range(FIRST_LOOK, rule.max + 1):
+        half = float(stdtrit(count - 1, (1 + bootstrap.LEVEL_LOOKED_AT) / 2)) * logs[:count].std(ddof=1) / count**0.5
+        if why_stop(rule, count, 0.0, {"arm": half}):
+            break
+    ratios: list[float] = np.exp(logs[:count]).tolist()
+    return ratios
+
+
+def _draw(noise: Noise, shape: tuple[int, ...], rng: np.random.Generator, *, hang_together: bool) -> Floats:
+    """Return noise of unit variance; `hang_together`: the last axis is a sequence in time."""
+    if noise == "heavy-tailed":
+        tailed: Floats = rng.standard_t(3, size=shape) / np.sqrt(3)
+        return tailed
+    fresh = rng.standard_normal(shape)
+    if noise == "autocorrelated" and hang_together:
+        for place in range(1, shape[-1]):
+            fresh[..., place] = 0.8 * fresh[..., place - 1] + 0.6 * fresh[..., place]
+    return fresh
+
+
+def _ratio(sums: Floats) -> Floats:
+    ratio: Floats = sums[..., 0] / sums[..., 1] / (sums[..., 2] / sums[..., 3])
+    return ratio
+
+
+if __name__ == "__main__":
+    main()

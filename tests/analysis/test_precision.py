@@ -1,0 +1,101 @@
+"""How narrow intervals are, and what `blocks: auto` came to, recomputed from the records."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.analyse import analyse
+from benchctl.analysis.bootstrap import LEVEL_LOOKED_AT
+from benchctl.analysis.precision import fixed_blocks, half_widths
+from benchctl.analysis.results import ALL_TASKS, SpeedUp
+from benchctl.runs.manifest import Stopped
+
+
+def records(make_record: Any, blocks: int, spread: float = 0.02) -> list[Any]:
+    rng = random.Random(4)
+    return [
+        make_record(label, index, block=block, rate=10 * speed * factor)
+        for block in range(blocks)
+        for label, speed in (("baseline", 1.0), ("spec", 0.8))
+        for factor in [math.exp(rng.gauss(0, spread))]
+        for index in range(3)
+    ]
+
+
+def overall(run: Any) -> SpeedUp:
+    return next(row for row in analyse(run).speedups if row.task == ALL_TASKS)
+
+
+def test_half_a_width_is_a_share_of_the_speed_up(make_record: Any, make_run: Any) -> None:
+    run = make_run(records(make_record, 4))
+    row = overall(run)
+    assert row.interval is not None
+    assert row.pooled is not None
+    assert half_widths(run) == {"spec": pytest.approx((row.interval.high - row.interval.low) / 2 / row.pooled)}
+
+
+def test_an_arm_without_answers_is_not_waited_for_and_one_without_an_interval_is(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    arms = {"baseline": None, "spec": {"type": "ngram-mod"}, "dead": {"type": "ngram-simple"}}
+    manifest = make_manifest(arms, prompts=3, blocks=2)
+    assert half_widths(make_run(records(make_record, 2), manifest)) == {"spec": None}
+
+
+def test_a_run_that_was_looked_at_has_wider_intervals(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    arms = {"baseline": None, "spec": {"type": "ngram-mod"}}
+    rule = {"half_width": 0.02, "max": 20, "budget_min": None}
+    fixed = overall(make_run(records(make_record, 6), make_manifest(arms, prompts=3, blocks=6)))
+    looked = overall(make_run(records(make_record, 6), make_manifest(arms, 3, 6, recipe={"blocks": rule})))
+    assert fixed.interval is not None
+    assert looked.interval is not None
+    # Student's t with 5 degrees of freedom: 2.571 at 95 %, 3.003 at 97 % (tables).
+    widened = math.log(looked.interval.high / looked.interval.low) / math.log(fixed.interval.high / fixed.interval.low)
+    assert widened == pytest.approx(3.003 / 2.571, abs=0.002)
+    assert f"{100 * LEVEL_LOOKED_AT:g} %" in looked.interval.method
+    assert "97 %" not in fixed.interval.method
+
+
+def test_what_a_fixed_number_of_blocks_would_have_been() -> None:
+    logs = [0.03, -0.03, 0.03, -0.03]  # standard deviation 0.03464
+    ratios = [math.exp(value) for value in logs]
+    # t(0.975, 13) = 2.160 and t(0.975, 12) = 2.179: 2.160 * 0.03464 / sqrt(14) = 0.02000, one block fewer 0.02094.
+    assert fixed_blocks(ratios, math.sinh(0.0201)) == 14
+    assert fixed_blocks(ratios, 0.5) == 3, "never below three"
+    assert fixed_blocks(ratios[:2], 0.02) is None
+    assert fixed_blocks([1.0, 1e300, 1e-300], 1e-6) is None, "no number would do"
+
+
+def test_what_auto_came_to_is_recomputed(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    arms = {"baseline": None, "spec": {"type": "ngram-mod"}}
+    rule = {"half_width": 0.05, "max": 20, "budget_min": 30.0}
+    stored = Stopped(reason="reached", half_widths={"spec": 0.5})  # what the run wrote down is not believed
+    manifest = make_manifest(arms, 3, 6, recipe={"blocks": rule}, stopped=stored, spent_s=120.0)
+    run = make_run(records(make_record, 6), manifest)
+    found = analyse(run).stopping
+    assert found is not None
+    assert found.half_widths == half_widths(run)
+    assert (found.reason, found.blocks, found.max_blocks, found.budget_min) == ("reached", 6, 20, 30.0)
+    assert found.fixed_blocks == fixed_blocks(overall(run).by_block, 0.05)
+    assert found.fixed_s == pytest.approx(20.0 * (found.fixed_blocks or 0))
+    assert found.most_s == pytest.approx(400.0)
+    assert "every arm's interval is within ±5 %" in found.sentence
+    assert "7 min" in found.sentence
+    assert analyse(run, baseline="spec").stopping is None, "the run did not stop by what other baselines show"
+
+
+def test_an_unfinished_run_says_so_and_another_has_nothing_to_say(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    arms = {"baseline": None, "spec": {"type": "ngram-mod"}}
+    unfinished = make_manifest(arms, 3, 2, recipe={"blocks": {"max": 9}})
+    found = analyse(make_run(records(make_record, 2), unfinished)).stopping
+    assert found is not None
+    assert (found.reason, found.fixed_blocks, found.half_widths) == (None, None, {"spec": None})
+    assert "the run is not finished" in found.sentence
+    assert analyse(make_run(records(make_record, 2))).stopping is None
+    assert analyse(make_run(records(make_record, 2), make_manifest(arms, 3, 2, recipe={"blocks": 2}))).stopping is None

@@ -1,0 +1,92 @@
+"""How far fresh processes differ, and what `blocks: auto` came to, stand beside every interval, in every form."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchctl.analysis.analyse import analyse
+from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.reports import numbers
+from benchctl.reports.terminal import print_summary
+from benchctl.reports.write import ReportFiles, write_report
+from benchctl.runs.store import open_run
+from tests.reports.page_text import PageText
+from tests.reports.recount import write_run
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Analysis, ReportFiles]:
+    folder = tmp_path_factory.mktemp("run") / "20261121-110500-3fa9"
+    write_run(folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["recipe"]["schedule"] = "interleaved"
+    manifest["recipe"]["blocks"] = {"half_width": 0.01, "max": 20, "budget_min": 3}
+    manifest |= {"spent_s": 150.0, "stopped": {"reason": "budget", "half_widths": {}}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    run = open_run(folder)
+    analysis = analyse(run)
+    return analysis, write_report(run, analysis, folder.parent / "report", figures=False)
+
+
+def shown(analysis: Analysis) -> dict[str, str]:
+    """The words for each arm, from the blocks themselves."""
+    rows = [row for row in analysis.speedups if row.task == ALL_TASKS]
+    words = {row.arm: f"{min(row.by_block):.2f} to {max(row.by_block):.2f}×" for row in rows}
+    assert len(words) == 2
+    return words
+
+
+def test_in_the_terminal(made: tuple[Analysis, ReportFiles]) -> None:
+    analysis, _ = made
+    stream = io.StringIO()
+    print_summary(Console(file=stream, width=160, color_system=None), analysis)
+    lines = stream.getvalue().splitlines()
+    assert any("Between blocks" in line for line in lines)
+    for arm, words in shown(analysis).items():
+        assert any(arm in line and words in line for line in lines)
+    assert "another one would not fit into the budget of 3 min" in stream.getvalue()
+
+
+def test_in_markdown(made: tuple[Analysis, ReportFiles]) -> None:
+    analysis, files = made
+    lines = files.markdown.read_text().splitlines()
+    assert any("| 95 % interval | Between blocks |" in line for line in lines)
+    for arm, words in shown(analysis).items():
+        assert any(f"`{arm}`" in line and words in line for line in lines)
+    assert any("Blocks: auto measured 3 blocks (2 min)" in line.replace("\\", "") for line in lines)
+
+
+def test_on_the_page(made: tuple[Analysis, ReportFiles]) -> None:
+    analysis, files = made
+    text = PageText(files.page.read_text()).text
+    for words in shown(analysis).values():
+        assert f"between blocks: {words}" in text
+    assert "Blocks: auto measured 3 blocks (2 min)" in text
+    assert "taken at 97 %" in text
+
+
+def test_in_the_tables_for_programs(made: tuple[Analysis, ReportFiles]) -> None:
+    analysis, files = made
+    table = next(Path(file) for file in files.tables if Path(file).name == "speedup.csv")
+    rows = {(row["arm"], row["task"]): row for row in csv.DictReader(table.read_text().splitlines())}
+    for found in analysis.speedups:
+        row = rows[found.arm, found.task]
+        assert (float(row["lowest_block"]), float(row["highest_block"])) == (min(found.by_block), max(found.by_block))
+
+
+def test_one_block_has_no_spread(made: tuple[Analysis, ReportFiles]) -> None:
+    analysis, _ = made
+    alone = analysis.speedups[0].model_copy(update={"lowest_block": None, "highest_block": None})
+    assert numbers.between_blocks(alone) == numbers.between_blocks(None) == numbers.ABSENT
+
+
+def test_that_arms_were_interleaved(made: tuple[Analysis, ReportFiles]) -> None:
+    _, files = made
+    for file in (files.markdown, files.page):
+        assert "blocks (arms interleaved)" in file.read_text()
