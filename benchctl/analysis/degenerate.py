@@ -19,6 +19,8 @@ LOOP_UNIT = {"tokens": 16, "characters": 64}
 """Longest repeated unit that is looked for."""
 LOOP_REPEATS = 4
 """Fewest repetitions that make a loop."""
+RUNS_ON = 4
+"""An answer that was cut off at the limit finds no end when the other answer ended at a quarter of it."""
 
 _RESERVED = re.compile(
     r"(?:<\|?[^<>\s]{0,24}?(?:reserved|unused|pad)[^<>\s]{0,40}>|\[(?:unused|PAD)\d{0,6}\]|<0x[0-9A-F]{2}>){4,}",
@@ -47,6 +49,15 @@ def degeneration(record: Record) -> str | None:
             repeated += f" ({_shown(text[-period:])})"
         return f"repeats {repeated} over {length} of its {len(sequence)} {unit}"
     return None
+
+
+def runs_on(record: Record, other: Record) -> str | None:
+    """Say how an answer finds no end where `other` does, as the end of a sentence; `None` when it does find one."""
+    if record.finish_reason != "length" or other.finish_reason != "stop":
+        return None
+    if record.n_predicted < RUNS_ON * max(1, other.n_predicted):
+        return None
+    return f"finds no end: cut off at {record.n_predicted} tokens, where the other ended after {other.n_predicted}"
 
 
 def find_loop(sequence: Sequence[object], longest_unit: int, at_least: int) -> tuple[int, int]:

@@ -4,8 +4,10 @@ An answer is never equal by absence: what is missing, failed, cut off or damaged
 within a block, over every block. Every prompt gets the first class that applies:
 
     undetermined   the prompt itself, or the baseline's own answer, is not the same in every block
-    degenerate     one of the answers, or both, is empty, a loop, or a run of reserved tokens
-    differs        an answer differs from the baseline's (near-tie or violation once a replay has explained it)
+    degenerate     one of the answers, or both, is empty, a loop, a run of reserved tokens, or finds no end
+    near-tie       an answer differs, by no more than the target's own numeric noise explains (see `replay_judge`)
+    violation      an answer differs, and noise does not explain it
+    differs        an answer differs, and no replay has explained it
     undetermined   a record is missing, failed, cut off or damaged
     identical      text and tokens are equal in every block
 """
@@ -13,15 +15,15 @@ within a block, over every block. Every prompt gets the first class that applies
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.answers import same_answer, same_text, same_tokens
 from benchctl.analysis.cells import speculates
-from benchctl.analysis.degenerate import degeneration
+from benchctl.analysis.degenerate import degeneration, runs_on
 from benchctl.analysis.fork import find_fork
+from benchctl.analysis.replay_judge import Evidence, judge
+from benchctl.analysis.replay_noise import find_fork_rate
+from benchctl.analysis.replay_wanted import verify_width
 from benchctl.analysis.results import Comparison, Fork, Losslessness, PromptClass
 from benchctl.records import Record
 
@@ -31,29 +33,8 @@ if TYPE_CHECKING:
 
 IDENTICAL = "Text and tokens are equal in every block."
 
-ReplayKey = tuple[str, str, int]
-"""(arm, task, prompt_idx)."""
-
-
-@dataclass(frozen=True)
-class ReplayEvidence:
-    """What scoring the agreed prefix on the target alone showed of a fork, in nats."""
-
-    margin: float
-    """How far the target itself prefers its own token to the arm's, at the fork."""
-    noise_floor: float
-    """How far margins move on this machine between verify widths."""
-
-
-def classify(fork: Fork | None, replay: ReplayEvidence | None) -> tuple[PromptClass, str]:
-    """Turn a difference, and what a replay says about it, into a class and its reason."""
-    where = f"from {fork.unit} {fork.index} on" if fork else "in length or finish reason"
-    if replay is None:
-        return "differs", f"The answer differs {where}; no replay has explained it yet."
-    seen = f"the target's own margin there is {replay.margin:.3g} nats and the noise {replay.noise_floor:.3g}"
-    if replay.margin <= replay.noise_floor:
-        return "near-tie", f"The answer differs {where}, a near-tie: {seen}."
-    return "violation", f"The answer differs {where} and numeric noise does not explain it: {seen}."
+_GRAVITY: tuple[PromptClass, ...] = ("violation", "differs", "undetermined", "near-tie")
+"""Which of several forks speaks for a prompt."""
 
 
 def find_losslessness(
@@ -61,14 +42,15 @@ def find_losslessness(
     answers: Answers,
     arm: int,
     *,
-    replays: Mapping[ReplayKey, ReplayEvidence] | None = None,
+    evidence: Evidence | None = None,
     lost_lines: int = 0,
 ) -> Losslessness:
     """Compare an arm with the baseline. `lost_lines`: unreadable records that may have been any arm's."""
+    evidence = evidence or Evidence()
     plain = _plainly_equal(frame, answers, arm)
     alone = not speculates(frame, frame.baseline)
     comparisons = [
-        _identical(frame, arm, prompt) if plain[prompt] else _compare(frame, answers, arm, prompt, replays or {})
+        _identical(frame, arm, prompt) if plain[prompt] else _compare(frame, answers, arm, prompt, evidence)
         for prompt in range(len(frame.prompts))
     ]
     counts = Counter(comparison.outcome for comparison in comparisons)
@@ -80,21 +62,21 @@ def find_losslessness(
         reason = f"The baseline speculates itself, so it does not show what the target alone says; {same}."
         return _verdict(frame, arm, "undetermined", reason, comparisons)
     if differing:
-        near = ", all of them near-ties" if counts["near-tie"] == len(differing) else ""
         rest = f"; {len(unknown)} could not be determined" if unknown else ""
-        reason = f"{len(differing)} of {_prompts(total)} got another answer than the target's own{near}{rest}."
-        return _verdict(frame, arm, "not lossless", reason, comparisons)
+        reason = f"{len(differing)} of {_prompts(total)} got another answer than the target's own"
+        reason += f"{_weight(differing)}{rest}."
+        return _with_noise(_verdict(frame, arm, "not lossless", reason, comparisons), frame, arm, evidence)
     if counts["identical"] == total > 0 and not lost_lines:
         by_text = sum(one.tokens_equal is None for one in comparisons)
         how = "text and tokens" if not by_text else f"text (token ids are absent on both sides for {by_text})"
         times = f"in each of {len(frame.blocks)} blocks" if len(frame.blocks) > 1 else "in the one block measured"
         reason = f"{total} of {_prompts(total)} got the target's own answer, by {how}, {times}."
-        return _verdict(frame, arm, "lossless", reason, comparisons)
+        return _with_noise(_verdict(frame, arm, "lossless", reason, comparisons), frame, arm, evidence)
     parts = []
     if counts["degenerate"]:
-        parts.append(
-            f"{_prompts(counts['degenerate'])} got a degenerate answer of the target's own, which shows little"
-        )
+        broken = f"{_prompts(counts['degenerate'])} got a degenerate answer of the target's own, which shows little"
+        faithful = counts["degenerate"] + counts["identical"] == total
+        parts.append(f"Lossless to a broken target: {broken}" if faithful else broken)
     if unknown:
         first = unknown[0]
         like = f"{first.task}/{first.prompt_idx}: {first.reason.partition('. ')[0].rstrip('.')}"
@@ -143,19 +125,18 @@ def _identical(frame: Frame, arm: int, prompt: int) -> Comparison:
     )
 
 
-def _compare(
-    frame: Frame, answers: Answers, arm: int, prompt: int, replays: Mapping[ReplayKey, ReplayEvidence]
-) -> Comparison:
+def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Evidence) -> Comparison:
     """Compare one prompt over all blocks."""
     task, index = frame.prompts[prompt]
     theirs, flaws = _sound_records(frame, answers, frame.baseline, prompt)
     ours, more_flaws = _sound_records(frame, answers, arm, prompt)
     pairs = [(theirs[block], ours[block]) for block in theirs if block in ours]
     unequal = [pair for pair in pairs if not same_answer(*pair)]
-    fork = find_fork(*unequal[0]) if unequal else None
-    steady = all(same_answer(one, other) for one, other in pairwise(theirs.values()))
-    replay = replays.get((frame.arms[arm], task, index))
-    outcome, reason = _outcome(pairs, unequal, flaws + more_flaws, fork, replay, steady=steady, greedy=greedy(frame))
+    judged = _judged(frame, unequal, evidence) if greedy(frame) else []
+    outcome, reason = _outcome(
+        pairs, unequal, flaws + more_flaws, judged, wavering=_wavering(list(theirs.values())), greedy=greedy(frame)
+    )
+    forks = [fork for _, _, fork in judged] or [fork for pair in unequal[:1] if (fork := find_fork(*pair))]
     tokens = [same_tokens(*pair) for pair in pairs]
     return Comparison(
         arm=frame.arms[arm],
@@ -167,8 +148,29 @@ def _compare(
         tokens_equal=False if False in tokens else None if None in tokens or not pairs else True,
         blocks_compared=len(pairs),
         blocks_differing=len(unequal),
-        fork=fork,
+        fork=forks[0] if forks else None,
+        other_forks=tuple(forks[1:]),
     )
+
+
+def _judged(
+    frame: Frame, unequal: list[tuple[Record, Record]], evidence: Evidence
+) -> list[tuple[PromptClass, str, Fork]]:
+    """Judge every distinct fork of a prompt, the gravest first."""
+    seen: dict[tuple[int, int | None, int | None], tuple[PromptClass, str, Fork]] = {}
+    for theirs, ours in unequal:
+        fork, width = find_fork(theirs, ours), verify_width(frame.manifest, ours)
+        if fork is not None:
+            seen.setdefault((fork.index, fork.arm_token, width), judge(fork, theirs, width, evidence))
+    return sorted(seen.values(), key=lambda one: _GRAVITY.index(one[0]))
+
+
+def _wavering(theirs: list[Record]) -> str | None:
+    """Say how often the baseline's answers differ from its first; `None` when they do not."""
+    others = sum(not same_answer(theirs[0], other) for other in theirs[1:])
+    if not others:
+        return None
+    return f"{others} of its {len(theirs) - 1} later answers {'differs' if others == 1 else 'differ'} from the first"
 
 
 def _sound_records(frame: Frame, answers: Answers, arm: int, prompt: int) -> tuple[dict[int, Record], list[str]]:
@@ -187,18 +189,17 @@ def _outcome(
     pairs: list[tuple[Record, Record]],
     unequal: list[tuple[Record, Record]],
     flaws: list[str],
-    fork: Fork | None,
-    replay: ReplayEvidence | None,
+    judged: list[tuple[PromptClass, str, Fork]],
     *,
-    steady: bool,
+    wavering: str | None,
     greedy: bool,
 ) -> tuple[PromptClass, str]:
     if not pairs:
         return "undetermined", _first_of(flaws)
     if len({record.prompt_sha for pair in pairs for record in pair}) > 1:
         return "undetermined", "The rendered prompt is not the same in every arm and block."
-    if not steady:
-        return "undetermined", "The baseline does not reproduce its own answer from block to block."
+    if wavering:
+        return "undetermined", f"The baseline does not reproduce its own answer from block to block: {wavering}."
     if unequal and not greedy:
         return "undetermined", "The answers are sampled, not greedy: another answer may be as much the target's own."
     theirs, ours = unequal[0] if unequal else pairs[0]
@@ -207,10 +208,13 @@ def _outcome(
         arm = "and the arm's is another" if unequal else "and the arm repeats it exactly"
         return "degenerate", f"The target itself answers badly: its answer {target}, {arm}."
     if unequal:
-        spoilt = degeneration(ours)
+        spoilt = degeneration(ours) or runs_on(ours, theirs)
+        origin = f" {judged[0][1]}" if judged else ""
         if spoilt:
-            return "degenerate", f"The arm's answer {spoilt}; the target's own is sound."
-        return classify(fork, replay)
+            return "degenerate", f"The arm's answer {spoilt}; the target's own is sound.{origin}"
+        if not judged:
+            return "differs", "The answer differs in length or finish reason, with no token to score."
+        return judged[0][:2]
     if flaws:
         return "undetermined", _first_of(flaws)
     told = {(theirs.token_ids is not None, ours.token_ids is not None) for theirs, ours in pairs}
@@ -219,6 +223,29 @@ def _outcome(
     if (False, False) in told:
         return "identical", "The texts are equal in every block; token ids are absent on both sides."
     return "identical", IDENTICAL
+
+
+def _weight(differing: list[Comparison]) -> str:
+    """Say what the differences are, as far as that is known."""
+    near, damage = (sum(one.outcome == kind for one in differing) for kind in ("near-tie", "violation"))
+    if near == len(differing):
+        return ", all of them near-ties: numeric noise of the target itself, not damage"
+    if damage:
+        what = "violation" if damage == 1 else "violations"
+        beside = f", and {near} near-ties" if near else ""
+        return f"; {damage} {what}: damage that numeric noise does not explain{beside}"
+    return f", {near} of them near-ties" if near else ""
+
+
+def _with_noise(found: Losslessness, frame: Frame, arm: int, evidence: Evidence) -> Losslessness:
+    """Add the noise at the widths of the forks and of the arm itself, and how often the target forks from itself."""
+    if evidence.replays is None:
+        return found
+    widths = {fork.width for one in found.comparisons if one.fork for fork in (one.fork, *one.other_forks)}
+    widths |= {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm)[:1].tolist()}
+    every = [evidence.noise_at(width) for width in sorted(width for width in widths if width and width > 1)]
+    noise = tuple(one for one in every if one.prefixes)
+    return found.model_copy(update={"noise": noise, "fork_rate": find_fork_rate(frame, arm, found.comparisons, noise)})
 
 
 def greedy(frame: Frame) -> bool:

@@ -14,8 +14,18 @@ from rich.text import Text
 
 from benchctl.analysis.cells import failed_cells
 from benchctl.analysis.frame import Frame
-from benchctl.analysis.results import Comparison, Losslessness, PromptClass, SelfConsistency
+from benchctl.analysis.lossy import lossy_label
+from benchctl.analysis.results import (
+    Comparison,
+    ForkRate,
+    Losslessness,
+    NoiseFloor,
+    PromptClass,
+    SelfConsistency,
+    ShapeMargin,
+)
 from benchctl.plain_text import one_line
+from benchctl.runs.replays import Replays
 from benchctl.runs.store import RunData
 
 DOCUMENT_SCHEMA = 1
@@ -30,7 +40,11 @@ PIPE_WIDTH = 160
 
 
 def print_document(
-    run: RunData, frame: Frame, found: Sequence[Losslessness], consistency: Sequence[SelfConsistency]
+    run: RunData,
+    frame: Frame,
+    found: Sequence[Losslessness],
+    consistency: Sequence[SelfConsistency],
+    replays: Replays | None,
 ) -> None:
     """Print everything as one JSON document in ASCII."""
     document = {
@@ -44,12 +58,17 @@ def print_document(
         "consistency": [one.model_dump() for one in consistency],
         "failed_cells": [f"{name}: {reason}" for name, reason in failed_cells(frame)],
         "damaged": run.damaged,
+        "replayed": None if replays is None else _replayed(replays),
     }
     sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
 
 
 def print_tables(
-    run: RunData, frame: Frame, found: Sequence[Losslessness], consistency: Sequence[SelfConsistency]
+    run: RunData,
+    frame: Frame,
+    found: Sequence[Losslessness],
+    consistency: Sequence[SelfConsistency],
+    replays: Replays | None,
 ) -> None:
     """Print the verdicts, then every arm that is not lossless with its differing prompts."""
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -70,6 +89,8 @@ def print_tables(
         console.print(Text(f"Failed cell: {one_line(cell)}: {one_line(reason, 300)}", style="yellow"))
     for sentence in run.damaged[:SHOWN]:
         console.print(Text(one_line(sentence), style="yellow"))
+    if replays is not None:
+        console.print(Text(_repeated(replays)))
     for one in found:
         if one.verdict != "lossless":
             _print_arm(console, one, baseline)
@@ -84,7 +105,7 @@ def _table(found: Sequence[Losslessness]) -> Table:
         table.add_column(kind, justify="right", overflow="fold")
     for one in found:
         table.add_row(
-            Text(one_line(one.arm)),
+            Text(one_line(one.arm) + lossy_label(one.lossy)),
             Text(one.verdict, style=COLOUR[one.verdict]),
             *(Text(str(one.counts.get(kind, 0))) for kind in used),
         )
@@ -101,15 +122,47 @@ def _repeats(own: SelfConsistency) -> Text:
     return Text(f"{one_line(own.arm)} does not repeat itself: {told}", style="yellow")
 
 
+def _replayed(replays: Replays) -> dict[str, object]:
+    """What stands behind the verdicts; `replays.json` has it all."""
+    return replays.model_dump(by_alias=True, exclude={"positions"}) | {"positions": len(replays.positions)}
+
+
+def _repeated(replays: Replays) -> str:
+    """Say whether the target alone, launched once more, says the baseline's answers token by token."""
+    places, others = sum(one.places for one in replays.decoded), sum(len(one.others) for one in replays.decoded)
+    what = f"{_count(places, 'token')} of {_count(len(replays.decoded), 'answer')}"
+    name = one_line(replays.baseline)
+    if not others:
+        return f"Replayed on the target alone, token by token: {name} again at all {what}."
+    return f"Replayed on the target alone, token by token: another token than {name} at {others:,} of {what}."
+
+
 def _print_arm(console: Console, found: Losslessness, baseline: str) -> None:
     console.print()
     console.print(Text(f"{one_line(found.arm)}: {found.verdict}", style=f"bold {COLOUR[found.verdict]}"))
     console.print(Padding.indent(Text(one_line(found.reason)), 2))
+    for noise in found.noise:
+        console.print(Padding.indent(Text(_noise(noise), style="dim"), 2))
+    if found.fork_rate is not None:
+        console.print(Padding.indent(Text(_rate(found.fork_rate), style="dim"), 2))
     remarkable = [one for one in found.comparisons if one.outcome != "identical"]
     for one in remarkable[:SHOWN]:
         _print_comparison(console, one, baseline)
     if len(remarkable) > SHOWN:
         console.print(Text(f"  … and {len(remarkable) - SHOWN} more; --json has them all.", style="dim"))
+
+
+def _noise(noise: NoiseFloor) -> str:
+    floor = "unknown" if noise.floor is None else f"{noise.floor:.3g} nats"
+    control = f"the target forks from itself at {noise.null_forks} of {noise.null_places:,} prefixes"
+    return f"Noise of the target at width {noise.width}: {floor} ({noise.method}); without speculation {control}."
+
+
+def _rate(rate: ForkRate) -> str:
+    ours = f"{_count(rate.forks, 'fork')} in {_count(rate.tokens, 'token')}"
+    alone = f"{_count(rate.null_forks, 'fork')} in {rate.null_tokens:,} by the target alone"
+    more = "more often than width alone explains" if rate.p < 0.01 else "no more often than width alone may explain"
+    return f"{ours}, beside {alone}: {more} (exact test, p = {rate.p:.2g})."
 
 
 def _print_comparison(console: Console, one: Comparison, baseline: str) -> None:
@@ -134,6 +187,16 @@ def _print_comparison(console: Console, one: Comparison, baseline: str) -> None:
             line.append(f"  token {token}", style="dim")
         line.truncate(console.width, overflow="ellipsis")
         console.print(line)
+    if one.fork.shapes or one.fork.shapes_absent:
+        told = [*map(_shape, one.fork.shapes), *(f"{name}: {why}" for name, why in one.fork.shapes_absent.items())]
+        margins = f"    {'margins':<{label}}  {'; '.join(told)}"
+        console.print(Text(margins, style="dim"))
+
+
+def _shape(one: ShapeMargin) -> str:
+    way = {"decode": "token by token", "verify": f"{one.width} at once", "prefill": "all at once"}[one.shape]
+    side = {"baseline": "", "arm": ", says the arm's token", "another": ", says a third token"}[one.prefers]
+    return f"{way} {'unknown' if one.margin is None else format(one.margin, '.3f')}{side}"
 
 
 def _count(number: int, what: str) -> str:

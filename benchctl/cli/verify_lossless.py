@@ -13,7 +13,7 @@ def verify_lossless(
         str | None,
         typer.Argument(
             metavar="[RUN]",
-            help="A run folder, a recipe's name or folder, or a study's JSONL file.",
+            help="A run folder, a recipe's name or folder, a study's JSONL file; with --sampling also a recipe.",
             show_default="the latest run",
         ),
     ] = None,
@@ -24,31 +24,90 @@ def verify_lossless(
     arm: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Compare only this arm; may be repeated.")
     ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Start no engine: judge by the records and by what was replayed before.")
+    ] = False,
+    engine_binary: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The engine's binary, where it is not at the run's own path.")
+    ] = None,
+    models_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Look for the target's files here first.", file_okay=False)
+    ] = None,
+    sampling: Annotated[
+        bool, typer.Option("--sampling", help="Test whether the arms sample as the target does, by new answers.")
+    ] = False,
+    seeds: Annotated[int | None, typer.Option(min=2, help="With --sampling: answers to a prompt of an arm.")] = None,
+    prompts: Annotated[int | None, typer.Option(min=1, help="With --sampling: prompts, of the tasks in turn.")] = None,
+    tokens: Annotated[int | None, typer.Option(min=2, help="With --sampling: longest answer in tokens.")] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=10, help="With --sampling.", show_default="the recipe's; 0.8 where that is greedy"),
+    ] = None,
+    level: Annotated[
+        float | None,
+        typer.Option(min=0.0001, max=0.05, help="With --sampling: chance of any false alarm in the whole check."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables; only the exit code tells.")] = False,
 ) -> None:
-    """Compare every answer of every arm with the baseline's: text, tokens, block by block.
+    """Compare every answer of every arm with the baseline's, and explain what differs.
 
     An arm is lossless only when every prompt is identical in every block; what is missing, failed or damaged is
-    undetermined, never equal. Exits with 0 when every compared arm is lossless, with 1 when one is not or is
-    undetermined, with 2 when the command line is wrong.
+    undetermined, never equal. Where an answer differs, the target alone is started once more and scores what both
+    said: within its own numeric noise the difference is a near-tie, beyond it a violation. What was replayed is kept
+    in the run's replays.json. Exits with 0 when every compared arm is lossless, with 1 when one is not or is
+    undetermined, with 2 when the command line is wrong, with 3 when the engine failed and nothing could be explained.
+
+    Hashes say nothing of answers that are sampled. With --sampling every arm and the baseline answer some prompts with
+    many seeds, and permutation tests compare the distributions; exits with 0 when no difference was found, which is
+    said beside the smallest one that would have been.
     """
-    from benchctl.analysis.analyse import compare_outputs
+    asked = {"seeds": seeds, "prompts": prompts, "tokens": tokens, "temperature": temperature, "level": level}
+    if sampling:
+        from benchctl.cli.verify_sampling import verify_sampling
+
+        verify_sampling(
+            run,
+            {name: value for name, value in asked.items() if value is not None},
+            results=results,
+            baseline=baseline,
+            arms=arm or (),
+            offline=offline,
+            engine_binary=engine_binary,
+            models_dir=models_dir,
+            as_json=as_json,
+            quiet=quiet,
+        )
+        return
+    from benchctl.cli.replay_forks import explain
     from benchctl.cli.show_lossless import print_document, print_tables
     from benchctl.errors import UsageError
     from benchctl.runs.store import open_run, resolve_run
 
+    for name, value in asked.items():
+        if value is not None:
+            raise UsageError("This option needs --sampling.", where=f"--{name}", fix="Leave it out, or add --sampling.")
     data = open_run(resolve_run(run, results))
-    frame, found, consistency = compare_outputs(data, baseline=baseline, arms=arm)
+    told = explain(
+        data,
+        baseline=baseline,
+        arms=arm,
+        offline=offline,
+        binary=engine_binary,
+        models_dir=models_dir,
+        quiet=quiet or as_json,
+    )
     for name in arm or ():
-        if name not in {one.arm for one in found}:
-            known = ", ".join(one for number, one in enumerate(frame.arms) if number != frame.baseline)
+        if name not in {one.arm for one in told.found}:
+            known = ", ".join(one for number, one in enumerate(told.frame.arms) if number != told.frame.baseline)
             raise UsageError(f"There is no arm {name!r} to compare.", where="--arm", fix=f"The arms are: {known}.")
-    if not found:
+    if not told.found:
         raise UsageError("The run has only its baseline, so there is nothing to compare.", where=str(data.folder))
     if as_json:
-        print_document(data, frame, found, consistency)
+        print_document(data, told.frame, told.found, told.consistency, told.replays)
     elif not quiet:
-        print_tables(data, frame, found, consistency)
-    if any(one.verdict != "lossless" for one in found):
+        print_tables(data, told.frame, told.found, told.consistency, told.replays)
+    if told.failure is not None:
+        raise told.failure
+    if any(one.verdict != "lossless" for one in told.found):
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
@@ -168,4 +168,68 @@ class Engine(Protocol):
 
     def start(self, launch: Launch, log_path: Path) -> Server:
         """Start a process, wait until it is healthy. Raises EngineError (`launch`, `health`); leaves nothing behind."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a model expects after a prefix, from its raw logits: nothing of the sampler is in it."""
+
+    logprobs: Mapping[int, float]
+    """Natural logarithms of the probabilities of the likeliest next tokens, by id, likeliest first."""
+    evaluated: int
+    """How many tokens of the prefix this request evaluated; the rest was kept from the request before."""
+
+    @property
+    def likeliest(self) -> int:
+        """The token that greedy decoding would choose."""
+        return next(iter(self.logprobs))
+
+
+class Scorer(Protocol):
+    """A target that scores prefixes and answers nothing: for explaining answers, never while measuring.
+
+    What it has read last stays in its memory, so that a prefix can be read in pieces, each a batch of its own.
+    `top` is how many of the likeliest tokens are told. Every method raises EngineError.
+    """
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command line that runs."""
+        ...
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """As `Server.render`."""
+        ...
+
+    def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
+        """Forget everything and read a prompt, in the batches in which a measured request would be."""
+        ...
+
+    def read_on(self, prefix: Sequence[int], top: int) -> Scores:
+        """Read what `prefix` has more than the prefix that was read last, in one batch."""
+        ...
+
+    def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
+        """Forget everything and read `prefix` at once."""
+        ...
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
+        """As `Server.log_tail`."""
+        ...
+
+    def stop(self) -> int | None:
+        """As `Server.stop`."""
+        ...
+
+
+@runtime_checkable
+class ScoringEngine(Protocol):
+    """An engine whose target can be asked for its logits."""
+
+    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> Scorer:
+        """Start the target alone; `launch` is a baseline's. Raises EngineError (`launch`, `health`).
+
+        `ignore_eos`: leave out the tokens that end an answer, as `Sampling.ignore_eos` does.
+        """
         ...

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from benchctl.errors import StorageError, UsageError
 from benchctl.records import SCHEMA_VERSION, Record
 from benchctl.runs.manifest import Cell, Manifest
+from benchctl.runs.replays import Replays, read_replays
 
 RECORDS = "records.jsonl"
 MANIFEST = "manifest.json"
@@ -44,6 +45,8 @@ class RunData:
     """
     damaged: list[str]
     """A sentence for every line that could not be read."""
+    replays: Replays | None = None
+    """What was replayed to explain differences."""
 
 
 def open_run(path: Path) -> RunData:
@@ -69,7 +72,8 @@ def open_run(path: Path) -> RunData:
         raise UsageError(
             "This file holds no benchctl record.", where=str(path), fix="Name a run folder, or a records.jsonl file."
         )
-    return RunData(folder=path if path.is_dir() else path.parent, manifest=manifest, records=records, damaged=damaged)
+    folder = path if path.is_dir() else path.parent
+    return RunData(folder, manifest, records, damaged, replays=read_replays(folder) if manifest else None)
 
 
 def read_manifest(folder: Path) -> Manifest:

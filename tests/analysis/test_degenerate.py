@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.degenerate import degeneration, find_loop
+from benchctl.analysis.degenerate import degeneration, find_loop, runs_on
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,16 @@ def test_a_hostile_text_is_judged_quickly(make_record: Any) -> None:
     began = time.process_time()
     assert degeneration(make_record(text=text)) is None
     assert time.process_time() - began < 30  # a quadratic pattern would take hours
+
+
+@pytest.mark.parametrize(
+    ("length", "finish", "other", "found"),
+    [(96, "length", 24, True), (96, "length", 25, False), (96, "stop", 10, False)],
+)
+def test_an_answer_that_finds_no_end_where_the_other_does(
+    make_record: Any, length: int, finish: str, other: int, found: bool
+) -> None:
+    ours = make_record(n_predicted=length, finish_reason=finish)
+    said = runs_on(ours, make_record(n_predicted=other, finish_reason="stop"))
+    assert (said is not None) == found
+    assert runs_on(ours, make_record(n_predicted=other, finish_reason="length")) is None

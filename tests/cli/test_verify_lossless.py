@@ -136,6 +136,7 @@ def test_the_document_has_stable_keys(forked: Path) -> None:
         "consistency",
         "failed_cells",
         "damaged",
+        "replayed",
     ]
     assert (document["schema"], document["lossless"]) == (1, False)
     first = document["arms"][1]

@@ -83,6 +83,11 @@ _LAUNCH = (
         "Convert the DFlash draft that belongs to the target, or use draft-simple.",
     ),
     Cause(
+        r"failed to remove sequence \d+ with p0=",
+        "llama-server could not take back a rejected draft token, for one model of the pair keeps a recurrent state.",
+        "With an attention-only target take a draft without a recurrent state, or an n-gram type.",
+    ),
+    Cause(
         r"batch must be large enough to hold the sampled and draft tokens",
         "The batch is smaller than a round of draft tokens.",
         "Raise -b to at least 1 + max.",

@@ -7,6 +7,7 @@ import re
 import ssl
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,9 +16,11 @@ import httpx
 from benchctl.engines.base import Capabilities, Launch
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line
+from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
 from benchctl.engines.llama_cpp.environment import OWN_SETTINGS, engine_environment, refused_variables
 from benchctl.engines.llama_cpp.find import find_server, find_tool
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
+from benchctl.engines.llama_cpp.score import LlamaScorer, scoring_args, split_batch
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.engines.llama_cpp.speculation import (
     asked_of,
@@ -28,7 +31,9 @@ from benchctl.engines.llama_cpp.speculation import (
 from benchctl.engines.log_tail import log_tail, read_log
 from benchctl.engines.process import EngineProcess, describe_exit, free_port
 from benchctl.errors import EngineError, UsageError
+from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedPair
+from benchctl.models.special_tokens import end_tokens
 from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, Arm, EngineSpec, Recipe
 
 _LISTENING = re.compile(rb"listening on https?://[^\s/]*?:(\d+)|HTTP server is listening, hostname: \S+, port: (\d+)")
@@ -97,6 +102,8 @@ class LlamaCppEngine:
 
     def tool(self, name: str) -> Path:
         """Return the program `name` of the same build, such as `llama-quantize`. Raises EngineError (`launch`)."""
+        if name == CONVERTER:
+            return converter_script()
         return find_tool(name, self._probe.capabilities.binary)
 
     def start(self, launch: Launch, log_path: Path) -> LlamaServer:
@@ -112,6 +119,14 @@ class LlamaCppEngine:
                 if not taken or attempt == _PORT_ATTEMPTS:
                     raise
         raise AssertionError("unreachable")
+
+    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> LlamaScorer:
+        """Start the target alone for scoring. Raises EngineError (`launch`, `health`)."""
+        flags = self._probe.flags
+        argv = scoring_args(launch.argv, flags)
+        server = self.start(replace(launch, argv=argv), log_path)
+        left_out = end_tokens(read_header(Path(server.model))) if ignore_eos else frozenset()
+        return LlamaScorer(server, argv, splits=split_batch(launch.argv, flags), left_out=left_out)
 
     def _start(self, launch: Launch, log_path: Path, port: int) -> LlamaServer:
         argv = [str(port) if word == "{port}" else word for word in launch.argv]

@@ -27,6 +27,26 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: boo
     }
 
 
+def scoring_body(prefix: Sequence[int], *, top: int, cached: bool, spoken: int) -> dict[str, Any]:
+    """Return the JSON of a `/completion` request for the `top` likeliest tokens after `prefix`.
+
+    llama-server tells logits only with a token that it generates, and only once that token's text is whole UTF-8, so
+    `spoken`, a token of plain text, is forced; what it tells of the logits is from before that.
+    """
+    return {
+        "prompt": list(prefix),
+        "n_predict": 1,
+        "temperature": 0,
+        "top_k": 1,
+        "samplers": ["top_k", "temperature"],
+        "logit_bias": [[spoken, 1e6]],
+        "n_probs": top,
+        "cache_prompt": cached,
+        "return_tokens": True,
+        "stream": False,
+    }
+
+
 def check_echo(body: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Compare the settings that the engine reports with the request.
 

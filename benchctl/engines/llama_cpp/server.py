@@ -70,6 +70,11 @@ class LlamaServer:
         return self._process.pid
 
     @property
+    def model(self) -> str:
+        """The file of the target, as the engine was given it."""
+        return self._model
+
+    @property
     def url(self) -> str:
         """Where the engine listens."""
         return str(self._client.base_url).rstrip("/")
@@ -80,13 +85,20 @@ class LlamaServer:
         if text is None:
             messages = [message.model_dump() for message in prompt.messages or ()]
             text = self._post("/apply-template", {"messages": messages}).get("prompt")
-        answer = self._post("/tokenize", {"content": text, "add_special": True, "parse_special": True})
-        ids = answer.get("tokens")
-        if not isinstance(text, str) or not isinstance(ids, list) or not all(isinstance(i, int) for i in ids):
-            raise protocol_error("The engine did not tell the prompt's text and token ids.")
+        if not isinstance(text, str):
+            raise protocol_error("The engine did not tell the prompt's text.")
+        ids = self.tokenize(text, special=True)
         if not ids:
             raise EngineError("The prompt has no tokens.", kind="http", fix="Give every prompt of the suite some text.")
-        return Rendered(text, tuple(ids))
+        return Rendered(text, ids)
+
+    def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
+        """Return the ids of `text`; `special`: with the tokens that begin a prompt, and special ones parsed."""
+        answer = self._post("/tokenize", {"content": text, "add_special": special, "parse_special": special})
+        ids = answer.get("tokens")
+        if not isinstance(ids, list) or not all(isinstance(i, int) for i in ids):
+            raise protocol_error("The engine did not tell the prompt's token ids.")
+        return tuple(ids)
 
     def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
@@ -136,8 +148,7 @@ class LlamaServer:
         """Ask again without streaming; `None` unless the text and every id that the stream brought agree."""
         if seen.token_ids is not None:
             return seen.token_ids
-        body = completion_body(prompt.token_ids, sampling, stream=False)
-        answer = self._post("/completion", body, timeout_s=self._spec.request_timeout_s)
+        answer = self.ask(completion_body(prompt.token_ids, sampling, stream=False))
         ids = answer.get("tokens")
         if not isinstance(ids, list) or not all(isinstance(i, int) for i in ids):
             return None
@@ -147,6 +158,10 @@ class LlamaServer:
         text = str(answer.get("content"))
         same = text.startswith(seen.text) and not text[len(seen.text) :].strip("\ufffd")
         return tuple(ids) if agree and same and len(ids) == seen.n_predicted else None
+
+    def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the whole answer to an unstreamed `/completion` request. Raises EngineError."""
+        return self._post("/completion", body, timeout_s=self._spec.request_timeout_s)
 
     def attest(self, drafted: int | None) -> Attestation:
         """Judge the cell now; see `attest.py` for what counts as evidence."""

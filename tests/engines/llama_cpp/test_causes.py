@@ -24,6 +24,10 @@ from benchctl.engines.llama_cpp.causes import launch_cause
         ("couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 18111", "port is taken"),
         ("E context type MTP requested but model doesn't contain MTP layers", "draft-mtp needs a target"),
         ('GGML_ASSERT(target_layer_ids_n > 0 && "DFlash model has no target_layer_ids") failed', "of their own kind"),
+        (
+            "common.cpp:1539: failed to remove sequence 0 with p0=31, p1=-1",
+            "could not take back a rejected draft token",
+        ),
         ("GGML_ASSERT(ctx->x > 0) failed", "assertion of its own: ctx->x > 0"),
         ("I srv: starting server in router mode", "without a model"),
     ],

@@ -1,0 +1,132 @@
+"""The target alone, scoring prefixes: llama-server asked for logits instead of answers.
+
+How many tokens a batch holds decides the last bits of the logits, so a prefix is read in pieces, and every piece is
+one request that keeps what was read before (`cache_prompt`) and evaluates the rest in one batch. Only ever reading on
+needs no way back, which a recurrent state does not have.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchctl.engines.base import Rendered, Scores
+from benchctl.engines.llama_cpp.command import BATCH
+from benchctl.engines.llama_cpp.dialect import Flags
+from benchctl.engines.llama_cpp.request import scoring_body
+from benchctl.engines.llama_cpp.server import LlamaServer
+from benchctl.engines.llama_cpp.stream import protocol_error
+from benchctl.models.gguf_facts import read_facts
+from benchctl.models.gguf_header import read_header
+from benchctl.prompts.suite import Prompt
+
+SPLIT = 4
+"""Where llama-server keeps checkpoints, it evaluates so many last tokens of a prompt in a batch of their own, and
+makes a further cut a physical batch before them (`checkpoint_offsets` in tools/server/server-context.cpp)."""
+
+
+def scoring_args(argv: Sequence[str], flags: Flags) -> tuple[str, ...]:
+    """Return a baseline's command line without prompt checkpoints, which would split what is read on in two."""
+    flag = flags.first("--ctx-checkpoints")
+    return (*argv, flag, "0") if flag else tuple(argv)
+
+
+def split_batch(argv: Sequence[str], flags: Flags) -> int | None:
+    """Return the physical batch size of a server that splits prompts for checkpoints; `None` where it does not.
+
+    It keeps checkpoints of models whose memory cannot go back: recurrent states, and attention in a sliding window.
+    """
+    if "--ctx-checkpoints" not in flags or _given(argv, "--ctx-checkpoints", flags) == "0":
+        return None
+    model = Path(_given(argv, "--model", flags) or "")
+    header, memory = read_header(model), read_facts(model).memory
+    window = header.integer(f"{header.text('general.architecture')}.attention.sliding_window")
+    return int(_given(argv, "--ubatch-size", flags) or BATCH) if memory != "attention" or window else None
+
+
+def _given(argv: Sequence[str], name: str, flags: Flags) -> str | None:
+    """Return the value that a command line gives an option last, under any of its names."""
+    flag = flags.get(name)
+    names = flag.names if flag else ()
+    return next((value for word, value in reversed([*itertools.pairwise(argv)]) if word in names), None)
+
+
+class LlamaScorer:
+    """A llama-server that scores; see `benchctl.engines.base.Scorer`."""
+
+    def __init__(
+        self,
+        server: LlamaServer,
+        command: Sequence[str],
+        *,
+        splits: int | None = None,
+        left_out: frozenset[int] = frozenset(),
+    ) -> None:
+        """`splits`: the physical batch size of a server that cuts prompts for checkpoints; `None` where it does not.
+
+        `left_out`: tokens that are never told.
+        """
+        self._server = server
+        self._command = tuple(command)
+        self._splits = splits
+        self._left_out = left_out
+        self._spoken: int | None = None
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command line that runs."""
+        return self._command
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Apply the chat template and tokenize."""
+        return self._server.render(prompt)
+
+    def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
+        """Read a prompt from its beginning, cut where a measured request would cut it."""
+        cuts = [] if self._splits is None else [len(prompt) - SPLIT - self._splits, len(prompt) - SPLIT]
+        ends = [end for end in cuts if end > 0] + [len(prompt)]
+        for place, end in enumerate(ends[:-1]):
+            self._score(prompt[:end], 1, cached=place > 0)
+        return self._score(prompt, top, cached=len(ends) > 1)
+
+    def read_on(self, prefix: Sequence[int], top: int) -> Scores:
+        """Read the rest of `prefix` in one batch."""
+        return self._score(prefix, top, cached=True)
+
+    def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
+        """Read all of `prefix` at once (in pieces of the physical batch size, where it is longer)."""
+        return self._score(prefix, top, cached=False)
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
+        """The engine's last log lines."""
+        return self._server.log_tail(lines)
+
+    def stop(self) -> int | None:
+        """End the server."""
+        return self._server.stop()
+
+    def _score(self, prefix: Sequence[int], top: int, *, cached: bool) -> Scores:
+        if self._spoken is None:
+            self._spoken = self._server.tokenize("a", special=False)[-1]
+        answer = self._server.ask(
+            scoring_body(prefix, top=top + len(self._left_out), cached=cached, spoken=self._spoken)
+        )
+        timings = answer.get("timings")
+        evaluated = timings.get("prompt_n") if isinstance(timings, dict) else None
+        logprobs = {token: value for token, value in _likeliest(answer).items() if token not in self._left_out}
+        if not isinstance(evaluated, int) or not logprobs:
+            raise protocol_error("The engine did not tell the probabilities of the next token.")
+        return Scores(logprobs, evaluated)
+
+
+def _likeliest(answer: Mapping[str, Any]) -> dict[int, float]:
+    """Read the likeliest tokens of the only place that was scored; empty where anything in it is amiss."""
+    try:
+        (place,) = answer["completion_probabilities"]
+        found = {int(entry["id"]): float(entry["logprob"]) for entry in place["top_logprobs"]}
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return found if all(map(math.isfinite, found.values())) else {}

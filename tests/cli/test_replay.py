@@ -1,0 +1,177 @@
+"""`benchctl verify-lossless` on a run whose answers differ: the real target alone explains why."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.cli.app import app
+from benchctl.errors import EngineError
+from benchctl.records import sha256_text, sha256_tokens
+from benchctl.runs.replays import REPLAYS, Replays, read_replays
+from tests.cli.calls import call
+
+pytestmark = pytest.mark.engine
+
+RECIPE = """\
+name: kquant
+engine: {device: cpu, context: 1024, threads: 1}
+models:
+  target: {source: "bundled:tiny-hybrid", quantize: {type: q2_k}}
+  draft: {source: "bundled:tiny-hybrid-draft"}
+prompts: {suite: tiny.json, tasks: [code, summarisation], limit: 3}
+sampling: {max_tokens: 48, ignore_eos: true}
+blocks: 1
+warmup: 0
+arms:
+  - name: baseline
+  - name: spec
+    speculation: {type: draft-simple, max: 4}
+"""
+PLACE = 20
+"""Where a test forges a token."""
+
+Forge = Callable[[int, int], Path]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a target with 2-bit weights."""
+    folder = tmp_path_factory.mktemp("kquant")
+    (folder / "kquant.yaml").write_text(RECIPE)
+    result = call(app, "run", str(folder / "kquant.yaml"), "--out", str(folder / "results"), "--quiet")
+    assert result.exit_code == 0, result.output
+    (run,) = (file.parent for file in folder.glob("results/*/*/manifest.json"))
+    return run
+
+
+@pytest.fixture
+def forge(measured: Path, tmp_path: Path) -> Forge:
+    """Copy the run and put another token into the arm's answer to the first code prompt."""
+
+    def make(place: int, token: int) -> Path:
+        run = tmp_path / f"forged-{place}-{token}"
+        shutil.copytree(measured, run, ignore=shutil.ignore_patterns(REPLAYS))
+        lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]
+        base = next(
+            line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("baseline", "code", 0)
+        )
+        arm = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("spec", "code", 0))
+        ids = [*base["token_ids"][:place], token, *base["token_ids"][place + 1 :]]
+        text = f"{base['content']}!"
+        arm |= {"token_ids": ids, "token_sha": sha256_tokens(ids), "content": text, "content_sha": sha256_text(text)}
+        (run / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "ascii")
+        return run
+
+    return make
+
+
+def verify(run: Path, *words: str, code: int = 1) -> dict[str, Any]:
+    result = call(app, "verify-lossless", str(run), "--json", *words)
+    assert result.exit_code == code, result.output
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+def forged_prompt(document: dict[str, Any]) -> dict[str, Any]:
+    (arm,) = document["arms"]
+    return next(one for one in arm["comparisons"] if (one["task"], one["prompt_idx"]) == ("code", 0))
+
+
+def stored(run: Path) -> Replays:
+    found = read_replays(run)
+    assert found is not None
+    return found
+
+
+def test_a_far_token_is_a_violation_and_stays_one_offline(forge: Forge, tmp_path: Path) -> None:
+    run = forge(PLACE, 3000)
+    one = forged_prompt(verify(run))
+    assert one["outcome"] == "violation"
+    fork = one["fork"]
+    assert fork["index"] == PLACE
+    assert fork["margin"] > 3 > fork["noise_floor"] > 0  # 2-bit weights: widths differ, but not by nats
+    assert {shape["shape"] for shape in fork["shapes"]} == {"decode", "verify", "prefill"}
+    assert [shape["width"] for shape in fork["shapes"]][:2] == [1, 5]
+    replays = stored(run)
+    assert all(not one.others for one in replays.decoded)  # the target alone repeats the baseline, token by token
+    assert "--ctx-checkpoints" in replays.command
+
+    manifest = run / "manifest.json"
+    raw = json.loads(manifest.read_text("utf-8"))
+    raw["target"]["path"] = raw["engine"]["binary"] = str(tmp_path / "gone")
+    manifest.write_text(json.dumps(raw), "utf-8")
+    assert forged_prompt(verify(run, "--offline")) == one
+    assert forged_prompt(verify(run)) == one  # what is stored needs no engine either
+
+
+def test_genuine_forks_of_low_bit_weights_are_no_violation(forge: Forge) -> None:
+    """Every fork that the engine itself made, and a runner-up put in where the target was least sure."""
+    first = forge(PLACE, 3000)
+    document = verify(first)
+    (arm,) = document["arms"]
+    genuine = [one for one in arm["comparisons"] if (one["task"], one["prompt_idx"]) != ("code", 0)]
+    assert "violation" not in {one["outcome"] for one in genuine}
+    places = [one for one in stored(first).positions if not one.fork and one.prompt_idx == 0 and one.task == "code"]
+    closest = min(places, key=lambda one: one.readings[0].margin or 99.0)
+    one = forged_prompt(verify(forge(closest.index, closest.rival)))
+    margin = one["fork"]["margin"]
+    assert margin == closest.readings[0].margin  # the same shape gives the same bits in another process
+    assert one["outcome"] == ("near-tie" if margin <= one["fork"]["noise_floor"] else "violation")
+
+
+def test_offline_says_what_it_could_not_know(forge: Forge) -> None:
+    run = forge(PLACE, 3000)
+    one = forged_prompt(verify(run, "--offline"))
+    assert one["outcome"] == "differs"
+    assert "--offline starts no engine" in one["reason"]
+    assert not (run / REPLAYS).exists()
+
+
+@pytest.mark.parametrize("lost", ["model", "hash", "engine"])
+def test_what_cannot_be_launched_again_is_said_and_excuses_nothing(forge: Forge, lost: str, tmp_path: Path) -> None:
+    run = forge(PLACE, 3000)
+    manifest = run / "manifest.json"
+    raw = json.loads(manifest.read_text("utf-8"))
+    if lost == "model":
+        raw["target"]["path"] = str(tmp_path / "gone.gguf")
+        raw["target"]["files"][0]["name"] = "gone.gguf"
+    elif lost == "hash":
+        raw["target"]["files"][0]["sha256"] = "0" * 64
+    else:
+        raw["engine"]["details"]["sha256"] = "0" * 64
+    manifest.write_text(json.dumps(raw), "utf-8")
+    one = forged_prompt(verify(run))
+    said = {"model": "gone.gguf is not here", "hash": "its hash differs", "engine": "not the one that ran"}[lost]
+    assert (one["outcome"], one["fork"]["margin"]) == ("differs", None)
+    assert said in one["reason"]
+
+
+def test_an_engine_that_fails_is_told_apart(forge: Forge) -> None:
+    run = forge(PLACE, 3000)
+    manifest = run / "manifest.json"
+    raw = json.loads(manifest.read_text("utf-8"))
+    baseline = next(arm for arm in raw["arms"] if arm["baseline"])
+    baseline["argv"] += ["-c", "999999999999"]
+    manifest.write_text(json.dumps(raw), "utf-8")
+    result = call(app, "verify-lossless", str(run), "--json")
+    assert isinstance(result.exception, EngineError)
+    assert "could not be replayed: the engine failed" in result.stdout
+
+
+def test_a_report_launches_nothing_and_shows_every_fork(forge: Forge, tmp_path: Path) -> None:
+    run = forge(PLACE, 3000)
+    verify(run)
+    stamp = (run / REPLAYS).stat().st_mtime_ns
+    result = call(app, "report", str(run), "--out", str(tmp_path / "reports"), "--no-figures")
+    assert result.exit_code == 0, result.output
+    (markdown,) = (tmp_path / "reports").glob("*/*/report.md")
+    text = markdown.read_text("utf-8")
+    assert "Every fork, scored on the target alone" in text
+    assert "violation" in text and "Null control" in text
+    assert (run / REPLAYS).stat().st_mtime_ns == stamp

@@ -1,0 +1,131 @@
+"""Scoring on the real engine: the same prefix in several shapes, on the bundled hybrid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchctl.engines.base import ScoringEngine
+from benchctl.engines.llama_cpp.dialect import parse_help
+from benchctl.engines.llama_cpp.engine import LlamaCppEngine
+from benchctl.engines.llama_cpp.score import LlamaScorer, scoring_args, split_batch
+from benchctl.models.resolved import ResolvedPair
+from benchctl.prompts.suite import Prompt
+from benchctl.recipes.schema import EngineSpec, Sampling
+from tests.engines.cells import arm_of
+
+HELP = """
+-m,    --model FNAME                    model path
+-ub,   --ubatch-size N                  physical maximum batch size (default: 512)
+-ctxcp, --ctx-checkpoints, --swa-checkpoints N
+                                        max number of context checkpoints (default: 32)
+"""
+PROMPT = Prompt(prompt="The harbour was quiet that morning, and the boats lay still. One, two, three, four,")
+TOKENS = 24
+
+
+@pytest.fixture(scope="module")
+def engine(llama_server: Path) -> LlamaCppEngine:
+    spec = EngineSpec(binary=str(llama_server), device="cpu", context=1024, threads=1)
+    return LlamaCppEngine(spec)
+
+
+@pytest.fixture(scope="module")
+def scorer(
+    engine: LlamaCppEngine, tiny_pair: ResolvedPair, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LlamaScorer]:
+    log = tmp_path_factory.mktemp("scorer") / "replay.log"
+    found = engine.start_scorer(engine.launch(arm_of(), tiny_pair), log, ignore_eos=True)
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def said(engine: LlamaCppEngine, tiny_pair: ResolvedPair, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, ...]:
+    """What a measured baseline answers."""
+    server = engine.start(engine.launch(arm_of(), tiny_pair), tmp_path_factory.mktemp("server") / "server.log")
+    try:
+        ids = server.complete(server.render(PROMPT), Sampling(max_tokens=TOKENS, ignore_eos=True)).token_ids
+    finally:
+        server.stop()
+    assert ids is not None and len(ids) == TOKENS
+    return ids
+
+
+@pytest.mark.engine
+def test_the_adapter_scores(engine: LlamaCppEngine) -> None:
+    assert isinstance(engine, ScoringEngine)
+
+
+@pytest.mark.engine
+def test_token_by_token_it_says_what_the_baseline_said(scorer: LlamaScorer, said: tuple[int, ...]) -> None:
+    prompt = scorer.render(PROMPT).token_ids
+    expected = [scorer.read_prompt(prompt, 3).likeliest]
+    for place in range(1, TOKENS):
+        scores = scorer.read_on([*prompt, *said[:place]], 3)
+        assert scores.evaluated == 1
+        assert list(scores.logprobs.values()) == sorted(scores.logprobs.values(), reverse=True)
+        expected.append(scores.likeliest)
+    assert tuple(expected) == said  # past its end, too: the tokens that end an answer are left out
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("width", [2, 5, 9])
+def test_a_recurrent_model_reads_on_in_batches_of_any_width(
+    scorer: LlamaScorer, said: tuple[int, ...], width: int
+) -> None:
+    prompt = scorer.render(PROMPT).token_ids
+    runs = []
+    for _ in range(2):
+        scorer.read_prompt(prompt, 1)
+        runs.append([scorer.read_on([*prompt, *said[:end]], 5) for end in range(width, TOKENS, width)])
+    assert [scores.evaluated for scores in runs[0]] == [width] * len(runs[0])
+    assert runs[0] == runs[1]  # the same shape gives the same bits
+
+
+@pytest.mark.engine
+def test_every_shape_is_about_the_same_prefix(scorer: LlamaScorer, said: tuple[int, ...]) -> None:
+    prompt = scorer.render(PROMPT).token_ids
+    prefix = [*prompt, *said[:12]]
+    whole = scorer.read_whole(prefix, 5)
+    scorer.read_prompt(prompt, 1)
+    pieces = scorer.read_on(prefix, 5)
+    assert (whole.evaluated, pieces.evaluated) == (len(prefix), 12)
+    for token in whole.logprobs.keys() & pieces.logprobs.keys():
+        assert whole.logprobs[token] == pytest.approx(pieces.logprobs[token], abs=0.1)
+
+
+@pytest.mark.engine
+def test_far_tokens_are_told_when_asked_for(scorer: LlamaScorer) -> None:
+    prompt = scorer.render(PROMPT).token_ids
+    assert len(scorer.read_prompt(prompt, 2000).logprobs) == 2000
+
+
+@pytest.mark.engine
+def test_an_engine_that_is_gone_is_an_error_and_leaves_nothing(
+    engine: LlamaCppEngine, tiny_pair: ResolvedPair, tmp_path: Path
+) -> None:
+    from benchctl.errors import EngineError
+
+    found = engine.start_scorer(engine.launch(arm_of(), tiny_pair), tmp_path / "replay.log")
+    prompt = found.render(PROMPT).token_ids
+    found._server._process.stop()
+    with pytest.raises(EngineError):
+        found.read_prompt(prompt, 1)
+    assert found.stop() is not None
+
+
+def test_checkpoints_are_off_while_scoring() -> None:
+    flags = parse_help(HELP)
+    assert scoring_args(("server", "-m", "x"), flags) == ("server", "-m", "x", "--ctx-checkpoints", "0")
+    assert scoring_args(("server", "-m", "x"), parse_help("-m, --model FNAME  path")) == ("server", "-m", "x")
+
+
+def test_prompts_are_split_only_for_models_that_cannot_go_back(tiny_target: Path) -> None:
+    flags, model = parse_help(HELP), str(tiny_target)
+    assert split_batch(("server", "-m", model), flags) == 512
+    assert split_batch(("server", "-m", model, "-ub", "64"), flags) == 64
+    assert split_batch(("server", "-m", model, "--swa-checkpoints", "0"), flags) is None
+    assert split_batch(("server", "-m", model), parse_help("-m, --model FNAME  path")) is None

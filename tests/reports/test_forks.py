@@ -1,0 +1,47 @@
+"""How forks and their margins are written."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchctl.analysis.results import Fork, ShapeMargin
+from benchctl.reports.forks import fork_rows, margin, nats, noise_rows, start
+from tests.reports.handmade import NOISE, build_analysis
+
+FORK = Fork(
+    index=17,
+    unit="token",
+    agreed_text="",
+    baseline_text="Arc",
+    arm_text="",
+    margin=9.0,
+    margin_is_least=True,
+    shapes=(
+        ShapeMargin(shape="decode", width=1, margin=9.0, prefers="baseline"),
+        ShapeMargin(shape="verify", width=5, margin=-0.0351, prefers="arm"),
+    ),
+)
+
+
+@pytest.mark.parametrize(("shape", "written"), [("decode", "≥ 9.000"), ("verify", "-0.035 (5) ←"), ("prefill", "–")])
+def test_a_margin_says_its_width_and_whether_it_flips(shape: str, written: str) -> None:
+    assert margin(FORK, shape) == written
+
+
+@pytest.mark.parametrize(("value", "written"), [(None, "–"), (0.0, "0.000"), (0.4049, "0.405"), (1.9e-6, "2e-06")])
+def test_nats(value: float | None, written: str) -> None:
+    assert nats(value) == written
+
+
+def test_the_start_of_an_answer_is_one_short_line() -> None:
+    assert start("a\nb") == "a⏎b"
+    assert len(start("x" * 100)) == 12
+    assert start("") == "(end)"
+
+
+def test_every_scored_fork_has_a_row_and_every_width_one_noise() -> None:
+    analysis = build_analysis(["spec_d4", "ngram"])
+    rows = fork_rows(analysis)
+    assert rows
+    assert all(row.fork.margin is not None for row in rows)
+    assert noise_rows(analysis) == [NOISE]
