@@ -1,0 +1,182 @@
+"""Two samples of answers, one statistic after another: could both have come from the same distribution?
+
+A permutation test: under the hypothesis that an arm samples exactly as the baseline does, which of a prompt's answers
+are the arm's is arbitrary, so every relabelling within the prompt is as likely as the one observed. That is exact for
+any statistic, needs no model of the text, and takes the dependence between the tokens of an answer as it is.
+
+Statistics, each summed over the prompts:
+
+- `first m tokens`: chi-square over the answers' prefixes of m tokens. With equal numbers of answers and the pooled
+  counts held fixed, as a permutation does, it ranks as the statistic of Chan, Diakonikolas, Valiant & Valiant,
+  *Optimal algorithms for testing closeness of discrete distributions* (2014): prefixes that came only once, most of
+  them in long prefixes, neither help nor hurt.
+- `tokens by position`: chi-square over (position, token), the first position left out. It sees shifts deep in answers
+  whose prefixes no longer coincide.
+- `sharpness`: how likely an arm's tokens are among all answers that began alike, compared with the mean; the score
+  test for a wrong temperature, and the most sensitive one for any sampler that is too bold or too timid.
+
+The first token after a prompt comes from prefill and is never speculated: `first 1 token` is a control, which only a
+wrong sampler setting or a wrong prompt fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Tokens = NDArray[np.int64]
+    Scores = NDArray[np.float64]
+
+END = -1
+"""Fills an answer that ended before the token limit; a token like any other, so that lengths are compared, too."""
+
+POSITIONS, SHARPNESS = "tokens by position", "sharpness"
+FEW = 20
+"""Answers that must have begun alike before the tokens that follow say how sharp a sampler is."""
+FIRST_LOOK = 1_000
+"""Permutations after which a test without any sign of a difference ends."""
+
+
+@dataclass(frozen=True)
+class PromptSamples:
+    """The answers to one prompt, an answer a row, all of equal length: filled up with `END`."""
+
+    baseline: Tokens
+    arm: Tokens
+
+
+def prefix_lengths(tokens: int) -> list[int]:
+    """Return the prefixes that are compared in answers of at most `tokens` tokens: 1, 2, 4, … and the whole."""
+    return [m for m in (1, 2, 4, 8, 16, 32, 64) if m < tokens] + [tokens]
+
+
+def names_of_tests(tokens: int) -> list[str]:
+    """Return the names of the tests in the order of their p-values."""
+    return [prefix_name(m) for m in prefix_lengths(tokens)] + [POSITIONS, SHARPNESS]
+
+
+def prefix_name(length: int) -> str:
+    """Such as `first 4 tokens`."""
+    return f"first {length} token{'' if length == 1 else 's'}"
+
+
+def p_values(samples: Sequence[PromptSamples], resamples: int, *, seed: int = 0) -> list[float]:
+    """Return the permutation p-value of every test of `names_of_tests`, at least 1 / (1 + resamples).
+
+    Ends after `FIRST_LOOK` permutations when no test can become significant any more.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    prompts = [_features(one) for one in samples]
+    observed = sum((one.statistics(one.labels[:, None]) for one in prompts), np.zeros(1))
+    as_extreme = np.zeros(len(observed))
+    done = 0
+    while done < resamples:
+        size = min(FIRST_LOOK, resamples - done)
+        drawn = sum((one.statistics(one.shuffled(rng, size)) for one in prompts), np.zeros(1))
+        as_extreme += (drawn >= observed * (1 - 1e-9) - 1e-9).sum(axis=1)
+        done += size
+        if (as_extreme >= done * 0.05 + 5).all():
+            break  # p is above 5 % for every test, and there is no level above that
+    found: list[float] = ((1 + as_extreme) / (1 + done)).tolist()
+    return found
+
+
+def score(rows: Tokens) -> Scores:
+    """Return for each answer how likely its tokens are among those that began alike, centred on 0.
+
+    The sum over positions of log p(token | the tokens before it) plus that distribution's entropy, with p the shares
+    among all `rows`; positions that fewer than `FEW` answers reached alike count 0. In units of nats.
+    """
+    import numpy as np
+
+    follow: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+    answers = [tuple(row) for row in rows.tolist()]
+    for answer in answers:
+        for place, token in enumerate(answer):
+            follow[answer[:place]][token] += 1
+    surprise: dict[tuple[int, ...], dict[int, float]] = {}
+    for before, counts in follow.items():
+        total = sum(counts.values())
+        if total >= FEW and len(counts) > 1:
+            logs = {token: float(np.log(count / total)) for token, count in counts.items()}
+            mean = sum(counts[token] * log for token, log in logs.items()) / total
+            surprise[before] = {token: log - mean for token, log in logs.items()}
+    return np.array(
+        [
+            sum(surprise[answer[:place]][token] for place, token in enumerate(answer) if answer[:place] in surprise)
+            for answer in answers
+        ],
+        dtype=np.float64,
+    )
+
+
+@dataclass(frozen=True)
+class _Features:
+    """What the statistics of one prompt are computed from; only the labels change between permutations."""
+
+    labels: Scores
+    """1 for the arm's answers, 0 for the baseline's."""
+    categories: Any
+    """Sparse, categories x answers: 1 where the answer falls into the category. Those of one test lie together."""
+    counts: Scores
+    starts: list[int]
+    """Where each test's categories begin."""
+    scores: Scores
+
+    def shuffled(self, rng: np.random.Generator, size: int) -> Scores:
+        import numpy as np
+
+        return rng.permuted(np.tile(self.labels[:, None], (1, size)), axis=0)
+
+    def statistics(self, labels: Scores) -> Scores:
+        """Return tests x permutations."""
+        import numpy as np
+
+        share = float(self.labels.mean())
+        inside = self.categories @ labels
+        expected = self.counts * share
+        terms = (inside - expected[:, None]) ** 2 / (expected * (1 - share))[:, None]
+        chi_square = np.add.reduceat(terms, self.starts, axis=0)
+        return np.vstack([chi_square, np.abs(self.scores @ labels)])
+
+
+def _features(samples: PromptSamples) -> _Features:
+    import numpy as np
+    from scipy.sparse import csr_array
+
+    rows = np.concatenate([samples.baseline, samples.arm])
+    labels = np.concatenate([np.zeros(len(samples.baseline)), np.ones(len(samples.arm))])
+    tokens = rows.shape[1]
+    groups = [[rows[:, :length]] for length in prefix_lengths(tokens)]
+    groups.append([rows[:, place : place + 1] for place in range(min(1, tokens - 1), tokens)])
+    category: list[NDArray[np.int64]] = []
+    starts: list[int] = []
+    size = 0
+    for group in groups:
+        starts.append(size)
+        for columns in group:
+            code = np.unique(columns, axis=0, return_inverse=True)[1].reshape(-1)
+            category.append(size + code)
+            size += int(code.max()) + 1
+    row = np.concatenate(category)
+    column = np.tile(np.arange(len(rows)), len(category))
+    matrix = csr_array((np.ones(len(row)), (row, column)), shape=(size, len(rows)))
+    return _Features(labels, matrix, np.asarray(matrix.sum(axis=1), dtype=np.float64), starts, score(rows))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for their number by Holm's step-down method (1979), which needs no independence."""
+    order = sorted(range(len(p)), key=lambda place: p[place])
+    adjusted, highest = [0.0] * len(p), 0.0
+    for rank, place in enumerate(order):
+        highest = max(highest, min(1.0, (len(p) - rank) * p[place]))
+        adjusted[place] = highest
+    return adjusted

@@ -1,0 +1,66 @@
+"""Runs of the bundled pair for benchmarks: recipes made in code, run as `benchctl run` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchctl.engines.llama_cpp.find import find_server
+from benchctl.recipes.schema import Arm, EngineSpec, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling, Speculation
+from benchctl.runs.execute import start_run
+from benchctl.runs.prepare import prepare
+from benchctl.runs.progress import RunProgress
+from benchctl.runs.store import RunData, open_run
+from benchmarks.proxy import wrapper
+
+
+def bundled_recipe(arms: Sequence[Arm], *, engine: EngineSpec | None = None, **more: object) -> Recipe:
+    """Return a recipe of the bundled pair on one thread; `more` replaces any other of its keys."""
+    values: dict[str, object] = {
+        "name": "validity",
+        "engine": engine or engine_spec(),
+        "models": ModelPair(
+            target=ModelSpec(source="bundled:tiny-hybrid"), draft=ModelSpec(source="bundled:tiny-hybrid-draft")
+        ),
+        "prompts": PromptsSpec(suite="tiny.json", tasks=["ja_chat", "translation_en_ja", "code"], limit=1),
+        "sampling": Sampling(max_tokens=32),
+        "arms": list(arms),
+    }
+    return Recipe.model_validate(values | more)
+
+
+def engine_spec(binary: Path | None = None, env: Mapping[str, str] | None = None) -> EngineSpec:
+    """Return the engine of every benchmark here: one CPU thread, or the one behind `binary`."""
+    return EngineSpec(
+        device="cpu", context=2048, threads=1, binary=None if binary is None else str(binary), env=dict(env or {})
+    )
+
+
+def faulty_engine(folder: Path, faults: Mapping[str, tuple[str, float]]) -> tuple[EngineSpec, Path]:
+    """Return an engine that spoils the answers of the arms called as `faults` says, and the file of what it spoilt."""
+    import json
+
+    truth = folder / "truth.jsonl"
+    truth.touch()
+    env = {
+        "PROXY_SERVER": str(find_server(None, None).path),
+        "PROXY_FAULTS": json.dumps(faults),
+        "PROXY_TRUTH": str(truth),
+    }
+    return engine_spec(wrapper(folder), env), truth
+
+
+def plain(name: str, *args: str) -> Arm:
+    """Return an arm of the target alone."""
+    return Arm(name=name, args=list(args))
+
+
+def drafting(name: str, *args: str, depth: int = 4) -> Arm:
+    """Return an arm with the draft model."""
+    return Arm(name=name, speculation=Speculation(type="draft-simple", max=depth), args=list(args))
+
+
+def measure(recipe: Recipe, folder: Path) -> RunData:
+    """Run a recipe into a new folder below `folder`; raises what `benchctl run` shows as errors."""
+    prepared = prepare(recipe, recipe_folder=folder)
+    return open_run(start_run(prepared, folder / "results", RunProgress(), ["benchmarks.validity"]))

@@ -1,0 +1,225 @@
+"""A llama-server that is wrong in a known way: the real one behind a reverse proxy which spoils chosen answers.
+
+Used by `benchmarks.validity` in place of the engine's binary: `wrapper()` writes a script that `engine.binary` names.
+What it does depends on the `--alias` of the command line and on the environment, so that one recipe can hold honest
+and faulty arms:
+
+    PROXY_SERVER   the real llama-server
+    PROXY_FAULTS   {"ALIAS": ["swap", 0.01], …} as JSON; arms with another alias, or none, are passed through
+    PROXY_TRUTH    a file to which one JSON line is appended for every spoilt answer
+
+| fault | what happens to an answer |
+| --- | --- |
+| `swap`, share | in `share` of the answers one token is replaced by the runner-up, and the answer goes on from there |
+| `late`, share | the last quarter is generated from a state that lacks the four tokens before it |
+| `truncate`, share | the last quarter is missing |
+| `delay`, share | every token after the first comes `share` later than the server sent it |
+
+Which answers are spoilt is fixed: those whose number, from 0 at the start of the process, leaves the middle of 1/share
+as its remainder, so that 1000 answers hold exactly 1000 × share spoilt ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import FrameType
+from typing import Any, ClassVar
+
+_LISTENING = re.compile(rb"(listening on https?://[^\s/]*?:)(\d+)")
+_FORGOTTEN = 4
+
+
+def wrapper(folder: Path) -> Path:
+    """Write the script that stands for the engine's binary, and return it."""
+    script = folder / "llama-server"
+    root = Path(__file__).resolve().parent.parent
+    script.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{root}" exec "{sys.executable}" -m benchmarks.proxy "$@"\n', encoding="utf-8"
+    )
+    script.chmod(0o755)
+    return script
+
+
+def main() -> None:
+    """Answer questions about the binary with the real one; for a server, start it and stand before it."""
+    real, argv = os.environ["PROXY_SERVER"], sys.argv[1:]
+    if "--port" not in argv:
+        os.execv(real, [real, *argv])
+    alias = argv[argv.index("--alias") + 1] if "--alias" in argv else ""
+    fault = json.loads(os.environ.get("PROXY_FAULTS", "{}")).get(alias)
+    place = argv.index("--port") + 1
+    front = ThreadingHTTPServer(("127.0.0.1", int(argv[place])), _Front)
+    front.daemon_threads = True
+    server = subprocess.Popen([real, *argv[:place], "0", *argv[place + 1 :]], stderr=subprocess.PIPE)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del frame
+        server.send_signal(number)
+
+    signal.signal(signal.SIGTERM, stop)
+    assert server.stderr is not None
+    for line in server.stderr:
+        found = None if _Front.port else _LISTENING.search(line)
+        if found:
+            _Front.port, _Front.alias, _Front.fault = int(found[2]), alias, fault
+            threading.Thread(target=front.serve_forever, daemon=True).start()
+        shown = _LISTENING.sub(rb"\g<1>" + str(front.server_port).encode(), line) if found else line
+        sys.stderr.buffer.write(shown)
+        sys.stderr.buffer.flush()
+    sys.exit(server.wait())
+
+
+class _Front(BaseHTTPRequestHandler):
+    """Passes every request on; `/completion` may be spoilt on its way back."""
+
+    protocol_version = "HTTP/1.1"
+    port: ClassVar[int] = 0
+    alias: ClassVar[str] = ""
+    fault: ClassVar[tuple[str, float] | None] = None
+    answered: ClassVar[int] = 0
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: the log is the engine's."""
+
+    def do_GET(self) -> None:
+        """Pass a request on."""
+        self._pass_on(None)
+
+    def do_POST(self) -> None:
+        """Pass a request on, or spoil its answer."""
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        fault = self.fault
+        if self.path != "/completion" or fault is None or not json.loads(body).get("stream"):
+            self._pass_on(body)
+            return
+        kind, share = fault
+        number = _Front.answered
+        _Front.answered += 1
+        if kind == "delay":
+            self._pass_on(body, delay=share)
+        elif number % round(1 / share) == round(1 / share) // 2:
+            self._spoil(kind, json.loads(body), number)
+        else:
+            self._pass_on(body)
+
+    def _pass_on(self, body: bytes | None, delay: float = 0.0) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        with contextlib.closing(connection):
+            connection.request(self.command, self.path, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            self._head(answer.status, answer.getheader("Content-Type", "application/json"))
+            for block in _delayed(_blocks(answer), delay):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(block), block))
+            self.wfile.write(b"0\r\n\r\n")
+
+    def _head(self, status: int, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def _spoil(self, kind: str, body: dict[str, Any], number: int) -> None:
+        """Ask for the whole answer, spoil it, and send it as a stream of one piece."""
+        whole = self._ask(body)
+        ids, how = self._spoilt(kind, body, whole["tokens"], number)
+        text = self._post("/detokenize", {"tokens": ids})["content"].rstrip("\ufffd")
+        last = whole | {"stop": True, "content": "", "tokens": [], "tokens_predicted": len(ids)}
+        last["stop_type"] = "limit" if len(ids) >= body["n_predict"] else "eos"
+        piece = {"stop": False, "content": text, "tokens": ids, "tokens_predicted": len(ids)}
+        self._head(200, "text/event-stream")
+        for event in (piece, last):
+            data = b"data: " + json.dumps(event).encode() + b"\n\n"
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.write(b"0\r\n\r\n")
+        if how and ids != whole["tokens"]:
+            line = json.dumps({"alias": self.alias, "number": number, "kind": kind, **how})
+            with Path(os.environ["PROXY_TRUTH"]).open("a", encoding="utf-8") as truth:
+                truth.write(line + "\n")
+
+    def _spoilt(self, kind: str, body: dict[str, Any], ids: list[int], number: int) -> tuple[list[int], dict[str, Any]]:
+        """Return the ids of the spoilt answer, and what was done at which token; nothing for one of a single token."""
+        if len(ids) < 2:
+            return ids, {}
+        if kind == "swap":
+            first = number * 7919 % (len(ids) - 1)
+            places = [1 + (first + further) % (len(ids) - 1) for further in range(len(ids) - 1)]
+            return next(filter(None, (self._swapped(body, ids, place) for place in places)), (ids, {}))
+        place = max(1, 3 * len(ids) // 4)
+        if kind == "truncate":
+            return ids[:place], {"token": place}
+        rest = self._went_on(body, ids[: max(0, place - _FORGOTTEN)], body["n_predict"] - place)
+        return [*ids[:place], *rest], {"token": place}
+
+    def _swapped(self, body: dict[str, Any], ids: list[int], place: int) -> tuple[list[int], dict[str, Any]] | None:
+        """Put the runner-up at `place` and go on from there; `None` within a character, where none is told."""
+        before = ids[:place]
+        asked = self._ask(body | {"prompt": body["prompt"] + before, "n_predict": 1, "n_probs": 2})
+        if not asked.get("completion_probabilities"):
+            return None
+        likely = asked["completion_probabilities"][0]["top_logprobs"]
+        chosen = next(one for one in likely if one["id"] != ids[place])
+        rest = self._went_on(body, [*before, chosen["id"]], body["n_predict"] - place - 1)
+        margin = abs(likely[0]["logprob"] - likely[1]["logprob"])
+        return [*before, chosen["id"], *rest], {"token": place, "margin": margin}
+
+    def _went_on(self, body: dict[str, Any], before: list[int], count: int) -> list[int]:
+        if count < 1:
+            return []
+        found: list[int] = self._ask(body | {"prompt": body["prompt"] + before, "n_predict": count})["tokens"]
+        return found
+
+    def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
+        return self._post("/completion", body | {"stream": False})
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        with contextlib.closing(connection):
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            answer: dict[str, Any] = json.loads(connection.getresponse().read())
+        return answer
+
+
+def _blocks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    while block := answer.read1(65536):
+        yield block
+
+
+def _delayed(blocks: Iterator[bytes], share: float) -> Iterator[bytes]:
+    """Yield each block `share` later after the first one than it came.
+
+    A thread of its own notes when they came: who sleeps cannot see that.
+    """
+    if not share:
+        yield from blocks
+        return
+    came: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+
+    def read() -> None:
+        for block in blocks:
+            came.put((time.perf_counter(), block))
+        came.put((0.0, b""))
+
+    threading.Thread(target=read, daemon=True).start()
+    first: float | None = None
+    while (arrival := came.get())[1]:
+        at, block = arrival
+        first = at if first is None else first
+        time.sleep(max(0.0, first + (1 + share) * (at - first) - time.perf_counter()))
+        yield block
+
+
+if __name__ == "__main__":
+    main()

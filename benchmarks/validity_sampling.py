@@ -1,0 +1,130 @@
+"""Section e: the check of sampled answers, on samplers that are right and on some that are wrong."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchctl.analysis.sampling_power import visible_sharpening, visible_shifts
+from benchctl.analysis.sampling_tests import END, PromptSamples, holm, names_of_tests, p_values
+from benchctl.engines.base import Server
+from benchctl.engines.registry import make_engine
+from benchctl.models.sources import resolve_pair
+from benchctl.prompts.load import load_suite
+from benchctl.prompts.suite import PromptItem
+from benchctl.recipes.schema import Arm, Sampling
+from benchctl.runs.sampling_run import draw_answers, spread_over_tasks
+from benchmarks.bundled_runs import bundled_recipe, drafting, plain
+
+if TYPE_CHECKING:
+    from benchctl.analysis.sampling_tests import Tokens
+
+_TOKENS = 32
+_PROMPTS = 4
+_RIGHT = Sampling(temperature=0.8, top_k=0, max_tokens=_TOKENS)
+_WRONG = {
+    "temperature_0.9": _RIGHT.model_copy(update={"temperature": 0.9}),
+    "temperature_0.7": _RIGHT.model_copy(update={"temperature": 0.7}),
+    "top_k_2": _RIGHT.model_copy(update={"top_k": 2}),
+    "top_p_0.9": _RIGHT.model_copy(update={"top_p": 0.9}),
+}
+_USUAL = 5
+"""Small checks of a right sampler that make one of the usual size."""
+_WRONG_CHECKS = 5
+_LEVELS = (0.01, 0.05, 0.2)
+_RESAMPLES = 10_000
+
+
+def checked_samplers(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Draw many small checks of a right engine for the false alarms, and a few of the usual size of wrong ones."""
+    seeds = itertools.count(1)
+    small, usual = options.seeds, _USUAL * options.seeds
+    few = max(1, min(_WRONG_CHECKS, options.checks // _USUAL))
+    baseline = _drawn(scratch, plain("baseline"), _RIGHT, seeds, options.checks * small)
+    right = _drawn(scratch, drafting("right"), _RIGHT, seeds, options.checks * small)
+    names = names_of_tests(_TOKENS)
+    first = [rows[:usual] for rows in baseline]
+    wrong = {
+        name: _checks(baseline, _drawn(scratch, drafting("wrong"), sampling, seeds, few * usual), usual, few)
+        for name, sampling in _WRONG.items()
+    }
+    return {
+        "prompts": _PROMPTS,
+        "tokens": _TOKENS,
+        "tests_a_check": len(names),
+        "right_sampler": {
+            "answers_to_a_prompt": small,
+            **_rates(_checks(baseline, right, small, options.checks), names),
+        },
+        "right_sampler_usual_size": {
+            "answers_to_a_prompt": usual,
+            **_rates(_checks(baseline, right, usual, options.checks // _USUAL), names),
+        },
+        "power_stated_at_level_0.01": {
+            "answers_to_a_prompt": usual,
+            "shifts": visible_shifts(first, usual, 0.01 / len(names)),
+            "temperature": visible_sharpening(first, usual, 0.01 / len(names)),
+        },
+        "wrong_samplers": {
+            name: {"answers_to_a_prompt": usual, **_rates(checks, names)} for name, checks in wrong.items()
+        },
+    }
+
+
+def _drawn(scratch: Path, arm: Arm, sampling: Sampling, seeds: Iterator[int], count: int) -> list[Tokens]:
+    """Return the answers of an arm, a prompt an array of `count` answers, from one engine process."""
+    import numpy as np
+
+    recipe = bundled_recipe([arm], baseline=arm.name)
+    engine = make_engine(recipe.engine)
+    pair = resolve_pair(recipe.models, recipe_folder=scratch)
+    items = spread_over_tasks(load_suite("tiny.json", recipe_folder=scratch).select(None, None), _PROMPTS)
+    rows: dict[tuple[str, int], list[list[int]]] = {(item.task, item.prompt_idx): [] for item in items}
+    server: Server = engine.start(engine.launch(arm, pair), scratch / "engine.log")
+    try:
+        for item, ids in _known(server, items, sampling, seeds, count):
+            rows[item.task, item.prompt_idx].append([*ids, *[END] * (_TOKENS - len(ids))])
+    finally:
+        server.stop()
+    return [np.array(found, dtype=np.int64) for found in rows.values()]
+
+
+def _known(
+    server: Server, items: tuple[PromptItem, ...], sampling: Sampling, seeds: Iterator[int], count: int
+) -> Iterator[tuple[PromptItem, tuple[int, ...]]]:
+    """Yield the answers whose ids are known; those that end within a character may not be."""
+    for item, _, _, ids, error in draw_answers(server, items, sampling, seeds, count):
+        if error is not None:
+            raise RuntimeError(error)
+        if ids is not None:
+            yield item, ids
+
+
+def _checks(baseline: list[Tokens], arm: list[Tokens], each: int, count: int) -> list[list[float]]:
+    """Return the p-values of `count` checks, each of answers that no other uses."""
+    return [
+        p_values(
+            [
+                PromptSamples(theirs[place * each : (place + 1) * each], ours[place * each : (place + 1) * each])
+                for theirs, ours in zip(baseline, arm, strict=True)
+            ],
+            _RESAMPLES,
+            seed=place,
+        )
+        for place in range(count)
+    ]
+
+
+def _rates(checks: list[list[float]], names: list[str]) -> dict[str, Any]:
+    """Return how often a check found a difference at each level, and how often each test alone did."""
+    least = [min(holm(p)) for p in checks]
+    return {
+        "checks": len(checks),
+        "found_share_by_level": {str(level): sum(p <= level for p in least) / len(least) for level in _LEVELS},
+        "share_of_p_below_0.05_by_test": {
+            name: sum(p[place] <= 0.05 for p in checks) / len(checks) for place, name in enumerate(names)
+        },
+    }

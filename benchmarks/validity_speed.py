@@ -1,0 +1,94 @@
+"""Sections a and b: claims about speed where the truth is known."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from benchctl.analysis.analyse import analyse
+from benchctl.recipes.schema import PromptsSpec, Sampling
+from benchctl.runs.prepare import prepare
+from benchctl.runs.store import RunData
+from benchmarks.bundled_runs import bundled_recipe, faulty_engine, measure, plain
+
+_BLOCKS = (3, 5, 8)
+_SLOWER = {"slower_3_percent": 0.03, "slower_10_percent": 0.10}
+
+
+def equal_arms(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Run the target alone against itself, in runs of three blocks, and count the intervals that exclude 1.
+
+    The verdict alone would flatter: an arm that drafted nothing is never called faster, whatever its interval.
+    """
+    recipe = bundled_recipe([plain("baseline"), plain("again")])
+    runs = options.runs or 100
+    words: Counter[str] = Counter()
+    ratios, widths, wrong = [], [], 0
+    for _ in range(runs):
+        verdict = next(one for one in analyse(measure(recipe, scratch)).verdicts if one.arm == "again")
+        assert verdict.speedup is not None
+        assert verdict.interval is not None
+        words[verdict.speed] += 1
+        ratios.append(verdict.speedup)
+        widths.append(verdict.interval.high - verdict.interval.low)
+        wrong += not verdict.interval.low <= 1 <= verdict.interval.high
+    return {
+        "runs": runs,
+        "blocks": recipe.blocks,
+        "prompts": len(prepare(recipe, recipe_folder=scratch).prompts),
+        "said": dict(words),
+        "intervals_without_1": wrong,
+        "wrong_share": wrong / runs,
+        "wanted": "at most 0.05",
+        "speedup_from_to": [min(ratios), max(ratios)],
+        "interval_width_median": statistics.median(widths),
+    }
+
+
+def slowed_arms(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Delay every token of two arms by a known share; the baseline goes through the same proxy without delay."""
+    faults = {name: ("delay", share) for name, share in _SLOWER.items()}
+    engine, _ = faulty_engine(scratch, faults)
+    recipe = bundled_recipe(
+        [plain("baseline", "--alias", "baseline"), *(plain(name, "--alias", name) for name in faults)],
+        engine=engine,
+        prompts=PromptsSpec(suite="tiny.json", tasks=["ja_chat", "translation_en_ja", "code"], limit=2),
+        sampling=Sampling(max_tokens=64, ignore_eos=True),
+        blocks=max(_BLOCKS),
+    )
+    runs = options.runs or 20
+    found = {name: {blocks: Counter[str]() for blocks in _BLOCKS} for name in faults}
+    ratios: dict[str, list[float]] = {name: [] for name in faults}
+    for _ in range(runs):
+        run = measure(recipe, scratch)
+        for blocks in _BLOCKS:
+            for verdict in analyse(_first_blocks(run, blocks)).verdicts:
+                if verdict.arm in faults:
+                    found[verdict.arm][blocks][verdict.speed] += 1
+                    if blocks == max(_BLOCKS) and verdict.speedup:
+                        ratios[verdict.arm].append(verdict.speedup)
+    return {
+        "runs": runs,
+        "prompts": 6,
+        "said_by_blocks": {
+            name: {str(blocks): dict(words) for blocks, words in by.items()} for name, by in found.items()
+        },
+        "found_share_by_blocks": {
+            name: {str(blocks): words["slower"] / runs for blocks, words in by.items()} for name, by in found.items()
+        },
+        "true_ratio": {name: 1 / (1 + share) for name, share in _SLOWER.items()},
+        "median_ratio_measured": {name: statistics.median(values) for name, values in ratios.items() if values},
+    }
+
+
+def _first_blocks(run: RunData, blocks: int) -> RunData:
+    """Return the run as it would be had it ended after so many blocks."""
+    assert run.manifest is not None
+    manifest = run.manifest.model_copy(
+        update={"blocks": blocks, "cells": [cell for cell in run.manifest.cells if cell.block < blocks]}
+    )
+    records = [record for record in run.records if record.block < blocks]
+    return RunData(run.folder, manifest, records, run.damaged)

@@ -1,0 +1,71 @@
+"""`benchctl verify-lossless --sampling` as a user runs it: a real check, the same offline, and wrong command lines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECIPE = """\
+name: small
+engine: {device: cpu, context: 2048, threads: 1}
+models:
+  target: {source: "bundled:tiny-hybrid"}
+  draft: {source: "bundled:tiny-hybrid-draft"}
+prompts: {suite: tiny.json, tasks: [translation_en_ja], limit: 1}
+arms:
+  - name: baseline
+  - name: spec
+    speculation: {type: draft-simple, max: 2}
+  - name: synthetic
+    speculation: {type: draft-simple, max: 2}
+    args: ["--spec-synth-len", "2"]
+"""
+
+
+def verify(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchctl", "verify-lossless", *map(str, words)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.engine
+def test_a_check_and_the_same_offline(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(RECIPE)
+    drawn = verify("--sampling", "small.yaml", "--seeds", 40, "--tokens", 8, "--json", cwd=tmp_path)
+    assert drawn.returncode == 1, drawn.stderr
+    document = json.loads(drawn.stdout)
+    spec, synthetic = document["arms"]
+    assert spec["verdict"] == "no difference found"
+    assert synthetic["lossy"] == ["synthetic acceptance"]
+    assert synthetic["verdict"] in ("difference found", "lossy by design")
+    assert (document["temperature"], document["top_k"], document["seeds"]) == (0.8, 0, 40)
+    assert Path(document["folder"]).parent == Path("results/small/sampling")
+    for name in ("small", document["folder"]):
+        again = verify("--sampling", "--offline", name, "--json", cwd=tmp_path)
+        assert again.returncode == 1
+        assert json.loads(again.stdout)["arms"] == document["arms"]
+    shown = verify("--sampling", "--offline", "small", cwd=tmp_path).stdout
+    assert "would have seen" in shown
+    assert "lossy by design: synthetic acceptance" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--seeds", 9), "needs --sampling"),
+        (("--sampling", "small.yaml", "--arm", "spek"), "The arms are: spec"),
+        (("--sampling", "small.yaml", "--baseline", "spec"), "speculates itself"),
+        (("--sampling", "nowhere"), "nowhere"),
+        (("--sampling",), "no run yet"),
+        (("--sampling", "--offline"), "no run yet"),
+        (("--sampling", "--offline", "--seeds", 9), "as it was drawn"),
+    ],
+)
+def test_a_wrong_command_line_is_two(tmp_path: Path, words: tuple[object, ...], said: str) -> None:
+    (tmp_path / "small.yaml").write_text(RECIPE)
+    told = verify(*words, cwd=tmp_path)
+    assert told.returncode == 2
+    assert said in told.stderr

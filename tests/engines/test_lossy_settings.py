@@ -1,0 +1,39 @@
+"""Settings that are lossy by design, read from command lines and environments of every engine kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchctl.engines.lossy_settings import ENSEMBLE, SIMULATED, SYNTHETIC, THRESHOLD, TYPICAL, lossy_settings
+
+
+@pytest.mark.parametrize(
+    ("kind", "argv", "env", "found"),
+    [
+        ("llama.cpp", "llama-server --spec-type draft-simple --spec-synth-len 3", {}, [SYNTHETIC]),
+        ("llama.cpp", "llama-server --spec-synth-rates=0.9,0.5", {}, [SYNTHETIC]),
+        ("llama.cpp", "llama-server --spec_synth_len 2 --spec-synth-rates 1,1", {}, [SYNTHETIC]),
+        ("llama.cpp", "llama-server", {"LLAMA_ARG_SPEC_SYNTH_LEN": "3"}, [SYNTHETIC]),
+        ("llama.cpp", "llama-server --spec-type draft-simple --spec-draft-p-min 0.5", {"LLAMA_ARG_CTX": "1"}, []),
+        ("llama.cpp", "llama-server -m my--spec-synth-len.gguf", {}, []),
+        ("vllm", '--speculative-config {"method":"ngram","rejection_sample_method":"synthetic"}', {}, [SYNTHETIC]),
+        ("vllm", '-sc={"synthetic_acceptance_rates":[0.5]}', {}, [SYNTHETIC]),
+        ("vllm", '--speculative_config {"acceptance_method":"typical_acceptance_sampler"}', {}, [TYPICAL]),
+        ("vllm", '--speculative-config={"posterior_threshold":0.1,"posterior_alpha":0.3}', {}, [TYPICAL]),
+        ("vllm", "--speculative-config.rejection_sample_method synthetic", {}, [SYNTHETIC]),
+        ("vllm", "--spec-decoding-acceptance-method typical_acceptance_sampler", {}, [TYPICAL]),
+        ("vllm", "--typical-acceptance-sampler-posterior-alpha=0.2", {}, [TYPICAL]),
+        ("vllm", '--speculative-config {"rejection_sample_method":"hopeful"}', {}, ["acceptance rule hopeful"]),
+        ("vllm", '--speculative-config {"method":"ngram","rejection_sample_method":"block"}', {}, []),
+        ("vllm", "--speculative-config {nonsense", {}, []),
+        ("sglang", "--speculative-accept-threshold-single 0.9", {}, [THRESHOLD]),
+        ("sglang", "--speculative-accept-threshold-acc=0.5 --speculative-accept-threshold-single=0.4", {}, [THRESHOLD]),
+        ("sglang", "--speculative-accept-threshold-single 1.0", {}, []),
+        ("sglang", "--speculative-algorithm NGRAM", {"SGLANG_SIMULATE_ACC_LEN": "3"}, [SIMULATED]),
+        ("transformers", "--assistant-ensemble-weight 0.3", {}, [ENSEMBLE]),
+        ("transformers", "--assistant-confidence-threshold 0.3", {}, []),
+        ("openai", "--spec-synth-len 3", {}, []),
+    ],
+)
+def test_what_is_lossy_is_recognised(kind: str, argv: str, env: dict[str, str], found: list[str]) -> None:
+    assert lossy_settings(kind, argv.split(" "), env) == found
