@@ -9,6 +9,10 @@ from benchctl.analysis.cost import find_cost
 from benchctl.analysis.counters import find_counters
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.lossless import find_losslessness
+from benchctl.analysis.lossy import label_lossy
+from benchctl.analysis.precision import find_stopping
+from benchctl.analysis.replay_judge import Evidence
+from benchctl.analysis.replay_wanted import find_evidence
 from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, SelfConsistency, SpeedUp, Verdict
 from benchctl.analysis.speedup import find_speedups, find_throughput
 from benchctl.analysis.verdict import find_verdict
@@ -22,16 +26,20 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     answers = find_answers(frame)
     counters = find_counters(frame)
     consistency = [find_consistency(frame, answers, arm) for arm in range(len(frame.arms))]
+    evidence = find_evidence(run, frame.arms[frame.baseline])
+    warm_ups = [record for record in run.records if record.phase == "warmup"]
     throughput = [row for arm in range(len(frame.arms)) for row in find_throughput(frame, arm)]
     verdicts: list[Verdict] = []
     speedups: list[SpeedUp] = []
     acceptance: list[Acceptance] = []
     losslessness: list[Losslessness] = []
     costs: list[Cost] = []
+    own_baseline = run.manifest.baseline if run.manifest else None
     for arm in _compared(frame):
         speedup, accepted = find_speedups(frame, arm), find_acceptance(frame, counters, arm)
         cost = find_cost(frame, counters, arm, speedup, accepted)
-        lossless = find_losslessness(frame, answers, arm, lost_lines=_lost_lines(run))
+        lossless = find_losslessness(frame, answers, arm, evidence=evidence, lost_lines=_lost_lines(run))
+        lossless = label_lossy(lossless, frame)
         verdicts.append(find_verdict(frame, speedup, accepted, lossless, cost))
         speedups += speedup
         acceptance += accepted
@@ -53,20 +61,26 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
         losslessness=losslessness,
         consistency=consistency,
         costs=costs,
-        warnings=find_warnings(frame, counters, answers, speedups, consistency, run.damaged),
+        warnings=find_warnings(frame, counters, answers, speedups, consistency, run.damaged, warm_ups),
+        stopping=find_stopping(run.manifest, speedups) if baseline is None or own_baseline == baseline else None,
     )
 
 
 def compare_outputs(
-    run: RunData, *, baseline: str | None = None, arms: list[str] | None = None
+    run: RunData, *, baseline: str | None = None, arms: list[str] | None = None, evidence: Evidence | None = None
 ) -> tuple[Frame, list[Losslessness], list[SelfConsistency]]:
-    """Only the losslessness of a run and the consistency of every arm; `arms` limits which are compared."""
+    """Only the losslessness of a run and the consistency of every arm; `arms` limits which are compared.
+
+    `evidence` stands for what was replayed, in place of what is stored with the run.
+    """
     frame = make_frame(run.records, run.manifest, baseline)
     answers: Answers = find_answers(frame)
     compared = [arm for arm in _compared(frame) if not arms or frame.arms[arm] in arms]
+    known = evidence or find_evidence(run, frame.arms[frame.baseline])
+    found = [find_losslessness(frame, answers, arm, evidence=known, lost_lines=_lost_lines(run)) for arm in compared]
     return (
         frame,
-        [find_losslessness(frame, answers, arm, lost_lines=_lost_lines(run)) for arm in compared],
+        [label_lossy(one, frame) for one in found],
         [find_consistency(frame, answers, arm) for arm in range(len(frame.arms))],
     )
 

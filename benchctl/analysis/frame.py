@@ -135,7 +135,8 @@ def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: s
             fix=f"Name the baseline with --baseline; the arms are: {', '.join(arms) or 'none'}.",
         )
     tasks, prompts = _workload(set(keys), manifest)
-    blocks = sorted(set(numbers) | set(range(manifest.blocks if manifest else 0)))
+    begun = max(1, manifest.blocks) if manifest else 0  # `blocks: auto` that was cut off early has begun none
+    blocks = sorted(set(numbers) | set(range(begun)))
 
     arm_of, task_of, prompt_of, block_of = _positions(arms), _positions(tasks), _positions(prompts), _positions(blocks)
     block = np.array([block_of[number] for number in numbers], dtype=np.int64)

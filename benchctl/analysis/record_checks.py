@@ -13,12 +13,24 @@ if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
     from benchctl.analysis.counters import Counters
     from benchctl.analysis.frame import Frame, Integers
+    from benchctl.records import Record
+
+REMEMBERING = frozenset({"ngram-cache", "ngram-mod", "suffix"})
+"""Types of speculation that draft from what earlier requests of the same process said. The other n-gram types look up
+the current request only, and models start each request anew."""
 
 NAMED = 3
 """Cases that a warning names; the others are counted."""
 
 Seen = tuple[str, str, str]
 """(id of the warning, where, what was seen)."""
+
+
+def check_preflight(frame: Frame) -> Iterator[Seen]:
+    """What was found amiss before anything was measured."""
+    found = frame.manifest.preflight if frame.manifest else None
+    for finding in found.findings if found else ():
+        yield finding.id, finding.where, finding.seen
 
 
 def check_cells(frame: Frame) -> Iterator[Seen]:
@@ -104,6 +116,35 @@ def check_speculation(frame: Frame, counters: Counters) -> Iterator[Seen]:
             deep = _deeper(frame, counters, frame.rows(number), limit)
             if len(deep):
                 yield "depth-ignored", arm, f"More than {limit} tokens a round: {_named(frame, deep)}."
+
+
+def check_repeats(frame: Frame, warm_ups: Sequence[Record]) -> Iterator[Seen]:
+    """Prompts that one process was asked twice, where the drafter remembers what it has seen."""
+    import numpy as np
+
+    for number, arm in enumerate(frame.arms):
+        if not REMEMBERING & set(_speculation_types(frame, arm)):
+            continue
+        asked = {(record.block, record.attempt, record.prompt_sha) for record in warm_ups if record.label == arm}
+        repeated = []
+        for row in sorted(frame.rows(number).tolist(), key=lambda row: frame.records[row].started_at or ""):
+            record = frame.records[row]
+            process = (record.block, record.attempt, record.prompt_sha)
+            if record.prompt_sha is not None and process in asked:
+                repeated.append(row)
+            asked.add(process)
+        if repeated:
+            yield (
+                "repeated-prompts",
+                arm,
+                f"Asked before in the same process: {_named(frame, np.array(sorted(repeated)))}.",
+            )
+
+
+def _speculation_types(frame: Frame, arm: str) -> list[str]:
+    said = next((one.speculation for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
+    kind = (said or {}).get("type")
+    return [kind] if isinstance(kind, str) else list(kind or ())
 
 
 def _deeper(frame: Frame, counters: Counters, rows: Integers, limit: int) -> Integers:

@@ -21,7 +21,7 @@ class Result(BaseModel):
 
 
 class Interval(Result):
-    """A two-sided 95 % interval. `method` says in one line how it was made."""
+    """An interval that holds the truth in 95 of 100 runs. `method` says in one line how it was made."""
 
     low: float
     high: float
@@ -45,6 +45,9 @@ class SpeedUp(Result):
     """`pooled` over only those pairs whose answers have equal length and finish reason."""
     by_block: list[float]
     """`pooled` within each block, in block order: the spread between fresh processes."""
+    lowest_block: float | None = None
+    highest_block: float | None = None
+    """The ends of `by_block`; `None` where fewer than two blocks have pairs."""
     pairs: int
     pairs_unequal: int
     """Pairs with another length or finish reason."""
@@ -88,6 +91,19 @@ PromptClass = Literal["identical", "near-tie", "violation", "degenerate", "diffe
 """`differs` is a fork that no replay has explained yet: neither excused nor condemned."""
 
 
+class ShapeMargin(Result):
+    """What the target alone says at a fork when it reads the agreed prefix in one way."""
+
+    shape: Literal["decode", "verify", "prefill"]
+    """Token by token, `width` tokens of the answer at a time, or prompt and answer at once."""
+    width: int
+    """Tokens in the last batch."""
+    margin: float | None
+    """How far it prefers the baseline's token to the arm's, in nats; negative when it prefers the arm's."""
+    prefers: Literal["baseline", "arm", "another"]
+    """Whose token is its likeliest."""
+
+
 class Fork(Result):
     """The first token at which two answers differ."""
 
@@ -101,9 +117,17 @@ class Fork(Result):
     """How each went on. Untrusted text."""
     baseline_token: int | None = None
     arm_token: int | None = None
+    width: int | None = None
+    """Tokens that the arm verified in a round of this answer: 1 when it drafted nothing, `None` when nothing tells."""
     margin: float | None = None
+    """How far the target alone prefers the baseline's token to the arm's, decoding as the baseline did; in nats."""
+    margin_is_least: bool = False
+    """Whether the margin may be larger still: the arm's token is not among the likeliest that were asked for."""
     noise_floor: float | None = None
-    """Nats; filled in by replay."""
+    """How far margins move at this width: `NoiseFloor.floor`."""
+    shapes: tuple[ShapeMargin, ...] = ()
+    shapes_absent: dict[str, str] = {}
+    """Shapes that this engine could not give, and why."""
 
 
 class Comparison(Result):
@@ -121,6 +145,40 @@ class Comparison(Result):
     blocks_compared: int
     blocks_differing: int
     fork: Fork | None = None
+    """The gravest one, where blocks fork differently."""
+    other_forks: tuple[Fork, ...] = ()
+
+
+class NoiseFloor(Result):
+    """How far the target's margins move when it reads `width` tokens at once instead of one, without speculation."""
+
+    width: int
+    floor: float | None
+    """Nats; 0 when nothing moved on any prefix, `None` when too few were measured."""
+    method: str
+    """How the floor was made, with its quantile and its sample."""
+    prefixes: int
+    """Measured where nothing forked."""
+    changed: int
+    """Of these, how many moved at all."""
+    median: float | None
+    largest: float | None
+    null_places: int
+    """The null control: prefixes, forks among them, at which both likeliest tokens are known."""
+    null_forks: int
+    """Of these, at how many the target forks from itself."""
+
+
+class ForkRate(Result):
+    """How often an arm forks, beside how often the target alone forks from itself at the same width."""
+
+    tokens: int
+    """Of the arm's answers up to their first fork, one block."""
+    forks: int
+    null_tokens: int
+    null_forks: int
+    p: float
+    """One-sided exact test (Fisher) of the arm forking no more often than the target alone."""
 
 
 class Losslessness(Result):
@@ -129,8 +187,13 @@ class Losslessness(Result):
     arm: str
     verdict: Literal["lossless", "not lossless", "undetermined"]
     reason: str
+    lossy: list[str] = []
+    """Settings of the arm that are lossy by design, in words: with any, the verdict is never `lossless`."""
     counts: dict[PromptClass, int]
     comparisons: list[Comparison]
+    noise: tuple[NoiseFloor, ...] = ()
+    """At the widths of the arm's forks; empty when nothing was replayed."""
+    fork_rate: ForkRate | None = None
 
 
 class SelfConsistency(Result):
@@ -183,12 +246,37 @@ class Verdict(Result):
     speedup: float | None
     interval: Interval | None
     lossless: Literal["lossless", "not lossless", "undetermined"]
+    lossy: list[str] = []
+    """Settings of the arm that are lossy by design, in words."""
     acceptance: float | None
     attestation: Literal["active", "idle", "failed", "off", "unknown"]
     sentence: str
     """The conclusion in plain words."""
     why: str
     """The reason in plain words: acceptance, cost of a round, break-even."""
+
+
+class Stopping(Result):
+    """What `blocks: auto` came to."""
+
+    half_width: float
+    """What was asked for: half the width of every arm's interval, as a share of its speed-up."""
+    max_blocks: int
+    budget_min: float | None
+    blocks: int
+    """Measured."""
+    reason: Literal["reached", "maximum", "budget", "no pairs"] | None
+    """Why it ended, as the run stored it; `None` while it has not."""
+    half_widths: dict[str, float | None]
+    """Of every arm that could be compared, by these records."""
+    spent_s: float
+    fixed_blocks: int | None
+    """What a run without looks would have needed, had the spread that was found been known beforehand."""
+    fixed_s: float | None
+    most_s: float | None
+    """What `max_blocks` would have taken."""
+    sentence: str
+    """All of it in words."""
 
 
 class Analysis(Result):
@@ -213,5 +301,7 @@ class Analysis(Result):
     consistency: list[SelfConsistency]
     costs: list[Cost]
     warnings: list[Caution]
+    stopping: Stopping | None = None
+    """Of a run with `blocks: auto`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

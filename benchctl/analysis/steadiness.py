@@ -1,20 +1,18 @@
-"""Checks of the machine and the clocks: was it the same machine all the time? Each yields (id, where, seen)."""
+"""Checks of the rates: do the clocks agree, and was it the same machine all the time? Each yields (id, where, seen)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.cells import latest_cells
 from benchctl.analysis.record_checks import NAMED, Seen
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
 
 CLOCKS_AGREE = 0.01
-LOAD_SHARE = 0.5
-"""Of the cores: a one-minute load above it before the first cell is someone else's work. Before a later one the cell
-before it may have added as much as all cores."""
+WAKING_S = 0.002
+"""So long a client may take to wake up when a token arrives; of a short answer that is more than a hundredth."""
 DRIFT = 0.10
 OUTLIER_SCORE = 3.5
 """Modified z-score (Iglewicz & Hoaglin 1993) of a rate's logarithm among the arm's."""
@@ -30,34 +28,16 @@ def check_clocks(frame: Frame) -> Iterator[Seen]:
     client = frame.told("client_tok_per_sec")
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = client / engine - 1
+        apart = np.abs(frame.decoded / client - frame.decoded / engine)
     for number, arm in enumerate(frame.arms):
-        known = ratio[(frame.arm == number) & np.isfinite(ratio) & frame.answered]
-        if len(known) and abs(np.median(known)) > CLOCKS_AGREE:
+        here = (frame.arm == number) & np.isfinite(ratio) & np.isfinite(apart) & frame.answered
+        known = ratio[here]
+        if len(known) and abs(np.median(known)) > CLOCKS_AGREE and np.median(apart[here]) > WAKING_S:
             yield (
                 "clock-mismatch",
                 arm,
                 f"The client's decode rate is {100 * np.median(known):+.1f} % off the engine's (median).",
             )
-
-
-def check_load(frame: Frame) -> Iterator[Seen]:
-    """Cells that started while something else was running."""
-    cores = (frame.manifest.machine if frame.manifest else {}).get("cores")
-    cells = [cell for cell in latest_cells(frame.manifest) if cell.load_before is not None]
-    if isinstance(cores, int) and cells:
-        cells.sort(key=lambda cell: cell.started_at)
-        own = [0, *(cores for _ in cells[1:])]
-        busy = [
-            cell for cell, ours in zip(cells, own, strict=True) if (cell.load_before or 0) > LOAD_SHARE * cores + ours
-        ]
-        if busy:
-            worst = max(busy, key=lambda cell: cell.load_before or 0)
-            seen = (
-                f"{len(busy)} of {len(cells)} cells started at a higher load than the run itself explains; "
-                f"the highest was {worst.load_before:.1f} on {cores} cores, "
-                f"before block {worst.block + 1}, {worst.arm}."
-            )
-            yield "high-load", "machine", seen
 
 
 def check_drift(frame: Frame) -> Iterator[Seen]:

@@ -46,6 +46,7 @@ def find_verdict(
         speedup=overall.pooled,
         interval=overall.interval,
         lossless=losslessness.verdict,
+        lossy=losslessness.lossy,
         acceptance=accepted.rate,
         attestation=state,
         sentence=f"{_speed_sentence(speed, overall, doubt, refused)} {_lossless_sentence(losslessness)}",

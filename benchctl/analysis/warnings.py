@@ -9,20 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.record_checks import (
     check_cells,
+    check_preflight,
     check_records,
+    check_repeats,
     check_replication,
     check_speculation,
     check_work,
 )
 from benchctl.analysis.results import Caution, SelfConsistency, SpeedUp
-from benchctl.analysis.steadiness import check_clocks, check_drift, check_load, check_outliers
+from benchctl.analysis.steadiness import check_clocks, check_drift, check_outliers
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
     from benchctl.analysis.counters import Counters
     from benchctl.analysis.frame import Frame
+    from benchctl.records import Record
 
 
 class Advice(NamedTuple):
@@ -33,6 +37,39 @@ class Advice(NamedTuple):
 
 
 ADVICE: dict[str, Advice] = {
+    "degenerate-target": Advice(
+        "A target that says nothing, or the same for ever, is easy to draft for: its speed-up is that of a broken "
+        "model.",
+        "Check the model's file and its quantization (`benchctl inspect`); try the unquantized model, or keep tensors "
+        "such as ssm_out in bf16.",
+    ),
+    "unsure-target": Advice(
+        "A sound model is sure of most of what it says; one that is not has broken weights, or speaks no language of "
+        "the probes.",
+        "Check the model's file and its quantization (`benchctl inspect`); try the unquantized model.",
+    ),
+    "quantization-damage": Advice(
+        "This quantization changes what the model says: what is measured is another model than its source.",
+        "Quantize with more bits, or find the tensors to keep: `quantize: {tensors: {ssm_out: bf16}}`.",
+    ),
+    "quantization-differs": Advice(
+        "llama-quantize chose other types than the recipe asks for, so the model is larger or coarser than its name "
+        "says.",
+        "Choose a base type whose blocks divide the rows, such as q8_0, and see with `benchctl inspect` what there is.",
+    ),
+    "vocabulary-differs": Advice(
+        "Tokens that mean something else to the draft can never be drafted rightly; they cost acceptance without a "
+        "word.",
+        "Use a draft of the same family, or convert both models with the same version of the converter.",
+    ),
+    "context-too-short": Advice(
+        "Answers that meet the end of the context are cut off, or shifted, and are other work than the shorter ones.",
+        "Raise `engine.context`, shorten the prompts, or lower `sampling.max_tokens`.",
+    ),
+    "preflight-failed": Advice(
+        "Whether the target is sound could not be found out.",
+        "Read logs/preflight.log in the run's folder.",
+    ),
     "failed-cell": Advice(
         "Its prompts are missing from every comparison.",
         "Read the engine's log of that cell, then finish the run with `benchctl run --resume`.",
@@ -73,6 +110,11 @@ ADVICE: dict[str, Advice] = {
         "The engine drafted deeper than the recipe allows, so the arm is not what its name says.",
         "Check how this engine build reads its depth option, and use another build if it ignores it.",
     ),
+    "repeated-prompts": Advice(
+        "This drafter remembers across requests: asked the same again, it drafts from its own earlier answer, which "
+        "no user's second request would find.",
+        "Take the repetitions out of the prompts file; blocks repeat every prompt, each in a fresh process.",
+    ),
     "contradictory-counters": Advice(
         "Counters that contradict each other cannot be averaged; these records are left out of the acceptance.",
         "Report it to the engine's project, with the records named here.",
@@ -85,9 +127,22 @@ ADVICE: dict[str, Advice] = {
         "The two clocks should agree within 1 %; otherwise one of them times something besides decoding.",
         "Look for a busy client, a slow network or proxy, or an engine that counts its time differently.",
     ),
+    "swapping": Advice(
+        "A page that has to come from disk costs as much as many tokens, and which answer pays for it is chance.",
+        "Close what holds memory, or use smaller models or a shorter context; then measure again.",
+    ),
+    "throttling": Advice(
+        "A processor that is slowed by heat slows the cells that come late, whatever their arm.",
+        "Let the machine cool, give it air, or fix a clock that it can hold; then measure again.",
+    ),
     "high-load": Advice(
         "Other work on the machine slows some cells and not others.",
         "Stop other work and measure again; `benchctl doctor` names what disturbs.",
+    ),
+    "clock-jump": Advice(
+        "The machine slept or stood still in the middle of a cell, or its clock was set: durations do not count such a "
+        "gap, but what was measured around it did not run undisturbed, and times of records are out of order.",
+        "Keep the machine from sleeping while it measures; measure again.",
     ),
     "drift": Advice(
         "The baseline drafts nothing, so its rate should be nearly steady: either the machine changed its speed while "
@@ -101,6 +156,12 @@ ADVICE: dict[str, Advice] = {
 }
 
 
+_NEWER = Advice(
+    "What its preflight found is a kind that this benchctl does not know.",
+    "Read the run with the benchctl that made it, or a newer one.",
+)
+
+
 def find_warnings(
     frame: Frame,
     counters: Counters,
@@ -108,22 +169,24 @@ def find_warnings(
     speedups: Sequence[SpeedUp],
     consistency: Sequence[SelfConsistency],
     damaged: Sequence[str],
+    warm_ups: Sequence[Record] = (),
 ) -> list[Caution]:
     """Return every warning of a run, the gravest kinds first."""
     seen = [
+        *check_preflight(frame),
         *check_cells(frame),
         *check_records(frame, answers, damaged),
         *check_replication(frame, consistency),
         *check_work(frame, speedups),
         *check_speculation(frame, counters),
+        *check_repeats(frame, warm_ups),
         *check_clocks(frame),
-        *check_load(frame),
+        *check_disturbances(frame),
         *check_drift(frame),
         *check_outliers(frame),
     ]
-    rank = list(ADVICE)
-    seen.sort(key=lambda one: rank.index(one[0]))
+    rank = {kind: place for place, kind in enumerate(ADVICE)}
+    seen.sort(key=lambda one: rank.get(one[0], len(rank)))
     return [
-        Caution(id=kind, where=where, seen=what, why=ADVICE[kind].why, todo=ADVICE[kind].todo)
-        for kind, where, what in seen
+        Caution(id=kind, where=where, seen=what, **ADVICE.get(kind, _NEWER)._asdict()) for kind, where, what in seen
     ]

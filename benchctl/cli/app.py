@@ -14,9 +14,13 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from benchctl import __version__
+from benchctl.cli.compare import compare
 from benchctl.cli.doctor import doctor
 from benchctl.cli.engines import app as engines
+from benchctl.cli.inspect import inspect
+from benchctl.cli.models import app as models
 from benchctl.cli.prompts import app as prompts
+from benchctl.cli.quantize import quantize
 from benchctl.cli.recipes import app as recipes
 from benchctl.cli.report import report
 from benchctl.cli.run import run
@@ -55,10 +59,14 @@ def benchctl(
 
 app.command("run")(run)
 app.command("verify-lossless")(verify_lossless)
+app.command("compare")(compare)
 app.command("report")(report)
 app.command("doctor")(doctor)
+app.command("inspect")(inspect)
+app.command("quantize")(quantize)
 app.add_typer(recipes, name="recipes")
 app.add_typer(prompts, name="prompts")
+app.add_typer(models, name="models")
 app.add_typer(engines, name="engines")
 
 

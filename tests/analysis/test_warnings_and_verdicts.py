@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import Analysis
 from benchctl.analysis.warnings import ADVICE
 
+DOCS = Path(__file__).parents[2] / "docs"
 ARMS = {"baseline": None, "spec": {"type": "ngram-simple"}}
 
 
@@ -62,6 +65,16 @@ def test_a_baseline_that_slows_down_within_a_block_is_drift(
     assert [(one.where, one.seen) for one in drift] == [
         ("block 1, baseline", "From 9.5 to 5.5 tok/s (-42 %) between its first and last prompts.")
     ]
+
+
+def test_a_client_that_wakes_up_late_is_no_other_clock(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    # 2 % of ten tokens at 1000 tok/s are 0.2 ms; at 10 tok/s they are 20 ms, and something else was timed.
+    for rate, expected in ((1000.0, set()), (10.0, {"clock-mismatch"})):
+        records = [
+            make_record(one.label, one.prompt_idx, block=one.block, rate=rate, tok_per_sec=1.02 * rate)
+            for one in steady_records(make_record)
+        ]
+        assert ids(analyse(make_run(records, make_manifest(ARMS, 6, 3)))) == expected
 
 
 def test_load_before_a_cell_is_told_with_the_worst(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -125,6 +138,19 @@ def test_speculation_that_never_fired_is_a_state_of_its_own(
     assert "never fired" in verdict.why
 
 
+def test_a_cell_that_crashed_before_it_drafted_is_not_said_to_have_never_fired(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    error = {"kind": "crash", "message": "The engine ended with signal SIGABRT."}
+    crashed = {"attestation": {"state": "idle", "evidence": []}, "status": "failed", "error": error}
+    cells = [cell(block, "spec", **crashed) for block in range(3)]
+    records = [one for one in steady_records(make_record) if one.label != "spec"]
+    analysis = analyse(make_run(records, make_manifest(ARMS, 6, 3, cells=cells)))
+    assert "never-fired" not in ids(analysis)
+    assert analysis.verdicts[0].attestation == "unknown"
+    assert len(analysis.failed_cells) == 3
+
+
 def test_withheld_token_ids_are_told_with_their_reason(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     gap = {"token_ids": None, "token_sha": None, "token_gap": "incomplete UTF-8"}
     records = [
@@ -156,6 +182,27 @@ def test_every_warning_says_why_and_what_to_do(make_record: Any, make_run: Any) 
     analysis = analyse(make_run([make_record(), make_record("spec", ids=[1])], damaged=["records.jsonl:3 is cut off."]))
     assert ids(analysis) <= set(ADVICE)
     assert ids(analysis) == {"damaged-records", "few-blocks", "unequal-work", "empty-answer"} - {"unequal-work"}
+
+
+def test_the_docs_name_every_warning_in_its_order() -> None:
+    section = (DOCS / "method.md").read_text().partition("\n## Warnings\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE) == list(ADVICE)
+
+
+def test_a_finding_of_a_newer_benchctl_is_shown(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    told = {"mode": "on", "findings": [{"id": "from-the-future", "where": "models.target", "seen": "Something."}]}
+    analysis = analyse(make_run(steady_records(make_record), make_manifest(ARMS, 6, 3, preflight=told)))
+    assert [(one.id, one.seen) for one in analysis.warnings] == [("from-the-future", "Something.")]
+    assert "does not know" in analysis.warnings[0].why
+
+
+def test_a_run_that_was_cut_off_before_its_first_block_lacks_everything(make_run: Any, make_manifest: Any) -> None:
+    manifest = make_manifest(ARMS, 6, 0, recipe={"blocks": {"max": 9}})
+    analysis = analyse(make_run([], manifest))
+    assert ids(analysis) == {"few-blocks", "missing-records"}
+    assert [(one.speed, one.lossless) for one in analysis.verdicts] == [("unknown", "undetermined")]
+    assert analysis.stopping is not None
+    assert analysis.stopping.sentence == "Blocks: auto measured 0 blocks (0 s): the run is not finished."
 
 
 def test_the_analysis_survives_json_with_hostile_text(make_record: Any, make_run: Any) -> None:

@@ -30,6 +30,8 @@ models:
 prompts: {{suite: tiny.json, tasks: [code], limit: {prompts}}}
 sampling: {{max_tokens: {tokens}, ignore_eos: true}}
 blocks: {blocks}
+schedule: {schedule}
+preflight: "off"
 arms:
   - name: baseline
   - name: spec
@@ -37,9 +39,11 @@ arms:
 """
 
 
-def write_recipe(folder: Path, *, tokens: int = 24, prompts: int = 2, blocks: int = 1) -> Path:
+def write_recipe(
+    folder: Path, *, tokens: int = 24, prompts: int = 2, blocks: int | str = 1, schedule: str = "blocks"
+) -> Path:
     file = folder / "small.yaml"
-    file.write_text(RECIPE.format(tokens=tokens, prompts=prompts, blocks=blocks))
+    file.write_text(RECIPE.format(tokens=tokens, prompts=prompts, blocks=blocks, schedule=schedule))
     return file
 
 
@@ -141,13 +145,19 @@ def test_a_dry_run_prints_commands_and_starts_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "status"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGKILL, -9, "started")]
+    ("number", "code", "status", "schedule"),
+    [
+        (signal.SIGINT, 130, "interrupted", "blocks"),
+        (signal.SIGKILL, -9, "started", "blocks"),
+        (signal.SIGINT, 130, "interrupted", "interleaved"),
+        (signal.SIGKILL, -9, "started", "interleaved"),
+    ],
 )
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds engines through /proc")
 def test_a_run_that_is_cut_off_leaves_no_engine_and_resumes(
-    tmp_path: Path, number: signal.Signals, code: int, status: str
+    tmp_path: Path, number: signal.Signals, code: int, status: str, schedule: str
 ) -> None:
-    recipe = write_recipe(tmp_path, tokens=400, prompts=4, blocks=2)
+    recipe = write_recipe(tmp_path, tokens=400, prompts=4, blocks=2, schedule=schedule)
     process = start("run", recipe, cwd=tmp_path)
     results = tmp_path / "results"
     wait_for(lambda: results.exists() and list(results.glob("*/*/records.jsonl")), "the run folder")
@@ -188,6 +198,50 @@ def test_a_killed_engine_costs_its_cell_only(tmp_path: Path) -> None:
     healed = run("run", "--resume", "small", cwd=tmp_path)
     assert healed.returncode == 0, healed.stderr
     assert "undetermined" not in outcomes(tmp_path / "results")
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds engines through /proc")
+def test_a_killed_engine_among_interleaved_ones_costs_its_cell_only(tmp_path: Path) -> None:
+    process = start("run", write_recipe(tmp_path, tokens=400, prompts=4, schedule="interleaved"), cwd=tmp_path)
+    results = tmp_path / "results"
+    wait_for(lambda: results.exists() and list(results.glob("*/*/records.jsonl")), "the run folder")
+    wait_for(lambda: len(measured(results)) >= 2, "an answer of each")
+    engines = {Path(f"/proc/{one.pid}/fd/2").readlink().name: one for one in engines_of(tmp_path)}
+    assert set(engines) == {"block0-baseline.log", "block0-spec.log"}, "both are up at once"
+    engines["block0-baseline.log"].kill()
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 3, err
+    data = open_run(the_run(results))
+    assert data.manifest is not None
+    assert [(c.arm, c.status) for c in data.manifest.cells] == [("baseline", "failed"), ("spec", "finished")]
+    assert sum(r.label == "spec" and r.phase == "measure" for r in data.records) == 4
+
+    healed = run("run", "--resume", "small", cwd=tmp_path)
+    assert healed.returncode == 0, healed.stderr
+    assert len(measured(results)) == 8 + 1, "the request that the engine died in is in the file, too"
+
+
+def test_blocks_as_many_as_it_takes(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, prompts=1, blocks="{half_width: 0.5, max: 6}")
+    plan = run("run", recipe, "--dry-run", cwd=tmp_path)
+    assert "10 engine starts, 10 requests" in plan.stdout
+    assert "within ±50 %: at most 6 in all (12 engine starts, 12 requests)" in plan.stdout
+    recipe = write_recipe(tmp_path, prompts=1, blocks="{half_width: 0.5, max: 5, budget_min: 60}")
+    done = run("run", recipe, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    data = open_run(the_run(tmp_path / "results"))
+    assert data.manifest is not None
+    assert data.manifest.stopped is not None
+    assert data.manifest.stopped.reason in {"reached", "maximum"}, "how narrow it got is the machine's affair"
+    assert (data.manifest.blocks, len(data.manifest.cells)) == (5, 10)
+    found = analyse(data).stopping
+    assert found is not None
+    assert found.half_widths == data.manifest.stopped.half_widths, "a report comes to what the run decided by"
+    assert found.sentence in " ".join(done.stdout.split())
+    assert "further blocks" not in run("run", "--resume", "small", "--dry-run", cwd=tmp_path).stdout
+    again = run("run", "--resume", "small", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert len(measured(tmp_path / "results")) == 10, "a run that has ended stays as it is"
 
 
 def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:

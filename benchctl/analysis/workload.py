@@ -1,0 +1,159 @@
+"""Whether two runs measured the same work, and what else changed between them.
+
+Prompts, sampling and models must be equal, or no speed can be compared. Everything else (engine, machine, settings of
+the arms) may differ: it is what one compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchctl.analysis.results import Result
+from benchctl.errors import UsageError
+from benchctl.plain_text import one_line
+from benchctl.records import Record
+from benchctl.runs.manifest import Manifest, ModelIdentity
+from benchctl.runs.store import RunData
+
+NAMED = 3
+"""Prompts that a refusal names; the others are counted."""
+_MACHINE = (
+    *("cpu", "cores", "usable_cores", "memory_bytes", "accelerators", "os", "kernel"),
+    *("governor", "boost", "virtualised", "container"),
+)
+_ABSENT = "none"
+
+PromptHashes = dict[tuple[str, int], str | None]
+"""SHA-256 of every prompt by (task, prompt_idx); `None` where it is not told."""
+
+
+class Change(Result):
+    """One thing that is not the same in both runs."""
+
+    what: str
+    a: str
+    b: str
+
+
+def require_same_workload(a: RunData, b: RunData) -> list[str]:
+    """Return what could not be checked, in sentences. Raises UsageError naming every part that differs."""
+    if a.manifest and b.manifest:
+        if a.manifest.workload_sha256 == b.manifest.workload_sha256:
+            return []
+        parts = [*_prompts(_planned(a.manifest), _planned(b.manifest))]
+        parts += _sampling(a.manifest, b.manifest)
+        parts += _model("target", a.manifest.target, b.manifest.target)
+        parts += _model("draft", a.manifest.draft, b.manifest.draft)
+        _refuse(
+            parts or ["their workload hashes differ, although no part does: one was made by another benchctl"], a, b
+        )
+    _refuse(list(_prompts(_asked(a.records), _asked(b.records))), a, b)
+    untold = "of at least one run only records are here, without a manifest"
+    return [f"That models, sampling and prompts are the same is taken on trust: {untold}."]
+
+
+def find_changes(a: RunData, b: RunData) -> list[Change]:
+    """Return what differs between the runs beside the workload, the most telling first."""
+    changes = []
+    if a.manifest and b.manifest:
+        ours, theirs = dict(_settings(a.manifest)), dict(_settings(b.manifest))
+        for what in dict.fromkeys([*ours, *theirs]):
+            before, after = ours.get(what), theirs.get(what)
+            if before != after:
+                changes.append(Change(what=what, a=_shown(before), b=_shown(after)))
+    seen, now = _asked(a.records), _asked(b.records)
+    other = [key for key in seen if None not in (seen[key], now.get(key)) and seen[key] != now[key]]
+    if other:
+        one = f"{other[0][0]}/{other[0][1]}"
+        told = f"{len(other)} of {len(seen)} prompts, such as {one}"
+        changes.append(
+            Change(what="text that the model saw", a=f"SHA-256 {seen[other[0]]}"[:20], b=f"differs for {told}")
+        )
+    return changes
+
+
+def _refuse(parts: list[str], a: RunData, b: RunData) -> None:
+    if parts:
+        raise UsageError(
+            "\n  ".join(["The runs did different work, so their speeds cannot be compared.", *map(one_line, parts)]),
+            where=f"{a.folder} and {b.folder}",
+            fix="Measure both with the same prompts, sampling and models; engine, machine and arms may differ.",
+        )
+
+
+def _planned(manifest: Manifest) -> PromptHashes:
+    return {(prompt.task, prompt.prompt_idx): prompt.sha256 for prompt in manifest.prompts}
+
+
+def _asked(records: list[Record]) -> PromptHashes:
+    found: PromptHashes = {}
+    for record in records:
+        key = (record.task, record.prompt_idx)
+        if record.phase == "measure" and found.get(key) is None:
+            found[key] = record.prompt_sha
+    return found
+
+
+def _prompts(a: PromptHashes, b: PromptHashes) -> Iterator[str]:
+    other = [key for key in a if key in b and None not in (a[key], b[key]) and a[key] != b[key]]
+    for what, keys in (
+        ("prompts with another text", other),
+        ("prompts that only the first run has", [key for key in a if key not in b]),
+        ("prompts that only the second run has", [key for key in b if key not in a]),
+    ):
+        if keys:
+            named = ", ".join(f"{task}/{index}" for task, index in keys[:NAMED])
+            more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+            yield f"{what}: {named}{more}"
+
+
+def _sampling(a: Manifest, b: Manifest) -> Iterator[str]:
+    ours, theirs = a.recipe.get("sampling") or {}, b.recipe.get("sampling") or {}
+    for key in dict.fromkeys([*ours, *theirs]):
+        if ours.get(key) != theirs.get(key):
+            yield f"sampling.{key}: {_shown(ours.get(key))} and {_shown(theirs.get(key))}"
+
+
+def _model(name: str, a: ModelIdentity | None, b: ModelIdentity | None) -> Iterator[str]:
+    if _hashes(a) != _hashes(b):
+        yield f"{name} model: {_model_name(a)} and {_model_name(b)}"
+
+
+def _hashes(model: ModelIdentity | None) -> list[str]:
+    return [file.sha256 for file in model.files] if model else []
+
+
+def _model_name(model: ModelIdentity | None) -> str:
+    if model is None or not model.files:
+        return _ABSENT
+    return f"{model.files[0].name} (SHA-256 {model.files[0].sha256[:12]})"
+
+
+def _settings(manifest: Manifest) -> Iterator[tuple[str, Any]]:
+    """Everything beside the workload that one would want to know, by name."""
+    engine, details = manifest.engine, manifest.engine.details
+    yield from (("engine", engine.kind), ("engine version", engine.version), ("engine commit", engine.commit))
+    yield "engine build", engine.build
+    yield "engine binary", str(details["sha256"])[:12] if details.get("sha256") else None
+    yield "engine libraries", details.get("siblings") or None
+    for key, value in (manifest.recipe.get("engine") or {}).items():
+        if key not in ("kind", "binary"):
+            yield f"engine.{key}", value or None
+    for arm in manifest.recipe.get("arms") or []:
+        if isinstance(arm, Mapping):
+            yield f"arm {arm.get('name')}", {key: arm[key] for key in ("speculation", "args") if arm.get(key)} or None
+    for key in _MACHINE:
+        yield f"machine {key.replace('_', ' ')}", manifest.machine.get(key)
+    yield from (("blocks", manifest.blocks), ("schedule", manifest.recipe.get("schedule") or "blocks"))
+    yield from (("warm-ups", manifest.recipe.get("warmup")), ("baseline", manifest.baseline))
+    yield "benchctl", manifest.benchctl_version
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{key} {_shown(one)}" for key, one in value.items() if one is not None and one != [])
+        return one_line(inner, 160)
+    if isinstance(value, list | tuple):
+        return one_line(" ".join(_shown(one) for one in value), 160) or _ABSENT
+    return _ABSENT if value is None else one_line(str(value), 160)

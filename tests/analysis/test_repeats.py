@@ -1,0 +1,53 @@
+"""A drafter that remembers must not be asked the same twice in one process; other drafters may."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.analyse import analyse
+
+
+def warned(make_record: Any, make_run: Any, make_manifest: Any, kind: Any, **second: Any) -> list[tuple[str, str, str]]:
+    arms = {"baseline": None, "spec": {"type": kind}}
+    records = [
+        make_record(arm, index, block=block, **({"prompt_sha": "a" * 64} | second if index < 2 else {}))
+        if index != 1
+        else make_record(arm, index, block=block, prompt_sha="a" * 64)
+        for block in range(3)
+        for arm in arms
+        for index in range(3)
+    ]
+    analysis = analyse(make_run(records, make_manifest(arms, 3, 3)))
+    return [(one.id, one.where, one.seen) for one in analysis.warnings]
+
+
+@pytest.mark.parametrize("kind", ["ngram-cache", "ngram-mod", ["ngram-mod", "draft-simple"]])
+def test_a_repeated_prompt_is_told_of_a_drafter_that_remembers(
+    make_record: Any, make_run: Any, make_manifest: Any, kind: Any
+) -> None:
+    told = warned(make_record, make_run, make_manifest, kind)
+    assert [(found, where) for found, where, _ in told] == [("repeated-prompts", "spec")]
+    assert told[0][2].startswith("Asked before in the same process: 3 records (block 1, spec, code/1;")
+
+
+def test_other_drafters_start_each_request_anew(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    assert warned(make_record, make_run, make_manifest, "ngram-simple") == []
+
+
+def test_the_same_prompt_in_another_process_is_no_repetition(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    assert warned(make_record, make_run, make_manifest, "ngram-cache", attempt=1) == []
+    assert warned(make_record, make_run, make_manifest, "ngram-cache", prompt_sha="b" * 64) == []
+
+
+def test_a_warm_up_is_a_request_of_the_process_too(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    arms = {"baseline": None, "spec": {"type": "ngram-mod"}}
+    warm_up = make_record("spec", 0, task="warmup", phase="warmup", prompt_sha="a" * 64)
+    records = [make_record(arm, prompt_sha="a" * 64, block=block) for block in range(3) for arm in arms]
+    analysis = analyse(make_run([warm_up, *records], make_manifest(arms, 1, 3)))
+    assert [(one.id, one.seen) for one in analysis.warnings] == [
+        ("repeated-prompts", "Asked before in the same process: 1 record (block 1, spec, code/0).")
+    ]

@@ -1,0 +1,278 @@
+"""`benchctl compare` as a user runs it: exit codes, gates, the table, the JSON document, hostile names."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.cli.app import main
+from benchctl.records import sha256_text, sha256_tokens
+from benchctl.runs.store import open_run, resolve_run
+
+Line = dict[str, Any]
+RATES = {"baseline": 10.0, "spec": 12.0}
+
+
+def answer(label: str, idx: int, block: int, rate: float, text: str = "fine") -> Line:
+    ids = [1, 2, 3, 4, 5]
+    return {
+        "label": label,
+        "task": "code",
+        "prompt_idx": idx,
+        "rep": block,
+        "tok_per_sec": rate,
+        "n_predicted": len(ids),
+        "content": text,
+        "content_sha": sha256_text(text),
+        "schema": 1,
+        "block": block,
+        "prompt_sha": sha256_text(str(idx)),
+        "token_ids": ids,
+        "token_sha": sha256_tokens(ids),
+        "finish_reason": "stop",
+    }
+
+
+Change = Callable[[Line], object]
+
+
+def write_run(folder: Path, change: Change | None = None, **manifest: Any) -> Path:
+    """A run of two arms, two prompts and three blocks that differ by a percent."""
+    lines = [
+        answer(label, idx, block, rate * (1 + block / 100))
+        for block in range(3)
+        for label, rate in RATES.items()
+        for idx in range(2)
+    ]
+    for line in lines:
+        if change is not None:
+            change(line)
+    folder.mkdir(parents=True)
+    (folder / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="ascii")
+    model = {"source": "t", "path": "t.gguf", "files": [{"name": "t.gguf", "size": 1, "sha256": "a" * 64}]}
+    engine = {"kind": "llama.cpp", "binary": "llama-server", "found_in": "PATH", "version": None, "build": None}
+    arm: Line = {"speculation": None, "argv": [], "env": []}
+    document = {
+        "run": folder.name,
+        "benchctl_version": "0",
+        "status": "finished",
+        "created_at": "2026-11-21T11:05:00+00:00",
+        "recipe_name": "by-hand",
+        "recipe": {},
+        "recipe_sha256": "0",
+        "workload_sha256": "0",
+        "baseline": "baseline",
+        "blocks": 3,
+        "engine": engine | {"commit": "abc", "speculation_types": []},
+        "target": model,
+        "draft": None,
+        "arms": [arm | {"name": name, "baseline": name == "baseline"} for name in RATES],
+        "prompts": [{"task": "code", "prompt_idx": idx, "sha256": str(idx) * 64} for idx in range(2)],
+    }
+    (folder / "manifest.json").write_text(json.dumps(document | manifest))
+    return folder
+
+
+def slower(line: Line) -> None:
+    line["tok_per_sec"] *= 0.9 if line["label"] == "spec" else 1.0
+
+
+@dataclass(frozen=True)
+class Shown:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Compare = Callable[..., Shown]
+
+
+@pytest.fixture
+def compare(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compare:
+    """Run the command in this process, as a pipe would see it: a process for each would take most of the time."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+    def run(*arguments: str | Path) -> Shown:
+        monkeypatch.setattr(sys, "argv", ["benchctl", "compare", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = capsys.readouterr()
+        return Shown(int(left.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "results" / "by-hand" / "before")
+
+
+def test_a_slower_arm_is_shown_and_fails_its_gate_only(before: Path, tmp_path: Path, compare: Compare) -> None:
+    after = write_run(before.with_name("after"), slower)
+    shown = compare("before", "after")  # both found by their ids below results/
+    assert (shown.returncode, shown.stderr) == (0, "")
+    row = next(line for line in shown.stdout.splitlines() if line.startswith("spec "))
+    assert re.search(r"12\.1\s+10\.9\s+0\.90×\s+0\.8\d to 0\.9\d×\s+slower\s+1\.20× → 1\.08×", row)
+    assert "no clear difference" in next(line for line in shown.stdout.splitlines() if line.startswith("baseline "))
+    gated = compare(before, after, "--fail-if", "slower:3%", "--fail-if", "lossy")
+    assert gated.returncode == 1
+    assert "✗ slower:3%: failed." in gated.stdout and "✓ lossy: passed." in gated.stdout
+    assert gated.stderr.startswith(
+        "error: before and after: 1 of 2 gates failed.\n  slower:3%: spec: 0.900× A's decode"
+    )
+    assert compare(before, after, "--fail-if", "slower:15%").returncode == 0
+    assert compare(after, before, "--fail-if", "slower:3%").returncode == 0
+    assert compare(before, after, "--fail-if", "slower:3%", "--arm", "baseline").returncode == 0
+
+
+def test_quiet_says_only_what_failed(before: Path, tmp_path: Path, compare: Compare) -> None:
+    after = write_run(tmp_path / "after", slower)
+    assert compare(before, after, "-q").stdout == ""
+    failed = compare(before, after, "-q", "--fail-if", "slower:3%")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "slower by more than 3 % beyond noise" in failed.stderr
+
+
+def test_another_answer_is_lossy_and_named(before: Path, tmp_path: Path, compare: Compare) -> None:
+    def other(line: Line) -> None:
+        if (line["label"], line["prompt_idx"]) == ("spec", 1):
+            line.update(content="wrong", content_sha=sha256_text("wrong"))
+
+    after = write_run(tmp_path / "after", other)
+    shown = compare(before, after, "--fail-if", "lossy")
+    assert shown.returncode == 1
+    assert "lossless → not lossless" in shown.stdout
+    assert "spec answers otherwise than in A: code/1" in shown.stdout
+    assert "lossy: spec: not lossless." in shown.stderr
+
+
+def test_what_is_not_known_fails_the_gates(before: Path, tmp_path: Path, compare: Compare) -> None:
+    def lost(line: Line) -> None:
+        if line["label"] == "spec" and line["block"] == 2:
+            line["error"] = {"kind": "crash", "message": "gone"}
+
+    after = write_run(tmp_path / "after", lost)
+    failed = compare(before, after, "--fail-if", "slower:3%", "--fail-if", "lossy")
+    assert failed.returncode == 1
+    assert "2 of 2 gates failed." in failed.stderr
+    assert "slower:3%: spec: cannot tell. A has 3 blocks and B 2 blocks" in failed.stderr
+    assert "lossy: spec: undetermined." in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("before", "nowhere"), "There is no such run."),
+        (("before",), "Missing argument"),
+        (("before", "before"), "Both are the same run."),
+        (("before", "after", "--fail-if", "slowr:3%"), "Did you mean 'slower'?"),
+        (("before", "after", "--fail-if", "slower"), "slower:3%"),
+        (("before", "after", "--arm", "spek"), "The arms are: baseline, spec."),
+        (("before", "after", "--baseline", "nobody"), "'nobody'"),
+        (("before", "other"), "sampling.temperature: 0.0 and 0.8"),
+    ],
+)
+def test_what_is_wrong_with_the_command_line_is_two(
+    before: Path, compare: Compare, arguments: tuple[str, ...], said: str
+) -> None:
+    write_run(before.with_name("after"))
+    recipe = {"sampling": {"temperature": 0.8}}
+    write_run(before.with_name("other"), workload_sha256="1", recipe=recipe)
+    (before / "manifest.json").write_text(
+        (before / "manifest.json").read_text().replace('"recipe": {}', '"recipe": {"sampling": {"temperature": 0.0}}')
+    )
+    shown = compare(*arguments)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert said in shown.stderr
+
+
+def test_the_document_has_stable_keys(before: Path, tmp_path: Path, compare: Compare) -> None:
+    after = write_run(tmp_path / "after", slower, machine={"cpu": "another"})
+    shown = compare(before, after, "--json", "--fail-if", "slower:3%")
+    assert shown.returncode == 1
+    document = json.loads(shown.stdout)
+    assert list(document) == [
+        "schema",
+        "a",
+        "b",
+        "on_trust",
+        "changed",
+        "arms",
+        "only_in_a",
+        "only_in_b",
+        "lossless_b",
+        "gates",
+    ]
+    assert document["changed"] == [{"what": "machine cpu", "a": "none", "b": "another"}]
+    assert [(one["arm"], one["speed"]) for one in document["arms"]] == [
+        ("baseline", "no clear difference"),
+        ("spec", "slower"),
+    ]
+    assert document["gates"][0]["passed"] is False
+
+
+def test_records_without_a_manifest(before: Path, tmp_path: Path, compare: Compare) -> None:
+    after = write_run(tmp_path / "after", slower)
+    for run in (before, after):
+        (tmp_path / f"{run.name}.jsonl").write_bytes((run / "records.jsonl").read_bytes())
+    shown = compare("before.jsonl", "after.jsonl")
+    assert shown.returncode == 0
+    assert "taken on trust" in shown.stdout
+    assert "before.jsonl" in shown.stdout
+    assert compare("before.jsonl", "before.jsonl").returncode == 2
+
+
+def test_names_do_nothing_to_a_terminal(before: Path, tmp_path: Path) -> None:
+    after = write_run(tmp_path / "after", machine={"cpu": "[red]x[/]\x1b[2J\u202e"}, recipe_name="\x1b[2J[bold]")
+    shown = subprocess.run(
+        [sys.executable, "-m", "benchctl", "compare", before, after],
+        env=os.environ | {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "60"},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert shown.returncode == 0
+    assert "\x1b[2J" not in shown.stdout and "\u202e" not in shown.stdout
+    assert "\x1b[3" not in shown.stdout, "NO_COLOR: bold stays, colours do not"
+    assert "[bold]" in shown.stdout
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.stdout)
+    assert max(map(len, plain.splitlines())) <= 60
+
+
+@pytest.mark.engine
+def test_two_real_runs_of_one_recipe(tmp_path: Path, compare: Compare) -> None:
+    recipe = tmp_path / "small.yaml"
+    recipe.write_text(
+        "name: small\n"
+        "engine: {device: cpu, context: 512, threads: 1}\n"
+        'models: {target: {source: "bundled:tiny-hybrid"}, draft: {source: "bundled:tiny-hybrid-draft"}}\n'
+        "prompts: {suite: tiny.json, tasks: [code], limit: 2}\n"
+        "sampling: {max_tokens: 16, ignore_eos: true}\n"
+        "arms: [{name: baseline}, {name: spec, speculation: {type: draft-simple, max: 2}}]\n"
+    )
+    for out, blocks in (("one", 1), ("two", 2)):
+        argv = [sys.executable, "-m", "benchctl", "run", str(recipe), "-o", out, "--blocks", str(blocks), "-q"]
+        assert subprocess.run(argv, cwd=tmp_path, check=False).returncode == 0
+    shown = compare("one", "two", "--json", "--fail-if", "slower:3%", "--fail-if", "lossy")
+    document = json.loads(shown.stdout)
+    assert [one["what"] for one in document["changed"]] == ["blocks"]
+    for arm in document["arms"]:
+        assert (arm["outputs"]["same"], arm["prompts"], arm["speed"]) == (2, 2, "unknown")
+        assert arm["rate"]["ratio"] > 0
+    slower_gate, lossy_gate = document["gates"]
+    assert (slower_gate["passed"], lossy_gate["passed"], shown.returncode) == (False, True, 1)
+    run = open_run(resolve_run("two", tmp_path))
+    assert run.manifest is not None
+    for cell in run.manifest.cells:
+        assert cell.watch is not None and cell.watch.own_cpu_s is not None and cell.watch.other_cpu_s is not None
+        assert 0 < cell.watch.own_cpu_s <= cell.watch.wall_s * (cell.watch.cores or 0) + 0.5
