@@ -64,7 +64,7 @@ class Record(BaseModel):
     run: str | None = None
     block: int = Field(default=0, ge=0)
     order: int | None = None
-    """Position of the arm within its block, from 0."""
+    """Position of the arm within its block, from 0; of an interleaved run, of its turn at this prompt."""
     attempt: int = 0
     """Which process of this cell answered: `attempt` of the manifest's cell; rises when a run is resumed."""
     phase: Phase = "measure"

@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from benchctl.analysis.lossy import lossy_label
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.plain_text import visible
 from benchctl.reports import conclusion, facts, numbers, untrusted
 from benchctl.reports.figures import style
+from benchctl.reports.forks import fork_rows, margin, nats, noise_rows, replayed, start
 from benchctl.runs.store import RunData
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ MOST_FORKS = 12
 def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> str:
     """The self-contained page: inline styles and figures, no script, nothing fetched."""
     environment = _environment(visible, autoescape=True)
-    environment.filters |= {"inline_svg": _inline_svg}
+    environment.filters |= {"inline_svg": _inline_svg, "lossy": _lossy(analysis)}
     return environment.get_template("page.html.j2").render(_view(run, analysis, drawings))
 
 
@@ -42,7 +44,7 @@ def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing
     def fence(text: str, language: str) -> Markup:
         return Markup(untrusted.markdown_block(text, language))  # noqa: S704 - escaped for Markdown just here
 
-    environment.filters |= {"code": code, "fence": fence}
+    environment.filters |= {"code": code, "fence": fence, "lossy": _lossy(analysis)}
     text = environment.get_template("report.md.j2").render(_view(run, analysis, drawings))
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
@@ -66,11 +68,18 @@ def _environment(escape: Callable[[str], str], *, autoescape: bool) -> Environme
     )
     for function in (
         *(numbers.ratio, numbers.percent, numbers.rate, numbers.decimal, numbers.count, numbers.seconds, numbers.size),
-        *(numbers.interval, numbers.moment),
+        *(numbers.interval, numbers.between_blocks, numbers.moment),
         *(facts.command, facts.flatten),
+        *(margin, nats, start),
     ):
         environment.filters[function.__name__] = function
     return environment
+
+
+def _lossy(analysis: Analysis) -> Callable[[str], str]:
+    """A filter from an arm's name to its label, empty for most, that follows the name in every table."""
+    labels = {verdict.arm: lossy_label(verdict.lossy) for verdict in analysis.verdicts}
+    return lambda arm: labels.get(arm, "")
 
 
 def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, Any]:
@@ -89,6 +98,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "notices": conclusion.notices(run, analysis),
         "verdicts": conclusion.compared(analysis),
         "pays": conclusion.PAYS,
+        "overall": {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS},
         "no_interval": numbers.no_interval(analysis),
         "methods": sorted(methods),
         "arm_ids": {arm: f"arm-{number}" for number, arm in enumerate(analysis.arms)},
@@ -97,6 +107,9 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "draft_cost_known": any(cost.draft_cost is not None for cost in analysis.costs),
         "drawings": drawings,
         "differing": [comparison for found in differing.values() for comparison in found[:MOST_FORKS]],
+        "forks": fork_rows(analysis),
+        "noise": noise_rows(analysis),
+        "replayed": replayed(run),
         "not_shown": sum(max(0, len(found) - MOST_FORKS) for found in differing.values()),
         "run_warnings": manifest.warnings if manifest else [],
         "engine_facts": facts.engine(manifest) if manifest else [],

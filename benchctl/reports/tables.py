@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 
-from benchctl.analysis.results import Analysis, Comparison, SpeedUp
+from benchctl.analysis.results import Analysis, Comparison, Fork, SpeedUp
 from benchctl.reports.untrusted import spreadsheet_text
 
 Cell = str | float | int | bool | None
@@ -17,11 +17,13 @@ Cell = str | float | int | bool | None
 
 def all_tables(analysis: Analysis) -> dict[str, str]:
     """Return file name to content of every CSV file."""
+    lossy = {verdict.arm: ", ".join(verdict.lossy) for verdict in analysis.verdicts}
     return {
-        "speedup.csv": _results((_speedup(row) for row in analysis.speedups), "arm", "task", "pooled"),
-        "acceptance.csv": _results((row.model_dump() for row in analysis.acceptance), "arm", "task", "rate"),
-        "losslessness.csv": _losslessness(analysis),
+        "speedup.csv": _results(lossy, (_speedup(row) for row in analysis.speedups), "arm", "task", "pooled"),
+        "acceptance.csv": _results(lossy, (row.model_dump() for row in analysis.acceptance), "arm", "task", "rate"),
+        "losslessness.csv": _losslessness(lossy, analysis),
         "throughput.csv": _table(
+            lossy,
             ("arm", "task", "record", "tok_per_sec"),
             (
                 (row.arm, row.task, number, value)
@@ -29,7 +31,7 @@ def all_tables(analysis: Analysis) -> dict[str, str]:
                 for number, value in enumerate(row.tok_per_sec)
             ),
         ),
-        "costs.csv": _results((row.model_dump() for row in analysis.costs), "arm", "depth", "alpha"),
+        "costs.csv": _results(lossy, (row.model_dump() for row in analysis.costs), "arm", "depth", "alpha"),
     }
 
 
@@ -38,34 +40,43 @@ def _speedup(row: SpeedUp) -> dict[str, object]:
     return row.model_dump(exclude={"interval"}) | ends
 
 
-def _losslessness(analysis: Analysis) -> str:
+def _losslessness(lossy: Mapping[str, str], analysis: Analysis) -> str:
     """One row a prompt and arm, which may be very many: values are taken as they are, without a dictionary a row."""
-    keys = [key for key in Comparison.model_fields if key != "fork"]
-    fork_keys = {"fork_index": "index", "fork_unit": "unit", "margin": "margin"}
+    keys = [key for key in Comparison.model_fields if key not in ("fork", "other_forks")]
+    fork_keys = {f"fork_{key}": key for key in ("index", "unit", "width", "baseline_token", "arm_token")}
+    fork_keys |= {key: key for key in ("margin", "noise_floor")}
+    ways = ("verify", "prefill")
     values, fork_values = attrgetter(*keys), attrgetter(*fork_keys.values())
-    nothing = (None,) * len(fork_keys)
+    nothing = (None,) * (len(fork_keys) + len(ways))
     rows = (
-        (*values(one), *(nothing if one.fork is None else fork_values(one.fork)))
+        (*values(one), *(nothing if one.fork is None else (*fork_values(one.fork), *_margins(one.fork, ways))))
         for arm in analysis.losslessness
         for one in arm.comparisons
     )
-    return _table((*keys, *fork_keys), rows)
+    return _table(lossy, (*keys, *fork_keys, *(f"margin_{way}" for way in ways)), rows)
 
 
-def _results(rows: Iterable[Mapping[str, object]], *columns: str) -> str:
+def _margins(fork: Fork, ways: Sequence[str]) -> Iterable[float | None]:
+    told: dict[str, float | None] = {one.shape: one.margin for one in fork.shapes}
+    return (told.get(way) for way in ways)
+
+
+def _results(lossy: Mapping[str, str], rows: Iterable[Mapping[str, object]], *columns: str) -> str:
     """CSV of results that have all the same keys; `columns` name the header where there is no result."""
     listed = list(rows)
-    return _table(list(listed[0]) if listed else columns, (map(_plain, row.values()) for row in listed))
+    return _table(lossy, list(listed[0]) if listed else columns, (map(_plain, row.values()) for row in listed))
 
 
 def _plain(value: object) -> Cell:
     return value if value is None or isinstance(value, str | int | float) else json.dumps(value)
 
 
-def _table(header: Sequence[str], rows: Iterable[Iterable[Cell]]) -> str:
+def _table(lossy: Mapping[str, str], header: Sequence[str], rows: Iterable[Iterable[Cell]]) -> str:
+    """CSV of `rows`, whose first cell is an arm; the last column says what is lossy by design in that arm."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
+    writer.writerow([*header, "lossy"])
     safe = cache(spreadsheet_text)  # names and reasons come again and again
-    writer.writerows([safe(value) if isinstance(value, str) else value for value in row] for row in rows)
+    labelled = ((arm, *cells, lossy.get(str(arm), "")) for arm, *cells in rows)
+    writer.writerows([safe(value) if isinstance(value, str) else value for value in row] for row in labelled)
     return stream.getvalue()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.results import Analysis, Verdict
+from benchctl.analysis.lossy import lossy_label
+from benchctl.analysis.results import ALL_TASKS, Analysis, SpeedUp, Verdict
 from benchctl.plain_text import one_line
 from benchctl.reports import conclusion, numbers
 
@@ -33,12 +34,14 @@ def print_summary(console: Console, analysis: Analysis) -> None:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("Arm")
         table.add_column("Speed-up" if not any(v.interval for v in verdicts) else "Speed-up (95 %)")
+        table.add_column("Between blocks")
         table.add_column("Accepted", justify="right")
         table.add_column("Output")
         if wide:
             table.add_column("Why", ratio=1)
+        overall = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS}
         for verdict in verdicts:
-            cells = _row(verdict)
+            cells = _row(verdict, overall.get(verdict.arm))
             table.add_row(*(cells if wide else cells[:-1]))
         console.print(table)
         if not wide:
@@ -46,6 +49,8 @@ def print_summary(console: Console, analysis: Analysis) -> None:
                 console.print(Text(f"{one_line(verdict.arm)}: {one_line(_reason(verdict))}"))
         if not any(verdict.interval for verdict in verdicts):
             console.print(Text(f"{numbers.no_interval(analysis)} (three are needed).".capitalize(), "dim"))
+    if analysis.stopping:
+        console.print(Text(one_line(analysis.stopping.sentence)))
     for cell in analysis.failed_cells:
         console.print(Text(f"Failed: {one_line(cell)}", "red"))
     warnings = [warning for warning in analysis.warnings if warning.id != "failed-cell"]  # told just above
@@ -56,15 +61,16 @@ def print_summary(console: Console, analysis: Analysis) -> None:
         console.print(Text(f"{len(warnings) - WARNINGS} more warnings are in the report.", "yellow"))
 
 
-def _row(verdict: Verdict) -> list[Text]:
+def _row(verdict: Verdict, overall: SpeedUp | None) -> list[Text]:
     from rich.text import Text
 
     speed = numbers.ratio(verdict.speedup)
     if verdict.interval:
         speed += f"  {numbers.interval(verdict.interval)}"
     return [
-        Text(one_line(verdict.arm), "bold"),
+        Text(one_line(verdict.arm) + lossy_label(verdict.lossy), "bold"),
         Text(speed, _SPEED_STYLE.get(verdict.speed, "")),
+        Text(numbers.between_blocks(overall)),
         Text(numbers.percent(verdict.acceptance)),
         Text(verdict.lossless, _LOSSLESS_STYLE[verdict.lossless]),
         Text(one_line(_reason(verdict))),

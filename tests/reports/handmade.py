@@ -13,9 +13,12 @@ from benchctl.analysis.results import (
     Comparison,
     Cost,
     Fork,
+    ForkRate,
     Interval,
     Losslessness,
+    NoiseFloor,
     SelfConsistency,
+    ShapeMargin,
     SpeedUp,
     Throughput,
     Verdict,
@@ -49,6 +52,19 @@ ARMS: dict[str, tuple[str, int | None, float, float | None]] = {
     "ngram_simple": ("ngram-simple", None, 1.12, 0.55),
     "ngram_mod": ("ngram-mod", None, 0.995, None),
 }
+
+
+NOISE = NoiseFloor(
+    width=5,
+    floor=0.405,
+    method="99 % quantile of 119 changes",
+    prefixes=119,
+    changed=119,
+    median=0.077,
+    largest=0.41,
+    null_places=121,
+    null_forks=1,
+)
 
 
 def unit(*parts: object) -> float:
@@ -201,6 +217,14 @@ def _losslessness(name: str, tasks: tuple[str, ...], blocks: int) -> Losslessnes
                 arm_text=HOSTILE,
                 baseline_token=19689,
                 arm_token=49,
+                width=5,
+                margin=0.016,
+                noise_floor=0.405,
+                shapes=(
+                    ShapeMargin(shape="decode", width=1, margin=0.016, prefers="baseline"),
+                    ShapeMargin(shape="verify", width=5, margin=-0.035, prefers="arm"),
+                ),
+                shapes_absent={"prefill": HOSTILE},
             )
             if differs and task == tasks[0] and i == 1
             else None,
@@ -215,6 +239,8 @@ def _losslessness(name: str, tasks: tuple[str, ...], blocks: int) -> Losslessnes
         reason=f"{bad} of {len(comparisons)} prompts differ." if bad else "Every prompt is identical.",
         counts={"identical": len(comparisons) - bad, "differs": bad} if bad else {"identical": len(comparisons)},
         comparisons=comparisons,
+        noise=(NOISE,) if differs else (),
+        fork_rate=ForkRate(tokens=428, forks=1, null_tokens=121, null_forks=1, p=0.52) if differs else None,
     )
 
 

@@ -144,12 +144,8 @@ class Recount:
         rng = random.Random(11)
         found = []
         for _ in range(samples):
-            drawn: list[tuple[dict[str, Any], dict[str, Any]]] = []
-            for block in rng.choices(range(BLOCKS), k=BLOCKS):
-                for one in TASKS if task == "all" else (task,):
-                    pairs = self.pairs(arm, one, block)
-                    drawn += rng.choices(pairs, k=len(pairs))
-            found.append(self.pooled(drawn))
+            drawn = rng.choices(range(BLOCKS), k=BLOCKS)  # every drawn block with all its prompts
+            found.append(self.pooled([pair for block in drawn for pair in self.pairs(arm, task, block)]))
         found.sort()
         # Never narrower than Student's t (4.303 at two degrees of freedom) over the logarithms of the three blocks.
         logs = [math.log(self.pooled(self.pairs(arm, task, block))) for block in range(BLOCKS)]

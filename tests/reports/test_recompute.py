@@ -152,10 +152,12 @@ def test_every_number_of_the_conclusion_is_accounted_for(
         cost = recount.cost(arm, ARMS[arm])
         ends = next(r["interval"] for r in found["speedups"] if (r["arm"], r["task"]) == (arm, "all"))
         assert row[3] == f"{speed['pooled']:.2f}×"
-        assert row[5] == f"{100 * accepted['rate']:.1f} %"
+        assert row[5] == f"{min(speed['by_block']):.2f} to {max(speed['by_block']):.2f}×"
+        assert row[6] == f"{100 * accepted['rate']:.1f} %"
         allowed = {f"{speed['pooled']:.2f}", f"{ends['low']:.2f}", f"{ends['high']:.2f}", "95", "4"}
         allowed |= {f"{form(accepted['rate'])}" for form in (_whole, _tenth)}
         allowed |= {f"{1 + (cost['overhead'] or 0):.1f}", f"{accepted['acceptance_length']:.1f}"}
+        allowed |= {f"{value:.2f}" for value in (min(speed["by_block"]), max(speed["by_block"]))}
         allowed |= {"500"}  # the failed record's own words
         allowed |= {form(cost[key]) for key in ("alpha", "break_even_alpha") if cost[key] for form in (_whole, _tenth)}
         counts = next(one for one in found["losslessness"] if one["arm"] == arm)["counts"]
