@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from benchctl.analysis import bootstrap
-from benchctl.analysis.between_runs import ratio_interval
+from benchctl.analysis.comparison.interval import ratio_interval
 from benchctl.analysis.results import Interval
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks
 from benchctl.runs.stopping import why_stop

@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchctl.analysis.sampling_power import visible_sharpening, visible_shifts
-from benchctl.analysis.sampling_tests import END, PromptSamples, holm, names_of_tests, p_values
+from benchctl.analysis.sampling.permutation import END, PromptSamples, holm, names_of_tests, p_values
+from benchctl.analysis.sampling.power import visible_sharpening, visible_shifts
 from benchctl.engines.base import Server
 from benchctl.engines.registry import make_engine
 from benchctl.models.sources import resolve_pair
 from benchctl.prompts.load import load_suite
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Sampling
-from benchctl.runs.sampling_run import draw_answers, spread_over_tasks
+from benchctl.runs.sampling.check import draw_answers, spread_over_tasks
 from benchmarks.bundled_runs import bundled_recipe, drafting, plain
 
 if TYPE_CHECKING:
-    from benchctl.analysis.sampling_tests import Tokens
+    from benchctl.analysis.sampling.permutation import Tokens
 
 _TOKENS = 32
 _PROMPTS = 4

@@ -11,8 +11,8 @@ from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.lossless import find_losslessness
 from benchctl.analysis.lossy import label_lossy
 from benchctl.analysis.precision import find_stopping
-from benchctl.analysis.replay_judge import Evidence
-from benchctl.analysis.replay_wanted import find_evidence
+from benchctl.analysis.replay.judge import Evidence
+from benchctl.analysis.replay.wanted import find_evidence
 from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, SelfConsistency, SpeedUp, Verdict
 from benchctl.analysis.speedup import find_speedups, find_throughput
 from benchctl.analysis.verdict import find_verdict

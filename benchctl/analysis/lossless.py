@@ -21,9 +21,9 @@ from benchctl.analysis.answers import same_answer, same_text, same_tokens
 from benchctl.analysis.cells import speculates
 from benchctl.analysis.degenerate import degeneration, runs_on
 from benchctl.analysis.fork import find_fork
-from benchctl.analysis.replay_judge import Evidence, judge
-from benchctl.analysis.replay_noise import find_fork_rate
-from benchctl.analysis.replay_wanted import verify_width
+from benchctl.analysis.replay.judge import Evidence, judge
+from benchctl.analysis.replay.noise import find_fork_rate
+from benchctl.analysis.replay.wanted import verify_width
 from benchctl.analysis.results import Comparison, Fork, Losslessness, PromptClass
 from benchctl.records import Record
 

@@ -35,11 +35,11 @@ def compare(
     Both must have the same prompts, sampling and models; what else changed (engine, machine, settings) is listed. Exits
     with 0, with 1 when a gate failed, with 2 when the runs cannot be compared or the command line is wrong.
     """
-    from benchctl.analysis.gates import judge, parse_gate
+    from benchctl.analysis.comparison.gates import judge, parse_gate
 
     gates = [parse_gate(text) for text in fail_if or ()]
 
-    from benchctl.analysis.compare import compare_runs
+    from benchctl.analysis.comparison.compare import compare_runs
     from benchctl.cli.show_compare import gate_error, print_comparison, print_document
     from benchctl.runs.store import open_run, resolve_run
 

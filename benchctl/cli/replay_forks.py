@@ -13,13 +13,13 @@ from rich.text import Text
 
 from benchctl.analysis.analyse import compare_outputs
 from benchctl.analysis.frame import Frame
-from benchctl.analysis.replay_judge import Evidence
-from benchctl.analysis.replay_wanted import find_evidence, find_wanted
+from benchctl.analysis.replay.judge import Evidence
+from benchctl.analysis.replay.wanted import find_evidence, find_wanted
 from benchctl.analysis.results import Losslessness, SelfConsistency
 from benchctl.errors import EngineError
 from benchctl.plain_text import one_line
-from benchctl.runs.replay import Tell, replay
-from benchctl.runs.replays import Replays
+from benchctl.runs.replay.session import Tell, replay
+from benchctl.runs.replay.stored import Replays
 from benchctl.runs.store import RunData
 
 OFFLINE = "it was not replayed before, and --offline starts no engine"

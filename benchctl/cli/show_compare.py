@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchctl.analysis.compare_results import ArmComparison, Ratio, RunComparison, RunFacts
-from benchctl.analysis.gates import Judgement
+from benchctl.analysis.comparison.gates import Judgement
+from benchctl.analysis.comparison.results import ArmComparison, Ratio, RunComparison, RunFacts
 from benchctl.analysis.lossy import lossy_label
 from benchctl.cli.show_lossless import COLOUR, PIPE_WIDTH
 from benchctl.errors import GateError

@@ -25,7 +25,7 @@ from benchctl.analysis.results import (
     ShapeMargin,
 )
 from benchctl.plain_text import one_line
-from benchctl.runs.replays import Replays
+from benchctl.runs.replay.stored import Replays
 from benchctl.runs.store import RunData
 
 DOCUMENT_SCHEMA = 1

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from benchctl.analysis.sampling_results import ArmSampling, SamplingResult
+from benchctl.analysis.sampling.results import ArmSampling, SamplingResult
 from benchctl.cli.show_lossless import PIPE_WIDTH
 from benchctl.plain_text import one_line
 

@@ -35,9 +35,9 @@ def verify_sampling(
     run. `wanted` holds the fields of `CheckPlan` that the user set. Exits with 0 when no arm shows a difference, with 1
     when one does, is lossy by design or undetermined; raises EngineError when an engine failed.
     """
-    from benchctl.analysis.sampling import judge_sampling
+    from benchctl.analysis.sampling.judge import judge_sampling
     from benchctl.errors import EngineError, UsageError
-    from benchctl.runs.sampling_store import open_check
+    from benchctl.runs.sampling.stored import open_check
 
     if not offline:
         folder = _draw(target, wanted, results, baseline, arms, engine_binary, models_dir, quiet=quiet or as_json)
@@ -62,7 +62,7 @@ def verify_sampling(
 
 
 def _stored(target: str | None, results: Path) -> Path:
-    from benchctl.runs.sampling_store import CHECK, FOLDER, latest_check
+    from benchctl.runs.sampling.stored import CHECK, FOLDER, latest_check
     from benchctl.runs.store import resolve_run
 
     for folder in (Path(target), results / target) if target is not None else ():
@@ -88,7 +88,7 @@ def _draw(
     from benchctl.runs.execute import signals_interrupt
     from benchctl.runs.prepare import prepare
     from benchctl.runs.progress import progress_for
-    from benchctl.runs.sampling_run import CheckPlan, is_greedy, run_check, sampled_recipe
+    from benchctl.runs.sampling.check import CheckPlan, is_greedy, run_check, sampled_recipe
 
     plan = replace(CheckPlan(), **wanted)
     run, recipe, folder = _what(target, results)

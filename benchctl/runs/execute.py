@@ -16,9 +16,9 @@ from benchctl.runs.auto_blocks import HalfWidths, blocks_as_needed
 from benchctl.runs.identity import workload_sha256
 from benchctl.runs.manifest import Manifest
 from benchctl.runs.plan import Key, make_plan, measured
-from benchctl.runs.preflight import preflight, stop_if_strict
+from benchctl.runs.preflight.look import preflight, stop_if_strict
+from benchctl.runs.preflight.verdicts import Judge
 from benchctl.runs.prepare import Prepared, new_manifest
-from benchctl.runs.probe_verdicts import Judge
 from benchctl.runs.progress import RunProgress
 from benchctl.runs.recording import now
 from benchctl.runs.runner import Runner

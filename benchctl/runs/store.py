@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from benchctl.errors import StorageError, UsageError
 from benchctl.records import SCHEMA_VERSION, Record
 from benchctl.runs.manifest import Cell, Manifest
-from benchctl.runs.replays import Replays, read_replays
+from benchctl.runs.replay.stored import Replays, read_replays
 
 RECORDS = "records.jsonl"
 MANIFEST = "manifest.json"

@@ -13,7 +13,7 @@ import pytest
 from benchctl.cli.app import app
 from benchctl.errors import EngineError
 from benchctl.records import sha256_text, sha256_tokens
-from benchctl.runs.replays import REPLAYS, Replays, read_replays
+from benchctl.runs.replay.stored import REPLAYS, Replays, read_replays
 from tests.cli.calls import call
 
 pytestmark = pytest.mark.engine

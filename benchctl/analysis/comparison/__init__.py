@@ -1,0 +1,1 @@
+"""Two runs of one workload side by side."""

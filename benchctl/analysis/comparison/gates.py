@@ -1,0 +1,104 @@
+"""Gates: what must not have happened between two runs, for CI. What cannot be told fails a gate, with the reason."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchctl.errors import UsageError
+from benchctl.recipes.problems import did_you_mean
+
+if TYPE_CHECKING:
+    from benchctl.analysis.comparison.results import ArmComparison, RunComparison
+
+WORDS = ("slower", "lossy")
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """`slower` by more than a share of A's decode rate, or `lossy`."""
+
+    word: str
+    share: float = 0.0
+
+    def __str__(self) -> str:
+        """Return the gate as it is written."""
+        return f"slower:{100 * self.share:g}%" if self.word == "slower" else self.word
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether a gate held, and why not: a sentence an arm."""
+
+    gate: Gate
+    failures: tuple[str, ...]
+    note: str | None = None
+    """What a gate that held could not have seen."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing stands against it."""
+        return not self.failures
+
+
+def parse_gate(text: str) -> Gate:
+    """Read `slower:3%` or `lossy`. Raises UsageError, with the nearest valid word."""
+    word, colon, amount = (part.strip() for part in text.partition(":"))
+    wrong = None
+    if word not in WORDS:
+        wrong = f"There is no gate {word!r}.{did_you_mean(word, WORDS)}"
+    elif word == "lossy":
+        wrong = "`lossy` takes no amount." if colon else None
+    else:
+        told = _AMOUNT.fullmatch(amount)
+        if told and float(told[1]) < 100:
+            return Gate("slower", float(told[1]) / 100)
+        wrong = f"`slower` needs a percentage from 0 to 100, not {amount!r}."
+    if wrong:
+        raise UsageError(
+            wrong, where=f"--fail-if {text}", fix="The gates are: slower:N%, such as slower:3%, and lossy."
+        )
+    return Gate("lossy")
+
+
+def judge(gate: Gate, found: RunComparison) -> Judgement:
+    """Hold a gate against a comparison."""
+    if gate.word == "lossy":
+        return Judgement(gate, tuple(_lossy(found)))
+    failures = [told for arm in found.arms if (told := _slower(arm, gate.share))]
+    failures += [f"{name}: cannot tell, because B has no such arm." for name in found.only_in_a]
+    if not found.arms and not failures:
+        failures.append("cannot tell, because the runs have no arm in common.")
+    return Judgement(gate, tuple(failures), None if failures else _unseen(found, gate.share))
+
+
+def _slower(arm: ArmComparison, share: float) -> str | None:
+    rate, interval = arm.rate, arm.rate.interval
+    if arm.doubt or rate.ratio is None or interval is None:
+        return f"{arm.arm}: cannot tell. {arm.doubt or ''}".rstrip()
+    if interval.high < 1 - share:
+        return (
+            f"{arm.arm}: {rate.ratio:.3f}× A's decode rate (95 % interval {interval.low:.3f} to {interval.high:.3f}), "
+            f"slower by more than {100 * share:g} % beyond noise."
+        )
+    return None
+
+
+def _unseen(found: RunComparison, share: float) -> str:
+    """Name the arm that could have lost most without being noticed."""
+    limits = [
+        ((1 - share) * arm.rate.ratio / arm.rate.interval.high, arm.arm)
+        for arm in found.arms
+        if arm.rate.ratio and arm.rate.interval
+    ]
+    limit, name = min(limits)
+    return f"At this noise a slow-down is seen from {100 * (1 - limit):.1f} % on in every arm ({name} is the noisiest)."
+
+
+def _lossy(found: RunComparison) -> list[str]:
+    judged = found.lossless_b
+    if not judged:
+        return ["cannot tell, because no arm of B beside its baseline was compared."]
+    return [f"{one.arm}: {one.verdict}. {one.reason}" for one in judged if one.verdict != "lossless"]

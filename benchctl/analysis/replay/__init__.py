@@ -1,0 +1,1 @@
+"""Judging a fork by what the target alone showed."""

@@ -1,0 +1,79 @@
+"""What a replay has to score, so that every fork of a run can be judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.replay.judge import Evidence
+from benchctl.analysis.results import Fork, Losslessness
+from benchctl.records import Record, sha256_tokens
+from benchctl.runs.replay.plan import WantedAnswer, WantedFork
+
+if TYPE_CHECKING:
+    from benchctl.analysis.frame import Frame
+    from benchctl.runs.manifest import Manifest
+    from benchctl.runs.store import RunData
+
+
+def verify_width(manifest: Manifest | None, record: Record) -> int | None:
+    """Return how many tokens the rounds of an answer verified at once, the one before the draft included.
+
+    The recipe's depth, or what the engine says was drafted in a round; 1 for an answer without any draft.
+    """
+    if record.draft_n == 0:
+        return 1
+    arms = manifest.arms if manifest else []
+    depth = next((arm.speculation.get("max") for arm in arms if arm.name == record.label and arm.speculation), None)
+    if isinstance(depth, int):
+        return depth + 1
+    if record.draft_n and record.rounds:
+        return 1 + math.ceil(record.draft_n / record.rounds)
+    return None
+
+
+def find_evidence(run: RunData, baseline: str) -> Evidence:
+    """Return what was replayed of a run, where it is of the run's own engine and model, and of that baseline."""
+    replays = run.replays
+    if replays is None or run.manifest is None:
+        return Evidence()
+    if not replays.of(run.manifest):
+        return Evidence(reason="what was replayed is of another run, engine or model")
+    if replays.baseline != baseline:
+        return Evidence(reason=f"what was replayed is of another baseline, {replays.baseline}")
+    return Evidence(replays)
+
+
+def find_wanted(frame: Frame, found: Iterable[Losslessness]) -> list[WantedAnswer]:
+    """Return the baseline's sound answers, one a prompt, with the forks from them that can be scored.
+
+    Answers without a fork come along: the sample of the noise is taken from all.
+    """
+    forks: dict[tuple[str, int], dict[WantedFork, None]] = {}
+    for arm in found:
+        for one in arm.comparisons:
+            if one.outcome in ("differs", "near-tie", "violation", "degenerate"):
+                wanted = filter(None, map(_wanted, [one.fork, *one.other_forks]))
+                forks.setdefault((one.task, one.prompt_idx), {}).update(dict.fromkeys(wanted))
+    if not any(forks.values()):
+        return []
+    result = []
+    for prompt, (task, index) in enumerate(frame.prompts):
+        rows = frame.row_at[frame.baseline, :, prompt].tolist()
+        record = next((frame.records[row] for row in rows if row >= 0 and _is_whole(frame.records[row])), None)
+        if record is None or record.token_ids is None:
+            continue
+        ids, here = tuple(record.token_ids), tuple(forks.get((task, index), ()))
+        result.append(WantedAnswer(task, index, record.prompt_sha, record.prompt_tokens, ids, here))
+    return result
+
+
+def _is_whole(record: Record) -> bool:
+    return record.error is None and record.token_ids is not None and record.token_sha == sha256_tokens(record.token_ids)
+
+
+def _wanted(fork: Fork | None) -> WantedFork | None:
+    if fork is None or fork.unit != "token" or None in (fork.baseline_token, fork.width) or fork.arm_token is None:
+        return None
+    return WantedFork(fork.index, fork.arm_token, fork.width)

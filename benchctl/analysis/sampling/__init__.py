@@ -1,0 +1,1 @@
+"""Whether sampled answers come from the target's distribution."""

@@ -1,0 +1,1 @@
+"""Looking at the models before any speed is measured."""

@@ -1,0 +1,1 @@
+"""Asking the target alone about forks, out of band."""

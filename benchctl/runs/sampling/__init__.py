@@ -1,0 +1,1 @@
+"""Drawing sampled answers from every arm."""

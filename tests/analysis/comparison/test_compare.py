@@ -1,0 +1,355 @@
+"""Two runs side by side: what may be compared, what is called faster or slower, and which gates fall."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchctl.analysis.comparison.compare import compare_runs
+from benchctl.analysis.comparison.gates import Gate, judge, parse_gate
+from benchctl.analysis.comparison.interval import ratio_interval
+from benchctl.analysis.comparison.results import RunComparison
+from benchctl.errors import UsageError
+from benchctl.runs.manifest import FileIdentity, ModelIdentity, PromptIdentity
+from benchctl.runs.store import RunData
+
+ARMS = {"baseline": None, "spec": {"type": "draft-simple", "max": 4}}
+RATES = {"baseline": 10.0, "spec": 12.0}
+WOBBLE = (0.99, 1.0, 1.01, 1.0)
+
+
+class Runs:
+    """Makes runs of two arms whose blocks differ by a percent."""
+
+    def __init__(self, make_record: Any, make_manifest: Any) -> None:
+        self.make_record, self.make_manifest = make_record, make_manifest
+
+    def __call__(
+        self,
+        name: str,
+        *,
+        factor: float = 1.0,
+        only: str | None = None,
+        blocks: int = 3,
+        arms: dict[str, Any] | None = None,
+        change: Any = None,
+        **manifest: Any,
+    ) -> RunData:
+        arms = arms or ARMS
+        records = [
+            self.make_record(
+                arm,
+                index,
+                block=block,
+                rate=RATES[arm] * (5 + index) / 5 * WOBBLE[block] * (factor if only in (None, arm) else 1.0),
+            )
+            for block in range(blocks)
+            for arm in arms
+            for index in range(4)
+        ]
+        records = [changed for one in records if (changed := change(one) if change else one) is not None]
+        made = self.make_manifest(arms, 4, blocks, run=name, **manifest)
+        return RunData(folder=Path(name), manifest=made, records=records, damaged=[])
+
+
+@pytest.fixture
+def runs(make_record: Any, make_manifest: Any) -> Runs:
+    return Runs(make_record, make_manifest)
+
+
+def arm(found: RunComparison, name: str) -> Any:
+    return next(one for one in found.arms if one.arm == name)
+
+
+def test_the_interval_of_two_runs_is_welchs() -> None:
+    ours, theirs = [9.0, 10.0, 11.0, 10.5], [10.0, 10.4, 9.8]
+    found = ratio_interval(1.0, ours, theirs)
+    expected = stats.ttest_ind(np.log(ours), np.log(theirs), equal_var=False).confidence_interval(0.95)
+    centre = np.mean(np.log(ours)) - np.mean(np.log(theirs))
+    assert found is not None
+    assert np.log([found.low, found.high]) == pytest.approx([expected.low - centre, expected.high - centre])
+    assert ratio_interval(1.0, ours, theirs[:2]) is None
+    same = ratio_interval(0.9, [9.0] * 3, [10.0] * 3)
+    assert same is not None and (same.low, same.high) == (0.9, 0.9)
+
+
+def test_runs_that_were_looked_at_are_compared_with_wider_intervals(runs: Runs) -> None:
+    auto = {"blocks": {"half_width": 0.02, "max": 20}}
+    fixed = arm(compare_runs(runs("a"), runs("b")), "spec").rate
+    looked = arm(compare_runs(runs("a"), runs("b", recipe=auto)), "spec").rate
+    # Both runs have the same spread, so 2 (3 - 1) degrees of freedom: t is 2.776 at 95 %, 3.298 at 97 % (tables).
+    widened = np.log(looked.interval.high / looked.ratio) / np.log(fixed.interval.high / fixed.ratio)
+    assert widened == pytest.approx(3.298 / 2.776, abs=0.001)
+
+
+@pytest.mark.parametrize(("blocks", "spreads"), [((3, 3), (0.05, 0.05)), ((3, 5), (0.05, 0.02)), ((5, 5), (0.1, 0.1))])
+def test_the_interval_holds_the_truth_as_often_as_it_says(
+    blocks: tuple[int, int], spreads: tuple[float, float]
+) -> None:
+    rng = np.random.default_rng(7)
+    held = 0
+    for _ in range(1000):
+        ours, theirs = (np.exp(rng.normal(0, spread, n)) for n, spread in zip(blocks, spreads, strict=True))
+        found = ratio_interval(float(np.mean(ours) / np.mean(theirs)), ours.tolist(), theirs.tolist())
+        assert found is not None
+        held += found.low <= 1 <= found.high
+    assert 0.92 <= held / 1000 <= 0.985
+
+
+def test_equal_runs_show_no_difference(runs: Runs) -> None:
+    found = compare_runs(runs("a"), runs("b"))
+    assert (found.changed, found.only_in_a, found.only_in_b, found.on_trust) == ([], [], [], [])
+    for one in found.arms:
+        assert one.rate.ratio == pytest.approx(1.0)
+        assert (one.speed, one.prompts, one.prompts_left_out) == ("no clear difference", 4, 0)
+        assert (one.outputs.same, one.outputs.differing, one.outputs.undetermined) == (4, [], [])
+    assert arm(found, "baseline").is_baseline and arm(found, "baseline").speedup.ratio is None
+    assert arm(found, "spec").speedup.a == pytest.approx(1.2)
+    assert all(judge(gate, found).passed for gate in (Gate("slower", 0.03), Gate("lossy")))
+
+
+def test_an_arm_that_got_slower_is_found_and_the_others_are_not(runs: Runs) -> None:
+    found = compare_runs(runs("a"), runs("b", factor=0.9, only="spec"))
+    spec = arm(found, "spec")
+    assert (spec.speed, arm(found, "baseline").speed) == ("slower", "no clear difference")
+    assert spec.rate.ratio == pytest.approx(0.9)
+    assert spec.rate.interval.high < 0.97
+    assert (spec.speedup.a, spec.speedup.b) == (pytest.approx(1.2), pytest.approx(1.08))
+    assert spec.speedup.interval.high < 1, "the baseline stayed, so speculation itself got worse"
+    failed = judge(Gate("slower", 0.03), found)
+    assert len(failed.failures) == 1
+    assert failed.failures[0].startswith("spec: 0.900× A's decode rate (95 % interval 0.8")
+    assert judge(Gate("slower", 0.09), found).passed, "its interval reaches above 0.91"
+    assert "is seen from" in (judge(Gate("slower", 0.09), found).note or "")
+    assert compare_runs(runs("b", factor=0.9, only="spec"), runs("a")).arms[1].speed == "faster"
+
+
+def test_a_slow_down_within_the_noise_is_not_claimed(runs: Runs) -> None:
+    def noisy(record: Any) -> Any:
+        return record.model_copy(
+            update={"client_tok_per_sec": record.client_tok_per_sec * (0.8, 1.0, 1.25)[record.block]}
+        )
+
+    found = compare_runs(runs("a"), runs("b", factor=0.9, change=noisy))
+    assert {one.speed for one in found.arms} == {"no clear difference"}
+    judged = judge(Gate("slower", 0.03), found)
+    assert judged.passed and judged.note is not None
+
+
+def test_below_three_blocks_nothing_is_claimed_and_the_gate_fails(runs: Runs) -> None:
+    found = compare_runs(runs("a"), runs("b", blocks=2))
+    assert {one.speed for one in found.arms} == {"unknown"}
+    assert arm(found, "spec").rate.ratio == pytest.approx(1.0, abs=0.02)
+    assert judge(Gate("slower", 0.03), found).failures[1] == (
+        "spec: cannot tell. A has 3 blocks and B 2 blocks; below 3 in each nothing is said."
+    )
+    assert judge(Gate("lossy"), found).passed
+
+
+def test_prompts_that_a_block_lacks_are_left_out_of_both_runs(runs: Runs) -> None:
+    def without_the_slowest(record: Any) -> Any:
+        return None if (record.block, record.label, record.prompt_idx) == (1, "spec", 0) else record
+
+    spec = arm(compare_runs(runs("a"), runs("b", change=without_the_slowest)), "spec")
+    assert (spec.prompts, spec.prompts_left_out) == (3, 1)
+    assert spec.rate.ratio == pytest.approx(1.0)
+    assert spec.outputs.undetermined == ["code/0"]
+
+
+def test_a_cell_that_broke_off_early_costs_its_block_only(runs: Runs) -> None:
+    def breaks_off(record: Any) -> Any:
+        return None if record.block == 3 and record.prompt_idx > 0 else record
+
+    spec = arm(compare_runs(runs("a", blocks=4), runs("b", blocks=4, change=breaks_off)), "spec")
+    assert (spec.blocks_a, spec.blocks_b, spec.prompts) == (4, 3, 4)
+
+
+def test_an_arm_without_a_single_answer_is_unknown(runs: Runs) -> None:
+    found = compare_runs(runs("a"), runs("b", change=lambda one: None if one.label == "spec" else one))
+    spec = arm(found, "spec")
+    assert (spec.speed, spec.rate.ratio, spec.doubt) == (
+        "unknown",
+        None,
+        "No prompt was timed in every block of both runs.",
+    )
+    assert not judge(Gate("slower", 0.03), found).passed
+    assert judge(Gate("lossy"), found).failures[0].startswith("spec: undetermined.")
+
+
+def test_lengths_that_decide_the_sign_leave_it_open(runs: Runs) -> None:
+    def shorter(record: Any) -> Any:
+        if record.prompt_idx != 3:
+            return record.model_copy(update={"client_tok_per_sec": record.client_tok_per_sec * 0.95})
+        quick = {"client_tok_per_sec": 400.0, "token_ids": list(range(100, 200)), "n_predicted": 100}
+        return record.model_copy(update=quick)
+
+    spec = arm(compare_runs(runs("a"), runs("b", change=shorter)), "spec")
+    assert spec.rate.interval.low > 1
+    assert spec.rate_length_matched == pytest.approx(0.95)
+    assert (spec.speed, spec.doubt) == (
+        "unknown",
+        "The ratio is 0.95 over the answers of equal length, so their lengths decide.",
+    )
+
+
+def test_another_answer_is_named_and_an_unsteady_one_is_undetermined(runs: Runs, make_record: Any) -> None:
+    def says_otherwise(record: Any) -> Any:
+        if record.prompt_idx == 1 or (record.prompt_idx == 2 and record.block == 0):
+            return make_record(record.label, record.prompt_idx, block=record.block, rate=10.0, text="pass")
+        return record
+
+    found = compare_runs(runs("a"), runs("b", change=says_otherwise))
+    own = arm(found, "baseline").outputs
+    assert (own.same, own.differing, own.undetermined) == (2, ["code/1"], ["code/2"])
+
+
+def test_another_rendered_prompt_is_told_and_its_answers_are_not_compared(runs: Runs) -> None:
+    found = compare_runs(runs("a"), runs("b", change=lambda one: one.model_copy(update={"prompt_sha": "f" * 64})))
+    assert [one.what for one in found.changed] == ["text that the model saw"]
+    assert arm(found, "baseline").outputs.same == 0
+
+
+def test_arms_of_one_run_only_are_named_and_fail_a_gate_on_speed(runs: Runs) -> None:
+    found = compare_runs(runs("a"), runs("b", arms={"baseline": None}))
+    assert (found.only_in_a, found.only_in_b) == (["spec"], [])
+    assert judge(Gate("slower", 0.03), found).failures == ("spec: cannot tell, because B has no such arm.",)
+    assert judge(Gate("lossy"), found).failures == (
+        "cannot tell, because no arm of B beside its baseline was compared.",
+    )
+    limited = compare_runs(runs("a"), runs("b", arms={"baseline": None}), arms=["baseline"])
+    assert judge(Gate("slower", 0.03), limited).passed
+    other = compare_runs(runs("a", arms={"baseline": None}), runs("b"))
+    assert [one.arm for one in other.lossless_b] == ["spec"], "an arm that only B has is judged by B's own baseline"
+    with pytest.raises(UsageError, match="Neither run has an arm 'spek'"):
+        compare_runs(runs("a"), runs("b"), arms=["spek"])
+
+
+def test_an_arm_that_says_something_else_than_its_baseline_is_lossy(runs: Runs, make_record: Any) -> None:
+    def wrong(record: Any) -> Any:
+        if (record.label, record.prompt_idx) != ("spec", 2):
+            return record
+        return make_record("spec", 2, block=record.block, rate=12.0, text="pass", ids=[1, 2, 3])
+
+    found = compare_runs(runs("a"), runs("b", change=wrong))
+    assert (arm(found, "spec").lossless_a, arm(found, "spec").lossless_b) == ("lossless", "not lossless")
+    judged = judge(Gate("lossy"), found)
+    assert len(judged.failures) == 1
+    assert judged.failures[0].startswith("spec: not lossless. 1 of 4 prompts got another answer")
+
+
+def test_an_arm_that_is_lossy_by_design_is_labelled_and_never_lossless(runs: Runs) -> None:
+    b = runs("b")
+    assert b.manifest is not None
+    b.manifest.arms[1].lossy = ["synthetic acceptance"]
+    found = compare_runs(runs("a"), b)
+    assert (arm(found, "spec").lossy, arm(found, "baseline").lossy) == (["synthetic acceptance"], [])
+    assert judge(Gate("lossy"), found).failures[0].startswith("spec: not lossless. Lossy by design")
+
+
+def test_other_work_is_refused_with_every_part_named(runs: Runs) -> None:
+    def model(name: str) -> ModelIdentity:
+        return ModelIdentity(source=name, path=name, files=[FileIdentity(name=name, size=1, sha256=name[0] * 64)])
+
+    prompts = [PromptIdentity(task="code", prompt_idx=index, sha256="1" * 64) for index in (0, 1, 2, 3, 4)]
+    b = runs(
+        "b",
+        workload_sha256="1" * 64,
+        recipe={"sampling": {"temperature": 0.8, "top_k": 1}},
+        target=model("b.gguf"),
+        draft=None,
+    )
+    assert b.manifest is not None
+    b.manifest.prompts = prompts
+    a = runs("a", recipe={"sampling": {"temperature": 0.0, "top_k": 1}}, target=model("a.gguf"), draft=model("d.gguf"))
+    with pytest.raises(UsageError) as refused:
+        compare_runs(a, b)
+    assert refused.value.what.splitlines()[1:] == [
+        "  prompts with another text: code/0, code/1, code/2 and 1 more",
+        "  prompts that only the second run has: code/4",
+        "  sampling.temperature: 0.0 and 0.8",
+        f"  target model: a.gguf (SHA-256 {'a' * 12}) and b.gguf (SHA-256 {'b' * 12})",
+        f"  draft model: d.gguf (SHA-256 {'d' * 12}) and none",
+    ]
+    with pytest.raises(UsageError, match="although no part does"):
+        compare_runs(runs("a"), runs("b", workload_sha256="1" * 64))
+
+
+def test_the_same_run_twice_is_refused(runs: Runs) -> None:
+    with pytest.raises(UsageError, match="Both are the same run"):
+        compare_runs(runs("a"), runs("a"))
+
+
+def test_engine_machine_and_settings_may_differ_and_are_listed(runs: Runs, make_manifest: Any) -> None:
+    engine = make_manifest(ARMS, 1, 1).engine.model_copy(update={"commit": "abc1234"})
+    a = runs("a", recipe={"engine": {"threads": 2, "args": []}}, machine={"cpu": "X", "memory_available_bytes": 1})
+    b = runs(
+        "b",
+        engine=engine,
+        recipe={
+            "engine": {"threads": 4, "args": []},
+            "arms": [{"name": "spec", "speculation": {"max": 4, "min": None}}],
+        },
+        machine={"cpu": "Y\x1b[31m", "memory_available_bytes": 2},
+    )
+    assert [(one.what, one.a, one.b) for one in compare_runs(a, b).changed] == [
+        ("engine commit", "none", "abc1234"),
+        ("engine.threads", "2", "4"),
+        ("machine cpu", "X", "Y␛[31m"),
+        ("arm spec", "none", "speculation max 4"),
+    ]
+
+
+def study(runs: Runs, name: str, **more: Any) -> RunData:
+    made = runs(name, **more)
+    return RunData(folder=Path(), manifest=None, records=made.records, damaged=[])
+
+
+def test_records_without_a_manifest_are_compared_over_the_same_prompts_only(runs: Runs) -> None:
+    found = compare_runs(study(runs, "a"), study(runs, "b", factor=0.8), names=("a.jsonl", "b.jsonl"))
+    assert (found.a.run, found.b.run) == ("a.jsonl", "b.jsonl")
+    assert len(found.on_trust) == 1
+    assert arm(found, "spec").speed == "slower"
+    with pytest.raises(UsageError, match="only the first run has: code/3"):
+        compare_runs(study(runs, "a"), study(runs, "b", change=lambda one: one if one.prompt_idx < 3 else None))
+    with pytest.raises(UsageError, match="with another text: code/0"):
+        compare_runs(runs("a"), study(runs, "b", change=lambda one: one.model_copy(update={"prompt_sha": "f" * 64})))
+
+
+@pytest.mark.parametrize(
+    ("text", "gate"),
+    [
+        ("slower:3%", Gate("slower", 0.03)),
+        (" slower : 2.5 % ", Gate("slower", 0.025)),
+        ("slower:0%", Gate("slower", 0.0)),
+        ("lossy", Gate("lossy")),
+    ],
+)
+def test_gates_are_read(text: str, gate: Gate) -> None:
+    assert parse_gate(text) == gate
+    assert parse_gate(str(gate)) == gate
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("slowr:3%", "There is no gate 'slowr'. Did you mean 'slower'?"),
+        ("losy", "Did you mean 'lossy'?"),
+        ("faster:3%", "There is no gate 'faster'."),
+        ("slower", "needs a percentage from 0 to 100, not ''"),
+        ("slower:3", "not '3'"),
+        ("slower:-3%", "not '-3%'"),
+        ("slower:100%", "not '100%'"),
+        ("slower:nan%", "not 'nan%'"),
+        ("lossy:3%", "`lossy` takes no amount."),
+        ("", "There is no gate ''."),
+    ],
+)
+def test_a_malformed_gate_is_a_usage_error(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_gate(text)
+    assert said in refused.value.what
+    assert "slower:3%" in (refused.value.fix or "")
