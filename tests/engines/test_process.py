@@ -27,10 +27,17 @@ def python(code: str, log: Path) -> EngineProcess:
     return EngineProcess([sys.executable, "-c", code], dict(os.environ), log)
 
 
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def wait_until_gone(*pids: int) -> bool:
     deadline = time.monotonic() + 15
     while time.monotonic() < deadline:
-        if not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
+        if all(map(is_gone, pids)):
             return True
         time.sleep(0.05)
     return False
