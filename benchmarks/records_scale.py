@@ -3,8 +3,8 @@
     python -m benchmarks.records_scale [--tokens 128] [SIZE …]
 
 Makes a run folder of each size in a temporary folder (seven arms, three blocks, five tasks, some answers forked), runs
-`benchctl verify-lossless --json` and `benchctl report --no-figures` on it as a user would, and keeps seconds of wall
-time, of CPU time and the largest resident memory of each.
+`benchctl verify-lossless --json --offline` and `benchctl report --no-figures` on it as a user would, and keeps seconds
+of wall time, of CPU time and the largest resident memory of each.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def main() -> None:
             run = Path(temporary) / "results" / "scale" / f"20261121-100000-{size:04x}"
             written = write_run(run, size, options.tokens)
             commands = {
-                "verify-lossless": ["verify-lossless", str(run), "--json"],
+                "verify-lossless": ["verify-lossless", str(run), "--json", "--offline"],
                 "report": ["report", str(run), "--no-figures", "--out", str(Path(temporary) / "reports")],
             }
             row: dict[str, float] = {"records": written, "records_mib": (run / "records.jsonl").stat().st_size / 2**20}

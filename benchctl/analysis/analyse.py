@@ -66,23 +66,30 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     )
 
 
-def compare_outputs(
-    run: RunData, *, baseline: str | None = None, arms: list[str] | None = None, evidence: Evidence | None = None
-) -> tuple[Frame, list[Losslessness], list[SelfConsistency]]:
-    """Only the losslessness of a run and the consistency of every arm; `arms` limits which are compared.
+class OutputComparison:
+    """Every arm's answers beside the baseline's, laid out once; judged again when more is known of the forks."""
 
-    `evidence` stands for what was replayed, in place of what is stored with the run.
-    """
-    frame = make_frame(run.records, run.manifest, baseline)
-    answers: Answers = find_answers(frame)
-    compared = [arm for arm in _compared(frame) if not arms or frame.arms[arm] in arms]
-    known = evidence or find_evidence(run, frame.arms[frame.baseline])
-    found = [find_losslessness(frame, answers, arm, evidence=known, lost_lines=_lost_lines(run)) for arm in compared]
-    return (
-        frame,
-        [label_lossy(one, frame) for one in found],
-        [find_consistency(frame, answers, arm) for arm in range(len(frame.arms))],
-    )
+    def __init__(self, run: RunData, *, baseline: str | None = None, arms: list[str] | None = None) -> None:
+        """`arms` limits which are judged. Raises UsageError when no arm is called `baseline`."""
+        self.frame: Frame = make_frame(run.records, run.manifest, baseline)
+        self.stored: Evidence = find_evidence(run, self.frame.arms[self.frame.baseline])
+        """What was replayed and is kept with the run."""
+        self._answers: Answers = find_answers(self.frame)
+        self._arms = [arm for arm in _compared(self.frame) if not arms or self.frame.arms[arm] in arms]
+        self._lost_lines = _lost_lines(run)
+
+    def judge(self, evidence: Evidence | None = None) -> list[Losslessness]:
+        """Judge every arm; `evidence` stands for what was replayed, in place of what is stored."""
+        known = evidence or self.stored
+        found = [
+            find_losslessness(self.frame, self._answers, arm, evidence=known, lost_lines=self._lost_lines)
+            for arm in self._arms
+        ]
+        return [label_lossy(one, self.frame) for one in found]
+
+    def consistency(self) -> list[SelfConsistency]:
+        """Whether each arm of the run gives the same answers in every block."""
+        return [find_consistency(self.frame, self._answers, arm) for arm in range(len(self.frame.arms))]
 
 
 def _compared(frame: Frame) -> list[int]:

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from benchctl.analysis.analyse import compare_outputs
+from benchctl.analysis.analyse import OutputComparison
 from benchctl.analysis.frame import Frame
 from benchctl.analysis.replay.judge import Evidence
-from benchctl.analysis.replay.wanted import find_evidence, find_wanted
+from benchctl.analysis.replay.wanted import find_wanted
 from benchctl.analysis.results import Losslessness, SelfConsistency
 from benchctl.errors import EngineError
 from benchctl.plain_text import one_line
@@ -48,24 +48,29 @@ def explain(
     quiet: bool,
 ) -> Explained:
     """Compare, replay the forks that no stored replay explains, and judge. Raises UsageError, StorageError."""
-    frame, found, consistency = compare_outputs(run, baseline=baseline, arms=arms)
-    name = frame.arms[frame.baseline]
-    stored = find_evidence(run, name)
-    wanted = find_wanted(frame, found)
-    if not any(one.forks for one in wanted) or (not offline and _is_explained(found)):
-        return Explained(frame, found, consistency, stored.replays, None)
+    outputs = OutputComparison(run, baseline=baseline, arms=arms)
+    frame, stored, consistency = outputs.frame, outputs.stored, outputs.consistency()
     if offline:
-        evidence = Evidence(stored.replays, reason=OFFLINE if stored.replays or not run.replays else stored.reason)
-        frame, found, consistency = compare_outputs(run, baseline=baseline, arms=arms, evidence=evidence)
+        reason = OFFLINE if stored.replays or not run.replays else stored.reason
+        found = outputs.judge(Evidence(stored.replays, reason=reason))
+        return Explained(frame, found, consistency, stored.replays, None)
+    found = outputs.judge()
+    wanted = find_wanted(frame, found)
+    if not any(one.forks for one in wanted) or _is_explained(found):
         return Explained(frame, found, consistency, stored.replays, None)
     with _progress(quiet) as tell:
         outcome = replay(
-            run, wanted, baseline=name, stored=stored.replays, binary=binary, models_dir=models_dir, tell=tell
+            run,
+            wanted,
+            baseline=frame.arms[frame.baseline],
+            stored=stored.replays,
+            binary=binary,
+            models_dir=models_dir,
+            tell=tell,
         )
     reason = f"it could not be replayed: {outcome.reason}" if outcome.reason else "it was not replayed"
     by_answer = {answer: f"it could not be replayed: {why}" for answer, why in outcome.by_answer.items()}
-    evidence = Evidence(outcome.replays, reason=reason, by_answer=by_answer)
-    frame, found, consistency = compare_outputs(run, baseline=baseline, arms=arms, evidence=evidence)
+    found = outputs.judge(Evidence(outcome.replays, reason=reason, by_answer=by_answer))
     nothing = not any(one.fork and one.fork.margin is not None for arm in found for one in arm.comparisons)
     return Explained(frame, found, consistency, outcome.replays, outcome.error if nothing else None)
 

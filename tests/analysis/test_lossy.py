@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from benchctl.analysis.analyse import analyse, compare_outputs
+from benchctl.analysis.analyse import OutputComparison, analyse
 from benchctl.records import Record
 from benchctl.runs.manifest import Manifest
 from benchctl.runs.store import RunData
@@ -38,7 +38,7 @@ def test_the_manifest_is_labelled_and_keeps_the_label(equal: RunData) -> None:
 
 
 def test_equal_hashes_do_not_make_it_lossless(equal: RunData) -> None:
-    _, (spec, real), _ = compare_outputs(equal)
+    spec, real = OutputComparison(equal).judge()
     assert (real.verdict, real.lossy) == ("lossless", [])
     assert (spec.verdict, spec.lossy) == ("not lossless", LOSSY)
     assert spec.reason.startswith("Lossy by design: synthetic acceptance")

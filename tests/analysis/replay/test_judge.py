@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse, compare_outputs
+from benchctl.analysis.analyse import OutputComparison, analyse
 from benchctl.analysis.replay.judge import Evidence
 from benchctl.analysis.replay.wanted import find_wanted, verify_width
 from benchctl.analysis.results import Comparison, Losslessness
@@ -131,7 +131,7 @@ def test_a_fork_that_was_not_replayed_stays_open(forked: Forked, how: str) -> No
 
 def test_the_reason_why_it_was_not_replayed_is_told(forked: Forked) -> None:
     evidence = Evidence(reason="it could not be replayed: the model is gone", by_answer={("code", 1): "another"})
-    _, found, _ = compare_outputs(forked(None), evidence=evidence)
+    found = OutputComparison(forked(None)).judge(evidence)
     assert "the model is gone" in found[0].comparisons[0].reason
 
 
@@ -165,11 +165,13 @@ def test_an_arm_is_judged_beside_how_often_the_target_leaves_itself(forked: Fork
 
 
 def test_what_is_wanted_are_the_forks_with_their_width_and_every_answer(forked: Forked) -> None:
-    frame, found, _ = compare_outputs(forked(None))
+    outputs = OutputComparison(forked(None))
+    frame, found = outputs.frame, outputs.judge()
     (wanted,) = find_wanted(frame, found)
     assert (wanted.task, wanted.prompt_idx, wanted.token_ids) == ("code", 0, tuple(ANSWER))
     assert [(fork.index, fork.rival, fork.width) for fork in wanted.forks] == [(7, 7, 5)]
-    frame, found, _ = compare_outputs(forked(None, ids=ANSWER, text="def add(a, b): return a + b"))
+    outputs = OutputComparison(forked(None, ids=ANSWER, text="def add(a, b): return a + b"))
+    frame, found = outputs.frame, outputs.judge()
     assert find_wanted(frame, found) == []
 
 
