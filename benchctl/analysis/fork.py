@@ -17,21 +17,22 @@ def find_fork(baseline: Record, arm: Record) -> Fork | None:
     """Return the first token (by characters where an answer has no ids) at which the answers differ, if one does."""
     ours, theirs = arm.content or "", baseline.content or ""
     split = common_length(ours, theirs)
-    by_text = None
-    if ours != theirs:
-        by_text = Fork(
-            index=split,
-            unit="character",
-            agreed_text=ours[max(0, split - AGREED) : split],
-            baseline_text=theirs[split : split + CONTINUATION],
-            arm_text=ours[split : split + CONTINUATION],
-        )
-    if baseline.token_ids is None or arm.token_ids is None or baseline.token_ids == arm.token_ids:
-        return by_text
-    at = common_length(arm.token_ids, baseline.token_ids)
-    found = by_text or Fork(index=at, unit="token", agreed_text=ours[-AGREED:], baseline_text="", arm_text="")
-    tokens = {"baseline_token": _at(baseline.token_ids, at), "arm_token": _at(arm.token_ids, at)}
-    return found.model_copy(update={"index": at, "unit": "token", **tokens})
+    by_token = None not in (baseline.token_ids, arm.token_ids) and baseline.token_ids != arm.token_ids
+    if ours == theirs and not by_token:
+        return None
+    told: dict[str, object] = {"index": split, "unit": "character"}
+    if by_token:
+        ids, others = baseline.token_ids or [], arm.token_ids or []
+        at = common_length(others, ids)
+        told = {"index": at, "unit": "token", "baseline_token": _at(ids, at), "arm_token": _at(others, at)}
+    return Fork.model_validate(
+        {
+            **told,
+            "agreed_text": ours[max(0, split - AGREED) : split],
+            "baseline_text": theirs[split : split + CONTINUATION],
+            "arm_text": ours[split : split + CONTINUATION],
+        }
+    )
 
 
 def common_length(left: Sequence[object], right: Sequence[object]) -> int:

@@ -158,8 +158,14 @@ def _judged(
 ) -> list[tuple[PromptClass, str, Fork]]:
     """Judge every distinct fork of a prompt, the gravest first."""
     seen: dict[tuple[int, int | None, int | None], tuple[PromptClass, str, Fork]] = {}
+    pairs: set[tuple[str | None, str | None, str | None, int | None]] = set()
     for theirs, ours in unequal:
-        fork, width = find_fork(theirs, ours), verify_width(frame.manifest, ours)
+        width = verify_width(frame.manifest, ours)
+        pair = (theirs.token_sha, ours.token_sha, ours.content_sha, width)
+        if None not in pair[:3] and pair in pairs:
+            continue  # most blocks repeat each other
+        pairs.add(pair)
+        fork = find_fork(theirs, ours)
         if fork is not None:
             seen.setdefault((fork.index, fork.arm_token, width), judge(fork, theirs, width, evidence))
     return sorted(seen.values(), key=lambda one: _GRAVITY.index(one[0]))
