@@ -13,7 +13,6 @@ and faulty arms:
 | `swap`, share | in `share` of the answers one token is replaced by the runner-up, and the answer goes on from there |
 | `late`, share | the last quarter is generated from a state that lacks the four tokens before it |
 | `truncate`, share | the last quarter is missing |
-| `delay`, share | every token after the first comes `share` later than the server sent it |
 
 Which answers are spoilt is fixed: those whose number, from 0 at the start of the process, leaves the middle of 1/share
 as its remainder, so that 1000 answers hold exactly 1000 × share spoilt ones.
@@ -25,13 +24,11 @@ import contextlib
 import http.client
 import json
 import os
-import queue
 import re
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -108,20 +105,18 @@ class _Front(BaseHTTPRequestHandler):
         kind, share = fault
         number = _Front.answered
         _Front.answered += 1
-        if kind == "delay":
-            self._pass_on(body, delay=share)
-        elif number % round(1 / share) == round(1 / share) // 2:
+        if number % round(1 / share) == round(1 / share) // 2:
             self._spoil(kind, json.loads(body), number)
         else:
             self._pass_on(body)
 
-    def _pass_on(self, body: bytes | None, delay: float = 0.0) -> None:
+    def _pass_on(self, body: bytes | None) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         with contextlib.closing(connection):
             connection.request(self.command, self.path, body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             self._head(answer.status, answer.getheader("Content-Type", "application/json"))
-            for block in _delayed(_blocks(answer), delay):
+            for block in _blocks(answer):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(block), block))
             self.wfile.write(b"0\r\n\r\n")
 
@@ -194,30 +189,6 @@ class _Front(BaseHTTPRequestHandler):
 
 def _blocks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     while block := answer.read1(65536):
-        yield block
-
-
-def _delayed(blocks: Iterator[bytes], share: float) -> Iterator[bytes]:
-    """Yield each block `share` later after the first one than it came.
-
-    A thread of its own notes when they came: who sleeps cannot see that.
-    """
-    if not share:
-        yield from blocks
-        return
-    came: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
-
-    def read() -> None:
-        for block in blocks:
-            came.put((time.perf_counter(), block))
-        came.put((0.0, b""))
-
-    threading.Thread(target=read, daemon=True).start()
-    first: float | None = None
-    while (arrival := came.get())[1]:
-        at, block = arrival
-        first = at if first is None else first
-        time.sleep(max(0.0, first + (1 + share) * (at - first) - time.perf_counter()))
         yield block
 
 
