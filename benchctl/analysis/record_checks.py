@@ -49,11 +49,14 @@ def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Ite
         missing = planned - int(frame.answered[rows].sum())
         if missing:
             yield "missing-records", arm, f"{missing} of {planned} answers are missing or failed."
-        broken = np.array([bool((answers.flaw[row] or "").startswith("is damaged")) for row in rows], dtype=bool)
+        listed = rows.tolist()
+        records = [frame.records[row] for row in listed]
+        broken = np.array([(answers.flaw[row] or "").startswith("is damaged") for row in listed], dtype=bool)
         if broken.any():
             yield "damaged-records", arm, f"Text and hash do not match: {_named(frame, rows[broken])}."
-        withheld = frame.answered[rows] & np.array([frame.records[row].token_ids is None for row in rows], dtype=bool)
-        withheld &= np.array([frame.records[row].schema_version > 0 for row in rows], dtype=bool)
+        withheld = frame.answered[rows] & np.array(
+            [record.token_ids is None and record.schema_version > 0 for record in records], dtype=bool
+        )
         if withheld.any():
             gap = frame.records[rows[withheld][0]].token_gap
             because = f" ({gap})" if gap else ""
@@ -151,7 +154,7 @@ def _deeper(frame: Frame, counters: Counters, rows: Integers, limit: int) -> Int
     """Return the rows with a round that drafted more than `limit` tokens."""
     import numpy as np
 
-    records = [frame.records[row] for row in rows]
+    records = [frame.records[row] for row in rows.tolist()]
     placed = [any((r.drafted_by_position or r.accepted_by_position or ())[limit:]) for r in records]
     return rows[np.array(placed, dtype=bool) | (counters.drafted[rows] > limit * counters.rounds[rows])]
 
