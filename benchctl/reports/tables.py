@@ -64,19 +64,19 @@ def _margins(fork: Fork, ways: Sequence[str]) -> Iterable[float | None]:
 def _results(lossy: Mapping[str, str], rows: Iterable[Mapping[str, object]], *columns: str) -> str:
     """CSV of results that have all the same keys; `columns` name the header where there is no result."""
     listed = list(rows)
-    return _table(lossy, list(listed[0]) if listed else columns, (map(_plain, row.values()) for row in listed))
+    return _table(lossy, list(listed[0]) if listed else columns, (tuple(map(_plain, row.values())) for row in listed))
 
 
 def _plain(value: object) -> Cell:
     return value if value is None or isinstance(value, str | int | float) else json.dumps(value)
 
 
-def _table(lossy: Mapping[str, str], header: Sequence[str], rows: Iterable[Iterable[Cell]]) -> str:
+def _table(lossy: Mapping[str, str], header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     """CSV of `rows`, whose first cell is an arm; the last column says what is lossy by design in that arm."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([*header, "lossy"])
     safe = cache(spreadsheet_text)  # names and reasons come again and again
-    labelled = ((arm, *cells, lossy.get(str(arm), "")) for arm, *cells in rows)
-    writer.writerows([safe(value) if isinstance(value, str) else value for value in row] for row in labelled)
+    label = cache(lambda arm: [safe(lossy.get(arm, ""))])
+    writer.writerows([safe(cell) if isinstance(cell, str) else cell for cell in row] + label(row[0]) for row in rows)
     return stream.getvalue()
