@@ -41,8 +41,9 @@ def find_counters(frame: Frame) -> Counters:
     drafted, accepted, rounds = frame.told("draft_n"), frame.told("draft_n_accepted"), frame.told("rounds")
     sizes = [None if record.token_ids is None else len(record.token_ids) for record in records]
     ids = np.array(sizes, dtype=np.float64)  # numpy reads None as NaN
-    positions = np.array([len(record.accepted_by_position or ()) for record in records], dtype=np.int64)
-    by_position = _by_position(frame, positions)
+    by_place = [record.accepted_by_position for record in records]
+    positions = np.array([len(counts or ()) for counts in by_place], dtype=np.int64)
+    by_position = _by_position(by_place, positions)
     before = np.concatenate([rounds[:, np.newaxis], by_position[:, :-1]], axis=1)
     rising: Booleans = np.any(by_position > before, axis=1)
     cut = np.where(positions > 0, positions, np.nan)  # so many accepted tokens the end of an answer may cut off
@@ -72,12 +73,12 @@ def find_counters(frame: Frame) -> Counters:
     )
 
 
-def _by_position(frame: Frame, positions: Integers) -> Floats:
+def _by_position(by_place: list[list[int] | None], positions: Integers) -> Floats:
     import numpy as np
 
-    told = np.full((len(frame.records), int(positions.max(initial=1))), np.nan)
-    told[[record.accepted_by_position is not None for record in frame.records]] = 0
+    told = np.full((len(by_place), int(positions.max(initial=1))), np.nan)
+    told[[counts is not None for counts in by_place]] = 0
     rows = np.repeat(np.arange(len(positions)), positions)
     columns = np.arange(len(rows)) - np.repeat(np.cumsum(positions) - positions, positions)
-    told[rows, columns] = list(chain.from_iterable(record.accepted_by_position or () for record in frame.records))
+    told[rows, columns] = list(chain.from_iterable(counts for counts in by_place if counts))
     return told
