@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.engines.base import Attestation, Completion, Engine, Launch, Rendered, Server
+from benchctl.engines.base import Completion, Engine, Launch, Rendered, Server
 from benchctl.errors import EngineError, StorageError
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe
 from benchctl.records import SCHEMA_VERSION, Phase, Record, RecordError, sha256_text, sha256_tokens
 from benchctl.runs.identity import homely
-from benchctl.runs.manifest import AttestationRecord, Cell, CellError, CellStatus
+from benchctl.runs.manifest import AttestationRecord, Cell, CellStatus
 from benchctl.runs.plan import CellPlan
 from benchctl.runs.progress import RunProgress
-from benchctl.runs.recording import answer_fields, measured_fields, now
+from benchctl.runs.recording import answer_fields, attestation_record, cell_error, measured_fields, must_hold, now
 from benchctl.runs.same_files import SameFiles
 from benchctl.runs.watch import Watch
 from benchctl.runs.writer import LOGS, RunWriter
@@ -62,7 +62,7 @@ class LiveCell:
         self._load = os.getloadavg()[0]
         self._startup: float | None = None
         self._server: Server | None = None
-        self._attestation: Attestation | None = None
+        self._attestation: AttestationRecord | None = None
         self._drafted: int | None = None
         self._answers = 0
         self._failures: list[RecordError] = []
@@ -127,8 +127,8 @@ class LiveCell:
                 load_before=self._load,
                 exit_status=exit_status,
                 log=f"{LOGS}/{self._log.name}",
-                attestation=_stored(self._attestation),
-                error=_cell_error(error),
+                attestation=self._attestation,
+                error=None if error is None else cell_error(error),
                 watch=None if self.watch is None else self.watch.seen,
             )
         )
@@ -145,14 +145,9 @@ class LiveCell:
             progress.note(f"  {error.fix}")
 
     def _attest(self, server: Server) -> None:
-        self._attestation = found = server.attest(self._drafted)
-        if found.state == "failed":
-            raise EngineError(
-                found.reason or "The engine did not run as the recipe asked.",
-                kind="attestation",
-                fix=found.remedy,
-                log_tail=server.log_tail(),
-            )
+        found = server.attest(self._drafted)
+        self._attestation = attestation_record(found)
+        must_hold(found, server)
 
     def _warm_up(self, server: Server) -> None:
         sampling = self._bench.recipe.sampling
@@ -226,25 +221,3 @@ def _next_attempt(plan: CellPlan, writer: RunWriter) -> tuple[int, Path]:
         if not log.exists():
             return attempt, log
         attempt += 1
-
-
-def _stored(attestation: Attestation | None) -> AttestationRecord | None:
-    if attestation is None:
-        return None
-    return AttestationRecord(
-        state=attestation.state,
-        evidence=[homely(line) for line in attestation.evidence],
-        reason=attestation.reason,
-        remedy=attestation.remedy,
-    )
-
-
-def _cell_error(error: EngineError | None) -> CellError | None:
-    if error is None:
-        return None
-    return CellError(
-        kind=error.kind,
-        message=homely(error.what),
-        remedy=error.fix,
-        log_tail=[homely(line) for line in error.log_tail],
-    )

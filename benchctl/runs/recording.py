@@ -1,11 +1,14 @@
-"""An engine's answer in the words of a record. What the engine does not tell is absent, never 0."""
+"""What an engine said, in the words of records and of the manifest. What it does not tell is absent, never 0."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from benchctl.engines.base import Completion
+from benchctl.engines.base import Attestation, Completion, Server
+from benchctl.errors import EngineError
 from benchctl.records import sha256_text, sha256_tokens
+from benchctl.runs.identity import homely
+from benchctl.runs.manifest import AttestationRecord, CellError
 
 
 def now() -> str:
@@ -47,6 +50,37 @@ def answer_fields(done: Completion) -> dict[str, object]:
         "token_sha": None if ids is None else sha256_tokens(ids),
         "token_gap": done.token_gap,
     }
+
+
+def attestation_record(found: Attestation) -> AttestationRecord:
+    """Return an attestation as the manifest keeps it."""
+    return AttestationRecord(
+        state=found.state,
+        evidence=[homely(line) for line in found.evidence],
+        reason=found.reason,
+        remedy=found.remedy,
+    )
+
+
+def must_hold(found: Attestation, server: Server) -> None:
+    """Raise EngineError (`attestation`) when an engine did not run as the recipe asked."""
+    if found.state == "failed":
+        raise EngineError(
+            found.reason or "The engine did not run as the recipe asked.",
+            kind="attestation",
+            fix=found.remedy,
+            log_tail=server.log_tail(),
+        )
+
+
+def cell_error(error: EngineError) -> CellError:
+    """Return why a cell failed, as the manifest keeps it."""
+    return CellError(
+        kind=error.kind,
+        message=homely(error.what),
+        remedy=error.fix,
+        log_tail=[homely(line) for line in error.log_tail],
+    )
 
 
 def _listed(values: tuple[int, ...] | None) -> list[int] | None:

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from benchctl.errors import StorageError, UsageError
 from benchctl.records import SCHEMA_VERSION, Record
 from benchctl.runs.manifest import Cell, Manifest
+from benchctl.runs.newer import newer, refuse_newer
 from benchctl.runs.replay.stored import Replays, read_replays
 
 RECORDS = "records.jsonl"
@@ -95,23 +96,13 @@ def read_manifest(folder: Path) -> Manifest:
             where=str(file),
             fix="Restore it from a copy, or run the recipe again.",
         ) from None
-    version = raw.get("schema") if isinstance(raw, dict) else None
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise _newer(version, str(file))
+    refuse_newer(raw, SCHEMA_VERSION, "This run", str(file))
     try:
         return Manifest.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise StorageError(f"The manifest is damaged: {key}: {first['msg']}.", where=str(file)) from None
-
-
-def _newer(version: int, where: str) -> StorageError:
-    return StorageError(
-        f"This run was written by a newer benchctl (schema {version}; this one reads up to {SCHEMA_VERSION}).",
-        where=where,
-        fix="Upgrade benchctl to read it.",
-    )
 
 
 def _read_records(file: Path, damaged: list[str], rejected: set[tuple[int, str, int]]) -> list[Record]:
@@ -142,7 +133,7 @@ def _parsed(file: Path, lines: Iterable[bytes], damaged: list[str]) -> Iterator[
             damaged.append(f"{file.name}:{number} {how} and was left out ({len(line)} bytes).")
             continue
         if record.schema_version > SCHEMA_VERSION:
-            raise _newer(record.schema_version, f"{file}:{number}")
+            raise newer(record.schema_version, SCHEMA_VERSION, "This run", f"{file}:{number}")
         yield record
 
 

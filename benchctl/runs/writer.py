@@ -72,13 +72,7 @@ class RunWriter:
 
     def save(self) -> None:
         """Replace the manifest atomically."""
-        temporary = self.folder / f".{MANIFEST}.new"
-        try:
-            temporary.write_text(self.manifest.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
-            temporary.replace(self.folder / MANIFEST)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise cannot_write(error, self.folder / MANIFEST) from None
+        write_whole(self.folder / MANIFEST, self.manifest.model_dump_json(by_alias=True, indent=1))
 
     def _take_lock(self) -> None:
         try:
@@ -108,6 +102,17 @@ class RunWriter:
             if descriptor >= 0:
                 os.close(descriptor)
         self._records = self._lock = -1
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file beside its place, a line end after `text`, then put it there. Raises StorageError."""
+    temporary = file.with_name(f".{file.name}.new")
+    try:
+        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.replace(file)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise cannot_write(error, file) from None
 
 
 def cannot_write(error: OSError, where: Path) -> StorageError:

@@ -19,7 +19,7 @@ from benchctl.runs.replay.reading import read_answer
 from benchctl.runs.replay.relaunch import Relaunch, RelaunchError, relaunch
 from benchctl.runs.replay.stored import REPLAYS, Replays
 from benchctl.runs.store import RunData
-from benchctl.runs.writer import LOGS, cannot_write
+from benchctl.runs.writer import LOGS, write_whole
 
 Tell = Callable[[int, int, str], None]
 """Told how many answers of how many are done, and what comes next."""
@@ -135,11 +135,5 @@ def _is_other(text: str, token_ids: Sequence[int], answer: WantedAnswer) -> bool
 
 
 def write_replays(folder: Path, replays: Replays) -> None:
-    """Write the file whole, then put it in its place. Raises StorageError."""
-    temporary = folder / f".{REPLAYS}.new"
-    try:
-        temporary.write_text(replays.model_dump_json(by_alias=True) + "\n", encoding="utf-8")
-        temporary.replace(folder / REPLAYS)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise cannot_write(error, folder / REPLAYS) from None
+    """Replace `replays.json` atomically. Raises StorageError."""
+    write_whole(folder / REPLAYS, replays.model_dump_json(by_alias=True))

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 
 from benchctl.errors import StorageError
 from benchctl.runs.manifest import FileIdentity, Manifest, Part
+from benchctl.runs.newer import refuse_newer
 
 REPLAYS = "replays.json"
 SCHEMA = 1
@@ -147,13 +148,7 @@ def read_replays(folder: Path) -> Replays | None:
     file = folder / REPLAYS
     try:
         raw: Any = json.loads(file.read_bytes())
-        version = raw.get("schema") if isinstance(raw, dict) else None
-        if isinstance(version, int) and version > SCHEMA:
-            raise StorageError(
-                f"These replays were written by a newer benchctl (schema {version}; this one reads up to {SCHEMA}).",
-                where=str(file),
-                fix="Upgrade benchctl to read them.",
-            )
+        refuse_newer(raw, SCHEMA, "This replay", str(file))
         return Replays.model_validate(raw)
     except FileNotFoundError:
         return None

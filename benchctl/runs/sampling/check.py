@@ -10,20 +10,19 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from benchctl.engines.base import Attestation, Completion, Rendered, Server
+from benchctl.engines.base import Completion, Rendered, Server
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe, Sampling
-from benchctl.runs.identity import homely
-from benchctl.runs.manifest import AttestationRecord, Cell, CellError
+from benchctl.runs.manifest import Cell
 from benchctl.runs.plan import CellPlan
 from benchctl.runs.prepare import Prepared, new_manifest
 from benchctl.runs.progress import RunProgress
-from benchctl.runs.recording import now
+from benchctl.runs.recording import attestation_record, cell_error, must_hold, now
 from benchctl.runs.sampling.stored import (
     ANSWERS,
     FOLDER,
@@ -219,12 +218,7 @@ def _draw(
         outcome.status = "finished"
     except EngineError as failure:
         outcome.status = "failed"
-        outcome.error = CellError(
-            kind=failure.kind,
-            message=homely(failure.what),
-            remedy=failure.fix,
-            log_tail=[homely(line) for line in failure.log_tail],
-        )
+        outcome.error = cell_error(failure)
     finally:
         if server is not None:
             outcome.exit_status = server.stop()
@@ -234,11 +228,6 @@ def _draw(
 
 def _attested(server: Server, drafted: int | None, cell: Cell) -> None:
     """Judge the engine and keep the evidence. Raises EngineError (`attestation`) when it is not what was asked for."""
-    found: Attestation = server.attest(drafted)
-    cell.attestation = AttestationRecord.model_validate(
-        asdict(found) | {"evidence": [homely(line) for line in found.evidence]}
-    )
-    if found.state == "failed":
-        raise EngineError(
-            found.reason or "The engine did not run as the recipe asked.", kind="attestation", fix=found.remedy
-        )
+    found = server.attest(drafted)
+    cell.attestation = attestation_record(found)
+    must_hold(found, server)

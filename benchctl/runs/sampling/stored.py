@@ -17,7 +17,8 @@ from pydantic import Field, ValidationError
 
 from benchctl.errors import StorageError, UsageError
 from benchctl.runs.manifest import Manifest, Part
-from benchctl.runs.writer import cannot_write
+from benchctl.runs.newer import refuse_newer
+from benchctl.runs.writer import write_whole
 
 CHECK = "check.json"
 ANSWERS = "answers.jsonl"
@@ -71,13 +72,7 @@ class SamplingData:
 
 def write_check(folder: Path, check: SamplingCheck) -> None:
     """Replace `check.json` atomically. Raises StorageError."""
-    temporary = folder / f".{CHECK}.new"
-    try:
-        temporary.write_text(check.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(folder / CHECK)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise cannot_write(error, folder / CHECK) from None
+    write_whole(folder / CHECK, check.model_dump_json(by_alias=True, indent=1))
 
 
 def open_check(folder: Path) -> SamplingData:
@@ -85,12 +80,7 @@ def open_check(folder: Path) -> SamplingData:
     file = folder / CHECK
     try:
         raw = json.loads(file.read_bytes())
-        if isinstance(raw, dict) and isinstance(raw.get("schema"), int) and raw["schema"] > SCHEMA:
-            raise StorageError(
-                f"This check was written by a newer benchctl (schema {raw['schema']}).",
-                where=str(file),
-                fix="Upgrade benchctl to read it.",
-            )
+        refuse_newer(raw, SCHEMA, "This check", str(file))
         check = SamplingCheck.model_validate(raw)
         lines = (folder / ANSWERS).read_bytes().splitlines()
     except FileNotFoundError as error:
