@@ -61,7 +61,7 @@ def _headline(prepared: Prepared, cost: Outlook) -> str:
     return (
         f"{prepared.recipe.name}: {cost.cells} engine starts, {cost.requests} requests, "
         f"at most {cost.tokens} tokens; {time}.\n"
-        f"Engine: {visible(str(found.binary))} (found in: {found.found_in}; {version})"
+        f"Engine: {visible(str(found.binary or found.kind))} (found in: {visible(found.found_in)}; {version})"
     )
 
 
@@ -76,9 +76,10 @@ def _further(rule: AutoBlocks, most: Outlook) -> str:
 
 
 def _document(prepared: Prepared, plan: list[CellPlan], cost: Outlook, most: Outlook | None) -> dict[str, object]:
+    binary = prepared.capabilities.binary
     return {
         "recipe": prepared.recipe.model_dump(mode="json"),
-        "engine": {"binary": str(prepared.capabilities.binary), "version": prepared.capabilities.version},
+        "engine": {"binary": None if binary is None else str(binary), "version": prepared.capabilities.version},
         "cells": [{"block": c.block, "order": c.order, "arm": c.arm.name, "prompts": len(c.prompts)} for c in plan],
         "commands": {name: list(launch.argv) for name, launch in prepared.launches.items()},
         "requests": cost.requests,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.resolved import ModelFormat, ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Arm, Recipe, Sampling
 from benchctl.records import FinishReason
@@ -23,9 +23,10 @@ class Capabilities:
     """What the actual binary is and can do, found by probing it, never from a list of ours."""
 
     kind: str
-    binary: Path
+    binary: Path | None
+    """`None` for an endpoint that runs already."""
     found_in: str
-    """Where it was found: `recipe`, `option`, `environment`, `PATH` or `bundled`."""
+    """Where it was found: `recipe`, `option`, `environment`, `PATH`, `bundled`, or the URL of an endpoint."""
     version: str | None
     """As the binary prints it, one line."""
     build: str | None
@@ -45,6 +46,8 @@ class Launch:
     """The whole environment of the process: scrubbed, not the caller's."""
     set_by_us: tuple[str, ...] = ()
     """Names in `env` that benchctl or the recipe set; only these are ever written down."""
+    url: str | None = None
+    """Of an endpoint that runs already; `argv` is then empty."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class Rendered:
 
     text: str
     token_ids: tuple[int, ...]
+    """Empty where the engine does not tell how it tokenizes."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,11 @@ Progress = Callable[[int], None]
 
 
 class Server(Protocol):
-    """One engine process of one cell, healthy and ready. Not thread-safe; one request at a time."""
+    """One engine of one cell, healthy and ready.
+
+    `complete` and `render` may be called from several threads at once where the arm's `concurrency` is more than 1; the
+    ledger of an answer then comes from that answer alone, never from counters that all requests share.
+    """
 
     @property
     def log_path(self) -> Path:
@@ -149,6 +157,11 @@ class Server(Protocol):
 
 class Engine(Protocol):
     """An adapter, made for one recipe."""
+
+    @property
+    def model_format(self) -> ModelFormat:
+        """What its models are: GGUF files, Hugging Face folders, or names that an endpoint serves."""
+        ...
 
     def probe(self) -> Capabilities:
         """Find the binary and ask it what it can do. Raises EngineError (`launch`) when it is no such engine."""

@@ -51,6 +51,29 @@ def fetch(source: HubSource, notice: Notice | None = None) -> Path:
         return Path(paths[0])
 
 
+_FOLDER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+"""No code and no other format of the same weights."""
+
+
+def fetch_folder(source: HubSource, notice: Notice | None = None) -> Path:
+    """Return the local folder of a repository of safetensors, downloading what is missing. Raises as `fetch` does."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    online = _reachable()
+    with _explained(source):
+        if notice and online:
+            notice(f"Fetching {source.repo}")
+        try:
+            folder = Path(snapshot_download(source.repo, allow_patterns=_FOLDER_FILES, local_files_only=not online))
+        except LocalEntryNotFoundError:
+            raise OfflineError("the hub cannot be reached, and its cache does not hold the repository") from None
+    if not any(folder.glob("*.safetensors")):
+        fix = "Name the repository of the original weights."
+        raise UsageError("the repository holds no safetensors", where=f"hf:{source.repo}", fix=fix)
+    return folder
+
+
 def fetch_dataset(source: HubSource, endings: tuple[str, ...], notice: Notice | None = None) -> tuple[Path, str]:
     """Return the local path of a file of a dataset repository, and its name there; download it where it is missing.
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+ModelFormat = Literal["gguf", "huggingface", "served"]
+"""What an engine is given: GGUF files, a Hugging Face folder, or a name that an endpoint serves."""
 
 
 @dataclass(frozen=True)
@@ -18,17 +22,23 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """A model that an engine can be given: its source as written, and its files (all shards, first one first)."""
+    """A model that an engine can be given: its source as written, and its files (all shards, first one first).
+
+    A served model has no files here; its `source` is `served:NAME`.
+    """
 
     source: str
     files: tuple[ModelFile, ...]
     unquantized: Path | None = None
     """What it was quantized from for this run, the file or the first shard; None where it was taken as it is."""
 
+    folder: Path | None = None
+    """Of a Hugging Face model; `files` are then all files in it."""
+
     @property
     def path(self) -> Path:
-        """What the engine is pointed at: the file, or the first shard."""
-        return self.files[0].path
+        """What the engine is pointed at: the folder, the file, or the first shard."""
+        return self.folder or self.files[0].path
 
 
 @dataclass(frozen=True)

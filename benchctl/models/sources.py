@@ -11,16 +11,25 @@ from benchctl.errors import UsageError
 from benchctl.models.convert import converted, is_safetensors_folder
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hashes import Notice, file_sha256
-from benchctl.models.hub import OfflineError, conversion, fetch
+from benchctl.models.hub import OfflineError, conversion, fetch, fetch_folder
+from benchctl.models.huggingface.folder import ORIGIN, huggingface_folder
 from benchctl.models.local_files import find_local
 from benchctl.models.program import Program
 from benchctl.models.quantize import quantized
-from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
+from benchctl.models.resolved import ModelFile, ModelFormat, ResolvedModel, ResolvedPair
 from benchctl.models.shards import all_shards
 from benchctl.plain_text import one_line
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import ModelPair, ModelSpec
-from benchctl.recipes.source import BundledSource, HubSource, PathSource, bundled_folder, parse_source
+from benchctl.recipes.source import (
+    BundledSource,
+    HubSource,
+    PathSource,
+    ServedSource,
+    Source,
+    bundled_folder,
+    parse_source,
+)
 
 FindTool = Callable[[str], Program]
 """Finds a program of the engine by name; called only when a recipe needs it."""
@@ -33,16 +42,28 @@ def resolve_pair(
     models_dir: Path | None = None,
     on_progress: Notice | None = None,
     find_tool: FindTool | None = None,
+    form: ModelFormat = "gguf",
 ) -> ResolvedPair:
     """Find, check and hash the files of both models, downloading and quantizing where the recipe asks for it.
 
-    `models_dir` is searched before the hub. `on_progress` is told in a few words what takes long. Raises UsageError
-    for a file that is missing, truncated, no GGUF or of a newer version, and for a source that cannot be had.
+    `form` is what the engine is to be given. `models_dir` is searched before the hub. `on_progress` is told in a few
+    words what takes long. Raises UsageError for a file that is missing, truncated, of another format or of a newer
+    version, and for a source that cannot be had.
     """
 
     def resolve(role: str, spec: ModelSpec) -> ResolvedModel:
         unquantized = None
         try:
+            if form == "served":
+                return ResolvedModel(spec.source, ())
+            if form == "huggingface":
+                folder = locate_folder(
+                    spec.source, recipe_folder=recipe_folder, models_dir=models_dir, on_progress=on_progress
+                )
+                files = tuple(file for file in sorted(folder.iterdir()) if file.is_file() and file.name != ORIGIN)
+                return ResolvedModel(
+                    spec.source, tuple(_model_file(file, on_progress) for file in files), folder=folder
+                )
             files = locate_model(
                 spec.source,
                 recipe_folder=recipe_folder,
@@ -90,23 +111,66 @@ def locate_model(
     return files
 
 
+def locate_folder(
+    source: str, *, recipe_folder: Path, models_dir: Path | None = None, on_progress: Notice | None = None
+) -> Path:
+    """Return the Hugging Face folder of a source, derived from its GGUF file where it is one. Raises as above."""
+    parsed = _parsed(source)
+    if isinstance(parsed, HubSource):
+        return _folder_from_hub(parsed, models_dir, on_progress)
+    first = _locate(source, recipe_folder, models_dir, on_progress)
+    if first.is_dir():
+        if not is_safetensors_folder(first):
+            fix = "It needs a config.json and *.safetensors, as a repository of the Hugging Face hub has them."
+            raise UsageError("this folder holds no Hugging Face model", where=one_line(str(first)), fix=fix)
+        return first
+    if not first.name.lower().endswith(".gguf"):
+        fix = "Name a folder with config.json and *.safetensors, or a GGUF file that one can be derived from."
+        raise UsageError("this engine reads Hugging Face folders", where=one_line(str(first)), fix=fix)
+    if on_progress:
+        on_progress(f"Deriving the Hugging Face folder of {first.name}")
+    return huggingface_folder(first)
+
+
+def _folder_from_hub(source: HubSource, models_dir: Path | None, notice: Notice | None) -> Path:
+    if source.file is not None:
+        fix = f"Write hf:{source.repo}, without a file."
+        raise UsageError("this engine reads whole repositories of safetensors", fix=fix)
+    organisation, repository = source.repo.split("/")
+    if models_dir is not None:
+        folder = models_dir.expanduser().absolute()
+        for place in (folder / organisation / repository, folder / repository):
+            if is_safetensors_folder(place):
+                return place
+    try:
+        return fetch_folder(source, notice)
+    except OfflineError as error:
+        fix = f"Connect, or put the repository's files into FOLDER/{repository} and name it: --models-dir FOLDER"
+        raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
+
+
+def _parsed(text: str) -> Source:
+    try:
+        return parse_source(text)
+    except ValueError as error:
+        raise UsageError(f"{error}") from None
+
+
 def _model_file(path: Path, notice: Notice | None) -> ModelFile:
     return ModelFile(path, path.stat().st_size, file_sha256(path, notice))
 
 
 def _locate(text: str, recipe_folder: Path, models_dir: Path | None, notice: Notice | None) -> Path:
     """Return the first file of a source, absolute."""
-    try:
-        source = parse_source(text)
-    except ValueError as error:
-        raise UsageError(f"{error}") from None
-    match source:
+    match source := _parsed(text):
         case PathSource():
             return _from_path(source, recipe_folder, models_dir)
         case BundledSource():
             return _from_bundle(source, notice)
         case HubSource():
             return _from_hub(source, recipe_folder, models_dir, notice)
+        case ServedSource():
+            raise UsageError("only an endpoint knows this model", fix="Name a model's files.")
 
 
 def _from_path(source: PathSource, recipe_folder: Path, models_dir: Path | None) -> Path:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from benchctl.recipes.engine_kinds import engine_problems, model_problems, word_problems
 from benchctl.recipes.problems import KeyPath, did_you_mean, quoted
 from benchctl.recipes.quantization import quantize_problems
-from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, Recipe, Speculation
+from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, SPECULATION_WORDS, Recipe, Speculation
 from benchctl.recipes.source import BundledSource, bundled_names, parse_source
 
 _DRAFTS = ("draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
@@ -30,6 +31,7 @@ Found = Iterator[tuple[KeyPath, str]]
 def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
     """Return (key path in the expanded recipe, message) for everything that does not fit together."""
     return [
+        *engine_problems(recipe),
         *_models(recipe),
         *_names(recipe),
         *_baseline(recipe),
@@ -53,6 +55,7 @@ def _models(recipe: Recipe) -> Found:
             if isinstance(source, BundledSource) and known and source.name not in known:
                 near = did_you_mean(source.name, known) or f" Known: {', '.join(known)}."
                 yield (*here, "source"), f"benchctl ships no model called {quoted(source.name)}.{near}"
+            yield from (((*here, key), message) for key, message in model_problems(recipe.engine.kind, model, source))
         if model.quantize is not None:
             for path, message in quantize_problems(model.quantize):
                 yield (*here, "quantize", *path), message
@@ -104,6 +107,7 @@ def _arms(recipe: Recipe) -> Found:
 
 def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
     types = speculation.types
+    yield from word_problems(recipe.engine.kind, speculation)
     if not types or len(set(types)) < len(types):
         yield ("type",), "a type is named twice." if types else "expected at least one type, got an empty list."
         return
@@ -112,10 +116,15 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
         message = f"{' and '.join(drafts)} cannot share one draft model; name at most one draft-* type in an arm."
         yield ("type",), message
     needy = [name for name in types if name in NEEDS_DRAFT_MODEL]
-    if needy and recipe.models.draft is None:
+    if needy and recipe.models.draft is None and recipe.engine.kind != "openai":
         yield ("type",), f"{needy[0]} needs a draft model, and the recipe has none. Add `models.draft.source`."
     for key, takers in TAKEN_BY.items():
-        if getattr(speculation, key) is not None and not any(name in takers for name in types):
+        if getattr(speculation, key) is None or any(name in takers for name in types):
+            continue
+        if not all(name in SPECULATION_WORDS for name in types):
+            if key != "max":
+                yield (key,), f"{key} has no meaning for {', '.join(types)}; give the engine's own key in options."
+        else:
             yield (key,), f"{key} has no meaning for {', '.join(types)}; it is for {', '.join(takers)}."
     lookups = [name for name in types if name in _COPIES]
     if lookups and speculation.size_m is not None and speculation.max not in {None, speculation.size_m}:

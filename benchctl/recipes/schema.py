@@ -7,14 +7,15 @@ of concrete arms that its matrices stand for.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 EngineKind = Literal["llama.cpp", "vllm", "sglang", "transformers", "openai"]
 Device = Literal["auto", "cpu", "cuda", "metal"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
-SpeculationType = Literal[
+SpeculationWord = Literal[
     "draft-simple",
     "draft-eagle3",
     "draft-mtp",
@@ -26,6 +27,10 @@ SpeculationType = Literal[
     "ngram-mod",
     "ngram-cache",
 ]
+"""benchctl's own words: an adapter maps those that its engine knows to the engine's names."""
+SPECULATION_WORDS: tuple[str, ...] = get_args(SpeculationWord)
+SpeculationType = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
+"""One of benchctl's words, or a method by the engine's own name, such as vLLM's `suffix`, which the adapter checks."""
 NEEDS_DRAFT_MODEL: frozenset[str] = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
 """Types that cannot work without `models.draft`. `draft-mtp` may find its head inside the target."""
 
@@ -49,8 +54,17 @@ class EngineSpec(Strict):
 
     kind: EngineKind = Field(default="llama.cpp", description="Which engine; openai: an endpoint that runs already.")
     binary: str | None = Field(default=None, description="A path, or a name to be found on PATH.")
+    url: str | None = Field(
+        default=None,
+        description="openai: where the endpoint listens.",
+        examples=["http://127.0.0.1:8000/v1"],
+    )
+    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)] | None = Field(
+        default=None, description="openai: the environment variable that holds the API key. Never the key itself."
+    )
     device: Device = Field(default="auto", description="Where the models run; auto: what the engine chooses.")
     context: int = Field(default=4096, ge=64, le=10_000_000, description="Context length in tokens.")
+    dtype: Dtype = Field(default="auto", description="vllm, sglang: precision of the weights; auto: the model's own.")
     threads: int | None = Field(default=None, ge=1, le=1024, description="CPU threads of the engine; null: its cores.")
     args: list[str] = Field(default_factory=list, description="Passed through as they are, after benchctl's own.")
     env: dict[str, str] = Field(default_factory=dict, description="Added to the scrubbed environment. No secrets here.")
@@ -115,16 +129,29 @@ class Sampling(Strict):
     ignore_eos: bool = Field(default=False, description="Go on past the end of the answer, so that lengths are equal.")
 
 
+OptionScalar = bool | int | float | str
+OptionValue = OptionScalar | list[OptionScalar] | list[list[OptionScalar]] | dict[str, OptionScalar]
+
+
 class Speculation(Strict):
     """One setting of speculation in benchctl's words; each adapter maps them to the flags of the binary at hand."""
 
-    type: SpeculationType | list[SpeculationType] = Field(description="A type, or several that work together.")
+    type: SpeculationType | list[SpeculationType] = Field(
+        description="A type, or several that work together; of vllm and sglang also a method by its own name.",
+        examples=["draft-simple", "ngram-simple"],
+    )
     max: int | None = Field(default=None, ge=1, le=MAX_DEPTH, description="Draft depth k: most draft tokens a round.")
     min: int | None = Field(default=None, ge=0, le=MAX_DEPTH, description="Fewest draft tokens worth verifying.")
     p_min: float | None = Field(default=None, ge=0, le=1, description="Drafting stops below this probability.")
     size_n: int | None = Field(default=None, ge=1, le=1024, description="n-gram types: length of the looked-up key.")
     size_m: int | None = Field(default=None, ge=1, le=1024, description="n-gram types: length of the copied draft.")
     min_hits: int | None = Field(default=None, ge=1, le=1024, description="n-gram types: hits before a draft is made.")
+
+    options: dict[str, OptionValue] | None = Field(
+        default=None,
+        description="vllm, sglang: further settings by the engine's own keys, passed through and recorded.",
+        examples=[{"suffix_decoding_max_tree_depth": 16}],
+    )
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -137,12 +164,39 @@ class Speculation(Strict):
         return any(name in NEEDS_DRAFT_MODEL for name in self.types)
 
 
+MAX_CONCURRENCY = 1024
+OF_CONDITIONS: tuple[str, ...] = ("of", "concurrency", "rate", "temperature")
+"""Fields of an arm that a file does not give arm by arm: `benchctl.recipes.conditions`."""
+
+
 class Arm(Strict):
-    """One concrete setting to be measured; `speculation` is null for a run of the target alone."""
+    """One concrete setting to be measured; `speculation` is null for a run of the target alone.
+
+    `of`, `concurrency`, `rate` and `temperature` are the condition; in a file they stand once for all arms.
+    """
 
     name: Name = Field(description="The arm's name, which is also its label in the records.")
     speculation: Speculation | None = Field(default=None, description="Null: the target alone.")
     args: list[str] = Field(default_factory=list, description="Further engine arguments of this arm alone.")
+    url: str | None = Field(default=None, description="openai: this arm's endpoint, where it is not engine.url.")
+    of: Name | None = Field(default=None, description="The arm of the recipe that this is under one condition.")
+    concurrency: int = Field(default=1, ge=1, le=MAX_CONCURRENCY, description="Most requests in flight at a time.")
+    rate: float | None = Field(
+        default=None, gt=0, le=100_000, description="Requests sent a second, whatever is in flight; null: as they end."
+    )
+    temperature: float | None = Field(
+        default=None, ge=0, le=10, description="Instead of sampling.temperature; null: that one."
+    )
+
+    @property
+    def condition(self) -> tuple[int, float | None, float | None]:
+        """What the arms that are compared with each other have in common: concurrency, rate, temperature."""
+        return self.concurrency, self.rate, self.temperature
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether several of its requests may be in flight at a time."""
+        return self.concurrency > 1 or self.rate is not None
 
 
 MAX_BLOCKS = 1000
@@ -185,13 +239,17 @@ Blocks = Annotated[
 ]
 
 
+def _kind(engine: object) -> object:
+    return engine.get("kind") if isinstance(engine, dict) else getattr(engine, "kind", None)
+
+
 class Recipe(Strict):
     """A whole recipe with its matrices already expanded; `benchctl.recipes.load.load_recipe` makes one from a file."""
 
     name: Name = Field(description="The recipe's name; its runs are kept under it.")
     description: str | None = Field(default=None, description="What question the recipe answers.")
     engine: EngineSpec = EngineSpec()
-    models: ModelPair
+    models: ModelPair = Field(description="The target, and a draft; an endpoint's may be left out.")
     prompts: PromptsSpec
     sampling: Sampling = Sampling()
     blocks: Blocks = Field(
@@ -211,10 +269,34 @@ class Recipe(Strict):
     baseline: Name = Field(default="baseline", description="The arm that every other is compared with.")
     arms: list[Arm] = Field(min_length=1, description="The settings to be measured.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _whatever_is_served(cls, data: object) -> object:
+        """An endpoint knows what it serves; everywhere else a recipe without models stays an error."""
+        if isinstance(data, dict) and "models" not in data and _kind(data.get("engine")) == "openai":
+            return {**data, "models": {"target": {"source": "served:"}}}
+        return data
+
     @property
     def first_blocks(self) -> int:
         """How many blocks are measured whatever they show."""
         return FIRST_LOOK if isinstance(self.blocks, AutoBlocks) else self.blocks
+
+    def sampling_of(self, arm: Arm) -> Sampling:
+        """Return how tokens are chosen in `arm`."""
+        if arm.temperature is None:
+            return self.sampling
+        return self.sampling.model_copy(update={"temperature": arm.temperature})
+
+    def baseline_of(self, arm: Arm) -> Arm:
+        """Return the baseline under the condition of `arm`; raises KeyError where it was left out."""
+        first = self.arm(self.baseline)
+        if first.of is None:
+            return first
+        for other in self.arms:
+            if other.of == first.of and other.condition == arm.condition:
+                return other
+        raise KeyError(arm.name)
 
     def arm(self, name: str) -> Arm:
         """Return the arm called `name`; raises KeyError."""

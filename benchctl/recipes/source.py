@@ -1,4 +1,4 @@
-"""The three ways to name a model: a path, `hf:ORG/REPO[/FILE]`, `bundled:NAME`."""
+"""The ways to name a model: a path, `hf:ORG/REPO[/FILE]`, `bundled:NAME`, and `served:NAME` of an endpoint."""
 
 from __future__ import annotations
 
@@ -37,7 +37,14 @@ class BundledSource:
     name: str
 
 
-Source = PathSource | HubSource | BundledSource
+@dataclass(frozen=True)
+class ServedSource:
+    """A model of an endpoint that runs already, by the name that it has there; `""`: the only one."""
+
+    name: str
+
+
+Source = PathSource | HubSource | BundledSource | ServedSource
 Role = Literal["target", "draft"]
 
 
@@ -45,6 +52,8 @@ def parse_source(text: str) -> Source:
     """Tell what a recipe's `source` means. Raises ValueError with what was expected."""
     if text.startswith("bundled:"):
         return BundledSource(text.removeprefix("bundled:"))
+    if text.startswith("served:"):
+        return ServedSource(text.removeprefix("served:"))
     if text.startswith("hf:"):
         match = _HF.match(text.removeprefix("hf:").removesuffix("/"))
         if not match or ".." in text:

@@ -10,7 +10,7 @@ from typing import get_args
 from benchctl.errors import UsageError
 from benchctl.recipes.problems import did_you_mean, quoted
 from benchctl.recipes.relations import TAKEN_BY
-from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN, NEEDS_DRAFT_MODEL, EngineKind, SpeculationType
+from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN, NEEDS_DRAFT_MODEL, SPECULATION_WORDS, EngineKind
 
 __all__ = ["new_recipe"]
 _DEPTHS = "[2, 4, 8, 16]"
@@ -78,7 +78,7 @@ def _check(name: str, engine: str, draft: str | None, types: Sequence[str]) -> N
         raise UsageError(f"{quoted(name)} is no name for a recipe.", fix="Use letters, digits, '_', '.', '+' and '-'.")
     _check_word(engine, get_args(EngineKind), "engine")
     for word in types:
-        _check_word(word, get_args(SpeculationType), "speculation type")
+        _check_word(word, SPECULATION_WORDS, "speculation type")
     needy = [kind for kind in types if kind in NEEDS_DRAFT_MODEL]
     if needy and draft is None:
         raise UsageError(f"{needy[0]} needs a draft model.", fix="Name it: --draft SOURCE")

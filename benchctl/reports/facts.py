@@ -51,7 +51,7 @@ def engine(manifest: Manifest) -> list[Fact]:
         ("version", identity.version or "not told"),
         ("build", identity.build or "not told"),
         ("commit", identity.commit or "not told"),
-        ("binary", f"{identity.binary} (found in: {identity.found_in})"),
+        ("binary", f"{identity.binary or 'not started by benchctl'} (found in: {identity.found_in})"),
         ("speculation types", ", ".join(identity.speculation_types) or "none"),
         *flatten(identity.details),
     ]

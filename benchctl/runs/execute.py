@@ -121,7 +121,8 @@ def _execute(
     judge: Judge | None,
 ) -> None:
     models = [model for model in (prepared.models.target, prepared.models.draft) if model is not None]
-    files = [prepared.capabilities.binary, *(file.path for model in models for file in model.files)]
+    binary = prepared.capabilities.binary
+    files = [*([] if binary is None else [binary]), *(file.path for model in models for file in model.files)]
     runner = Runner(prepared.recipe, prepared.engine, prepared.launches, writer, files)
     manifest, rule = writer.manifest, prepared.recipe.blocks
     sure = max(prepared.recipe.first_blocks, manifest.blocks)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from benchctl.models.folder_facts import folder_facts
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Recipe
@@ -41,12 +42,15 @@ def workload_sha256(recipe: Recipe, prompts: Sequence[PromptIdentity], models: R
 
 
 def model_identity(model: ResolvedModel) -> ModelIdentity:
-    """Describe a resolved model for the manifest, with the facts of its GGUF header."""
+    """Describe a resolved model for the manifest, with the facts of its GGUF header or of its folder."""
+    if not model.files:
+        return ModelIdentity(source=model.source, path=None, files=[])
+    facts = read_facts(model.path).as_dict() if model.folder is None else folder_facts(model.folder)
     return ModelIdentity(
         source=model.source,
         path=homely(model.path),
         files=[FileIdentity(name=file.path.name, size=file.size, sha256=file.sha256) for file in model.files],
-        facts=read_facts(model.path).as_dict(),
+        facts=facts,
     )
 
 

@@ -36,17 +36,20 @@ class ModelIdentity(Part):
     """A model of the pair."""
 
     source: str
-    path: str
+    path: str | None
+    """The file, the first shard or the folder; `None` for a model that an endpoint serves."""
     files: list[FileIdentity]
     facts: dict[str, Any] = Field(default_factory=dict)
-    """From the GGUF header: architecture, parameters, quantization, vocabulary size, context, hybrid or not."""
+    """From the GGUF header, or the folder's config.json and weights: architecture, parameters, vocabulary size,
+    context, hybrid or not."""
 
 
 class EngineIdentity(Part):
     """The engine that ran, and what probing it found."""
 
     kind: str
-    binary: str
+    binary: str | None
+    """`None` for an endpoint that ran already."""
     found_in: str
     version: str | None
     build: str | None
@@ -67,6 +70,14 @@ class ArmIdentity(Part):
     """The exact command line; `{port}` stands for the free port that each cell was given."""
     env: list[str]
     """`NAME=value` of the settings that benchctl added to the scrubbed environment."""
+    url: str | None = None
+    """Of an endpoint that ran already."""
+    of: str | None = None
+    """The recipe's arm that this is under one condition; `None` where nothing was swept."""
+    concurrency: int = 1
+    rate: float | None = None
+    """Requests a second of open-loop arrival; `None`: the next is sent when one ends."""
+    temperature: float | None = None
     lossy: list[str] | None = None
     """Settings that are lossy by design, in words; `Manifest` reads them from `argv` and `env`."""
 

@@ -12,6 +12,7 @@ from benchctl.engines.base import Capabilities, Engine, Launch
 from benchctl.engines.programs import program
 from benchctl.engines.registry import make_engine
 from benchctl.errors import UsageError
+from benchctl.models.folder_facts import vocabulary_differences
 from benchctl.models.resolved import ResolvedPair
 from benchctl.models.sources import resolve_pair
 from benchctl.models.vocabulary import compare
@@ -66,6 +67,7 @@ def prepare(
         models_dir=models_dir,
         on_progress=notice,
         find_tool=lambda name: program(engine.tool(name)),
+        form=engine.model_format,
     )
     _same_vocabulary(recipe, models)
     warnings = list(engine.check(recipe, models))
@@ -93,9 +95,10 @@ def seen_devices(capabilities: Capabilities) -> list[str]:
 def _same_vocabulary(recipe: Recipe, models: ResolvedPair) -> None:
     """Refuse a plain draft model with another vocabulary: engines then run without speculation and say nothing."""
     arms = [arm.name for arm in recipe.arms if arm.speculation and "draft-simple" in arm.speculation.types]
-    if not arms or models.draft is None:
+    if not arms or models.draft is None or not models.draft.files:
         return
-    problems = compare(models.target.path, models.draft.path)
+    same = compare if models.target.folder is None else vocabulary_differences
+    problems = same(models.target.path, models.draft.path)
     if problems:
         raise UsageError(
             f"The draft cannot speak for the target: {'; '.join(problems)}.",
@@ -143,7 +146,7 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
 def _engine_identity(found: Capabilities) -> EngineIdentity:
     return EngineIdentity(
         kind=found.kind,
-        binary=homely(found.binary),
+        binary=None if found.binary is None else homely(found.binary),
         found_in=found.found_in,
         version=found.version,
         build=found.build,
@@ -161,6 +164,11 @@ def _arm_identity(prepared: Prepared, name: str) -> ArmIdentity:
         speculation=None if arm.speculation is None else arm.speculation.model_dump(mode="json", exclude_none=True),
         argv=[homely(word) for word in launch.argv],
         env=[f"{key}={homely(launch.env[key])}" for key in sorted(launch.set_by_us)],
+        url=launch.url,
+        of=arm.of,
+        concurrency=arm.concurrency,
+        rate=arm.rate,
+        temperature=arm.temperature,
     )
 
 

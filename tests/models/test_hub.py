@@ -10,7 +10,7 @@ import huggingface_hub.constants as hub_constants
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.models.hub import OfflineError, fetch, fetch_dataset
+from benchctl.models.hub import OfflineError, fetch, fetch_dataset, fetch_folder
 from benchctl.recipes.source import HubSource
 from tests.local_hub import Hub, serving
 
@@ -112,6 +112,20 @@ def test_without_a_network_the_cache_serves_and_what_it_lacks_is_one_error(
     for source in (HubSource("org/many", "a-q4.gguf"), HubSource("org/many", None)):
         with pytest.raises(OfflineError, match="the hub cannot be reached, and its cache does not hold"):
             fetch(source)
+
+
+def test_a_folder_of_safetensors_is_downloaded_once(hub: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = fetch_folder(HubSource("org/plain", None))
+    assert {file.name for file in folder.iterdir()} == {"model.safetensors", "config.json"}
+    monkeypatch.setattr(hub_constants, "HF_HUB_OFFLINE", True)
+    assert fetch_folder(HubSource("org/plain", None)) == folder
+    with pytest.raises(OfflineError, match="does not hold the repository"):
+        fetch_folder(HubSource("org/other", None))
+
+
+def test_a_repository_without_safetensors_is_no_folder(hub: ThreadingHTTPServer) -> None:
+    with pytest.raises(UsageError, match="holds no safetensors"):
+        fetch_folder(HubSource("org/one", None))
 
 
 def test_a_file_of_a_dataset_is_no_file_of_the_model_of_that_name(hub: ThreadingHTTPServer) -> None:

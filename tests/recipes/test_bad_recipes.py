@@ -99,7 +99,7 @@ WRONG_VALUES = {
     "unknown key in an arm": (
         arm("{type: draft-simple, depth: 4}"),
         "recipe.yaml:9: arms[1].speculation.depth: unknown key; known here: "
-        "type, max, min, p_min, size_n, size_m, min_hits.",
+        "type, max, min, p_min, size_n, size_m, min_hits, options.",
     ),
     "missing key": (
         "name: demo\nmodels: {target: {}}\nprompts: {suite: tiny.json}\n" + ARMS,
@@ -125,7 +125,7 @@ WRONG_VALUES = {
     ),
     "a number for a word": (
         arm("{type: 5}"),
-        f"recipe.yaml:9: arms[1].speculation.type: expected one of {TYPES}; got 5.",
+        'recipe.yaml:9: arms[1].speculation.type: expected text, got 5. Put it in quotes: "5".',
     ),
     "a word for a mapping": (
         arm("draft-simple"),

@@ -48,6 +48,11 @@ def disagreements(schema: dict[str, Any], value: Any, root: dict[str, Any], path
                 branches = [list(disagreements(branch, value, root, path)) for branch in rule]
                 if all(branches):
                     yield from min(branches, key=len)
+            case "if":
+                holds = not list(disagreements(rule, value, root, path))
+                yield from disagreements(schema.get("then" if holds else "else", {}), value, root, path)
+            case "then" | "else":
+                continue
             case "type":
                 kinds: dict[str, Any] = {"object": dict, "array": list, "string": str, "boolean": bool}
                 kinds |= {"integer": int, "number": (int, float), "null": type(None)}

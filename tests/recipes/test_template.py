@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import get_args
 
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, Recipe, SpeculationType
+from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, SPECULATION_WORDS, Recipe
 from benchctl.recipes.template import new_recipe
 
 Load = Callable[[str], Recipe]
 
 
-@pytest.mark.parametrize("kind", get_args(SpeculationType))
+@pytest.mark.parametrize("kind", SPECULATION_WORDS)
 def test_every_type_gives_a_recipe_that_loads(load: Load, kind: str) -> None:
     draft = "hf:org/draft/d.gguf" if kind in NEEDS_DRAFT_MODEL else None
     recipe = load(new_recipe("mine", engine="llama.cpp", target="hf:org/target", draft=draft, types=[kind]))

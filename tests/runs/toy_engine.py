@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchctl.engines.base import Attestation, Capabilities, Completion, Launch, Ledger, Progress, Rendered
 from benchctl.errors import EngineError
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.resolved import ModelFormat, ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Arm, Recipe, Sampling
 
@@ -88,6 +88,7 @@ class ToyEngine:
     attestations: Callable[[str, int | None], Attestation] = honest
     start_failures: dict[str, EngineError] = field(default_factory=dict)
     steps: list[str] = field(default_factory=list)
+    model_format: ModelFormat = "gguf"
 
     def probe(self) -> Capabilities:
         return Capabilities("toy", Path("toy"), "recipe", None, None, None, ())

@@ -32,7 +32,7 @@ from benchctl.engines.log_tail import log_tail, read_log
 from benchctl.engines.process import EngineProcess, describe_exit, free_port
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.gguf_header import read_header
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.resolved import ModelFormat, ResolvedPair
 from benchctl.models.special_tokens import end_tokens
 from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, Arm, EngineSpec, Recipe
 
@@ -48,6 +48,8 @@ class LlamaCppEngine:
     def __init__(self, spec: EngineSpec, *, binary: str | None = None) -> None:
         self._spec = spec
         self._option = binary
+
+    model_format: ModelFormat = "gguf"
 
     @cached_property
     def _probe(self) -> Probe:
@@ -96,7 +98,7 @@ class LlamaCppEngine:
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of one cell."""
         probe = self._probe
-        argv = command_line(probe.capabilities.binary, probe.flags, self._spec, arm, models)
+        argv = command_line(probe.binary, probe.flags, self._spec, arm, models)
         env = engine_environment(os.environ, self._spec.env)
         return Launch(argv, env, set_by_us=(*OWN_SETTINGS, *self._spec.env))
 
@@ -104,7 +106,7 @@ class LlamaCppEngine:
         """Return the program `name` of the same build, such as `llama-quantize`. Raises EngineError (`launch`)."""
         if name == CONVERTER:
             return converter_script()
-        return find_tool(name, self._probe.capabilities.binary)
+        return find_tool(name, self._probe.binary)
 
     def start(self, launch: Launch, log_path: Path) -> LlamaServer:
         """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""

@@ -29,6 +29,7 @@ _LIBRARIES = ("libllama*", "libggml*", "libmtmd*")
 class Probe:
     """What probing found: the neutral capabilities, and the flags that the adapter writes commands with."""
 
+    binary: Path
     capabilities: Capabilities
     flags: Flags
 
@@ -69,7 +70,7 @@ def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = Mapping
             "siblings": sibling_hashes(binary),
         },
     )
-    return Probe(capabilities, flags)
+    return Probe(binary, capabilities, flags)
 
 
 def _ask(binary: Path, question: str, environment: Mapping[str, str]) -> str:

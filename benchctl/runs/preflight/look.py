@@ -14,7 +14,7 @@ from benchctl.engines.base import Launch, Scorer, ScoringEngine
 from benchctl.errors import EngineError, GateError
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.models.shards import all_shards
+from benchctl.models.shards import all_shards, tensors_of
 from benchctl.models.tensor_types import fallback_sentence, wanted_types
 from benchctl.models.vocabulary import differences
 from benchctl.plain_text import one_line
@@ -40,7 +40,9 @@ def preflight(prepared: Prepared, judge: Judge, log: Path) -> PreflightRecord:
     for role, spec, model in _models(prepared):
         if spec.quantize is not None:
             _quantization(role, spec, model, record)
-    if isinstance(prepared.engine, ScoringEngine):
+    if prepared.engine.model_format != "gguf":
+        record.checked.append("The target was not asked anything: that needs a GGUF file, which tells its vocabulary.")
+    elif isinstance(prepared.engine, ScoringEngine):
         try:
             _ask(prepared, prepared.engine, judge, log, record)
         except EngineError as error:
@@ -73,8 +75,8 @@ def _models(prepared: Prepared) -> list[tuple[str, ModelSpec, ResolvedModel]]:
 def _vocabulary(prepared: Prepared, record: PreflightRecord) -> None:
     draft = prepared.models.draft
     uses_it = any(arm.speculation and "draft-simple" in arm.speculation.types for arm in prepared.recipe.arms)
-    if draft is None or not uses_it:
-        return
+    if draft is None or not uses_it or prepared.engine.model_format != "gguf":
+        return  # folders are compared, as strictly, before anything starts
     headers = [read_header(path) for path in (prepared.models.target.path, draft.path)]
     if any(header.count("tokenizer.ggml.tokens") is None for header in headers):
         record.checked.append("The vocabularies could not be compared: a file holds none.")
@@ -88,7 +90,7 @@ def _vocabulary(prepared: Prepared, record: PreflightRecord) -> None:
 def _quantization(role: str, spec: ModelSpec, model: ResolvedModel, record: PreflightRecord) -> None:
     asked = spec.quantize
     assert asked is not None
-    tensors = [tensor for shard in all_shards(model.path) for tensor in read_header(shard).tensors]
+    tensors = tensors_of(all_shards(model.path))
     types = {tensor.name: tensor.type_name for tensor in tensors}
     wanted = wanted_types(tensors, asked.tensors)
     wrong = [name for name, kind in wanted.items() if types[name] != kind]

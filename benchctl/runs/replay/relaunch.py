@@ -54,6 +54,8 @@ def relaunch(
         raise RelaunchError(f"the manifest has no command line of {baseline}")
     if arm.speculation is not None:
         raise RelaunchError(f"{baseline} speculates itself, so it does not show the target alone")
+    if manifest.target.path is None:
+        raise RelaunchError("an endpoint that ran already loaded its model itself")
     recipe = recipe_of(run)
     engine = make_engine(recipe.engine.model_copy(update={"binary": _binary(arm.argv[0], binary)}))
     if not isinstance(engine, ScoringEngine):
@@ -62,7 +64,7 @@ def relaunch(
     recorded = manifest.engine.details
     if any(details.get(part) != recorded.get(part) for part in ("sha256", "siblings")):
         raise RelaunchError(f"the engine at {engine.probe().binary} is not the one that ran (its hash differs)")
-    target = _target(manifest, models_dir, notice)
+    target = _target(manifest, Path(manifest.target.path).expanduser(), models_dir, notice)
     launch = engine.launch(recipe.arm(baseline), ResolvedPair(target, None))
     words = [str(Path(word).expanduser()) if word.startswith("~/") else word for word in arm.argv]
     model = str(Path(manifest.target.path).expanduser())
@@ -79,9 +81,8 @@ def _binary(recorded: str, given: str | None) -> str:
     return str(path) if given is None else given
 
 
-def _target(manifest: Manifest, models_dir: Path | None, notice: Notice | None) -> ResolvedModel:
+def _target(manifest: Manifest, first: Path, models_dir: Path | None, notice: Notice | None) -> ResolvedModel:
     """Find the target's files where the manifest has them, or in `models_dir`, and check every hash."""
-    first = Path(manifest.target.path).expanduser()
     folders = [folder.expanduser() for folder in (models_dir, first.parent) if folder is not None]
     files = []
     for identity in manifest.target.files:

@@ -1,0 +1,99 @@
+"""What a Hugging Face folder says of its model, for the manifest, and whether two folders speak one vocabulary."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from benchctl.errors import UsageError
+from benchctl.plain_text import one_line
+
+_RECURRENT = re.compile(r"\.(?:mamba|linear_attn|mixer|ssm|conv)\.")
+_ATTENTION = re.compile(r"\.(?:self_attn|attn|attention)\.")
+
+
+def folder_facts(folder: Path) -> dict[str, Any]:
+    """Return the facts of a model folder: architecture, parameters, precision, context, vocabulary, layers, memory.
+
+    From `config.json` and the headers of `*.safetensors`; what they do not say is `None`. Raises UsageError for a
+    folder that cannot be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    config = _read(folder / "config.json")
+    nested = config.get("text_config")
+    inner: dict[str, Any] = nested if isinstance(nested, dict) else config
+    names: set[str] = set()
+    parameters: Counter[str] = Counter()
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="numpy") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 - this is no dict
+                    piece = tensors.get_slice(name)
+                    names.add(name)
+                    parameters[piece.get_dtype().lower()] += math.prod(piece.get_shape())
+        except (SafetensorError, OSError) as error:
+            raise UsageError(f"the weights cannot be read: {one_line(str(error))}", where=str(file)) from None
+    recurrent = any(_RECURRENT.search(name) for name in names)
+    attending = any(_ATTENTION.search(name) for name in names)
+    classes = config.get("architectures")
+    return {
+        "architecture": classes[0] if isinstance(classes, list) and classes else None,
+        "model_type": config.get("model_type"),
+        "parameters": sum(parameters.values()),
+        "parameters_by_dtype": dict(parameters.most_common()),
+        "context_length": inner.get("max_position_embeddings"),
+        "vocab_size": inner.get("vocab_size"),
+        "layers": inner.get("num_hidden_layers"),
+        "memory": ("hybrid" if attending else "recurrent") if recurrent else "attention" if attending else None,
+    }
+
+
+def vocabulary_differences(target: Path, draft: Path) -> list[str]:
+    """Return in which ways two folders' tokenizers differ; empty when token ids mean the same in both.
+
+    By `tokenizer.json`; folders without one (a sentencepiece model alone) are compared by the size of the vocabulary.
+    Raises UsageError for a file that cannot be read.
+    """
+    ours, theirs = (_vocabulary(folder) for folder in (target, draft))
+    if ours is None or theirs is None:
+        sizes = [folder_facts(folder)["vocab_size"] for folder in (target, draft)]
+        return [] if sizes[0] == sizes[1] else [f"one has {sizes[0]} tokens, the other {sizes[1]}"]
+    unequal = sorted(number for number in ours.keys() & theirs.keys() if ours[number] != theirs[number])
+    found = []
+    if len(ours) != len(theirs):
+        found.append(f"one has {len(ours)} tokens, the other {len(theirs)}")
+    if unequal:
+        first = unequal[0]
+        texts = " and ".join(f"'{one_line(text, 40)}'" for text in (ours[first], theirs[first]))
+        found.append(f"{len(unequal)} token ids mean different texts; the first is {first}, {texts}")
+    return found
+
+
+def _vocabulary(folder: Path) -> dict[int, str] | None:
+    if not (folder / "tokenizer.json").is_file():
+        return None
+    data = _read(folder / "tokenizer.json")
+    try:
+        listed = data["model"]["vocab"]
+        if isinstance(listed, list):  # unigram: pairs of text and score
+            known = {number: str(entry[0]) for number, entry in enumerate(listed)}
+        else:
+            known = {int(number): text for text, number in listed.items()}
+        return known | {int(token["id"]): str(token["content"]) for token in data.get("added_tokens") or ()}
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        raise UsageError("this is no tokenizer that can be read", where=str(folder / "tokenizer.json")) from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"this file cannot be read: {one_line(str(error))}", where=str(file)) from None
+    if not isinstance(data, dict):
+        raise UsageError("expected a JSON object", where=str(file))
+    return data

@@ -1,0 +1,106 @@
+"""Hugging Face folders: their facts, their vocabularies, and how a recipe's source becomes one."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchctl.errors import UsageError
+from benchctl.models.folder_facts import folder_facts, vocabulary_differences
+from benchctl.models.sources import resolve_pair
+from benchctl.recipes.schema import ModelPair, ModelSpec
+
+
+def pair(source: str) -> ModelPair:
+    return ModelPair(target=ModelSpec(source=source))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundled hybrid as a folder of one's own."""
+    derived = resolve_pair(pair("bundled:tiny-hybrid"), recipe_folder=Path(), form="huggingface").target
+    assert derived.folder is not None
+    mine = tmp_path_factory.mktemp("models") / "mine"
+    shutil.copytree(derived.folder, mine)
+    return mine
+
+
+def test_a_bundled_model_is_derived_with_all_its_files(folder: Path) -> None:
+    model = resolve_pair(pair("bundled:tiny-hybrid"), recipe_folder=Path(), form="huggingface").target
+    assert model.path == model.folder
+    names = {file.path.name for file in model.files}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
+    assert "derived-from.json" not in names
+
+
+def test_a_gguf_file_and_a_folder_resolve(folder: Path, tiny_target: Path) -> None:
+    derived = resolve_pair(pair(str(tiny_target)), recipe_folder=Path(), form="huggingface").target
+    named = resolve_pair(pair(folder.name), recipe_folder=folder.parent, form="huggingface").target
+    assert named.folder == folder
+    assert [file.sha256 for file in named.files] == [file.sha256 for file in derived.files]
+
+
+def test_a_hub_source_is_found_in_the_models_folder(folder: Path) -> None:
+    there = resolve_pair(
+        pair(f"hf:someone/{folder.name}"), recipe_folder=Path(), models_dir=folder.parent, form="huggingface"
+    )
+    assert there.target.folder == folder
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no Hugging Face model"):
+        resolve_pair(pair(str(tmp_path)), recipe_folder=Path(), form="huggingface")
+
+
+def test_a_file_of_a_repository_is_refused() -> None:
+    with pytest.raises(UsageError, match="whole repositories"):
+        resolve_pair(pair("hf:someone/model/model.gguf"), recipe_folder=Path(), form="huggingface")
+
+
+def test_a_served_model_has_no_files() -> None:
+    model = resolve_pair(pair("served:gpt"), recipe_folder=Path(), form="served").target
+    assert (model.source, model.files) == ("served:gpt", ())
+
+
+def test_facts_of_a_hybrid(folder: Path) -> None:
+    facts = folder_facts(folder)
+    assert facts["architecture"] == "FalconH1ForCausalLM"
+    assert facts["memory"] == "hybrid"
+    assert facts["vocab_size"] == len(json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"])
+    assert facts["parameters"] == sum(facts["parameters_by_dtype"].values()) > 1_000_000
+
+
+def test_facts_of_an_attention_model() -> None:
+    model = resolve_pair(pair("bundled:tiny-transformer"), recipe_folder=Path(), form="huggingface").target
+    assert folder_facts(model.path)["memory"] == "attention"
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", "[" * 100_000])
+def test_a_damaged_config_is_one_clear_error(folder: Path, tmp_path: Path, damage: str) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(folder, broken)
+    (broken / "config.json").write_text(damage, "utf-8")
+    with pytest.raises(UsageError, match=r"cannot be read|expected a JSON object"):
+        folder_facts(broken)
+
+
+def test_damaged_weights_are_one_clear_error(folder: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(folder, broken)
+    (broken / "model.safetensors").write_bytes(b"\xff" * 100)
+    with pytest.raises(UsageError, match="the weights cannot be read"):
+        folder_facts(broken)
+
+
+def test_vocabularies_are_compared_by_what_ids_mean(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    assert vocabulary_differences(folder, other) == []
+    tokenizer = json.loads((other / "tokenizer.json").read_text("utf-8"))
+    vocabulary = tokenizer["model"]["vocab"]
+    one, two = list(vocabulary)[300:302]
+    vocabulary[one], vocabulary[two] = vocabulary[two], vocabulary[one]
+    (other / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
+    (found,) = vocabulary_differences(folder, other)
+    assert found.startswith("2 token ids mean different texts")
