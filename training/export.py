@@ -32,8 +32,6 @@ def written_tensors(weights: dict[str, Array], pairs: list[TensorPair]) -> dict[
     """Return what the file will hold, by GGUF name: bfloat16 as uint16, else float32 or int64."""
     found: dict[str, Array] = {}
     for pair in pairs:
-        if pair.derived:
-            continue
         loaded = weights[pair.huggingface]
         if loaded.dtype == np.float32:
             loaded = from_bfloat16(to_bfloat16(loaded))

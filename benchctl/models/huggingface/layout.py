@@ -47,8 +47,6 @@ class TensorPair:
     transform: Transform = SAME
     full_precision: bool = False
     """A matrix that llama.cpp wants in float32."""
-    derived: bool = False
-    """It follows from the GGUF tensor of another pair: made backward, left out forward (EAGLE-3's `t2d`)."""
 
 
 @dataclass(frozen=True)
