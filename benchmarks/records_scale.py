@@ -63,7 +63,7 @@ def record(
     by_position = [rounds // (position + 2) for position in range(depth)] if depth else None
     accepted = sum(by_position) if by_position else None
     decode_s = (size - 1) / (17 if not depth else 12) * rng.uniform(0.97, 1.03)
-    return Record.model_validate(
+    return Record.from_dict(
         {
             "label": arm,
             "task": key[0],

@@ -95,7 +95,7 @@ def _slowed(run: RunData) -> RunData:
         factor = 1 + _SLOWER.get(record.label, 0.0)
         slower = {key: value * factor for key, value in times.items() if value is not None}
         slower |= {key: value / factor for key, value in rates.items() if value is not None}
-        records.append(record.model_copy(update=slower))
+        records.append(record.changed(**slower))
     return replace(run, records=records)
 
 

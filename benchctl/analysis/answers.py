@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.degenerate import degeneration
@@ -13,12 +14,18 @@ if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Frame, Integers
 
 
+_TOLD = attrgetter(
+    "content", "content_sha", "token_sha", "n_predicted", "finish_reason", "prompt_sha", "error", "schema_version"
+)
+"""All that an answer tells but its token ids, which are compared themselves."""
+
+
 @dataclass(frozen=True)
 class Answers:
     """One entry a record of the frame, and a last one that stands for a missing record (row -1)."""
 
     code: Integers
-    """Equal for records that are told the same in every respect: text, token ids, length, ending, prompt."""
+    """Equal for records that are told the same in every respect: text, token ids, length, ending, prompt, error."""
     flaw: list[str | None]
     """Why an answer cannot be compared, as the end of a sentence (`is missing`); `None` for a sound one."""
     sound: Booleans
@@ -33,26 +40,26 @@ def find_answers(frame: Frame) -> Answers:
     codes: dict[tuple[object, ...], int] = {}
     numbers: list[int] = []
     examples: list[Record] = []
-    damages: list[str | None] = []
-    regular: list[bool] = []
-    flaws: list[str | None] = []
-    for record in frame.records:
-        known = (record.content, record.content_sha, record.token_sha, record.n_predicted)
-        key: tuple[object, ...] = (*known, record.finish_reason, record.prompt_sha)
-        number = codes.setdefault(key, len(examples))
+    for record, told in zip(frame.records, map(_TOLD, frame.records), strict=True):
+        number = codes.setdefault(told, len(examples))
         if number < len(examples) and not _same_ids(examples[number], record):  # the hash of one is wrong
-            number = codes.setdefault((*key, *(record.token_ids or (None,))), len(examples))
+            number = codes.setdefault((*told, *(record.token_ids or (None,))), len(examples))
         if number == len(examples):
             examples.append(record)
-            damages.append(_damage(record))  # examined once for all equal answers
-            regular.append(record.token_ids is not None and degeneration(record) is None)
         numbers.append(number)
-        flaws.append(_flaw(record) or damages[number])
-    flaws.append("is missing")
-    regular.append(False)
-    code = np.array([*numbers, len(regular) - 1], dtype=np.int64)
-    sound = np.array([flaw is None for flaw in flaws], dtype=bool)
-    return Answers(code=code, flaw=flaws, sound=sound, plain=sound & np.array(regular, dtype=bool)[code])
+    numbers.append(len(examples))
+    flaws = [*(_flaw(record) or _damage(record) for record in examples), "is missing"]  # once for all equal answers
+    plain = [
+        flaw is None and record.token_ids is not None and degeneration(record) is None
+        for record, flaw in zip(examples, flaws, strict=False)
+    ]
+    code = np.array(numbers, dtype=np.int64)
+    return Answers(
+        code=code,
+        flaw=[flaws[number] for number in numbers],
+        sound=np.array([flaw is None for flaw in flaws], dtype=bool)[code],
+        plain=np.array([*plain, False], dtype=bool)[code],
+    )
 
 
 def _same_ids(left: Record, right: Record) -> bool:

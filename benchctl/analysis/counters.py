@@ -78,7 +78,6 @@ def _by_position(by_place: list[list[int] | None], positions: Integers) -> Float
 
     told = np.full((len(by_place), int(positions.max(initial=1))), np.nan)
     told[[counts is not None for counts in by_place]] = 0
-    rows = np.repeat(np.arange(len(positions)), positions)
-    columns = np.arange(len(rows)) - np.repeat(np.cumsum(positions) - positions, positions)
-    told[rows, columns] = list(chain.from_iterable(counts for counts in by_place if counts))
+    every = chain.from_iterable(counts for counts in by_place if counts)
+    told[np.arange(told.shape[1]) < positions[:, np.newaxis]] = np.fromiter(every, np.float64, int(positions.sum()))
     return told

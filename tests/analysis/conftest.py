@@ -48,7 +48,7 @@ def build_record(
         "ttft_s": 0.5,
         "prompt_per_sec": 80.0,
     }
-    return Record.model_validate(values | more)
+    return Record.from_dict(values | more)
 
 
 def build_manifest(arms: dict[str, dict[str, Any] | None], prompts: int, blocks: int, **more: Any) -> Manifest:

@@ -52,6 +52,15 @@ def test_loops_of_every_period_are_found_with_their_length(period: int) -> None:
     assert find_loop([1, 2, 3, *unit * 30], 16, 24) == (period, 30 * period)
 
 
+@pytest.mark.parametrize("start", range(10))
+def test_eight_broken_characters_in_a_row_are_found_wherever_they_begin(make_record: Any, start: int) -> None:
+    sound = "".join(chr(97 + place % 26) for place in range(start))
+    found = degeneration(make_record(text=f"{sound}{chr(0xFFFD) * 8} and more", ids=list(range(10))))
+    assert found is not None
+    assert "8 characters that are broken UTF-8" in found
+    assert degeneration(make_record(text=f"{sound}{chr(0xFFFD) * 7} and more", ids=list(range(10)))) is None
+
+
 def test_a_hostile_text_is_judged_quickly(make_record: Any) -> None:
     text = "<" + "reserved" * 50_000 + "[" * 50_000 + "<|pad" * 50_000
     began = time.process_time()

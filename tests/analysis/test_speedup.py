@@ -156,7 +156,7 @@ def test_the_order_of_records_changes_nothing(make_record: Any, make_run: Any, s
 def test_a_machine_twice_as_slow_changes_no_speed_up(make_record: Any, make_run: Any) -> None:
     records = noisy(make_record, 3, 3)
     halves = {"tok_per_sec": 0.5, "client_tok_per_sec": 0.5, "e2e_s": 2.0}
-    slowed = [one.model_copy(update={key: by * getattr(one, key) for key, by in halves.items()}) for one in records]
+    slowed = [one.changed(**{key: by * getattr(one, key) for key, by in halves.items()}) for one in records]
     fast, slow = row(analyse(make_run(records)), "spec"), row(analyse(make_run(slowed)), "spec")
     assert slow.by_block == pytest.approx(fast.by_block)
     assert slow.end_to_end == pytest.approx(fast.end_to_end)
@@ -166,7 +166,7 @@ def test_a_machine_twice_as_slow_changes_no_speed_up(make_record: Any, make_run:
 
 def test_an_arm_against_itself_is_one(make_record: Any, make_run: Any) -> None:
     records = [make_record("baseline", i, block=b, rate=5 + i) for i in range(4) for b in range(3)]
-    records += [one.model_copy(update={"label": "same"}) for one in records]
+    records += [one.changed(label="same") for one in records]
     found = row(analyse(make_run(records)), "same")
     assert (found.pooled, found.median, found.end_to_end) == pytest.approx((1.0, 1.0, 1.0))
 

@@ -56,9 +56,9 @@ def test_a_baseline_that_slows_down_within_a_block_is_drift(
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:
     records = [
-        one.model_copy(update={"client_tok_per_sec": 10.0 - one.prompt_idx})
+        one.changed(client_tok_per_sec=10.0 - one.prompt_idx)
         if one.label == "baseline"
-        else one.model_copy(update={"client_tok_per_sec": 12.0})
+        else one.changed(client_tok_per_sec=12.0)
         for one in steady_records(make_record)
     ]
     drift = [one for one in analyse(make_run(records, make_manifest(ARMS, 6, 3))).warnings if one.id == "drift"]
@@ -167,7 +167,7 @@ def test_withheld_token_ids_are_told_with_their_reason(make_record: Any, make_ru
 def test_no_clear_difference_when_the_interval_holds_one(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     speeds = {0: 0.8, 1: 1.0, 2: 1.25}
     records = [
-        one.model_copy(update={"client_tok_per_sec": 10.0 * (speeds[one.block] if one.label == "spec" else 1.0)})
+        one.changed(client_tok_per_sec=10.0 * (speeds[one.block] if one.label == "spec" else 1.0))
         for one in steady_records(make_record)
     ]
     verdict = analyse(make_run(records, make_manifest(ARMS, 6, 3))).verdicts[0]

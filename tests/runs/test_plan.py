@@ -9,7 +9,7 @@ from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
 from benchctl.records import SCHEMA_VERSION, Record
 from benchctl.runs.manifest import Cell, CellStatus, Manifest
-from benchctl.runs.plan import keep_only, make_plan, measured, rotated, with_blocks
+from benchctl.runs.plan import arms_of_block, idle_slots, keep_only, make_plan, measured, rotated, with_blocks
 from benchctl.runs.store import RunData
 
 
@@ -48,7 +48,8 @@ def test_a_cell_that_was_cut_off_after_its_last_answer_is_measured_again(
 ) -> None:
     manifest.cells = [Cell(block=0, arm="spec", order=1, status=status, started_at="", wall_s=1.0, log="")]
     records = [
-        Record(label="spec", task="code", prompt_idx=index, rep=0, schema=SCHEMA_VERSION) for index in range(answers)
+        Record(label="spec", task="code", prompt_idx=index, rep=0, schema_version=SCHEMA_VERSION)
+        for index in range(answers)
     ]
     assert len(measured(RunData(Path(), manifest, records, []), prompts=2)) == kept
 
@@ -58,6 +59,51 @@ def test_only_keeps_the_baseline(recipe: Recipe) -> None:
     with pytest.raises(UsageError, match="no arm 'spek'") as caught:
         keep_only(recipe, ["spek"])
     assert "baseline, spec" in (caught.value.fix or "")
+
+
+@pytest.fixture
+def swept(recipe: Recipe) -> Recipe:
+    """Both arms with one and with four requests in flight."""
+    arms = [
+        arm.model_copy(update={"name": f"{arm.name}-c{count}", "of": arm.name, "concurrency": count})
+        for count in (1, 4)
+        for arm in recipe.arms
+    ]
+    return recipe.model_copy(update={"arms": arms, "baseline": "baseline-c1"})
+
+
+@pytest.mark.parametrize(
+    ("names", "kept", "baseline"),
+    [
+        (["spec"], ["baseline-c1", "spec-c1", "baseline-c4", "spec-c4"], "baseline-c1"),
+        (["spec-c4"], ["baseline-c4", "spec-c4"], "baseline-c4"),
+        (["baseline"], ["baseline-c1", "baseline-c4"], "baseline-c1"),
+    ],
+)
+def test_only_takes_an_arm_under_all_its_conditions_or_under_one(
+    swept: Recipe, names: list[str], kept: list[str], baseline: str
+) -> None:
+    chosen = keep_only(swept, names)
+    assert [arm.name for arm in chosen.arms] == kept
+    assert chosen.baseline == baseline
+    with pytest.raises(UsageError) as caught:
+        keep_only(swept, ["spec-c2"])
+    assert caught.value.fix == "The arms are: baseline, baseline-c1, spec, spec-c1, baseline-c4, spec-c4."
+
+
+def test_arms_of_a_condition_stay_neighbours_in_every_block(swept: Recipe) -> None:
+    assert [" ".join(arm.name for arm in arms_of_block(swept, block)) for block in range(3)] == [
+        "baseline-c1 spec-c1 baseline-c4 spec-c4",
+        "spec-c4 baseline-c4 spec-c1 baseline-c1",
+        "baseline-c1 spec-c1 baseline-c4 spec-c4",
+    ]
+
+
+def test_too_few_prompts_for_a_concurrency_are_said(swept: Recipe) -> None:
+    assert idle_slots(swept, 8) == []
+    (said,) = idle_slots(swept, 7)
+    assert said.startswith("Concurrency 4: with 7 prompts there are less than 4 requests in flight")
+    assert idle_slots(swept.model_copy(update={"arms": [Arm(name="a", concurrency=4, rate=1.0)]}), 1) == []
 
 
 def test_blocks_of_the_command_line(recipe: Recipe) -> None:

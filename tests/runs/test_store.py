@@ -27,7 +27,7 @@ STUDY_LINE = {
 
 
 def record(label: str = "spec", block: int = 0, prompt_idx: int = 0, text: str = "x", **more: object) -> Record:
-    return Record.model_validate(
+    return Record.from_dict(
         {
             "label": label,
             "task": "code",
@@ -56,7 +56,7 @@ def test_the_studys_eleven_keys_load_unchanged(tmp_path: Path) -> None:
     run = open_run(file)
     assert run.manifest is None
     (loaded,) = run.records
-    assert loaded.model_dump(include=set(STUDY_LINE)) == STUDY_LINE
+    assert STUDY_LINE.items() <= loaded.to_dict().items()
     assert loaded.schema_version == 0
     assert loaded.token_ids is None
 

@@ -71,7 +71,7 @@ def test_a_record_that_does_not_fit_leaves_the_earlier_ones_whole(folder: Path, 
             resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
             try:
                 for index in range(9):
-                    writer.append(record.model_copy(update={"prompt_idx": index}))
+                    writer.append(record.changed(prompt_idx=index))
             except StorageError as error:
                 print(error.what)
         """

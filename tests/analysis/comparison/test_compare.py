@@ -130,9 +130,7 @@ def test_an_arm_that_got_slower_is_found_and_the_others_are_not(runs: Runs) -> N
 
 def test_a_slow_down_within_the_noise_is_not_claimed(runs: Runs) -> None:
     def noisy(record: Any) -> Any:
-        return record.model_copy(
-            update={"client_tok_per_sec": record.client_tok_per_sec * (0.8, 1.0, 1.25)[record.block]}
-        )
+        return record.changed(client_tok_per_sec=record.client_tok_per_sec * (0.8, 1.0, 1.25)[record.block])
 
     found = compare_runs(runs("a"), runs("b", factor=0.9, change=noisy))
     assert {one.speed for one in found.arms} == {"no clear difference"}
@@ -183,9 +181,9 @@ def test_an_arm_without_a_single_answer_is_unknown(runs: Runs) -> None:
 def test_lengths_that_decide_the_sign_leave_it_open(runs: Runs) -> None:
     def shorter(record: Any) -> Any:
         if record.prompt_idx != 3:
-            return record.model_copy(update={"client_tok_per_sec": record.client_tok_per_sec * 0.95})
+            return record.changed(client_tok_per_sec=record.client_tok_per_sec * 0.95)
         quick = {"client_tok_per_sec": 400.0, "token_ids": list(range(100, 200)), "n_predicted": 100}
-        return record.model_copy(update=quick)
+        return record.changed(**quick)
 
     spec = arm(compare_runs(runs("a"), runs("b", change=shorter)), "spec")
     assert spec.rate.interval.low > 1
@@ -208,7 +206,7 @@ def test_another_answer_is_named_and_an_unsteady_one_is_undetermined(runs: Runs,
 
 
 def test_another_rendered_prompt_is_told_and_its_answers_are_not_compared(runs: Runs) -> None:
-    found = compare_runs(runs("a"), runs("b", change=lambda one: one.model_copy(update={"prompt_sha": "f" * 64})))
+    found = compare_runs(runs("a"), runs("b", change=lambda one: one.changed(prompt_sha="f" * 64)))
     assert [one.what for one in found.changed] == ["text that the model saw"]
     assert arm(found, "baseline").outputs.same == 0
 
@@ -316,7 +314,7 @@ def test_records_without_a_manifest_are_compared_over_the_same_prompts_only(runs
     with pytest.raises(UsageError, match="only the first run has: code/3"):
         compare_runs(study(runs, "a"), study(runs, "b", change=lambda one: one if one.prompt_idx < 3 else None))
     with pytest.raises(UsageError, match="with another text: code/0"):
-        compare_runs(runs("a"), study(runs, "b", change=lambda one: one.model_copy(update={"prompt_sha": "f" * 64})))
+        compare_runs(runs("a"), study(runs, "b", change=lambda one: one.changed(prompt_sha="f" * 64)))
 
 
 @pytest.mark.parametrize(

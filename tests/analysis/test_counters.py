@@ -1,0 +1,27 @@
+"""The counters as columns: lists of unequal length, and what is not told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchctl.analysis.counters import find_counters
+from benchctl.analysis.frame import make_frame
+
+
+def test_positions_of_unequal_depth_stand_in_their_columns(make_record: Any) -> None:
+    told: list[list[int] | None] = [[3, 1], None, [], [5, 4, 2], [0]]
+    records = [make_record(prompt_idx=index, accepted_by_position=counts) for index, counts in enumerate(told)]
+    found = find_counters(make_frame(records, None))
+    assert found.positions.tolist() == [2, 0, 0, 3, 1]
+    np.testing.assert_array_equal(
+        found.by_position, [[3, 1, 0], [np.nan, np.nan, np.nan], [0, 0, 0], [5, 4, 2], [0, 0, 0]]
+    )
+
+
+def test_of_nothing_told_there_is_one_unknown_column(make_record: Any) -> None:
+    found = find_counters(make_frame([make_record()], None))
+    assert found.by_position.shape == (1, 1)
+    assert np.isnan(found.by_position).all()
+    assert found.trusted.tolist() == [True]
