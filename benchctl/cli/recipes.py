@@ -179,7 +179,7 @@ def _print_arms(recipe: Recipe) -> None:
         settings = arm.speculation.model_dump(exclude={"type"}, exclude_none=True) if arm.speculation else {}
         types = "+".join(arm.speculation.types) if arm.speculation else "—"
         words = " ".join(f"{key}={value}" for key, value in settings.items())
-        role = " (baseline)" if arm.name == recipe.baseline else ""
+        role = " (baseline)" if arm == recipe.baseline_of(arm) else ""
         table.add_row(arm.name + role, types, words, Text(visible(" ".join(arm.args))))
     Console(highlight=False).print(table)
 

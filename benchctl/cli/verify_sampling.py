@@ -131,7 +131,8 @@ def _with_baseline(recipe: Recipe, baseline: str | None, arms: Sequence[str]) ->
 
     names = [arm.name for arm in recipe.arms]
     chosen = baseline or recipe.baseline
-    others = [name for name in names if name != chosen]
+    condition = recipe.arm(chosen).condition if chosen in names else None  # arms of another are not comparable
+    others = [arm.name for arm in recipe.arms if arm.name != chosen and condition in (None, arm.condition)]
     for option, name, known in [("--baseline", chosen, names), *(("--arm", name, others) for name in arms)]:
         if name not in known:
             raise UsageError(f"There is no arm {name!r}.", where=option, fix=f"The arms are: {', '.join(known)}.")

@@ -48,6 +48,8 @@ class Launch:
     """Names in `env` that benchctl or the recipe set; only these are ever written down."""
     url: str | None = None
     """Of an endpoint that runs already; `argv` is then empty."""
+    overlapping: bool = False
+    """Whether several requests may be in flight at a time: `Arm.overlapping`."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Completion:
     token_gap: str | None = None
 
 
-AttestationState = Literal["off", "active", "idle", "failed"]
+AttestationState = Literal["off", "active", "idle", "unverified", "failed"]
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ class Attestation:
     """The evidence that an arm ran as the recipe asked.
 
     `off`: no speculation, and none was asked for. `active`: it drafted. `idle`: it was on but never fired (an n-gram
-    that found nothing). `failed`: what ran is not what was asked for; `reason` and `remedy` are set.
+    that found nothing). `unverified`: the engine does not show whether it speculated; `reason` says what is not known,
+    and the run goes on. `failed`: what ran is not what was asked for; `reason` and `remedy` are set.
     """
 
     state: AttestationState
@@ -114,8 +117,9 @@ Progress = Callable[[int], None]
 class Server(Protocol):
     """One engine of one cell, healthy and ready.
 
-    `complete` and `render` may be called from several threads at once where the arm's `concurrency` is more than 1; the
-    ledger of an answer then comes from that answer alone, never from counters that all requests share.
+    `complete` and `render` may be called from several threads at once where the arm is `overlapping`; the ledger of an
+    answer then comes from that answer alone, never from counters that all requests share, and `stop` ends what is in
+    flight: every `complete` returns or raises soon after.
     """
 
     @property
@@ -205,6 +209,11 @@ class Scorer(Protocol):
     What it has read last stays in its memory, so that a prefix can be read in pieces, each a batch of its own.
     `top` is how many of the likeliest tokens are told. Every method raises EngineError.
     """
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether several tokens can be read on in one batch, as a round of speculation verifies them."""
+        ...
 
     @property
     def command(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from benchctl.errors import EngineError, StorageError
 WARDEN = Path(__file__).with_name("warden.py")
 STOP_GRACE_S = 10.0
 """How long an engine may take to end after SIGTERM before it is killed."""
+KILL_GRACE_S = 10.0
+"""How long the kernel and the warden may take to clear away what was killed."""
 
 
 def free_port() -> int:
@@ -43,10 +46,14 @@ class EngineProcess:
     """A running engine; `pid` is its process id and that of its process group."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> None:
-        """Start `argv` with its output going to `log_path`. Raises EngineError (`launch`), StorageError."""
+        """Start `argv` with its output going to `log_path`. Raises EngineError (`launch`), StorageError.
+
+        A folder that `env` names as `BENCHCTL_SCRATCH` is the engine's own, and goes with it however it ends.
+        """
         self._status: int | None = None
         self._ended = False
         self._unread = b""
+        self._waiting = threading.RLock()
         try:
             log_path.parent.mkdir(parents=True, exist_ok=True)
             log = log_path.open("wb")
@@ -99,16 +106,17 @@ class EngineProcess:
         return line.decode("utf-8", "replace")
 
     def wait(self, timeout: float = 0.0) -> bool:
-        """Wait up to `timeout` seconds for the end of the engine; return whether it has ended."""
-        if not self._ended:
-            line = self._line(timeout)
-            if line is not None and line.startswith("exit "):
-                self._status = int(line[5:])
-                self._ended = True
-            elif self._ended:  # The warden was killed; where the kernel did not end the engine with it, do so here.
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.pid, signal.SIGKILL)
-        return self._ended
+        """Wait up to `timeout` seconds for the end of the engine; return whether it has ended. Thread-safe."""
+        with self._waiting:
+            if not self._ended:
+                line = self._line(timeout)
+                if line is not None and line.startswith("exit "):
+                    self._status = int(line[5:])
+                    self._ended = True
+                elif self._ended:  # The warden was killed; where the kernel did not end the engine with it, do so here.
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.killpg(self.pid, signal.SIGKILL)
+            return self._ended
 
     @property
     def status(self) -> int | None:
@@ -124,20 +132,26 @@ class EngineProcess:
             self._requests.write(request)
             self._requests.flush()
 
-    def stop(self, grace_s: float = STOP_GRACE_S) -> int | None:
-        """SIGTERM once, wait `grace_s` seconds, SIGKILL to the whole group; return the exit status. Idempotent."""
+    def remember_shared_memory(self) -> None:
+        """Have the warden note which shared memory the engine holds, so that nothing of it stays when it is killed."""
+        self._ask(b"R")
+
+    def stop(self, grace_s: float = STOP_GRACE_S, interrupt_s: float = 0.0) -> int | None:
+        """SIGTERM once, wait `grace_s` seconds, SIGKILL to the whole group; return the exit status. Idempotent.
+
+        `interrupt_s`: so long an engine that SIGTERM did not end is given after a SIGINT; 0 sends none.
+        """
         if not self._requests.closed:
             try:
-                if not self.wait(0.0):
-                    self._ask(b"T")
-                    if not self.wait(grace_s):
-                        self._ask(b"K")
-                        self.wait(5.0)
+                for request, patience in ((b"T", grace_s), (b"I", interrupt_s), (b"K", KILL_GRACE_S)):
+                    if not self.wait(0.0) and patience:
+                        self._ask(request)
+                        self.wait(patience)
             finally:
                 # An interrupt during the wait ends here too: the closed pipe has the warden finish the work.
                 with contextlib.suppress(OSError):
                     self._requests.close()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._warden.wait(timeout=5.0)
+                    self._warden.wait(timeout=KILL_GRACE_S)
                 self._replies.close()
         return self._status

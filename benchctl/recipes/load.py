@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from benchctl.errors import UsageError
 from benchctl.plain_text import one_line
+from benchctl.recipes.conditions import take_conditions, under_conditions
 from benchctl.recipes.document import Document, read_document
 from benchctl.recipes.matrix import MAX_ARMS, ExpandedArm, expand
 from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, did_you_mean, quoted
@@ -20,7 +21,7 @@ from benchctl.shipped import shipped_folder
 
 
 def load_recipe(path: Path, *, overrides: Mapping[str, object] | None = None) -> Recipe:
-    """Load a recipe file with its matrices expanded.
+    """Load a recipe file with its matrices expanded, and every arm under every condition.
 
     `overrides` replaces values by dotted key before anything is checked: `{"blocks": 5, "engine.binary": "/opt/x"}`.
     Raises RecipeError that lists every problem of the file.
@@ -29,8 +30,10 @@ def load_recipe(path: Path, *, overrides: Mapping[str, object] | None = None) ->
     data = dict(document.data)
     for key, value in (overrides or {}).items():
         data = _replaced(data, key.split("."), value)
-    arms, wrong = _expanded_arms(data)
-    if wrong and not arms:
+    data, conditions, wrong = take_conditions(data, document.written.get)
+    arms, wrong_arms = _expanded_arms(data)
+    wrong += wrong_arms
+    if wrong_arms and not arms:
         raise _recipe_error(document, wrong)
     if arms is not None:
         data["arms"] = [arm.data for arm in arms]
@@ -41,6 +44,9 @@ def load_recipe(path: Path, *, overrides: Mapping[str, object] | None = None) ->
         wrong += _in_file(translate(errors, data, Recipe, lambda at: document.written.get(_origin(at, arms))), arms)
         raise _recipe_error(document, wrong) from None
     wrong += _in_file(relation_problems(recipe), arms)
+    if not wrong:
+        recipe, problems = under_conditions(recipe, conditions)
+        wrong += _in_file(problems, arms)
     if wrong:
         raise _recipe_error(document, wrong)
     return recipe

@@ -7,11 +7,16 @@ of concrete arms that its matrices stand for.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-EngineKind = Literal["llama.cpp", "vllm", "sglang", "transformers", "openai"]
+from benchctl.adapters import ADAPTERS
+
+if TYPE_CHECKING:
+    EngineKind = str
+else:
+    EngineKind = Literal[tuple(ADAPTERS)]
 Device = Literal["auto", "cpu", "cuda", "metal"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 

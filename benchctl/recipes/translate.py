@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, quoted, shown
+from benchctl.recipes.schema import OF_CONDITIONS, Arm, Recipe
 
 Annotation: TypeAlias = Any
 """A type annotation as `typing` hands it out at run time."""
@@ -39,6 +40,10 @@ _BOUNDS: dict[str, tuple[str, str]] = {
     "less_than": ("lt", "less than {}"),
 }
 _WORDS_FOR_BOOL = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+
+_ONLY_IN_FILES: dict[type[BaseModel], tuple[str, ...]] = {Recipe: ("concurrency", "rate"), Arm: ("matrix",)}
+_ONLY_EXPANDED: dict[type[BaseModel], tuple[str, ...]] = {Arm: OF_CONDITIONS}
+"""What a file has and the model has not, and the other way round: see `conditions.py` and `matrix.py`."""
 
 
 def translate(
@@ -154,7 +159,11 @@ def value_at(data: Plain, path: KeyPath) -> Plain:
 def known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
     """Return the keys that the mapping at `path` may have."""
     annotation = _annotation(model, path)
-    found = [field.alias or key for part in _models(annotation) for key, field in part.model_fields.items()]
+    found = []
+    for part in _models(annotation):
+        taken = _ONLY_EXPANDED.get(part, ())
+        found += [field.alias or key for key, field in part.model_fields.items() if key not in taken]
+        found += _ONLY_IN_FILES.get(part, ())
     return list(dict.fromkeys(found))
 
 

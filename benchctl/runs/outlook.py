@@ -45,9 +45,19 @@ def _seconds(plan: list[CellPlan], earlier: RunData, manifest: Manifest) -> floa
     for cell in manifest.cells:
         if cell.status == "finished" and cell.startup_s is not None:
             starts[cell.arm].append(cell.startup_s)
+    spans: dict[tuple[str, int, int], list[tuple[float, float]]] = defaultdict(list)
     for record in earlier.records:
         if record.e2e_s is not None and record.phase == "measure":
             answers[record.label].append(record.e2e_s)
+            if record.sent_s is not None:
+                process = (record.label, record.block, record.attempt)
+                spans[process].append((record.sent_s, record.sent_s + record.e2e_s))
+    for arm in {planned.arm.name for planned in plan if planned.arm.overlapping}:
+        answers[arm] = [
+            (max(end for _, end in spanned) - min(sent for sent, _ in spanned)) / len(spanned)
+            for (label, *_), spanned in spans.items()
+            if label == arm
+        ]
     total = 0.0
     for planned in plan:
         start, answer = starts.get(planned.arm.name), answers.get(planned.arm.name)

@@ -45,6 +45,17 @@ def rotated(arms: Sequence[T], block: int) -> list[T]:
     return list(order)
 
 
+def arms_of_block(recipe: Recipe, block: int) -> list[Arm]:
+    """Return the recipe's arms in the order of `block`: its conditions rotated, and the arms of each condition too.
+
+    The arms of a condition stay neighbours, since each is compared with the baseline of that condition.
+    """
+    conditions: dict[tuple[int, float | None, float | None], list[Arm]] = {}
+    for arm in recipe.arms:
+        conditions.setdefault(arm.condition, []).append(arm)
+    return [arm for arms in rotated(list(conditions.values()), block) for arm in rotated(arms, block)]
+
+
 def make_plan(
     recipe: Recipe, prompts: Sequence[PromptItem], done: Collection[Key] = (), blocks: Iterable[int] | None = None
 ) -> list[CellPlan]:
@@ -54,7 +65,7 @@ def make_plan(
     """
     cells = []
     for block in range(recipe.first_blocks) if blocks is None else blocks:
-        for order, arm in enumerate(rotated(recipe.arms, block)):
+        for order, arm in enumerate(arms_of_block(recipe, block)):
             left = tuple(item for item in prompts if (block, arm.name, item.task, item.prompt_idx) not in done)
             if left:
                 cells.append(CellPlan(block=block, order=order, arm=arm, prompts=left))
@@ -92,6 +103,17 @@ def measured(run: RunData, prompts: int) -> set[Key]:
     return {key for key in done if key[:2] not in unconfirmed}
 
 
+def idle_slots(recipe: Recipe, prompts: int) -> list[str]:
+    """Return a sentence for every concurrency that so many prompts cannot keep up to the end of a cell."""
+    asked = sorted({arm.concurrency for arm in recipe.arms if arm.rate is None and arm.concurrency > 1})
+    return [
+        f"Concurrency {one}: with {prompts} prompts there are less than {one} requests in flight for much of a cell. "
+        f"Ask {2 * one} prompts at least."
+        for one in asked
+        if prompts < 2 * one
+    ]
+
+
 def with_blocks(recipe: Recipe, text: str) -> Recipe:
     """Return the recipe with another number of blocks, or `auto` and its own limits for that. Raises UsageError."""
     if text == "auto":
@@ -103,10 +125,15 @@ def with_blocks(recipe: Recipe, text: str) -> Recipe:
 
 
 def keep_only(recipe: Recipe, names: Sequence[str]) -> Recipe:
-    """Return the recipe with only the named arms and its baseline, in the recipe's order. Raises UsageError."""
-    known = [arm.name for arm in recipe.arms]
+    """Return the recipe with only the named arms and their baselines, in the recipe's order. Raises UsageError.
+
+    An arm that is measured under several conditions may be named with one of them, or without: then under all.
+    """
+    known = dict.fromkeys(name for arm in recipe.arms for name in (arm.of, arm.name) if name is not None)
     for name in names:
         if name not in known:
             raise UsageError(f"There is no arm {name!r}.", where="--only", fix=f"The arms are: {', '.join(known)}.")
-    wanted = {*names, recipe.baseline}
-    return recipe.model_copy(update={"arms": [arm for arm in recipe.arms if arm.name in wanted]})
+    asked = [arm for arm in recipe.arms if arm.name in names or arm.of in names]
+    wanted = {arm.name for arm in asked} | {recipe.baseline_of(arm).name for arm in asked}
+    arms = [arm for arm in recipe.arms if arm.name in wanted]
+    return recipe.model_copy(update={"arms": arms, "baseline": recipe.baseline_of(arms[0]).name})

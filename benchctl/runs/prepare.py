@@ -23,8 +23,9 @@ from benchctl.runs.fitness import check_machine
 from benchctl.runs.identity import canonical_sha256, homely, model_identity, new_run_id, workload_sha256
 from benchctl.runs.machine import describe_machine
 from benchctl.runs.manifest import ArmIdentity, EngineIdentity, Manifest, PromptIdentity
+from benchctl.runs.plan import idle_slots
 from benchctl.runs.recording import now
-from benchctl.runs.room import check_room
+from benchctl.runs.room import check_room, tight_slots
 
 Notice = Callable[[str], None]
 
@@ -73,6 +74,9 @@ def prepare(
     warnings = list(engine.check(recipe, models))
     if recipe.schedule == "interleaved":
         check_room(recipe, models, seen_devices(capabilities))
+    warnings += idle_slots(recipe, len(prompts))
+    if recipe.engine.kind == "llama.cpp":
+        warnings += tight_slots(recipe, models, seen_devices(capabilities))
     return Prepared(
         recipe=recipe,
         recipe_folder=recipe_folder,

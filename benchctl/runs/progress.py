@@ -35,6 +35,9 @@ class RunProgress:
     def tokens(self, count: int) -> None:
         """So many tokens of the current answer have arrived."""
 
+    def tokens_together(self, cell: CellPlan, count: int) -> None:
+        """So many tokens have arrived in all answers of this cell, of which several are in flight."""
+
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
         """An answer is complete, or failed (`None`)."""
 
@@ -56,8 +59,10 @@ class _Counted(RunProgress):
         self.clock = TimeLeft([])
         self.cells = self.total = self.ended = 0
         self.open_ended = False
-        self.rates: dict[str, list[float | None]] = {}
-        """Of every cell that is up, the decode rate of each answer so far; `None` for one that failed."""
+        self.decoded: dict[str, list[tuple[int, float] | None]] = {}
+        """Of every cell that is up, decode steps and seconds of each answer so far; `None` for one that failed."""
+        self.ready: dict[str, float] = {}
+        self.answered_tokens: dict[str, int] = {}
 
     def begin(self, plan: list[CellPlan], *, open_ended: bool = False) -> None:
         self.open_ended = open_ended
@@ -69,24 +74,22 @@ class _Counted(RunProgress):
         self.total += sum(len(cell.prompts) for cell in plan)
 
     def cell_started(self, cell: CellPlan) -> None:
-        self.rates[cell.name] = []
+        self.decoded[cell.name] = []
+        self.answered_tokens[cell.name] = 0
         self.clock.cell_started(cell.arm.name)
 
     def cell_ready(self, cell: CellPlan) -> None:
+        self.ready[cell.name] = time.monotonic()
         self.clock.cell_ready(cell.arm.name)
-
-    def asked(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
-        self.clock.asked()
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
         self.clock.answered(cell.arm.name)
-        timed = completion is not None and completion.decode_s > 0
-        rate = (completion.n_predicted - 1) / completion.decode_s if completion and timed else None
-        self.rates[cell.name].append(rate)
+        self.decoded[cell.name].append((completion.n_predicted - 1, completion.decode_s) if completion else None)
+        self.answered_tokens[cell.name] += completion.n_predicted if completion else 0
 
     def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
         self.ended += 1
-        self.clock.cell_ended(cell.arm.name, len(cell.prompts) - len(self.rates[cell.name]))
+        self.clock.cell_ended(cell.arm.name, len(cell.prompts) - len(self.decoded[cell.name]))
 
     def note(self, text: str) -> None:
         self.console.print(Text(visible(text), style="yellow"), soft_wrap=not self.console.is_terminal)
@@ -96,9 +99,14 @@ class _Counted(RunProgress):
         line = Text(f"[{self.ended}/{self.cells}{'+' if self.open_ended else ''}] {cell.name}: ")
         if failure is not None:
             return line.append(f"failed: {visible(failure)}", style="red")
-        rates = [rate for rate in self.rates[cell.name] if rate is not None]
-        mean = sum(rates) / len(rates) if rates else 0.0
-        return line.append(f"{len(rates)} answers, {mean:.1f} tok/s")
+        answers = [answer for answer in self.decoded[cell.name] if answer is not None]
+        seconds = sum(passed for _, passed in answers)
+        rate = sum(steps for steps, _ in answers) / seconds if seconds else 0.0
+        line.append(f"{len(answers)} answers, {rate:.1f} tok/s")
+        if answers and cell.arm.overlapping:
+            passed = time.monotonic() - self.ready[cell.name]
+            line.append(f" each, {self.answered_tokens[cell.name] / passed:.1f} tok/s together")
+        return line
 
     def left(self) -> str:
         """The time left in words; empty before anything is known."""
@@ -134,6 +142,7 @@ class Live(_Counted):
         )
         self.task = self.bar.add_task("starting", total=None, left="")
         self.what = ""
+        self.in_flight = 0
         self.sent = self.first = 0.0
 
     def begin(self, plan: list[CellPlan], *, open_ended: bool = False) -> None:
@@ -148,9 +157,17 @@ class Live(_Counted):
         super().cell_started(cell)
         self.bar.update(self.task, description=f"{cell.name}: starting the engine")
 
+    def cell_ready(self, cell: CellPlan) -> None:
+        super().cell_ready(cell)
+        self.in_flight, self.first = 0, 0.0
+
     def asked(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
         super().asked(cell, task, prompt_idx)
-        self.what, self.first = f"{cell.name}: {task}/{prompt_idx}", 0.0
+        self.in_flight += 1
+        if cell.arm.overlapping:
+            self.what = f"{cell.name}: {self.in_flight} in flight"
+        else:
+            self.what, self.first = f"{cell.name}: {task}/{prompt_idx}", 0.0
 
     def tokens(self, count: int) -> None:
         now = time.monotonic()
@@ -161,8 +178,12 @@ class Live(_Counted):
             rate = count / (now - self.first)
             self.bar.update(self.task, description=f"{self.what}, {count} tokens, {rate:.1f} tok/s")
 
+    def tokens_together(self, cell: CellPlan, count: int) -> None:
+        self.tokens(count)
+
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
         super().answered(cell, completion)
+        self.in_flight = max(0, self.in_flight - 1)  # a prompt that could not be rendered never was in flight
         self.bar.update(self.task, advance=1, left=self.left())
 
     def cell_ended(self, cell: CellPlan, failure: str | None) -> None:

@@ -1,7 +1,8 @@
-"""Is there room for all engines of a block at once? What `schedule: interleaved` must know before anything starts.
+"""Is there room? For all engines of a block at once (`schedule: interleaved`), and for many slots in one engine.
 
 Counted for every engine: its model files in full (a mapped file is shared between processes, but llama.cpp repacks
-weights into memory of its own on many processors), the KV cache of the whole context, and an allowance for buffers.
+weights into memory of its own on many processors), for every slot the KV cache of the whole context and the recurrent
+state, and an allowance for buffers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from benchctl.errors import UsageError
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.models.sequence_memory import kv_cache_bytes
+from benchctl.models.sequence_memory import kv_cache_bytes, recurrent_state
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.runs.machine import answer
 
@@ -43,11 +44,27 @@ def check_room(recipe: Recipe, models: ResolvedPair, devices: Sequence[str]) -> 
     )
 
 
+def tight_slots(recipe: Recipe, models: ResolvedPair, devices: Sequence[str]) -> list[str]:
+    """Return a sentence for every number of slots with which no engine may fit; an estimate, so it only warns."""
+    where, free = free_bytes(recipe.engine.device, devices)
+    needed: dict[int, int] = {}
+    for arm in recipe.arms:
+        if arm.concurrency > 1:
+            taken = engine_bytes(arm, models, recipe.engine.context)
+            needed[arm.concurrency] = max(taken, needed.get(arm.concurrency, 0))
+    return [
+        f"Concurrency {slots}: so many slots of {recipe.engine.context} tokens take about {taken / _GIB:.1f} GiB, and "
+        f"{free / _GIB:.1f} GiB of {where} are free. Lower engine.context if the engine does not start."
+        for slots, taken in needed.items()
+        if taken > SHARE * free
+    ]
+
+
 def engine_bytes(arm: Arm, models: ResolvedPair, context: int) -> int:
     """Return about how many bytes the engine of an arm takes."""
     drafts = arm.speculation is not None and any(name.startswith("draft-") for name in arm.speculation.types)
     used = [models.target, models.draft] if drafts else [models.target]
-    return BUFFERS + sum(_model_bytes(model, context) for model in used if model is not None)
+    return BUFFERS + sum(_model_bytes(model, context, arm.concurrency) for model in used if model is not None)
 
 
 def free_bytes(device: str, devices: Sequence[str]) -> tuple[str, float]:
@@ -61,7 +78,8 @@ def free_bytes(device: str, devices: Sequence[str]) -> tuple[str, float]:
     return "memory", float(psutil.virtual_memory().available)
 
 
-def _model_bytes(model: ResolvedModel, context: int) -> int:
-    layers = read_facts(model.path).attention_layers
-    cache = kv_cache_bytes(read_header(model.path), layers) or 0
-    return sum(file.size for file in model.files) + context * cache
+def _model_bytes(model: ResolvedModel, context: int, slots: int) -> int:
+    header, facts = read_header(model.path), read_facts(model.path)
+    cache = kv_cache_bytes(header, facts.attention_layers) or 0
+    state = recurrent_state(header, facts.recurrent_layers)
+    return sum(file.size for file in model.files) + slots * (context * cache + (state.total if state else 0))

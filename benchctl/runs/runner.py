@@ -2,7 +2,7 @@
 
 `blocks`: the arms of a block one after the other, each with the machine to itself. `interleaved`: the engines of all
 arms of a block stay up together, and every prompt goes round the arms, so that what the machine does to one arm it does
-to all. Either way one request is in flight at a time.
+to all. One request is in flight at a time, unless the arm's condition says otherwise.
 """
 
 from __future__ import annotations
@@ -62,8 +62,11 @@ def _run_together(plans: list[CellPlan], bench: Bench) -> None:
         with Watch() as watch:
             for cell in cells:
                 cell.watch = watch
-            for place, item, order in turns(plans):
-                cells[place].ask(item, order)
+            if plans[0].arm.overlapping:  # such a cell is alone: `interleaved` takes no other
+                cells[0].ask_together()
+            else:
+                for place, item, order in turns(plans):
+                    cells[place].ask(item, order)
         for cell in cells:
             cell.finish()
     finally:

@@ -32,20 +32,21 @@ class TimeLeft:
 
     def cell_ready(self, arm: str) -> None:
         """The engine is up and warm."""
-        self._start_s[arm].append(time.monotonic() - self._since)
-
-    def asked(self) -> None:
-        """A request was sent; one at a time is in flight."""
-        self._since = time.monotonic()
+        self._start_s[arm].append(self._passed())
 
     def answered(self, arm: str) -> None:
-        """The request ended."""
-        self._request_s[arm].append(time.monotonic() - self._since)
+        """A request ended; it took what has passed since the one before it, however many are in flight."""
+        self._request_s[arm].append(self._passed())
         self._requests[arm] -= 1
 
     def cell_ended(self, arm: str, unanswered: int) -> None:
         """The engine ended, perhaps early: what it did not answer is not coming."""
         self._requests[arm] -= unanswered
+
+    def _passed(self) -> float:
+        """Return the seconds since this was asked before."""
+        before, self._since = self._since, time.monotonic()
+        return self._since - before
 
     def left(self) -> float | None:
         """Return the estimate in seconds, or `None` before anything is known."""

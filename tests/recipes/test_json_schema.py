@@ -116,6 +116,11 @@ def test_editors_accept_every_shipped_recipe(name: str) -> None:
         ({"blcoks": 3}, ": blcoks is not allowed"),
         ({"blocks": 0}, ".blocks: 0 against minimum 1"),
         ({"arms": [{"name": "a", "speculation": {"type": "draft-smple"}}]}, "draft-smple"),
+        ({"concurrency": [1, 0]}, ".concurrency: [1, 0] is no integer"),
+        ({"concurrency": []}, ".concurrency: [] is no integer"),
+        ({"rate": 0}, ".rate: 0 against exclusiveMinimum 0"),
+        ({"sampling": {"temperature": [0, 11]}}, ".sampling.temperature: [0, 11] is no number"),
+        ({"arms": [{"name": "a", "concurrency": 2}]}, ".arms[0]: concurrency is not allowed"),
         ({"arms": [{"name": "a", "matrix": {"depth": []}}]}, ".arms[0].matrix.depth: too short"),
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 from rich.console import Console
 
@@ -8,6 +9,7 @@ from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe
 from benchctl.runs.plan import make_plan
 from benchctl.runs.progress import Lines
+from tests.runs.toy_engine import answer
 
 
 def test_in_a_pipe_a_cell_is_one_line(recipe: Recipe, prompts: list[PromptItem]) -> None:
@@ -23,6 +25,24 @@ def test_in_a_pipe_a_cell_is_one_line(recipe: Recipe, prompts: list[PromptItem])
         "warning: one that is longer than␛[2J the forty columns of this console",
         "[1/4] block 1, baseline: failed: The engine ended with status 3 before it was healthy.",
     ]
+
+
+def test_a_cell_with_several_in_flight_says_what_it_yields_in_all(recipe: Recipe, prompts: list[PromptItem]) -> None:
+    written = io.StringIO()
+    lines = Lines(Console(file=written, width=80))
+    arm = recipe.arms[0].model_copy(update={"concurrency": 2})
+    (cell,) = make_plan(recipe.model_copy(update={"arms": [arm]}), prompts, blocks=[0])
+    lines.begin([cell])
+    lines.cell_started(cell)
+    lines.cell_ready(cell)
+    for item in prompts:
+        lines.asked(cell, item.task, item.prompt_idx)
+    for _ in prompts:
+        lines.tokens_together(cell, 8)
+        lines.answered(cell, answer())
+    lines.ready[cell.name] -= 10
+    lines.cell_ended(cell, None)
+    assert re.search(r"baseline: 2 answers, 10\.0 tok/s each, 1\.[56] tok/s together", written.getvalue())
 
 
 def test_an_open_end_is_said(recipe: Recipe, prompts: list[PromptItem]) -> None:

@@ -35,6 +35,21 @@ def test_only_arms_with_a_draft_model_pay_for_it(recipe: Recipe, models: Resolve
     assert room.engine_bytes(Arm(name="baseline"), models, 2048) > plain > models.target.files[0].size
 
 
+def test_every_slot_has_a_context_and_a_state(models: ResolvedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [room.engine_bytes(Arm(name="a", concurrency=slots), models, 1024) for slots in (1, 2, 3)]
+    assert sizes[2] - sizes[1] == sizes[1] - sizes[0] > 0
+
+
+def test_slots_that_may_not_fit_are_said(recipe: Recipe, models: ResolvedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = [Arm(name=f"a{slots}", concurrency=slots) for slots in (1, 8, 64)]
+    wanted = recipe.model_copy(update={"arms": arms})
+    free(monkeypatch, room.engine_bytes(arms[2], models, recipe.engine.context) / room.SHARE - 1)
+    (said,) = room.tight_slots(wanted, models, [])
+    assert said.startswith("Concurrency 64: so many slots of 4096 tokens take about")
+    free(monkeypatch, room.engine_bytes(arms[2], models, recipe.engine.context) / room.SHARE + 1)
+    assert room.tight_slots(wanted, models, []) == []
+
+
 def test_what_does_not_fit_is_refused_with_what_would(
     recipe: Recipe, models: ResolvedPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

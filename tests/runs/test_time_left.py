@@ -32,7 +32,6 @@ def test_each_arm_is_counted_at_its_own_pace(recipe: Recipe, prompts: list[Promp
         left.cell_ready(arm)
     for arm, answer_s in (("baseline", 10), ("spec", 5)):
         for _ in prompts:
-            left.asked()
             clock(answer_s)
             left.answered(arm)
         left.cell_ended(arm, unanswered=0)
@@ -41,11 +40,21 @@ def test_each_arm_is_counted_at_its_own_pace(recipe: Recipe, prompts: list[Promp
     assert left.left() == pytest.approx(2 * 34)
 
 
+def test_requests_in_flight_together_share_their_time(recipe: Recipe, prompts: list[PromptItem], clock: Any) -> None:
+    left = TimeLeft(make_plan(recipe, prompts, blocks=[0, 1, 2]))
+    left.cell_started("baseline")
+    left.cell_ready("baseline")
+    clock(6)
+    left.answered("baseline")  # both were sent at once, and ended at once
+    left.answered("baseline")
+    left.cell_ended("baseline", unanswered=0)
+    assert left.left() == pytest.approx(5 * 2 * 3), "ten requests to come at half of six seconds each"
+
+
 def test_what_a_dead_engine_did_not_answer_is_not_coming(recipe: Recipe, prompts: list[PromptItem], clock: Any) -> None:
     left = TimeLeft(make_plan(recipe, prompts, blocks=[0]))
     left.cell_started("baseline")
     left.cell_ready("baseline")
-    left.asked()
     clock(4)
     left.answered("baseline")
     left.cell_ended("baseline", unanswered=1)

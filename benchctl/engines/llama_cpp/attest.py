@@ -43,6 +43,9 @@ class Observed:
     """Draft tokens over all answers so far, by the engine's own counters; `None` when it does not tell."""
     longest_answer: int
     log: Sequence[str]
+    asked_slots: int = 1
+    counted: str | None = None
+    """What the server's counters say beside the sum of the answers' own; `None` where each answer has them apart."""
 
 
 def judge(seen: Observed) -> Attestation:
@@ -52,6 +55,8 @@ def judge(seen: Observed) -> Attestation:
     evidence.append(f"GET /slots: speculative = {_words(seen.slots)}")
     evidence.append(f"GET /props: total_slots = {seen.total_slots}, model_path = {seen.model_path}")
     evidence.append(f"draft tokens so far: {'not told' if seen.drafted is None else seen.drafted}")
+    if seen.counted is not None:
+        evidence.append(seen.counted)
     failure = _wrong_server(seen) or (_not_speculating(seen) if seen.asked.types else _speculating(seen))
     if failure:
         return Attestation("failed", tuple(evidence), *failure)
@@ -71,9 +76,10 @@ def _wrong_server(seen: Observed) -> tuple[str, str] | None:
             f"llama-server took settings from {config.strip()[:200]}, which benchctl does not see.",
             "Move that file away while benchctl measures.",
         )
-    if seen.total_slots != 1 or (seen.slots is not None and len(seen.slots) != 1):
+    if seen.total_slots != seen.asked_slots or (seen.slots is not None and len(seen.slots) != seen.asked_slots):
+        asked = "one was" if seen.asked_slots == 1 else f"{seen.asked_slots} were"
         return (
-            f"The server has {seen.total_slots} slots; one was asked for.",
+            f"The server has {seen.total_slots} slots; {asked} asked for.",
             "Remove whatever sets --parallel, and check that this is a llama-server.",
         )
     if seen.model_path is not None and seen.model_path != seen.asked_model:
@@ -98,7 +104,7 @@ def _speculating(seen: Observed) -> tuple[str, str] | None:
 
 def _not_speculating(seen: Observed) -> tuple[str, str] | None:
     """What shows that an arm does not speculate although it should."""
-    told = seen.slots[0] if seen.slots else None
+    told = all(seen.slots) if seen.slots and None not in seen.slots else None
     engaged = told if told is not None else any(_ENGAGED.search(line) for line in seen.log)
     if not engaged and not (told is None and seen.drafted):
         cause = silence_cause(seen.log)

@@ -53,6 +53,11 @@ _LAUNCH = (
         "Use a newer llama.cpp.",
     ),
     Cause(
+        r"n_seq_max must be <= (\d+)",
+        "This llama-server has {0} slots at most.",
+        "Lower concurrency to that.",
+    ),
+    Cause(
         r"failed to allocate (?:\w+ )*buffer|cudaMalloc failed|out of memory|unable to allocate",
         "The engine ran out of memory.",
         "Lower engine.context, take a smaller quantization, or use a device with more memory.",
@@ -140,7 +145,8 @@ _NOT_SPECULATING = (
 )
 
 
-def _match(log: Sequence[str], causes: Sequence[Cause]) -> tuple[str, str, str] | None:
+def first_cause(log: Sequence[str], causes: Sequence[Cause]) -> tuple[str, str, str] | None:
+    """Return (sentence, fix, log line) for the first of `causes` that the log shows."""
     for cause in causes:
         pattern = re.compile(cause.pattern)
         for line in log:
@@ -153,10 +159,10 @@ def _match(log: Sequence[str], causes: Sequence[Cause]) -> tuple[str, str, str] 
 
 def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
     """Return (sentence, fix) for the first known reason in the log's lines why the engine ended."""
-    found = _match(log, _LAUNCH)
+    found = first_cause(log, _LAUNCH)
     return found[:2] if found else None
 
 
 def silence_cause(log: Sequence[str]) -> tuple[str, str, str] | None:
     """Return (sentence, fix, log line) for the first known reason why the engine serves without speculation."""
-    return _match(log, _NOT_SPECULATING)
+    return first_cause(log, _NOT_SPECULATING)

@@ -37,7 +37,7 @@ _RESERVED = {
         "nothing: benchctl talks to its own server on loopback",
     ),
     **dict.fromkeys(("--ssl-key-file", "--ssl-cert-file"), "nothing: benchctl talks to its own server on loopback"),
-    **dict.fromkeys(("--parallel", "--sleep-idle-seconds"), "nothing: every cell is one slot that stays awake"),
+    **dict.fromkeys(("--parallel", "--sleep-idle-seconds"), "concurrency (a slot for every request in flight)"),
     **dict.fromkeys(("--slots", "--metrics", "--cache-ram"), "nothing: benchctl sets it for its measurement"),
     **dict.fromkeys(
         ("--log-disable", "--log-file", "--log-jsonl", "--log-colors"),
@@ -68,7 +68,7 @@ def command_line(binary: Path, flags: Flags, engine: EngineSpec, arm: Arm, model
     draft = models.draft if uses_draft(arm, models) else None
     if draft is not None:
         own.append(["-md", str(draft.path)])
-    own += [["--host", "127.0.0.1"], ["--port", "{port}"], ["-np", "1"], ["-c", str(engine.context)]]
+    own += [["--host", "127.0.0.1"], ["--port", "{port}"], *_slots(arm.concurrency, engine.context, flags)]
     own += [["-b", str(BATCH)], ["-ub", str(BATCH)], ["-t", str(engine.threads or default_threads())]]
     own += _device(engine.device, draft is not None, flags)
     for setting in (
@@ -91,6 +91,33 @@ def command_line(binary: Path, flags: Flags, engine: EngineSpec, arm: Arm, model
     replaced = {name for flag in map(flags.get, _flags_in(theirs)) if flag for name in flag.names}
     kept = [word for setting in own if setting[0] not in replaced for word in setting]
     return (str(binary), *kept, *speculation_args(arm.speculation, flags), *theirs)
+
+
+def _slots(count: int, context: int, flags: Flags) -> list[list[str]]:
+    """Return the settings for `count` slots of `context` tokens each, each with a KV cache of its own.
+
+    llama-server divides `-c` among the slots, the draft's context too. A unified cache would let what one slot holds
+    decide how much attention another computes over, and how much room it has.
+    """
+    settings = [["-np", str(count)], ["-c", str(count * context)]]
+    if count > 1:
+        settings += [[flag] for flag in ("--no-kv-unified", "--cont-batching") if flag in flags]
+    return settings
+
+
+def slots_of(argv: Sequence[str]) -> int:
+    """Return how many slots a command line of `command_line` asks for."""
+    return _own(argv, "-np", 1)
+
+
+def with_one_slot(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return a command line of `command_line` for one slot of the same context: what is given last holds."""
+    slots, context = slots_of(argv), _own(argv, "-c", 0)
+    return tuple(argv) if slots == 1 else (*argv, "-np", "1", "-c", str(context // slots))
+
+
+def _own(argv: Sequence[str], name: str, default: int) -> int:
+    return int(next((value for word, value in reversed([*itertools.pairwise(argv)]) if word == name), default))
 
 
 def _device(device: str, with_draft: bool, flags: Flags) -> list[list[str]]:
@@ -144,13 +171,15 @@ def argument_problems(args: Sequence[str], flags: Flags) -> list[str]:
     return problems
 
 
-def batch_problem(args: Sequence[str], deepest: int, flags: Flags) -> str | None:
-    """Say why a round of `deepest` draft tokens does not fit the batch; llama-server would abort in its middle."""
+def batch_problem(args: Sequence[str], slots: int, deepest: int, flags: Flags) -> str | None:
+    """Say why a round of `deepest` draft tokens in every slot does not fit the batch: llama-server would abort."""
     size = BATCH
     for word, value in itertools.pairwise(args):
         flag = flags.get(word) if _IS_FLAG.match(word) else None
         if flag is not None and "--batch-size" in flag.names and value.isdigit():
             size = int(value)
-    if size >= 1 + deepest:
+    needed = slots * (1 + deepest)
+    if size >= needed:
         return None
-    return f"A round of {deepest} draft tokens needs a batch of {1 + deepest}, and -b is {size}."
+    each = f" in each of {slots} slots" if slots > 1 else ""
+    return f"A round of {deepest} draft tokens{each} needs a batch of {needed}, and -b is {size}."

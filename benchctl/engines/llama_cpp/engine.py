@@ -15,7 +15,7 @@ import httpx
 
 from benchctl.engines.base import Capabilities, Launch
 from benchctl.engines.llama_cpp.causes import launch_cause
-from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line
+from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line, slots_of
 from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
 from benchctl.engines.llama_cpp.environment import OWN_SETTINGS, engine_environment, refused_variables
 from benchctl.engines.llama_cpp.find import find_server, find_tool
@@ -69,6 +69,7 @@ class LlamaCppEngine:
         warnings = []
         for arm in recipe.arms:
             here = argument_problems(arm.args, flags)
+            deepest = 0
             if arm.speculation is not None:
                 wrong = speculation_problems(arm.speculation, flags)
                 if models.draft is None:
@@ -76,10 +77,10 @@ class LlamaCppEngine:
                     wrong += [f"{name} needs a draft model; name one in models.draft." for name in lacking]
                 if not wrong:
                     deepest = deepest_draft(arm.speculation, flags)
-                    batch = batch_problem([*recipe.engine.args, *arm.args], deepest, flags)
-                    wrong += [batch] if batch else []
                 here += wrong
                 warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation, flags)]
+            batch = batch_problem([*recipe.engine.args, *arm.args], arm.concurrency, deepest, flags)
+            here += [batch] if batch else []
             if any(word.startswith("--spec-synth") for word in (*arm.args, *recipe.engine.args)):
                 warnings.append(f"Arm {arm.name} accepts synthetically: its text is not the model's.")
             problems += [f"arm {arm.name}: {text}" for text in here]
@@ -100,7 +101,7 @@ class LlamaCppEngine:
         probe = self._probe
         argv = command_line(probe.binary, probe.flags, self._spec, arm, models)
         env = engine_environment(os.environ, self._spec.env)
-        return Launch(argv, env, set_by_us=(*OWN_SETTINGS, *self._spec.env))
+        return Launch(argv, env, set_by_us=(*OWN_SETTINGS, *self._spec.env), overlapping=arm.overlapping)
 
     def tool(self, name: str) -> Path:
         """Return the program `name` of the same build, such as `llama-quantize`. Raises EngineError (`launch`)."""
@@ -142,6 +143,7 @@ class LlamaCppEngine:
                 base_url=f"http://127.0.0.1:{told}",
                 trust_env=False,
                 verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),  # Never used, and quicker than loading certificates.
+                limits=httpx.Limits(max_connections=None),  # What waits for a connection here would be timed.
             )
             self._wait_healthy(process, client, log_path, deadline)
         except BaseException:
@@ -150,7 +152,9 @@ class LlamaCppEngine:
             process.stop(grace_s=2.0)
             raise
         asked = asked_of(argv, self._probe.flags)
-        return LlamaServer(process, log_path, client, self._spec, asked, model=argv[argv.index("-m") + 1])
+        model = argv[argv.index("-m") + 1]
+        slots, overlapping = slots_of(argv), launch.overlapping
+        return LlamaServer(process, log_path, client, self._spec, asked, model, slots=slots, overlapping=overlapping)
 
     def _listening_port(self, process: EngineProcess, log_path: Path, deadline: float) -> int:
         """Wait for the log to tell on which port this very process listens."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Rendered, Scores
-from benchctl.engines.llama_cpp.command import BATCH
+from benchctl.engines.llama_cpp.command import BATCH, with_one_slot
 from benchctl.engines.llama_cpp.dialect import Flags
 from benchctl.engines.llama_cpp.request import scoring_body
 from benchctl.engines.llama_cpp.server import LlamaServer
@@ -29,9 +29,13 @@ makes a further cut a physical batch before them (`checkpoint_offsets` in tools/
 
 
 def scoring_args(argv: Sequence[str], flags: Flags) -> tuple[str, ...]:
-    """Return a baseline's command line without prompt checkpoints, which would split what is read on in two."""
+    """Return a baseline's command line with one slot, so that what is read on is read where the rest was.
+
+    And without prompt checkpoints, which would split it in two.
+    """
     flag = flags.first("--ctx-checkpoints")
-    return (*argv, flag, "0") if flag else tuple(argv)
+    whole = with_one_slot(argv)
+    return (*whole, flag, "0") if flag else whole
 
 
 def split_batch(argv: Sequence[str], flags: Flags) -> int | None:
@@ -56,6 +60,8 @@ def _given(argv: Sequence[str], name: str, flags: Flags) -> str | None:
 
 class LlamaScorer:
     """A llama-server that scores; see `benchctl.engines.base.Scorer`."""
+
+    in_batches = True
 
     def __init__(
         self,

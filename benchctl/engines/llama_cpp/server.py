@@ -20,6 +20,8 @@ from benchctl.engines.llama_cpp.ledger import Counters, make_ledger, parse_metri
 from benchctl.engines.llama_cpp.request import check_echo, completion_body
 from benchctl.engines.llama_cpp.speculation import Asked
 from benchctl.engines.llama_cpp.stream import Answer, error_in, protocol_error, read_answer
+from benchctl.engines.llama_cpp.tally import Tally
+from benchctl.engines.llama_cpp.withheld import agreeing_ids, filled_ids
 from benchctl.engines.log_tail import log_tail, read_log
 from benchctl.engines.process import EngineProcess, describe_exit
 from benchctl.errors import EngineError
@@ -29,6 +31,8 @@ from benchctl.recipes.schema import EngineSpec, Sampling
 
 _SIDE_TIMEOUT_S = 60.0
 """For the small requests around a measurement."""
+_BROKEN_OFF_GRACE_S = 1.0
+"""For an engine that is stopped with requests in flight: it would not end before the last of them."""
 _ERROR_BODY_BYTES = 65536
 _LAST_ONE = {"Connection": "close", "Content-Type": "application/json"}
 """llama-server often drops a connection after a streamed answer without saying so; whoever sends the next request on
@@ -47,7 +51,16 @@ class LlamaServer:
     """A healthy llama-server; see `benchctl.engines.base.Server`."""
 
     def __init__(
-        self, process: EngineProcess, log_path: Path, client: httpx.Client, spec: EngineSpec, asked: Asked, model: str
+        self,
+        process: EngineProcess,
+        log_path: Path,
+        client: httpx.Client,
+        spec: EngineSpec,
+        asked: Asked,
+        model: str,
+        *,
+        slots: int = 1,
+        overlapping: bool = False,
     ) -> None:
         self._process = process
         self._log_path = log_path
@@ -55,9 +68,13 @@ class LlamaServer:
         self._spec = spec
         self._asked = asked
         self._model = model
-        self._longest_answer = 0
-        self._drafted: int | None = None
+        self._slots = slots
+        self._overlapping = overlapping
+        self._tally = Tally()
         self._has_metrics = True
+        self._at_start: Counters | None = None
+        self._before_recovery: Counters | None = None
+        self._stopping = False
 
     @property
     def log_path(self) -> Path:
@@ -103,15 +120,14 @@ class LlamaServer:
     def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
         body = completion_body(prompt.token_ids, sampling, stream=True)
-        before = self._counters()
-        answer, e2e_s = self._stream(body, on_tokens)
-        after = self._counters()
-        check_echo(body, answer.settings)
+        with self._tally.request():
+            before = self._before_answer()
+            answer, e2e_s = self._stream(body, on_tokens)
+            after = before if self._overlapping else self._counters()
+            check_echo(body, answer.settings)
         ledger = make_ledger(before, after, answer.timings, speculating=bool(self._asked.types))
-        self._longest_answer = max(self._longest_answer, answer.n_predicted)
-        if ledger.drafted is not None:
-            self._drafted = (self._drafted or 0) + ledger.drafted
-        ids = answer.token_ids or self._filled(answer)
+        self._tally.add(answer.n_predicted, ledger)
+        ids = answer.token_ids or filled_ids(answer, Path(self._model))
         return StreamedCompletion(
             text=answer.text,
             token_ids=ids,
@@ -128,36 +144,25 @@ class LlamaServer:
             known_ids=answer.known_ids,
         )
 
-    def _filled(self, answer: Answer) -> tuple[int, ...] | None:
-        """Fill in withheld ids from what they spell; `None` unless the vocabulary leaves exactly one possibility."""
-        vocabulary = token_bytes(Path(self._model))
-        if vocabulary is None:
-            return None
-        ids = dict(answer.known_ids)
-        for gap in answer.gaps:
-            spelled, rest = gap.text.encode("utf-8", "surrogatepass"), vocabulary.spelling(gap.known)
-            if not spelled.endswith(rest):
-                return None
-            split = vocabulary.only_split(spelled[: len(spelled) - len(rest)], gap.count)
-            if split is None:
-                return None
-            ids.update(enumerate(split, gap.position))
-        return tuple(ids[place] for place in range(answer.n_predicted)) if len(ids) == answer.n_predicted else None
+    def _before_answer(self) -> Counters:
+        """Return the counters before an answer; where answers overlap, only that a server which counts is at 0.
+
+        Timings leave out what is 0. That nothing was drafted is certain once the sums agree with the counters.
+        """
+        if not self._overlapping:
+            return self._counters()
+        counts = self._at_start is not None and self._at_start.drafted is not None
+        return Counters(drafted=0, accepted=0) if counts else Counters()
 
     def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
         """Ask again without streaming; `None` unless the text and every id that the stream brought agree."""
         if seen.token_ids is not None:
             return seen.token_ids
+        if self._overlapping and self._before_recovery is None:
+            self._before_recovery = self._counters()  # what is asked again is in no answer's sum
         answer = self.ask(completion_body(prompt.token_ids, sampling, stream=False))
-        ids = answer.get("tokens")
-        if not isinstance(ids, list) or not all(isinstance(i, int) for i in ids):
-            return None
         known = seen.known_ids if isinstance(seen, StreamedCompletion) else ()
-        agree = all(position < len(ids) and ids[position] == token for position, token in known)
-        # A last character that the token limit cut in two is U+FFFD here, and nothing in the stream.
-        text = str(answer.get("content"))
-        same = text.startswith(seen.text) and not text[len(seen.text) :].strip("\ufffd")
-        return tuple(ids) if agree and same and len(ids) == seen.n_predicted else None
+        return agreeing_ids(answer, seen, known)
 
     def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the whole answer to an unstreamed `/completion` request. Raises EngineError."""
@@ -170,7 +175,12 @@ class LlamaServer:
         told = None
         if isinstance(slots, list):
             told = tuple(slot.get("speculative") if isinstance(slot, dict) else None for slot in slots)
-        counts = [count for count in (drafted, self._drafted, self._counters().drafted) if count is not None]
+        counters = self._counters()
+        if self._at_start is None and self._overlapping:
+            token_bytes(Path(self._model))  # kept: to read it while others are timed would hold them up
+        self._at_start = self._at_start or counters
+        beside = self._tally.beside(self._before_recovery or counters) if self._overlapping else None
+        counts = [count for count in (drafted, self._tally.drafted, counters.drafted) if count is not None]
         return judge(
             Observed(
                 asked=self._asked,
@@ -179,8 +189,10 @@ class LlamaServer:
                 model_path=props.get("model_path") if isinstance(props, dict) else None,
                 asked_model=self._model,
                 drafted=max(counts, default=None),
-                longest_answer=self._longest_answer,
+                longest_answer=self._tally.longest,
                 log=read_log(self._log_path).split("\n"),
+                asked_slots=self._slots,
+                counted=beside,
             )
         )
 
@@ -193,7 +205,13 @@ class LlamaServer:
         return log_tail(self._log_path, lines)
 
     def stop(self) -> int | None:
-        """Close the connection first (a request in flight would delay SIGTERM), then end the process."""
+        """Close the connections first (a request in flight would delay SIGTERM), then end the process.
+
+        Those that other threads read from end with the process.
+        """
+        self._stopping = True
+        if self._tally.in_flight:
+            self._process.stop(_BROKEN_OFF_GRACE_S)
         self._client.close()
         return self._process.stop()
 
@@ -233,7 +251,7 @@ class LlamaServer:
 
     def _broken_off(self, what: str) -> EngineError:
         """Return a crash when the process has ended, else a broken protocol."""
-        if not self._process.wait(2.0):
+        if not self._process.wait(0.0 if self._stopping else 2.0):
             return protocol_error(f"{what}, but the engine still runs.")
         cause = launch_cause(read_log(self._log_path).split("\n"))
         reason = f" {cause[0]}" if cause else ""

@@ -57,6 +57,8 @@ def is_greedy(sampling: Sampling) -> bool:
 def sampled_recipe(recipe: Recipe, plan: CheckPlan, arms: Sequence[str] = ()) -> Recipe:
     """Return the recipe as the check runs it: sampled, short answers, the baseline first; `arms` limits the others.
 
+    Of a recipe with several conditions the arms of the first, one request at a time.
+
     A greedy recipe's top-k of 1 would leave one token to choose from, so with the temperature that replaces its 0 the
     whole vocabulary is open.
     """
@@ -66,10 +68,14 @@ def sampled_recipe(recipe: Recipe, plan: CheckPlan, arms: Sequence[str] = ()) ->
     if greedy:
         changes |= {"top_k": 0, "top_p": 1.0}
     baseline = recipe.arm(recipe.baseline)
-    others = [arm for arm in recipe.arms if arm.name != baseline.name and (not arms or arm.name in arms)]
-    return recipe.model_copy(
-        update={"sampling": given.model_copy(update=changes), "blocks": 1, "arms": [baseline, *others]}
-    )
+    others = [
+        arm
+        for arm in recipe.arms
+        if arm.condition == baseline.condition and arm.name != baseline.name and (not arms or arm.name in arms)
+    ]
+    alone = {"of": None, "concurrency": 1, "rate": None, "temperature": None}  # whatever the recipe's conditions are
+    drawn = [arm.model_copy(update=alone) for arm in (baseline, *others)]
+    return recipe.model_copy(update={"sampling": given.model_copy(update=changes), "blocks": 1, "arms": drawn})
 
 
 def spread_over_tasks(prompts: Iterable[PromptItem], count: int) -> tuple[PromptItem, ...]:

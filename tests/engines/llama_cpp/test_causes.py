@@ -19,6 +19,7 @@ from benchctl.engines.llama_cpp.causes import launch_cause
         ("error loading model: unknown model architecture: 'zeta9'", "architecture zeta9"),
         ("failed to load draft model, '/nonexistent.gguf'", "draft model /nonexistent.gguf"),
         ("ggml_backend_cpu_buffer: failed to allocate buffer of size 1146880000000", "out of memory"),
+        ("failed to initialize the context: n_seq_max must be <= 256", "has 256 slots at most"),
         ("error: invalid argument: --no-such-flag", "no flag --no-such-flag"),
         ('error while handling argument "--spec-draft-n-max": stoi', "value of --spec-draft-n-max"),
         ("couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 18111", "port is taken"),

@@ -10,6 +10,7 @@ from benchctl.engines.llama_cpp.command import (
     batch_problem,
     command_line,
     default_threads,
+    slots_of,
     uses_draft,
 )
 from benchctl.engines.llama_cpp.dialect import Flags, parse_help
@@ -38,6 +39,15 @@ def test_the_target_alone(command: Command, any_pair: ResolvedPair) -> None:
         *("--cache-ram", "0", "--no-context-shift", "--metrics", "--slots", "--no-ui", "-lv", "4"),
         *("--spec-type", "none"),
     ]
+
+
+def test_a_slot_for_every_request_in_flight_with_a_context_of_its_own(command: Command) -> None:
+    argv = command(arm_of("draft-simple").model_copy(update={"concurrency": 8}), context=1000)
+    at = argv.index("-np")
+    assert argv[at : at + 6] == ["-np", "8", "-c", "8000", "--no-kv-unified", "--cont-batching"]
+    assert slots_of(argv) == 8
+    assert slots_of(command(arm_of())) == 1
+    assert "--no-kv-unified" not in command(arm_of().model_copy(update={"concurrency": 8}), args=["-kvu"])
 
 
 def test_an_arm_with_a_draft_model(command: Command, any_pair: ResolvedPair) -> None:
@@ -94,7 +104,7 @@ def test_which_arms_get_the_draft_model(any_pair: ResolvedPair) -> None:
         (["-md", "x"], "models.draft"),
         (["-c", "1"], "engine.context"),
         (["-t", "1"], "engine.threads"),
-        (["-np", "2"], "one slot"),
+        (["-np", "2"], "in its place there is concurrency"),
         (["--port", "1"], "loopback"),
         (["--host", "0.0.0.0"], "loopback"),
         (["--no-slots"], "benchctl sets it"),
@@ -115,10 +125,12 @@ def test_other_arguments_pass() -> None:
 
 
 def test_a_round_must_fit_the_batch() -> None:
-    assert batch_problem([], 511, CURRENT) is None
-    assert "needs a batch of 513" in str(batch_problem([], 512, CURRENT))
-    assert batch_problem(["--batch-size", "5"], 4, CURRENT) is None
-    assert "-b is 4" in str(batch_problem(["-ub", "9", "-b", "4"], 4, CURRENT))
+    assert batch_problem([], 1, 511, CURRENT) is None
+    assert "needs a batch of 513" in str(batch_problem([], 1, 512, CURRENT))
+    assert batch_problem(["--batch-size", "5"], 1, 4, CURRENT) is None
+    assert batch_problem([], 8, 63, CURRENT) is None
+    assert "in each of 8 slots needs a batch of 520, and -b is 512" in str(batch_problem([], 8, 64, CURRENT))
+    assert "-b is 4" in str(batch_problem(["-ub", "9", "-b", "4"], 1, 4, CURRENT))
 
 
 def test_there_is_a_thread_at_least() -> None:

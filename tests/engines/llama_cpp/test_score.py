@@ -120,6 +120,8 @@ def test_an_engine_that_is_gone_is_an_error_and_leaves_nothing(
 def test_checkpoints_are_off_while_scoring() -> None:
     flags = parse_help(HELP)
     assert scoring_args(("server", "-m", "x"), flags) == ("server", "-m", "x", "--ctx-checkpoints", "0")
+    slots = ("server", "-np", "4", "-c", "8192")
+    assert scoring_args(slots, flags) == (*slots, "-np", "1", "-c", "2048", "--ctx-checkpoints", "0")
     assert scoring_args(("server", "-m", "x"), parse_help("-m, --model FNAME  path")) == ("server", "-m", "x")
 
 

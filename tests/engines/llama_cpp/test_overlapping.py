@@ -1,0 +1,119 @@
+"""Several requests in flight on the real llama-server: every answer whole, every count its own, none left behind."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from benchctl.engines.base import Completion, Server
+from benchctl.errors import EngineError
+from benchctl.models.resolved import ResolvedPair
+from benchctl.prompts.suite import Message, Prompt
+from benchctl.recipes.schema import Sampling
+from tests.engines.cells import arm_of
+from tests.engines.conftest import StartServer
+
+pytestmark = pytest.mark.engine
+
+SLOTS = 4
+ASKED = [
+    Prompt(messages=(Message(role="user", content=text),))
+    for text in (
+        "Write a function that adds two numbers.",
+        "日本の首都について説明してください。",
+        "List ten animals.",
+        "Translate into Japanese: The harbour was quiet.",
+        "Say hello with an emoji.",
+        "What is seven times eight?",
+    )
+]
+LONG = Sampling(max_tokens=48, ignore_eos=True)
+
+
+def at_once(server: Server, prompts: list[Prompt], sampling: Sampling = LONG) -> list[Completion]:
+    """Ask all prompts from as many threads as there are slots."""
+    rendered = [server.render(prompt) for prompt in prompts]
+    with ThreadPoolExecutor(SLOTS) as threads:
+        return list(threads.map(lambda prompt: server.complete(prompt, sampling), rendered))
+
+
+@pytest.mark.parametrize("speculation", [None, "draft-simple", "ngram-simple"])
+def test_every_answer_is_whole_and_has_its_own_ledger(
+    speculation: str | None, start_server: StartServer, tiny_pair: ResolvedPair
+) -> None:
+    words: dict[str, Any] = {"size_n": 2, "size_m": 4} if speculation == "ngram-simple" else {}
+    arm = arm_of(speculation, **words).model_copy(update={"concurrency": SLOTS})
+    server = start_server(arm, tiny_pair)
+    server.attest(None)
+    answers = at_once(server, ASKED)
+    for prompt, answer in zip(ASKED, answers, strict=True):
+        assert answer.n_predicted == 48
+        ids = answer.token_ids or server.recover_token_ids(server.render(prompt), LONG, answer)
+        assert ids is None or len(ids) == 48
+        assert answer.text
+    whole = [answer for answer in answers if answer.token_ids is not None]
+    assert len(whole) >= len(answers) - 1, "ids are missing only where a character came in several tokens"
+    found = server.attest(None)
+    held = [line for line in found.evidence if line.startswith("GET /metrics over all answers")]
+    if speculation is None:
+        assert found.state == "off"
+        assert {answer.ledger.drafted for answer in answers} == {None}
+        assert not held
+    else:
+        assert found.state == ("active" if sum(answer.ledger.drafted or 0 for answer in answers) else "idle")
+        assert all(answer.ledger.drafted is not None for answer in answers), "0 where nothing was drafted"
+        assert {answer.ledger.rounds for answer in answers} == {None}, "the engine counts them over all answers"
+        assert len(held) == 1
+        assert "contradiction" not in held[0]
+    assert any(f"total_slots = {SLOTS}" in line for line in found.evidence)
+
+
+def test_a_slot_has_the_whole_context_and_its_own_cache(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    arm = arm_of("draft-simple", max=2).model_copy(update={"concurrency": SLOTS})
+    server = start_server(arm, tiny_pair, context=512)
+    slots = httpx.get(f"{server.url}/slots").json()  # type: ignore[attr-defined]
+    assert [slot["n_ctx"] for slot in slots] == [512] * SLOTS
+    assert any("kv_unified = 'false'" in line for line in server.log_tail(2000))
+    long = Prompt(prompt="one two three four five " * 60)
+    answers = at_once(server, [long] * SLOTS, Sampling(max_tokens=120, ignore_eos=True))
+    assert [answer.n_predicted for answer in answers] == [120] * SLOTS, "all slots at once reach far into their context"
+
+
+def test_requests_that_overlap_in_one_slot_have_their_own_ledger(
+    start_server: StartServer, tiny_pair: ResolvedPair
+) -> None:
+    arm = arm_of("draft-simple", max=4)
+    alone = at_once(start_server(arm, tiny_pair), ASKED[:1])[0]
+    server = start_server(arm.model_copy(update={"rate": 50.0}), tiny_pair)
+    server.attest(None)
+    answers = at_once(server, ASKED)
+    assert answers[0].token_ids == alone.token_ids, "one slot answers one after the other, as if alone"
+    assert answers[0].ledger.drafted == alone.ledger.drafted
+    assert not any("contradiction" in line for line in server.attest(None).evidence)
+
+
+def test_stopping_ends_what_is_in_flight_and_what_waits(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    server = start_server(arm_of().model_copy(update={"concurrency": 2}), tiny_pair, context=8192)
+    prompt = server.render(ASKED[0])
+    endless = Sampling(max_tokens=8000, ignore_eos=True)
+    with ThreadPoolExecutor(SLOTS) as threads:
+        asked = [threads.submit(server.complete, prompt, endless) for _ in range(SLOTS)]
+        time.sleep(0.5)
+        server.stop()
+        for future in asked:
+            assert isinstance(future.exception(timeout=20), EngineError)
+    assert not server.alive()
+
+
+def test_a_slot_less_than_asked_for_is_told(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    def with_three(argv: tuple[str, ...]) -> tuple[str, ...]:
+        return (*argv, "--parallel", "3")
+
+    server = start_server(arm_of().model_copy(update={"concurrency": SLOTS}), tiny_pair, argv=with_three)
+    found = server.attest(None)
+    assert found.state == "failed"
+    assert found.reason == "The server has 3 slots; 4 were asked for."
