@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from benchctl.analysis.acceptance import find_acceptance
 from benchctl.analysis.answers import Answers, find_answers, find_consistency
 from benchctl.analysis.cells import failed_cells
+from benchctl.analysis.conditions.join import join
+from benchctl.analysis.conditions.split import Group, recipe_arm, split
+from benchctl.analysis.conditions.sweep import find_sweep
+from benchctl.analysis.conditions.unjudged import find_unjudged, where_unjudged
 from benchctl.analysis.cost import find_cost
 from benchctl.analysis.counters import find_counters
+from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.frame import Frame, make_frame
-from benchctl.analysis.lossless import find_losslessness
+from benchctl.analysis.lossless import find_losslessness, greedy
 from benchctl.analysis.lossy import label_lossy
 from benchctl.analysis.precision import find_stopping
 from benchctl.analysis.replay.judge import Evidence
@@ -21,8 +28,26 @@ from benchctl.runs.store import RunData
 
 
 def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
-    """Analyse a run against its baseline, or the named one. Raises UsageError when no arm has that name."""
-    frame = make_frame(run.records, run.manifest, baseline)
+    """Analyse a run against its baseline, or the named one. Raises UsageError when no arm has that name.
+
+    Where a run varies concurrency, rate or temperature, every arm is compared with the baseline of its own condition.
+    """
+    groups = split(run, baseline)
+    frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in groups]
+    alone = any(not group.overlapping for group in groups)
+    parts = [_analyse(group, frame, alone=alone) for group, frame in zip(groups, frames, strict=True)]
+    found, manifest = parts[0], run.manifest
+    if manifest is not None and groups[0].condition is not None:
+        verdicts = [verdict for part in parts for verdict in part.verdicts]
+        sweep = find_sweep(manifest, groups, frames, verdicts)
+        found = join(parts, sweep, check_disturbances(replace(frames[0], manifest=manifest)))
+    own = baseline is None or manifest is None or found.baseline == recipe_arm(manifest, manifest.baseline)
+    return found.model_copy(update={"stopping": find_stopping(manifest, found.speedups) if own else None})
+
+
+def _analyse(group: Group, frame: Frame, *, alone: bool) -> Analysis:
+    """Analyse the arms of one condition. `alone`: whether any condition is of one request at a time."""
+    run = group.run
     answers = find_answers(frame)
     counters = find_counters(frame)
     consistency = [find_consistency(frame, answers, arm) for arm in range(len(frame.arms))]
@@ -34,12 +59,10 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     acceptance: list[Acceptance] = []
     losslessness: list[Losslessness] = []
     costs: list[Cost] = []
-    own_baseline = run.manifest.baseline if run.manifest else None
     for arm in _compared(frame):
         speedup, accepted = find_speedups(frame, arm), find_acceptance(frame, counters, arm)
         cost = find_cost(frame, counters, arm, speedup, accepted)
-        lossless = find_losslessness(frame, answers, arm, evidence=evidence, lost_lines=_lost_lines(run))
-        lossless = label_lossy(lossless, frame)
+        lossless = _judge(group, frame, answers, arm, evidence, alone=alone)
         verdicts.append(find_verdict(frame, speedup, accepted, lossless, cost))
         speedups += speedup
         acceptance += accepted
@@ -62,34 +85,96 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
         consistency=consistency,
         costs=costs,
         warnings=find_warnings(frame, counters, answers, speedups, consistency, run.damaged, warm_ups),
-        stopping=find_stopping(run.manifest, speedups) if baseline is None or own_baseline == baseline else None,
     )
+
+
+def _judge(group: Group, frame: Frame, answers: Answers, arm: int, evidence: Evidence, *, alone: bool) -> Losslessness:
+    if group.overlapping:
+        found = find_unjudged(frame, answers, arm, judged_elsewhere=alone)
+    else:
+        found = find_losslessness(frame, answers, arm, evidence=evidence, lost_lines=_lost_lines(group.run))
+    return label_lossy(found, frame)
 
 
 class OutputComparison:
     """Every arm's answers beside the baseline's, laid out once; judged again when more is known of the forks."""
 
     def __init__(self, run: RunData, *, baseline: str | None = None, arms: list[str] | None = None) -> None:
-        """`arms` limits which are judged. Raises UsageError when no arm is called `baseline`."""
-        self.frame: Frame = make_frame(run.records, run.manifest, baseline)
-        self.stored: Evidence = find_evidence(run, self.frame.arms[self.frame.baseline])
+        """`arms` limits which are judged: by name, or all of a recipe's arm. Raises UsageError when no arm is called
+        `baseline`."""
+        self.groups = split(run, baseline)
+        self.frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in self.groups]
+        self._answers = [find_answers(frame) for frame in self.frames]
+        explained = next(
+            (
+                number
+                for number, group in enumerate(self.groups)
+                if not group.overlapping and greedy(self.frames[number])
+            ),
+            0,
+        )
+        self.frame: Frame = self.frames[explained]
+        """Of the condition whose forks a replay can explain: greedy, one request at a time."""
+        self.stored: Evidence = find_evidence(self.groups[explained].run, self.frame.arms[self.frame.baseline])
         """What was replayed and is kept with the run."""
-        self._answers: Answers = find_answers(self.frame)
-        self._arms = [arm for arm in _compared(self.frame) if not arms or self.frame.arms[arm] in arms]
-        self._lost_lines = _lost_lines(run)
+        self._arms = [
+            [arm for arm in _compared(frame) if not arms or _names(frame, arm) & set(arms)] for frame in self.frames
+        ]
+
+    @property
+    def parts(self) -> list[tuple[Group, Frame]]:
+        """Every condition with its records."""
+        return list(zip(self.groups, self.frames, strict=True))
+
+    @property
+    def baseline(self) -> str:
+        """What every arm is compared with: an arm, or the recipe's name of it, which each condition has an arm of."""
+        name = self.frame.arms[self.frame.baseline]
+        return name if len(self.frames) == 1 else recipe_arm(self.frame.manifest, name)
+
+    @property
+    def arms(self) -> list[str]:
+        """Every arm that can be judged."""
+        return [frame.arms[arm] for frame in self.frames for arm in _compared(frame)]
+
+    @property
+    def names(self) -> set[str]:
+        """What `arms` may name: those, and the recipe's arms that they are under a condition."""
+        return {name for frame in self.frames for arm in _compared(frame) for name in _names(frame, arm)}
+
+    @property
+    def unjudged(self) -> str | None:
+        """Where losslessness is not judged, and why; `None` where it is everywhere."""
+        return where_unjudged(self.groups)
+
+    @property
+    def failed_cells(self) -> list[str]:
+        """`block 2, spec_d4: reason` of every cell that failed or did not run as asked."""
+        return [f"{name}: {reason}" for frame in self.frames for name, reason in failed_cells(frame)]
 
     def judge(self, evidence: Evidence | None = None) -> list[Losslessness]:
         """Judge every arm; `evidence` stands for what was replayed, in place of what is stored."""
-        known = evidence or self.stored
-        found = [
-            find_losslessness(self.frame, self._answers, arm, evidence=known, lost_lines=self._lost_lines)
-            for arm in self._arms
-        ]
-        return [label_lossy(one, self.frame) for one in found]
+        alone = any(not group.overlapping for group in self.groups)
+        found = []
+        for group, frame, answers, arms in zip(self.groups, self.frames, self._answers, self._arms, strict=True):
+            stored = self.stored if frame is self.frame else find_evidence(group.run, frame.arms[frame.baseline])
+            known = evidence if evidence and frame is self.frame else stored
+            found += [_judge(group, frame, answers, arm, known, alone=alone) for arm in arms]
+        return found
 
     def consistency(self) -> list[SelfConsistency]:
         """Whether each arm of the run gives the same answers in every block."""
-        return [find_consistency(self.frame, self._answers, arm) for arm in range(len(self.frame.arms))]
+        return [
+            find_consistency(frame, answers, arm)
+            for frame, answers in zip(self.frames, self._answers, strict=True)
+            for arm in range(len(frame.arms))
+        ]
+
+
+def _names(frame: Frame, arm: int) -> set[str]:
+    """The names by which a user may mean an arm: its own, and that of the recipe's arm."""
+    name = frame.arms[arm]
+    return {name, recipe_arm(frame.manifest, name)}
 
 
 def _compared(frame: Frame) -> list[int]:

@@ -35,14 +35,19 @@ def speculates(frame: Frame, arm: int) -> bool:
 
 
 def attestations(frame: Frame, arm: str) -> list[AttestationRecord]:
-    """Return the attestations of an arm's cells, failed ones first, then active, idle, off.
+    """Return the attestations of an arm's cells, failed ones first, then unverified, active, idle, off.
 
     That a cell never fired can only be said once it has finished: one that crashed may have been about to.
     """
-    order = ("failed", "active", "idle", "off")
+    order = ("failed", "unverified", "active", "idle", "off")
     found = [
         cell.attestation
         for cell in latest_cells(frame.manifest)
         if cell.arm == arm and cell.attestation and (cell.status == "finished" or cell.attestation.state != "idle")
     ]
     return sorted(found, key=lambda one: order.index(one.state))
+
+
+def states(frame: Frame, arm: str) -> list[str]:
+    """Return the states of an arm's attestations, the gravest first."""
+    return [one.state for one in attestations(frame, arm)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.bootstrap import LEVEL, MIN_BLOCKS
+from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
 from benchctl.analysis.speedup import find_speedups
@@ -26,9 +27,9 @@ def half_widths(run: RunData) -> dict[str, float | None]:
 
     Arms without a single answer to compare with the baseline's are left out.
     """
-    frame = make_frame(run.records, run.manifest)
-    others = [arm for arm in range(len(frame.arms)) if arm != frame.baseline]
-    return _half_widths([row for arm in others for row in find_speedups(frame, arm)])
+    frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in split(run)]
+    compared = [(frame, arm) for frame in frames for arm in range(len(frame.arms)) if arm != frame.baseline]
+    return _half_widths([row for frame, arm in compared for row in find_speedups(frame, arm)])
 
 
 def find_stopping(manifest: Manifest | None, speedups: Sequence[SpeedUp]) -> Stopping | None:

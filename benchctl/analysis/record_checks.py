@@ -109,8 +109,11 @@ def check_speculation(frame: Frame, counters: Counters) -> Iterator[Seen]:
             if (mask & here).any():
                 seen = f"{sentence[0].upper()}{sentence[1:]}: {_named(frame, np.flatnonzero(mask & here))}."
                 yield "contradictory-counters", arm, seen
-        if [one.state for one in attestations(frame, arm)][:1] == ["idle"]:
+        own = attestations(frame, arm)
+        if own and own[0].state == "idle":
             yield "never-fired", arm, "Nothing was drafted in the whole run."
+        if own and own[0].state == "unverified":
+            yield "unverified", arm, own[0].reason or "The endpoint does not show whether it speculated."
         said = (
             next((one.speculation for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
         )

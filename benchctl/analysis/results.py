@@ -6,26 +6,19 @@ manifest; every ratio is a plain number (1.21 means 21 % faster, 0.29 means 71 %
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field, model_serializer
+
+from benchctl.analysis.conditions.results import Sweep
+from benchctl.analysis.result import Interval as Interval
+from benchctl.analysis.result import Result as Result
+
+if TYPE_CHECKING:
+    from pydantic import SerializerFunctionWrapHandler
 
 ALL_TASKS = "all"
 """The task name of a row that pools every task."""
-
-
-class Result(BaseModel):
-    """Base of every result."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Interval(Result):
-    """An interval that holds the truth in 95 of 100 runs. `method` says in one line how it was made."""
-
-    low: float
-    high: float
-    method: str
 
 
 class SpeedUp(Result):
@@ -126,7 +119,7 @@ class Fork(Result):
     noise_floor: float | None = None
     """How far margins move at this width: `NoiseFloor.floor`."""
     shapes: tuple[ShapeMargin, ...] = ()
-    shapes_absent: dict[str, str] = {}
+    shapes_absent: dict[str, str] = Field(default_factory=dict)
     """Shapes that this engine could not give, and why."""
 
 
@@ -167,6 +160,8 @@ class NoiseFloor(Result):
     """The null control: prefixes, forks among them, at which both likeliest tokens are known."""
     null_forks: int
     """Of these, at how many the target forks from itself."""
+    by_prefill: bool = False
+    """Whether it is the change when everything is read at once, for an engine that cannot be asked to read `width`."""
 
 
 class ForkRate(Result):
@@ -181,13 +176,18 @@ class ForkRate(Result):
     """One-sided exact test (Fisher) of the arm forking no more often than the target alone."""
 
 
+Kept = Literal["lossless", "not lossless", "undetermined", "not judged"]
+"""Whether an arm's output is the target's own. `not judged`: it ran with several requests at once, whose answers no
+engine here repeats, and nothing else is wrong with them."""
+
+
 class Losslessness(Result):
     """The verdict on one arm."""
 
     arm: str
-    verdict: Literal["lossless", "not lossless", "undetermined"]
+    verdict: Kept
     reason: str
-    lossy: list[str] = []
+    lossy: list[str] = Field(default_factory=list)
     """Settings of the arm that are lossy by design, in words: with any, the verdict is never `lossless`."""
     counts: dict[PromptClass, int]
     comparisons: list[Comparison]
@@ -245,11 +245,11 @@ class Verdict(Result):
     speed: Literal["faster", "slower", "no clear difference", "unknown"]
     speedup: float | None
     interval: Interval | None
-    lossless: Literal["lossless", "not lossless", "undetermined"]
-    lossy: list[str] = []
+    lossless: Kept
+    lossy: list[str] = Field(default_factory=list)
     """Settings of the arm that are lossy by design, in words."""
     acceptance: float | None
-    attestation: Literal["active", "idle", "failed", "off", "unknown"]
+    attestation: Literal["active", "idle", "unverified", "failed", "off", "unknown"]
     sentence: str
     """The conclusion in plain words."""
     why: str
@@ -286,8 +286,9 @@ class Analysis(Result):
     run: str
     recipe: str
     baseline: str
+    """Of a sweep the recipe's name of it, which each condition has an arm of: `baselines`."""
     arms: list[str]
-    """In the recipe's order, the baseline among them."""
+    """In the recipe's order, the baseline among them; of a sweep condition by condition."""
     tasks: list[str]
     blocks: int
     records: int
@@ -303,5 +304,24 @@ class Analysis(Result):
     warnings: list[Caution]
     stopping: Stopping | None = None
     """Of a run with `blocks: auto`."""
+    sweep: Sweep | None = None
+    """Of a run that varies concurrency, rate or temperature, or sends several requests at once; else left out."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    @property
+    def baselines(self) -> set[str]:
+        """The arms that others are compared with: one a condition."""
+        return {row.arm for row in self.sweep.levels if row.is_baseline} if self.sweep else {self.baseline}
+
+    @property
+    def settings(self) -> list[str]:
+        """The recipe's arms, whatever the conditions that each ran under."""
+        return list(dict.fromkeys(row.of for row in self.sweep.levels)) if self.sweep else self.arms
+
+    @model_serializer(mode="wrap")
+    def _leave_out_what_was_not_swept(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = handler(self)
+        if self.sweep is None:
+            found.pop("sweep", None)
+        return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.bootstrap import level_for, pooled_intervals
-from benchctl.analysis.results import ALL_TASKS, SpeedUp, Throughput
+from benchctl.analysis.results import ALL_TASKS, Interval, SpeedUp, Throughput
 
 if TYPE_CHECKING:
-    from benchctl.analysis.frame import Booleans, Floats, Frame
+    from benchctl.analysis.frame import Booleans, Floats, Frame, Integers
 
 
 def find_speedups(frame: Frame, arm: int) -> list[SpeedUp]:
@@ -20,11 +20,9 @@ def find_speedups(frame: Frame, arm: int) -> list[SpeedUp]:
     finished = frame.prompt[ours[both]]
     timed = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs])
     ours, theirs = ours[timed], theirs[timed]
-    waited = frame.told("e2e_s")
     sums = np.stack([frame.decoded[ours], frame.decode_s[ours], frame.decoded[theirs], frame.decode_s[theirs]], axis=1)
     equal = frame.work[ours] == frame.work[theirs]
-    end_to_end = np.stack([sums[:, 0] + 1, waited[ours], sums[:, 2] + 1, waited[theirs]], axis=1)
-    waits = (np.isfinite(end_to_end) & (end_to_end > 0)).all(axis=1)
+    end_to_end, waits = _whole_answers(frame, ours, theirs)
     block, task = frame.block[ours], frame.task[ours]
     overall, by_task = pooled_intervals(sums, block, task, level_for(frame.manifest))
 
@@ -53,6 +51,28 @@ def find_speedups(frame: Frame, arm: int) -> list[SpeedUp]:
             )
         )
     return found
+
+
+def find_latency_speedup(frame: Frame, arm: int) -> tuple[float | None, Interval | None]:
+    """Return `SpeedUp.end_to_end` of an arm over all tasks, with its interval."""
+    import numpy as np
+
+    ours, theirs = frame.pairs(arm, frame.baseline)
+    timed = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs])
+    ours, theirs = ours[timed], theirs[timed]
+    sums, waits = _whole_answers(frame, ours, theirs)
+    block, task = frame.block[ours][waits], frame.task[ours][waits]
+    return pooled(sums[waits]), pooled_intervals(sums[waits], block, task, level_for(frame.manifest))[0]
+
+
+def _whole_answers(frame: Frame, ours: Integers, theirs: Integers) -> tuple[Floats, Booleans]:
+    """Return all tokens and the whole time of the pairs, (pairs, 4), and where both times are known."""
+    import numpy as np
+
+    waited = frame.told("e2e_s")
+    sums = np.stack([frame.decoded[ours] + 1, waited[ours], frame.decoded[theirs] + 1, waited[theirs]], axis=1)
+    waits: Booleans = np.all(np.isfinite(sums) & (sums > 0), axis=1)
+    return sums, waits
 
 
 def pooled(sums: Floats) -> float | None:

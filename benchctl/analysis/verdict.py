@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from benchctl.analysis.cells import attestations
+from benchctl.analysis.cells import attestations, states
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, Losslessness, SpeedUp, Verdict
 
 if TYPE_CHECKING:
@@ -49,9 +49,23 @@ def find_verdict(
         lossy=losslessness.lossy,
         acceptance=accepted.rate,
         attestation=state,
-        sentence=f"{_speed_sentence(speed, overall, doubt, refused)} {_lossless_sentence(losslessness)}",
+        sentence=" ".join(
+            [
+                _speed_sentence(speed, overall, doubt, refused),
+                *([] if refused else _unseen(frame, arm)),
+                _lossless_sentence(losslessness),
+            ]
+        ),
         why=_refusal(refused) if refused else _why(speed, state, overall, accepted, cost),
     )
+
+
+def _unseen(frame: Frame, arm: str) -> list[str]:
+    """Say what an endpoint does not show of this arm or of the baseline, as a sentence, if anything."""
+    names = [name for name in (arm, frame.arms[frame.baseline]) if states(frame, name)[:1] == ["unverified"]]
+    if not names:
+        return []
+    return [f"Not verified: the endpoint does not show whether it speculated ({' and '.join(dict.fromkeys(names))})."]
 
 
 def speed_word(overall: SpeedUp) -> Speed:
@@ -111,6 +125,8 @@ def _lossless_sentence(found: Losslessness) -> str:
     if found.verdict == "lossless":
         prompts = len(found.comparisons)
         return f"Its output is lossless on {'the one prompt' if prompts == 1 else f'all {prompts} prompts'}."
+    if found.verdict == "not judged":
+        return "Whether its output is lossless is not judged where several requests are in flight."
     start = (
         "Its output is not lossless" if found.verdict == "not lossless" else "Whether it is lossless is undetermined"
     )
@@ -124,6 +140,8 @@ def _refusal(refused: AttestationRecord) -> str:
 def _why(speed: Speed, state: str, overall: SpeedUp, accepted: Acceptance, cost: Cost) -> str:
     if overall.pooled is None:
         return "Of this arm or of the baseline no answer was timed; the warnings name what failed."
+    if state == "unverified" and accepted.rate is None:
+        return "The endpoint does not show whether it speculated, so a difference may have any other cause."
     if state == "off":
         return "This arm does not speculate: a difference from the baseline is noise, or another setting."
     if state == "idle" or accepted.drafted == 0:

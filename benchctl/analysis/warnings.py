@@ -6,11 +6,12 @@ naming the worst cases, so that a warning is worth reading.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.record_checks import (
+    Seen,
     check_cells,
     check_preflight,
     check_records,
@@ -86,6 +87,11 @@ ADVICE: dict[str, Advice] = {
         "Fresh processes differ from each other by more than the requests within one; so few cannot show by how much.",
         "Measure at least three blocks: `blocks: 3` in the recipe, or `--blocks 3`.",
     ),
+    "unverified": Advice(
+        "A baseline that speculates, or an arm that does not, makes every comparison here mean something else.",
+        "Ask whoever runs the endpoint how it was started; an endpoint that shows /slots, /metrics or /server_info is "
+        "verified by them.",
+    ),
     "baseline-speculates": Advice(
         "It does not show what the target alone says, nor how fast it is: no arm can be called lossless against it.",
         "Compare with an arm without speculation (`--baseline NAME`), or measure one.",
@@ -149,6 +155,21 @@ ADVICE: dict[str, Advice] = {
         "measuring, or the last prompts are much longer than the first.",
         "Where the prompts are alike: fix the clock frequency, let the machine cool, plug it in; then measure again.",
     ),
+    "not-filled": Advice(
+        "Total throughput and latency are then those of fewer requests at once than the condition is named after.",
+        "Ask more prompts: at least five times as many as the highest concurrency, so that the end of a cell, where "
+        "slots run empty, weighs little.",
+    ),
+    "rate-not-kept": Advice(
+        "Requests come faster than they are answered, so the queue grows for as long as the cell lasts: latencies "
+        "depend on how many requests there were and say nothing of a server that goes on.",
+        "Compare latencies at rates that baseline and arms keep up with; total throughput there is what the server "
+        "can do.",
+    ),
+    "late-client": Advice(
+        "Latencies count from the intended send time, so what benchctl itself was late is in them.",
+        "Stop other work on the machine, ask for a lower rate, or send from another machine than the engine's.",
+    ),
     "outlier": Advice(
         "One answer took much longer or shorter than the same answer in other blocks, and moves the pooled speed-up.",
         "Compare with the median of prompts; if it repeats, look at that prompt.",
@@ -185,8 +206,17 @@ def find_warnings(
         *check_drift(frame),
         *check_outliers(frame),
     ]
-    rank = {kind: place for place, kind in enumerate(ADVICE)}
-    seen.sort(key=lambda one: rank.get(one[0], len(rank)))
+    return in_order(cautions(seen))
+
+
+def cautions(seen: Iterable[Seen]) -> list[Caution]:
+    """Return what checks saw as warnings, with why each matters and what to do."""
     return [
         Caution(id=kind, where=where, seen=what, **ADVICE.get(kind, _NEWER)._asdict()) for kind, where, what in seen
     ]
+
+
+def in_order(found: Iterable[Caution]) -> list[Caution]:
+    """Return warnings with the gravest kinds first."""
+    rank = {kind: place for place, kind in enumerate(ADVICE)}
+    return sorted(found, key=lambda one: rank.get(one.id, len(rank)))

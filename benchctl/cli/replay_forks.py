@@ -12,7 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from benchctl.analysis.analyse import OutputComparison
-from benchctl.analysis.frame import Frame
 from benchctl.analysis.replay.judge import Evidence
 from benchctl.analysis.replay.wanted import find_wanted
 from benchctl.analysis.results import Losslessness, SelfConsistency
@@ -29,12 +28,22 @@ OFFLINE = "it was not replayed before, and --offline starts no engine"
 class Explained:
     """The verdicts on a run's arms, with every difference explained as far as it can be."""
 
-    frame: Frame
+    outputs: OutputComparison
     found: list[Losslessness]
     consistency: list[SelfConsistency]
     replays: Replays | None
     failure: EngineError | None
     """The engine's failure, where it left nothing explained."""
+
+    def baseline_of(self, arm: str) -> str:
+        """Return the arm that `arm` is compared with."""
+        return next(frame.arms[frame.baseline] for frame in self.outputs.frames if arm in frame.arms)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether every arm that can be judged is lossless; where none can be, none is shown to be."""
+        judged = [one.verdict for one in self.found if one.verdict != "not judged"]
+        return bool(judged) and all(verdict == "lossless" for verdict in judged)
 
 
 def explain(
@@ -53,11 +62,12 @@ def explain(
     if offline:
         reason = OFFLINE if stored.replays or not run.replays else stored.reason
         found = outputs.judge(Evidence(stored.replays, reason=reason))
-        return Explained(frame, found, consistency, stored.replays, None)
+        return Explained(outputs, found, consistency, stored.replays, None)
     found = outputs.judge()
-    wanted = find_wanted(frame, found)
-    if not any(one.forks for one in wanted) or _is_explained(found):
-        return Explained(frame, found, consistency, stored.replays, None)
+    here = [one for one in found if one.arm in frame.arms]
+    wanted = find_wanted(frame, here)
+    if not any(one.forks for one in wanted) or _is_explained(here):
+        return Explained(outputs, found, consistency, stored.replays, None)
     with _progress(quiet) as tell:
         outcome = replay(
             run,
@@ -72,7 +82,7 @@ def explain(
     by_answer = {answer: f"it could not be replayed: {why}" for answer, why in outcome.by_answer.items()}
     found = outputs.judge(Evidence(outcome.replays, reason=reason, by_answer=by_answer))
     nothing = not any(one.fork and one.fork.margin is not None for arm in found for one in arm.comparisons)
-    return Explained(frame, found, consistency, outcome.replays, outcome.error if nothing else None)
+    return Explained(outputs, found, consistency, outcome.replays, outcome.error if nothing else None)
 
 
 def _is_explained(found: list[Losslessness]) -> bool:

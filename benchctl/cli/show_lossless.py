@@ -12,8 +12,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from benchctl.analysis.cells import failed_cells
-from benchctl.analysis.frame import Frame
 from benchctl.analysis.lossy import lossy_label
 from benchctl.analysis.results import (
     Comparison,
@@ -24,6 +22,7 @@ from benchctl.analysis.results import (
     SelfConsistency,
     ShapeMargin,
 )
+from benchctl.cli.replay_forks import Explained
 from benchctl.plain_text import one_line
 from benchctl.runs.replay.stored import Replays
 from benchctl.runs.store import RunData
@@ -32,68 +31,71 @@ DOCUMENT_SCHEMA = 1
 """The version of the JSON document; it rises when a key changes its meaning or goes."""
 
 CLASSES: tuple[PromptClass, ...] = ("identical", "near-tie", "violation", "degenerate", "differs", "undetermined")
-COLOUR = {"lossless": "green", "not lossless": "red", "undetermined": "yellow"}
+COLOUR = {"lossless": "green", "not lossless": "red", "undetermined": "yellow", "not judged": "dim"}
 SHOWN = 6
 """Prompts of an arm that are shown one by one."""
 PIPE_WIDTH = 160
 """Columns where there is no terminal: lines stay whole for grep."""
 
 
-def print_document(
-    run: RunData,
-    frame: Frame,
-    found: Sequence[Losslessness],
-    consistency: Sequence[SelfConsistency],
-    replays: Replays | None,
-) -> None:
+def print_document(run: RunData, told: Explained) -> None:
     """Print everything as one JSON document in ASCII."""
+    frame, found, consistency, replays = told.outputs.frame, told.found, told.consistency, told.replays
     document = {
         "schema": DOCUMENT_SCHEMA,
         "run": run.manifest.run if run.manifest else run.folder.name,
-        "baseline": frame.arms[frame.baseline],
+        "baseline": told.outputs.baseline,
         "blocks": len(frame.blocks),
         "prompts": len(frame.prompts),
-        "lossless": all(one.verdict == "lossless" for one in found),
+        "lossless": told.lossless,
         "arms": [one.model_dump() for one in found],
         "consistency": [one.model_dump() for one in consistency],
-        "failed_cells": [f"{name}: {reason}" for name, reason in failed_cells(frame)],
+        "failed_cells": told.outputs.failed_cells,
         "damaged": run.damaged,
         "replayed": None if replays is None else _replayed(replays),
     }
+    if told.outputs.unjudged:
+        document["unjudged"] = told.outputs.unjudged
     sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
 
 
-def print_tables(
-    run: RunData,
-    frame: Frame,
-    found: Sequence[Losslessness],
-    consistency: Sequence[SelfConsistency],
-    replays: Replays | None,
-) -> None:
+def print_tables(run: RunData, told: Explained) -> None:
     """Print the verdicts, then every arm that is not lossless with its differing prompts."""
+    frame, found, consistency, replays = told.outputs.frame, told.found, told.consistency, told.replays
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # answers may hold what this terminal cannot show
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPE_WIDTH)
     name = run.manifest.run if run.manifest else run.folder.name
-    baseline = frame.arms[frame.baseline]
+    baselines = {one.arms[one.baseline] for one in told.outputs.frames}
+    against = one_line(frame.arms[frame.baseline]) if len(baselines) == 1 else "the baseline of its own condition"
     counts = f"{_count(len(frame.prompts), 'prompt')}, {_count(len(frame.blocks), 'block')}"
-    console.print(Text(f"Run {one_line(name)}: every arm against {one_line(baseline)}, {counts}\n"))
+    console.print(Text(f"Run {one_line(name)}: every arm against {against}, {counts}\n"))
+    if told.outputs.unjudged:
+        console.print(Text(f"{told.outputs.unjudged}\n"))
     console.print(_table(found))
     console.print()
+    overlapping = {name for group, one in told.outputs.parts if group.overlapping for name in one.arms}
     for own in consistency:
-        if own.arm == baseline or own.differing:
+        if own.arm in baselines or (own.differing and own.arm not in overlapping):
             console.print(_repeats(own))
-    for cell, reason in failed_cells(frame):
-        console.print(Text(f"Failed cell: {one_line(cell)}: {one_line(reason, 300)}", style="yellow"))
+    for cell in told.outputs.failed_cells:
+        console.print(Text(f"Failed cell: {one_line(cell, 360)}", style="yellow"))
     for sentence in run.damaged[:SHOWN]:
         console.print(Text(one_line(sentence), style="yellow"))
     if replays is not None:
         console.print(Text(_repeated(replays)))
+    alike: dict[str, list[str]] = {}
     for one in found:
-        if one.verdict != "lossless":
-            _print_arm(console, one, baseline)
+        if one.comparisons and one.verdict != "lossless":
+            _print_arm(console, one, told.baseline_of(one.arm))
+        elif not one.comparisons and one.verdict != "not judged":
+            alike.setdefault(one.reason, []).append(one.arm)
+    for reason, arms in alike.items():
+        console.print()
+        console.print(Text(f"{one_line(', '.join(arms), 400)}: undetermined", style=f"bold {COLOUR['undetermined']}"))
+        console.print(Padding.indent(Text(one_line(reason, 600)), 2))
 
 
 def _table(found: Sequence[Losslessness]) -> Table:
@@ -107,7 +109,7 @@ def _table(found: Sequence[Losslessness]) -> Table:
         table.add_row(
             Text(one_line(one.arm) + lossy_label(one.lossy)),
             Text(one.verdict, style=COLOUR[one.verdict]),
-            *(Text(str(one.counts.get(kind, 0))) for kind in used),
+            *(Text(str(one.counts.get(kind, 0)) if one.comparisons else "–") for kind in used),
         )
     return table
 

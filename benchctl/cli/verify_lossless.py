@@ -55,8 +55,11 @@ def verify_lossless(
     An arm is lossless only when every prompt is identical in every block; what is missing, failed or damaged is
     undetermined, never equal. Where an answer differs, the target alone is started once more and scores what both
     said: within its own numeric noise the difference is a near-tie, beyond it a violation. What was replayed is kept
-    in the run's replays.json. Exits with 0 when every compared arm is lossless, with 1 when one is not or is
-    undetermined, with 2 when the command line is wrong, with 3 when the engine failed and nothing could be explained.
+    in the run's replays.json. Answers of several requests at once do not repeat on any engine here: where `concurrency`
+    or `rate` is swept, losslessness is judged one request at a time.
+
+    Exits with 0 when every compared arm is lossless, with 1 when one is not or is undetermined, with 2 when the command
+    line is wrong, with 3 when the engine failed and nothing could be explained.
 
     Hashes say nothing of answers that are sampled. With --sampling every arm and the baseline answer some prompts with
     many seeds, and permutation tests compare the distributions; exits with 0 when no difference was found, which is
@@ -98,16 +101,16 @@ def verify_lossless(
         quiet=quiet or as_json,
     )
     for name in arm or ():
-        if name not in {one.arm for one in told.found}:
-            known = ", ".join(one for number, one in enumerate(told.frame.arms) if number != told.frame.baseline)
+        if name not in told.outputs.names:
+            known = ", ".join(told.outputs.arms)
             raise UsageError(f"There is no arm {name!r} to compare.", where="--arm", fix=f"The arms are: {known}.")
     if not told.found:
         raise UsageError("The run has only its baseline, so there is nothing to compare.", where=str(data.folder))
     if as_json:
-        print_document(data, told.frame, told.found, told.consistency, told.replays)
+        print_document(data, told)
     elif not quiet:
-        print_tables(data, told.frame, told.found, told.consistency, told.replays)
+        print_tables(data, told)
     if told.failure is not None:
         raise told.failure
-    if any(one.verdict != "lossless" for one in told.found):
+    if not told.lossless:
         raise typer.Exit(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchctl.analysis.results import Analysis, Verdict
-from benchctl.reports import numbers
+from benchctl.reports import numbers, sweep
 from benchctl.runs.store import RunData
 
 PAYS = {"faster": "pays", "slower": "does not pay", "no clear difference": "no clear gain", "unknown": "unknown"}
@@ -27,6 +27,9 @@ def headline(analysis: Analysis) -> str:
     """One sentence: does speculation pay in this run."""
     if any(warning.id == "baseline-speculates" for warning in analysis.warnings):
         return f"No conclusion about speculation: the baseline, {analysis.baseline}, speculates itself."
+    told = sweep.lead(analysis)
+    if told:
+        return told
     verdicts = compared(analysis)
     arms = f"all {len(verdicts)} arms are" if len(verdicts) > 1 else "the one arm is"
     faster = [verdict for verdict in verdicts if verdict.speed == "faster"]
@@ -54,8 +57,19 @@ def headline(analysis: Analysis) -> str:
 
 
 def fidelity(analysis: Analysis) -> str:
-    """One sentence: is the output still what the target alone would have said."""
-    verdicts = compared(analysis)
+    """One sentence: is the output still what the target alone would have said; of a sweep also where that is judged."""
+    unjudged = analysis.sweep.unjudged if analysis.sweep else None
+    if unjudged is None:
+        return _fidelity(compared(analysis))
+    overlapping = {row.arm for row in analysis.sweep.levels if row.overlapping} if analysis.sweep else set()
+    judged = [verdict for verdict in compared(analysis) if verdict.arm not in overlapping]
+    flawed = [one.arm for one in compared(analysis) if one.arm in overlapping and one.lossless != "not judged"]
+    said = _fidelity(judged).replace("Every answer", "One request at a time, every answer")
+    flaws = f" Even so answers are missing or broken there: {', '.join(flawed)}." if judged and flawed else ""
+    return f"{said} {unjudged}{flaws}".strip()
+
+
+def _fidelity(verdicts: list[Verdict]) -> str:
     by_verdict = {
         word: [verdict.arm for verdict in verdicts if verdict.lossless == word]
         for word in ("lossless", "not lossless", "undetermined")

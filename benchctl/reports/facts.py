@@ -63,8 +63,8 @@ def models(manifest: Manifest) -> list[tuple[str, ModelIdentity]]:
 
 
 def command(arm: ArmIdentity) -> str:
-    """The exact command line of an arm, quoted for a POSIX shell."""
-    return shlex.join([*arm.env, *arm.argv])
+    """The exact command line of an arm, quoted for a POSIX shell; the address of an endpoint that ran already."""
+    return shlex.join([*arm.env, *arm.argv]) if arm.url is None else arm.url
 
 
 def recipe_yaml(manifest: Manifest) -> str:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from benchctl.analysis.conditions.results import DIMENSIONS
 from benchctl.analysis.lossy import lossy_label
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.plain_text import visible
-from benchctl.reports import conclusion, facts, numbers, untrusted
+from benchctl.reports import conclusion, facts, numbers, sweep, untrusted
 from benchctl.reports.figures import style
 from benchctl.reports.forks import fork_rows, margin, nats, noise_rows, replayed, start
 from benchctl.runs.store import RunData
@@ -44,7 +45,10 @@ def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing
     def fence(text: str, language: str) -> Markup:
         return Markup(untrusted.markdown_block(text, language))  # noqa: S704 - escaped for Markdown just here
 
-    environment.filters |= {"code": code, "fence": fence, "lossy": _lossy(analysis)}
+    def escaped(text: str) -> Markup:
+        return Markup(text)  # noqa: S704 - what a macro of the template made of parts that were each escaped
+
+    environment.filters |= {"code": code, "fence": fence, "escaped": escaped, "lossy": _lossy(analysis)}
     text = environment.get_template("report.md.j2").render(_view(run, analysis, drawings))
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
@@ -71,6 +75,7 @@ def _environment(escape: Callable[[str], str], *, autoescape: bool) -> Environme
         *(numbers.interval, numbers.between_blocks, numbers.moment),
         *(facts.command, facts.flatten),
         *(margin, nats, start),
+        *(sweep.spread, sweep.token_time, sweep.short),
     ):
         environment.filters[function.__name__] = function
     return environment
@@ -105,7 +110,13 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "all_tasks": ALL_TASKS,
         "depth": max((len(row.position_unconditional or ()) for row in analysis.acceptance), default=0),
         "draft_cost_known": any(cost.draft_cost is not None for cost in analysis.costs),
-        "drawings": drawings,
+        "drawings": [drawing for drawing in drawings if drawing.varies is None],
+        "sweep_drawings": [drawing for drawing in drawings if drawing.varies is not None],
+        "findings": sweep.findings(analysis),
+        "closed_rows": sweep.closed_rows(analysis),
+        "open_rows": sweep.open_rows(analysis),
+        "temperature_rows": sweep.temperature_rows(analysis),
+        "several": {name: analysis.sweep is not None and name in analysis.sweep.dimensions for name in DIMENSIONS},
         "differing": [comparison for found in differing.values() for comparison in found[:MOST_FORKS]],
         "forks": fork_rows(analysis),
         "noise": noise_rows(analysis),

@@ -7,9 +7,11 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import chain, count, repeat
 from operator import attrgetter
 
 from benchctl.analysis.results import Analysis, Comparison, Fork, SpeedUp
+from benchctl.reports.sweep import level_cells
 from benchctl.reports.untrusted import spreadsheet_text
 
 Cell = str | float | int | bool | None
@@ -18,26 +20,31 @@ Cell = str | float | int | bool | None
 def all_tables(analysis: Analysis) -> dict[str, str]:
     """Return file name to content of every CSV file."""
     lossy = {verdict.arm: ", ".join(verdict.lossy) for verdict in analysis.verdicts}
-    return {
+    found = {
         "speedup.csv": _results(lossy, (_speedup(row) for row in analysis.speedups), "arm", "task", "pooled"),
         "acceptance.csv": _results(lossy, (row.model_dump() for row in analysis.acceptance), "arm", "task", "rate"),
         "losslessness.csv": _losslessness(lossy, analysis),
-        "throughput.csv": _table(
-            lossy,
-            ("arm", "task", "record", "tok_per_sec"),
-            (
-                (row.arm, row.task, number, value)
-                for row in analysis.throughput
-                for number, value in enumerate(row.tok_per_sec)
-            ),
-        ),
+        "throughput.csv": _throughput(lossy, analysis),
         "costs.csv": _results(lossy, (row.model_dump() for row in analysis.costs), "arm", "depth", "alpha"),
     }
+    if analysis.sweep is not None:
+        found["conditions.csv"] = _results(lossy, map(level_cells, analysis.sweep.levels), "arm")
+    return found
 
 
 def _speedup(row: SpeedUp) -> dict[str, object]:
     ends = {f"interval_{end}": getattr(row.interval, end, None) for end in ("low", "high")}
     return row.model_dump(exclude={"interval"}) | ends
+
+
+def _throughput(lossy: Mapping[str, str], analysis: Analysis) -> str:
+    """One row a record: only number and rate change from row to row, so that the texts are made safe once."""
+    rows = (
+        zip(*map(repeat, map(spreadsheet_text, (row.arm, row.task))), count(), row.tok_per_sec, repeat(label))
+        for row in analysis.throughput
+        for label in [spreadsheet_text(lossy.get(row.arm, ""))]
+    )
+    return _csv(("arm", "task", "record", "tok_per_sec"), chain.from_iterable(rows))
 
 
 def _losslessness(lossy: Mapping[str, str], analysis: Analysis) -> str:
@@ -73,10 +80,17 @@ def _plain(value: object) -> Cell:
 
 def _table(lossy: Mapping[str, str], header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     """CSV of `rows`, whose first cell is an arm; the last column says what is lossy by design in that arm."""
+    safe = cache(spreadsheet_text)  # names and reasons come again and again
+    label = cache(lambda arm: safe(lossy.get(arm, "")))
+    return _csv(
+        header, ([*[safe(cell) if isinstance(cell, str) else cell for cell in row], label(row[0])] for row in rows)
+    )
+
+
+def _csv(header: Sequence[str], rows: Iterable[Iterable[Cell]]) -> str:
+    """CSV of safe rows that end with what is lossy."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([*header, "lossy"])
-    safe = cache(spreadsheet_text)  # names and reasons come again and again
-    label = cache(lambda arm: [safe(lossy.get(arm, ""))])
-    writer.writerows([safe(cell) if isinstance(cell, str) else cell for cell in row] + label(row[0]) for row in rows)
+    writer.writerows(rows)
     return stream.getvalue()

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 from benchctl.analysis.lossy import lossy_label
 from benchctl.analysis.results import ALL_TASKS, Analysis, SpeedUp, Verdict
 from benchctl.plain_text import one_line
-from benchctl.reports import conclusion, numbers
+from benchctl.reports import conclusion, numbers, sweep
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from benchctl.analysis.conditions.results import Level
+
 WARNINGS = 4
 """So many are printed; the report has them all."""
 _SPEED_STYLE = {"faster": "green", "slower": "red"}
-_LOSSLESS_STYLE = {"lossless": "green", "not lossless": "red", "undetermined": "yellow"}
+_LOSSLESS_STYLE = {"lossless": "green", "not lossless": "red", "undetermined": "yellow", "not judged": "dim"}
 
 
 def print_summary(console: Console, analysis: Analysis) -> None:
@@ -28,7 +30,12 @@ def print_summary(console: Console, analysis: Analysis) -> None:
     console.print(
         Text(f"\n{one_line(conclusion.headline(analysis))} {one_line(conclusion.fidelity(analysis))}\n", "bold")
     )
-    verdicts = conclusion.compared(analysis)
+    for finding in sweep.findings(analysis):
+        console.print(Text(f"- {one_line(finding, 400)}"))
+    rows = sweep.closed_rows(analysis) + sweep.open_rows(analysis)
+    if rows:
+        _print_levels(console, analysis, rows)
+    verdicts = [] if rows else conclusion.compared(analysis)
     if verdicts:
         wide = console.width >= 100
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -59,6 +66,40 @@ def print_summary(console: Console, analysis: Analysis) -> None:
         console.print(Text(f"Warning ({one_line(warning.where)}): {said}", "yellow"))
     if len(warnings) > WARNINGS:
         console.print(Text(f"{len(warnings) - WARNINGS} more warnings are in the report.", "yellow"))
+
+
+def _print_levels(console: Console, analysis: Analysis, rows: list[Level]) -> None:
+    """A row an arm and condition: what a request waits for, and what all of them get."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("Arm", overflow="fold")
+    for heading in ("Latency", "TTFT", "tok/s")[:: 1 if console.width >= 100 else 2]:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column(
+        "Throughput ×" if not any(row.throughput_interval for row in rows) else "Throughput × (95 %)", no_wrap=True
+    )
+    table.add_column("Latency ×")
+    output = {verdict.arm: verdict.lossless for verdict in analysis.verdicts}
+    table.add_column("Output")
+    for row in rows:
+        gain = numbers.ratio(row.throughput_speedup)
+        if row.throughput_interval:
+            gain += f"  {numbers.interval(row.throughput_interval)}"
+        kept = output.get(row.arm, "")
+        table.add_row(
+            Text(one_line(row.arm), "" if row.is_baseline else "bold"),
+            Text(numbers.seconds(row.e2e.median)),
+            *([Text(numbers.seconds(row.ttft.median))] if console.width >= 100 else []),
+            Text(numbers.rate(row.throughput)),
+            Text("" if row.is_baseline else gain),
+            Text("" if row.is_baseline else numbers.ratio(row.latency_speedup)),
+            Text(kept, _LOSSLESS_STYLE.get(kept, "")),
+        )
+    console.print(table)
+    console.print(Text("Latency: median of a request, tok/s: all requests together, ×: over the baseline.", "dim"))
 
 
 def _row(verdict: Verdict, overall: SpeedUp | None) -> list[Text]:

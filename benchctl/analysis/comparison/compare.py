@@ -72,8 +72,9 @@ def compare_runs(
 
 
 def _side(data: RunData, baseline: str | None) -> _Side:
-    frame = make_frame(data.records, data.manifest, baseline)
-    return _Side(data, analyse(data, baseline=baseline), frame, find_answers(frame))
+    analysis = analyse(data, baseline=baseline)  # every condition for itself
+    frame = make_frame(data.records, data.manifest, min(analysis.baselines))  # all arms, each told apart by its name
+    return _Side(data, analysis, frame, find_answers(frame))
 
 
 def _facts(side: _Side, name: str) -> RunFacts:
@@ -104,7 +105,7 @@ def _compare_arm(before: _Side, after: _Side, name: str) -> ArmComparison:
     own_a, own_b = _lossless(before, name), _lossless(after, name)
     return ArmComparison(
         arm=name,
-        is_baseline=name == after.analysis.baseline,
+        is_baseline=name in after.analysis.baselines,
         rate=rate,
         rate_length_matched=matched,
         blocks_a=len(rates_a),

@@ -98,7 +98,8 @@ def _unseen(found: RunComparison, share: float) -> str:
 
 
 def _lossy(found: RunComparison) -> list[str]:
-    judged = found.lossless_b
+    judged = [one for one in found.lossless_b if one.verdict != "not judged"]
     if not judged:
-        return ["cannot tell, because no arm of B beside its baseline was compared."]
+        many = " one request at a time" if found.lossless_b else ""
+        return [f"cannot tell, because no arm of B beside its baseline was compared{many}."]
     return [f"{one.arm}: {one.verdict}. {one.reason}" for one in judged if one.verdict != "lossless"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from benchctl.analysis.conditions.results import DIMENSIONS
 from benchctl.analysis.results import Result
 from benchctl.errors import UsageError
 from benchctl.plain_text import one_line
@@ -39,12 +40,15 @@ class Change(Result):
 def require_same_workload(a: RunData, b: RunData) -> list[str]:
     """Return what could not be checked, in sentences. Raises UsageError naming every part that differs."""
     if a.manifest and b.manifest:
+        conditions = list(_conditions(a.manifest, b.manifest))
         if a.manifest.workload_sha256 == b.manifest.workload_sha256:
+            _refuse(conditions, a, b)
             return []
         parts = [*_prompts(_planned(a.manifest), _planned(b.manifest))]
         parts += _sampling(a.manifest, b.manifest)
         parts += _model("target", a.manifest.target, b.manifest.target)
         parts += _model("draft", a.manifest.draft, b.manifest.draft)
+        parts += conditions
         _refuse(
             parts or ["their workload hashes differ, although no part does: one was made by another benchctl"], a, b
         )
@@ -78,7 +82,7 @@ def _refuse(parts: list[str], a: RunData, b: RunData) -> None:
         raise UsageError(
             "\n  ".join(["The runs did different work, so their speeds cannot be compared.", *map(one_line, parts)]),
             where=f"{a.folder} and {b.folder}",
-            fix="Measure both with the same prompts, sampling and models; engine, machine and arms may differ.",
+            fix="Measure both with the same prompts, sampling, models and load; engine, machine and arms may differ.",
         )
 
 
@@ -113,6 +117,16 @@ def _sampling(a: Manifest, b: Manifest) -> Iterator[str]:
     for key in dict.fromkeys([*ours, *theirs]):
         if ours.get(key) != theirs.get(key):
             yield f"sampling.{key}: {_shown(ours.get(key))} and {_shown(theirs.get(key))}"
+
+
+def _conditions(a: Manifest, b: Manifest) -> Iterator[str]:
+    """Arms of one name that ran under different conditions: what they share is the name."""
+    theirs = {arm.name: arm for arm in b.arms}
+    for arm in a.arms:
+        for what in DIMENSIONS:
+            before, after = getattr(arm, what), getattr(theirs.get(arm.name, arm), what)
+            if before != after:
+                yield f"{what} of arm {arm.name}: {_shown(before)} and {_shown(after)}"
 
 
 def _model(name: str, a: ModelIdentity | None, b: ModelIdentity | None) -> Iterator[str]:

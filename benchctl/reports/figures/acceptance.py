@@ -18,13 +18,13 @@ _TASK_MARKERS = ("|", "x", "+", "1", "2", "3", "4", "_", "$a$", "$b$")
 def draw(analysis: Analysis) -> Figure | None:
     """Left the rate by depth, right the share by position; `None` when no arm drafted anything that was told."""
     rows = {(row.task, row.arm): row for row in analysis.acceptance if row.rate is not None}
-    arms = [arm for arm in analysis.arms if arm != analysis.baseline and (ALL_TASKS, arm) in rows]
+    arms = [arm for arm in analysis.arms if arm not in analysis.baselines and (ALL_TASKS, arm) in rows]
     if not arms:
         return None
     positions = [rows[ALL_TASKS, arm] for arm in arms if rows[ALL_TASKS, arm].position_unconditional]
     figure = style.new_figure(max(3.0, 1.3 + 0.25 * len(arms)))
     panels = figure.subplots(1, 2 if positions else 1, squeeze=False)[0]
-    looks = style.marks(analysis.arms, analysis.baseline)
+    looks = style.distinct_marks(analysis)
     _draw_rates(panels[0], analysis, arms, rows, looks)
     handles, labels = panels[0].get_legend_handles_labels()
     if handles:

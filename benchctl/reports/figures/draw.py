@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.results import Analysis
-from benchctl.reports.figures import acceptance, payoff, speedup, style, throughput
+from benchctl.reports.figures import acceptance, concurrency, payoff, speedup, style, temperature, throughput
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from benchctl.analysis.conditions.results import Dimension
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Drawing:
     alt: str
     """What the figure shows, for those who do not see it."""
     absent: str
+    varies: Dimension | None = None
+    """What the figure is about, of a run that varies it; `None` where it belongs to every run."""
     svg: str | None = None
     png: bytes | None = None
 
@@ -83,9 +87,56 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
 )
 
 
+_OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
+    (
+        concurrency.draw_concurrency,
+        Drawing(
+            name="by-concurrency",
+            varies="concurrency",
+            title="Throughput and latency by concurrency",
+            caption="Left: tokens of all requests over the time from the first request sent to the last answer's end. "
+            "Right: how long a request takes, median. A ring: where an arm's total throughput falls below that without "
+            "speculation, interpolated between the measured levels beside it. Both scales are logarithmic.",
+            alt="Total throughput and median latency of every arm and of the baseline against concurrency. "
+            "The table “By concurrency” has the same numbers.",
+            absent="Fewer than two levels of concurrency have a total throughput.",
+        ),
+    ),
+    (
+        concurrency.draw_rate,
+        Drawing(
+            name="by-rate",
+            varies="rate",
+            title="Requests finished and latency by arrival rate",
+            caption="Left: requests that ended a second; below the dotted line the server does not keep up. Right: how "
+            "long a request takes from its intended send time, median; where the server does not keep up it depends on "
+            "how many requests there were. Both scales are logarithmic.",
+            alt="Requests finished a second and median latency of every arm and of the baseline against the rate asked "
+            "for. The table “By rate” has the same numbers.",
+            absent="Only one rate was measured.",
+        ),
+    ),
+    (
+        temperature.draw,
+        Drawing(
+            name="by-temperature",
+            varies="temperature",
+            title="Acceptance and speed-up by temperature",
+            caption="Left: how much of what was drafted the target kept. Right: pooled decode speed-up over the "
+            "baseline at the same temperature, with its 95 % interval where there are enough blocks.",
+            alt="Acceptance rate and speed-up of every arm against temperature. "
+            "The table “By temperature” has the same numbers.",
+            absent="No arm and the baseline finished the same prompt at any temperature.",
+        ),
+    ),
+)
+
+
 def draw_all(analysis: Analysis) -> list[Drawing]:
-    """Draw the four figures; those without data come back without an image."""
-    return [_draw(function, drawing, analysis) for function, drawing in _FIGURES]
+    """Draw the four figures, and one for everything that varies; those without data come back without an image."""
+    swept = analysis.sweep.dimensions if analysis.sweep else []
+    figures = [*(one for one in _OF_SWEEPS if one[1].varies in swept), *_FIGURES]
+    return [_draw(function, drawing, analysis) for function, drawing in figures]
 
 
 def _draw(function: Callable[[Analysis], Figure | None], drawing: Drawing, analysis: Analysis) -> Drawing:

@@ -26,7 +26,7 @@ def draw(analysis: Analysis) -> Figure | None:
     costs = [cost for cost in analysis.costs if cost.arm in arms and cost.alpha is not None]
     figure = style.new_figure(max(3.3, 1.9 + 0.22 * len(arms)))
     panels = figure.subplots(1, 2 if costs else 1, squeeze=False)[0]
-    looks = style.marks(analysis.arms, analysis.baseline)
+    looks = style.distinct_marks(analysis)
     axes = panels[0]
     highest = 1.0
     for arm in arms:

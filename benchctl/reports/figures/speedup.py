@@ -19,7 +19,7 @@ VALUE_COLUMN = 0.7
 
 def draw(analysis: Analysis) -> Figure | None:
     """One panel a task (all tasks first), one row an arm; `None` when no arm has a speed-up."""
-    arms = [arm for arm in analysis.arms if arm != analysis.baseline]
+    arms = [arm for arm in analysis.arms if arm not in analysis.baselines]
     found = {(row.task, row.arm): row for row in analysis.speedups if row.pooled is not None and row.arm in arms}
     tasks = [task for task in (ALL_TASKS, *analysis.tasks) if any((task, arm) in found for arm in arms)]
     if not tasks:
@@ -28,7 +28,7 @@ def draw(analysis: Analysis) -> Figure | None:
         tasks = tasks[-1:]
     names = ["all tasks" if task == ALL_TASKS else task for task in tasks]
     figure, panels = style.panels(names, len(arms), MOST_COLUMNS)
-    looks = style.marks(analysis.arms, analysis.baseline)
+    looks = style.marks_of(analysis)
     highest = max(1.0, *(_highest(row) for row in found.values()))
     panels[0].set_xlim(0, highest / VALUE_COLUMN)
     for axes, task in zip(panels, tasks, strict=True):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from benchctl.analysis.results import Analysis
+
 INK = "#1f2328"
 SOFT = "#6e7781"
 GRID = "#d0d7de"
@@ -76,6 +78,17 @@ def marks(arms: Sequence[str], baseline: str) -> dict[str, Mark]:
     others = [arm for arm in arms if arm != baseline]
     found = {arm: Mark(_OKABE_ITO[i % len(_OKABE_ITO)], _MARKERS[i % len(_MARKERS)]) for i, arm in enumerate(others)}
     return {baseline: Mark(INK, "o"), **found}
+
+
+def marks_of(analysis: Analysis) -> dict[str, Mark]:
+    """The colour and marker of every arm: of a sweep the same under every condition."""
+    found = marks(analysis.settings, analysis.baseline)
+    return found | {row.arm: found[row.of] for row in analysis.sweep.levels} if analysis.sweep else found
+
+
+def distinct_marks(analysis: Analysis) -> dict[str, Mark]:
+    """A colour and marker for every arm that is compared: of a sweep another under each condition."""
+    return marks([arm for arm in analysis.arms if arm not in analysis.baselines], analysis.baseline)
 
 
 @contextmanager

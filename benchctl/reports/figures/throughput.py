@@ -20,13 +20,13 @@ _GOLDEN = 0.618034
 def draw(analysis: Analysis) -> Figure | None:
     """One panel a task, one row an arm, the baseline on top; `None` when no record has a decode rate."""
     found = {(row.task, row.arm): row.tok_per_sec for row in analysis.throughput if row.tok_per_sec}
-    arms = sorted(analysis.arms, key=lambda arm: arm != analysis.baseline)
+    arms = sorted(analysis.arms, key=lambda arm: analysis.sweep is None and arm != analysis.baseline)
     arms = [arm for arm in arms if any((task, arm) in found for task in (*analysis.tasks, ALL_TASKS))]
     if not arms:
         return None
     tasks = [task for task in analysis.tasks if any((task, arm) in found for arm in arms)] or [ALL_TASKS]
     figure, panels = style.panels(tasks, len(arms), MOST_COLUMNS)
-    looks = style.marks(analysis.arms, analysis.baseline)
+    looks = style.marks_of(analysis)
     panels[0].set_xlim(0, 1.05 * max(max(values) for values in found.values()))
     for axes, task in zip(panels, tasks, strict=True):
         axes.grid(axis="x")

@@ -1,0 +1,1 @@
+"""Runs that vary concurrency, arrival rate or temperature: every condition for itself, then what changes with it."""

@@ -1,0 +1,49 @@
+"""Checks of a sweep: did as many requests run at once, and as fast, as the condition asks? Each yields what it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from benchctl.analysis.conditions.results import Level
+from benchctl.analysis.record_checks import Seen
+
+FILLED = 0.75
+"""So much of a concurrency must have been in flight on average."""
+LATE_S = 0.005
+"""A client that is later than this …"""
+LATE_SHARE = 0.01
+"""… and than this share of the median latency is named."""
+OF_THE_MACHINE = frozenset({"swapping", "throttling", "high-load", "clock-jump"})
+"""Warnings that look at the cells of all conditions together."""
+EXPECTED_WHEN_OVERLAPPING = frozenset({"baseline-not-reproducible", "drift"})
+"""Warnings of one request at a time that mean nothing where several share the engine: their answers do not repeat, and
+each gets faster as the others end."""
+
+
+def check_levels(levels: Sequence[Level]) -> Iterator[Seen]:
+    """Look at every arm under every condition."""
+    for row in levels:
+        asked = row.concurrency if row.rate is None else 1
+        if asked > 1 and row.in_flight is not None and row.in_flight < FILLED * asked:
+            seen = f"At concurrency {row.concurrency} only {row.in_flight:.1f} requests were in flight on average."
+            yield "not-filled", row.arm, seen
+        if row.arrival is None:
+            continue
+        if row.arrival.kept_up is False:
+            yield "rate-not-kept", row.arm, not_kept_up(row)
+        late, usual = row.arrival.late_p95_s, row.e2e.median
+        if late is not None and late > LATE_S and (usual is None or late > LATE_SHARE * usual):
+            which = "one request in twenty" if row.requests >= 40 else "the latest request"
+            yield "late-client", row.arm, f"benchctl sent {which} {1000 * late:.0f} ms or more after its time."
+
+
+def not_kept_up(row: Level) -> str:
+    """Say how a server fell behind."""
+    arrival = row.arrival
+    if arrival is None or None in (arrival.finished_rate, arrival.first_third_s, arrival.last_third_s):
+        return f"The server did not keep up with {row.rate:g} requests a second."
+    return (
+        f"The server did not keep up with {row.rate:g} requests a second: {arrival.finished_rate:.2f} a second ended, "
+        f"and the median latency grew from {arrival.first_third_s:.2f} s in the first third of a cell to "
+        f"{arrival.last_third_s:.2f} s in the last."
+    )

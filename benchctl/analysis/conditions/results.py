@@ -1,0 +1,106 @@
+"""What is found in a run that varies concurrency, arrival rate or temperature: serialisable, as everything else."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from benchctl.analysis.result import Interval, Result
+
+Dimension = Literal["concurrency", "rate", "temperature"]
+"""What a recipe can vary for all of its arms alike."""
+DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
+
+
+class Quantiles(Result):
+    """Of a latency over all requests of an arm, in seconds; `None` where too few requests lie beyond it."""
+
+    median: float | None
+    p95: float | None
+    """From 40 requests on: so many that two lie beyond."""
+    p99: float | None
+    """From 200 requests on."""
+
+
+class Arrival(Result):
+    """How an open loop went: requests sent by the clock, whatever is in flight."""
+
+    sent_rate: float | None
+    """Requests a second as they were really sent, between the first and the last."""
+    finished_rate: float | None
+    """Requests a second as they ended, between the first and the last end."""
+    late_p95_s: float | None
+    """How much later than intended the client sent; the largest where there are fewer than 40 requests."""
+    first_third_s: float | None
+    last_third_s: float | None
+    """Median latency, from the intended send time, of the first and of the last third of a cell's requests."""
+    kept_up: bool | None
+    """Whether the server kept up: see docs/method.md; `None` where too little is known."""
+
+
+class Level(Result):
+    """One arm under one condition: what a request waits for, and what all requests together get."""
+
+    arm: str
+    of: str
+    """The recipe's arm."""
+    is_baseline: bool
+    overlapping: bool
+    """Whether the engine may have worked on several requests at once; then losslessness is not judged."""
+    concurrency: int
+    rate: float | None
+    """Requests a second asked for; `None` in a closed loop."""
+    temperature: float
+    requests: int
+    """Answered."""
+    planned: int
+    ttft: Quantiles
+    e2e: Quantiles
+    """To the last byte. Of an open loop both count from the intended send time."""
+    tpot: Quantiles
+    """Time of a token after the first, one value a request: 1 / decode rate."""
+    tokens: int | None
+    """That came out, first ones included."""
+    makespan_s: float | None
+    """From the first request sent to the last answer's end, summed over the blocks' cells."""
+    throughput: float | None
+    """tokens / makespan_s: all requests together."""
+    in_flight: float | None
+    """Requests really in flight on average: sum of e2e_s / makespan_s; in an open loop with those that were late."""
+    latency_speedup: float | None
+    """Tokens over the whole time of their requests, over the same of the condition's baseline: `SpeedUp.end_to_end`."""
+    latency_interval: Interval | None
+    throughput_speedup: float | None
+    """`throughput` over that of the condition's baseline, over the blocks that have both."""
+    throughput_interval: Interval | None
+    throughput_by_block: list[float]
+    arrival: Arrival | None
+    """Of an open loop alone."""
+
+
+class Crossing(Result):
+    """From which concurrency on an arm no longer helps total throughput, everything else equal."""
+
+    arm: str
+    """The recipe's arm."""
+    temperature: float
+    outcome: Literal["crosses", "always helps", "never helps", "otherwise", "cannot be said"]
+    """`otherwise`: it helps at a higher level than one at which it loses."""
+    at: float | None
+    """Of `crosses`: interpolated between the two measured levels where the values pass 1; never beyond."""
+    helps_at: list[int]
+    loses_at: list[int]
+    """Levels whose interval lies above, or below, 1."""
+    undecided_at: list[int]
+    sentence: str
+
+
+class Sweep(Result):
+    """Everything that depends on the condition."""
+
+    dimensions: list[Dimension]
+    """What varies, or is not at its default of one request at a time."""
+    levels: list[Level]
+    """Condition by condition, each with its baseline."""
+    crossings: list[Crossing]
+    unjudged: str | None
+    """Where losslessness is not judged, and why; `None` where it is everywhere."""

@@ -1,0 +1,93 @@
+"""A run by condition: the arms that ran at the same concurrency, rate and temperature, with their own baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from benchctl.analysis.conditions.results import Dimension
+from benchctl.runs.manifest import ArmIdentity, Manifest
+from benchctl.runs.store import RunData
+
+
+class Condition(NamedTuple):
+    """What every arm of a group has in common."""
+
+    temperature: float
+    rate: float | None
+    concurrency: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """A condition's arms as a run of their own, whose baseline is the condition's."""
+
+    run: RunData
+    baseline: str | None
+    """`None`: as the run says."""
+    condition: Condition | None = None
+    """`None` where there is only one, of one request at a time."""
+    overlapping: bool = False
+    """Whether the engine may have worked on several requests at once. At concurrency 1 it works on one, and lets those
+    that arrive meanwhile wait, unless it is an endpoint, which nobody told so."""
+
+
+def split(run: RunData, baseline: str | None = None) -> list[Group]:
+    """Return the run's conditions; the run itself where nothing is varied. `baseline`: an arm, under any condition."""
+    manifest = run.manifest
+    if manifest is None or not dimensions(manifest):
+        return [Group(run, baseline)]
+    wanted = recipe_arm(manifest, baseline or manifest.baseline)
+    found: dict[Condition, list[ArmIdentity]] = {}
+    for arm in manifest.arms:
+        found.setdefault(condition_of(manifest, arm), []).append(arm)
+    in_order = sorted(found, key=lambda one: (one.temperature, one.rate or 0.0, one.concurrency))
+    return [_group(run, manifest, one, found[one], wanted, first=one == in_order[0]) for one in in_order]
+
+
+def dimensions(manifest: Manifest) -> list[Dimension]:
+    """Return what a run varies, or has not at its default of one request at a time."""
+    conditions = [condition_of(manifest, arm) for arm in manifest.arms]
+    found: list[tuple[Dimension, bool]] = [
+        ("concurrency", any(one.concurrency > 1 for one in conditions)),
+        ("rate", any(one.rate is not None for one in conditions)),
+        ("temperature", len({one.temperature for one in conditions}) > 1),
+    ]
+    return [name for name, varied in found if varied]
+
+
+def recipe_arm(manifest: Manifest | None, name: str) -> str:
+    """Return the recipe's name of an arm, the same under every condition."""
+    arms = manifest.arms if manifest else []
+    return next((arm.of for arm in arms if arm.name == name and arm.of), name)
+
+
+def condition_of(manifest: Manifest, arm: ArmIdentity) -> Condition:
+    """Return the condition that an arm ran under."""
+    temperature = arm.temperature
+    if temperature is None:
+        temperature = float((manifest.recipe.get("sampling") or {}).get("temperature") or 0.0)
+    return Condition(temperature, arm.rate, arm.concurrency)
+
+
+def _group(
+    run: RunData, manifest: Manifest, condition: Condition, arms: Iterable[ArmIdentity], wanted: str, *, first: bool
+) -> Group:
+    names = {arm.name: arm.of or arm.name for arm in arms}
+    baseline = next((name for name, of in names.items() if of == wanted), wanted)
+    sampling = {**(manifest.recipe.get("sampling") or {}), "temperature": condition.temperature}
+    own = {
+        "arms": [arm for arm in manifest.arms if arm.name in names],
+        "cells": [cell for cell in manifest.cells if cell.arm in names],
+        "baseline": baseline,
+        "recipe": {**manifest.recipe, "sampling": sampling},
+    }
+    part = replace(
+        run,
+        manifest=manifest.model_copy(update=own),
+        records=[record for record in run.records if record.label in names],
+        damaged=run.damaged if first else [],  # told once
+    )
+    endpoint = any(arm.url is not None for arm in manifest.arms)
+    return Group(part, baseline, condition, condition.concurrency > 1 or (condition.rate is not None and endpoint))

@@ -1,0 +1,19 @@
+"""What every result of an analysis is made of."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Result(BaseModel):
+    """Base of every result."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Interval(Result):
+    """An interval that holds the truth in 95 of 100 runs. `method` says in one line how it was made."""
+
+    low: float
+    high: float
+    method: str

@@ -1,0 +1,141 @@
+"""Total throughput and median latency by concurrency, or by arrival rate, with and without speculation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.results import Analysis
+from benchctl.reports.figures import style
+from benchctl.reports.sweep import closed_rows, curves, open_rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from benchctl.analysis.conditions.results import Crossing, Level
+
+MOST_LINES = 3
+"""So many temperatures (or concurrencies of an open loop) have their own pair of panels; tables have them all."""
+_DASHES = ("-", "--", "-.", ":")
+
+Value = Callable[["Level"], float | None]
+
+
+def draw_concurrency(analysis: Analysis) -> Figure | None:
+    """Left total throughput, right median latency, both by concurrency; `None` below two levels."""
+    rows = closed_rows(analysis)
+    if len({row.concurrency for row in rows if row.throughput is not None}) < 2:
+        return None
+    lines = sorted({row.temperature for row in rows})[:MOST_LINES]
+    figure = style.new_figure(0.4 + 2.9 * len(lines))
+    panels = figure.subplots(len(lines), 2, squeeze=False)
+    for (left, right), temperature in zip(panels, lines, strict=True):
+        here = [row for row in rows if row.temperature == temperature]
+        title = f", temperature {temperature:g}" if len(lines) > 1 else ""
+        _draw(left, analysis, here, lambda row: row.concurrency, lambda row: row.throughput)
+        _draw(right, analysis, here, lambda row: row.concurrency, lambda row: row.e2e.median)
+        for axes in (left, right):
+            _name_levels(axes, sorted({float(row.concurrency) for row in here}))
+            axes.set_xlabel("requests in flight at most")
+        left.set_title(f"Total throughput{title}")
+        left.set_ylabel("tokens per second, all requests")
+        right.set_title("Median latency of a request")
+        right.set_ylabel("seconds to the last byte")
+        _mark(left, [one for one in curves(analysis) if one.temperature == temperature], here, analysis)
+    _legend(figure, panels[0][0])
+    return figure
+
+
+def draw_rate(analysis: Analysis) -> Figure | None:
+    """Left requests finished, right median latency, both by the rate asked for; `None` below two rates."""
+    rows = open_rows(analysis)
+    if len({row.rate for row in rows}) < 2:
+        return None
+    lines = sorted({(row.temperature, row.concurrency) for row in rows})[:MOST_LINES]
+    figure = style.new_figure(0.4 + 2.9 * len(lines))
+    panels = figure.subplots(len(lines), 2, squeeze=False)
+    for (left, right), line in zip(panels, lines, strict=True):
+        here = [row for row in rows if (row.temperature, row.concurrency) == line]
+        _draw(left, analysis, here, lambda row: row.rate, _finished)
+        _draw(right, analysis, here, lambda row: row.rate, lambda row: row.e2e.median)
+        rates = sorted({row.rate for row in here if row.rate})
+        left.plot(rates, rates, color=style.SOFT, linewidth=0.9, linestyle=":", label="as many as are sent")
+        for axes in (left, right):
+            _name_levels(axes, rates)
+            axes.set_xlabel("requests sent a second")
+        left.set_title("Requests finished" + (f" (t={line[0]:g}, c={line[1]})" if len(lines) > 1 else ""))
+        left.set_ylabel("a second")
+        right.set_title("Median latency of a request")
+        right.set_ylabel("seconds to the last byte")
+    _legend(figure, panels[0][0])
+    return figure
+
+
+def _finished(row: Level) -> float | None:
+    return row.arrival.finished_rate if row.arrival else None
+
+
+def _draw(axes: Axes, analysis: Analysis, rows: Sequence[Level], x: Value, y: Value) -> None:
+    """A line a recipe's arm on two logarithmic scales, where interpolation is along the drawn line."""
+    looks = style.marks(analysis.settings, analysis.baseline)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.grid()
+    for number, of in enumerate(analysis.settings):
+        points = [(place, value) for row in rows if row.of == of and (place := x(row)) and (value := y(row))]
+        if points:
+            axes.plot(
+                *zip(*sorted(points), strict=True),
+                color=looks[of].colour,
+                marker=looks[of].marker,
+                linestyle=_DASHES[number % len(_DASHES)],
+                linewidth=1.6 if of == analysis.baseline else 1.3,
+                markersize=6,
+                markeredgecolor=style.PAPER if of == analysis.baseline else style.INK,
+                markeredgewidth=0.6,
+                label=style.shorten(f"{of} (no speculation)" if of == analysis.baseline else of, 30),
+            )
+
+
+def _name_levels(axes: Axes, levels: Sequence[float]) -> None:
+    """Ticks where something was measured, and plain numbers instead of powers of ten."""
+    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
+
+    axes.set_xticks(levels, [f"{level:g}" for level in levels])
+    axes.xaxis.set_minor_locator(NullLocator())
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > 10 else (1, 1.5, 2, 3, 4, 5, 6, 8)))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _mark(axes: Axes, crossings: Sequence[Crossing], rows: Sequence[Level], analysis: Analysis) -> None:
+    """A ring and a number where an arm's curve meets the baseline's."""
+    import numpy as np
+
+    base = sorted((row.concurrency, row.throughput) for row in rows if row.is_baseline and row.throughput)
+    looks = style.marks(analysis.settings, analysis.baseline)
+    for one in crossings:
+        if one.at is None or len(base) < 2:
+            continue
+        x, y = zip(*base, strict=True)
+        height = float(np.exp(np.interp(np.log(one.at), np.log(x), np.log(y))))
+        axes.plot(one.at, height, "o", markersize=13, markerfacecolor="none", markeredgecolor=looks[one.arm].colour,
+                  markeredgewidth=1.6, zorder=6)  # fmt: skip
+        axes.annotate(
+            f"≈ {one.at:.1f}",
+            (one.at, height),
+            xytext=(0, -19),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+            bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.8},
+            zorder=7,
+        )
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(handles)))

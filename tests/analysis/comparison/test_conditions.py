@@ -1,0 +1,47 @@
+"""Comparing runs never mixes conditions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchctl.analysis.comparison.compare import compare_runs
+from benchctl.analysis.comparison.gates import judge, parse_gate
+from benchctl.errors import UsageError
+from benchctl.runs.store import open_run
+from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
+
+
+def server(gains: dict[int, float]) -> Server:
+    return Server(gain=lambda arm, concurrency, temperature: gains[concurrency])
+
+
+def test_arms_are_matched_under_the_same_condition(tmp_path: Path) -> None:
+    for name, gains in (("a", {1: 1.3, 4: 1.6}), ("b", {1: 1.3, 4: 1.2})):
+        write_sweep(tmp_path / name, Sweep(concurrency=(1, 4)), server(gains))
+    found = compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"))
+    speeds = {one.arm: one.rate.ratio for one in found.arms}
+    assert speeds["spec_d4-c1"] == pytest.approx(1.0)
+    assert speeds["spec_d4-c4"] == pytest.approx(1.2 / 1.6, rel=0.02)
+    assert {one.arm for one in found.arms if one.is_baseline} == {"baseline-c1", "baseline-c4"}
+    assert judge(parse_gate("lossy"), found).passed  # judged at concurrency 1 alone
+
+
+def test_one_name_under_two_conditions_is_refused(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "a", Sweep(concurrency=(4,)))
+    write_sweep(tmp_path / "b", Sweep(concurrency=(1,)))
+    with pytest.raises(UsageError) as refused:
+        compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"))
+    assert refused.value.what.splitlines()[1:] == [
+        "  concurrency of arm baseline: 4 and 1",
+        "  concurrency of arm spec_d4: 4 and 1",
+    ]
+
+
+def test_a_gate_cannot_pass_where_nothing_was_judged(tmp_path: Path) -> None:
+    for name, gain in (("a", 1.1), ("b", 1.2)):
+        write_sweep(tmp_path / name, Sweep(concurrency=(1, 4)), server({1: gain, 4: gain}))
+    found = compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"), arms=["spec_d4-c4"])
+    failures = judge(parse_gate("lossy"), found).failures
+    assert failures == ("cannot tell, because no arm of B beside its baseline was compared one request at a time.",)

@@ -1,0 +1,68 @@
+"""Open-loop arrival: what was asked, sent and finished, and whether the server kept up."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import pytest
+
+from benchctl.analysis.analyse import analyse
+from benchctl.analysis.results import Analysis
+from benchctl.runs.store import open_run
+from tests.analysis.conditions import recount
+from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
+
+
+def analysed(folder: Path, sweep: Sweep, server: Server | None = None) -> Analysis:
+    write_sweep(folder, sweep, server)
+    return analyse(open_run(folder))
+
+
+def test_numbers_recompute(tmp_path: Path) -> None:
+    records = write_sweep(tmp_path / "run", Sweep(rate=(0.5, 2.0), prompts=24, late_s=0.02), Server(slots=1))
+    found = analyse(open_run(tmp_path / "run"))
+    assert found.sweep is not None
+    for row in found.sweep.levels:
+        cells = list(recount.cells(records, row.arm).values())
+        starts = [[r["sent_s"] + r["late_s"] for r in cell] for cell in cells]
+        ends = [[r["sent_s"] + r["e2e_s"] for r in cell] for cell in cells]
+        arrival = row.arrival
+        assert arrival is not None
+        for told, times in ((arrival.sent_rate, starts), (arrival.finished_rate, ends)):
+            assert told == pytest.approx(3 * 23 / sum(max(one) - min(one) for one in times))
+        for told, part in ((arrival.first_third_s, slice(0, 8)), (arrival.last_third_s, slice(16, 24))):
+            in_order = [sorted(cell, key=lambda r: r["sent_s"])[part] for cell in cells]
+            assert told == pytest.approx(statistics.median(r["e2e_s"] for cell in in_order for r in cell))
+        assert arrival.late_p95_s == pytest.approx(0.02)
+        assert row.throughput == pytest.approx(recount.totals(records, row.arm)["throughput"])
+
+
+def test_a_server_that_falls_behind_is_told(tmp_path: Path) -> None:
+    found = analysed(tmp_path / "run", Sweep(rate=(0.5, 4.0), prompts=24), Server(gain=lambda *_: 2.0, slots=1))
+    assert found.sweep is not None
+    kept = {row.arm: row.arrival.kept_up for row in found.sweep.levels if row.arrival}
+    assert kept == {"baseline-r0.5": True, "spec_d4-r0.5": True, "baseline-r4": False, "spec_d4-r4": False}
+    behind = [one for one in found.warnings if one.id == "rate-not-kept"]
+    assert [one.where for one in behind] == ["baseline-r4", "spec_d4-r4"]
+    assert "did not keep up with 4 requests a second" in behind[0].seen
+    assert found.sweep.crossings == []
+
+
+def test_too_few_requests_tell_nothing(tmp_path: Path) -> None:
+    found = analysed(tmp_path / "run", Sweep(rate=(4.0,), prompts=8), Server(slots=1))
+    assert found.sweep is not None
+    assert [row.arrival.kept_up for row in found.sweep.levels if row.arrival] == [None, None]
+
+
+@pytest.mark.parametrize(("late_s", "warned"), [(0.0, False), (0.004, False), (0.05, True)])
+def test_a_late_client_is_told(tmp_path: Path, late_s: float, *, warned: bool) -> None:
+    found = analysed(tmp_path / "run", Sweep(rate=(0.2,), late_s=late_s), Server(slots=1))
+    assert any(one.id == "late-client" for one in found.warnings) == warned
+
+
+def test_one_slot_is_judged_at_any_rate(tmp_path: Path) -> None:
+    found = analysed(tmp_path / "run", Sweep(rate=(0.5, 2.0)), Server(slots=1))
+    assert {one.verdict for one in found.losslessness} == {"lossless"}
+    assert found.sweep is not None
+    assert found.sweep.unjudged is None

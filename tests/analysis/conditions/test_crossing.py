@@ -1,0 +1,87 @@
+"""Where the curves cross: only between a level that surely helps and one that surely costs, and never beyond."""
+
+from __future__ import annotations
+
+from math import log
+
+import pytest
+
+from benchctl.analysis.conditions.crossing import Point, find_crossing
+from benchctl.analysis.result import Interval
+
+
+def point(concurrency: int, ratio: float | None, half: float | None = 0.05, doubt: str | None = None) -> Point:
+    interval = (
+        None if half is None or ratio is None else Interval(low=ratio - half, high=ratio + half, method="by hand")
+    )
+    return Point(concurrency, ratio, interval, doubt)
+
+
+def test_crossing_lies_on_the_line_between_the_logarithms() -> None:
+    found = find_crossing("spec", 0.0, [point(1, 1.5), point(4, 1.2), point(8, 0.8)])
+    assert (found.outcome, found.helps_at, found.loses_at, found.undecided_at) == ("crosses", [1, 4], [8], [])
+    assert found.at is not None
+    share = log(1.2) / (log(1.2) - log(0.8))
+    assert log(found.at) == pytest.approx(log(4) + share * log(2))
+    assert found.sentence == (
+        f"spec helps total throughput up to concurrency 4 and costs throughput from 8 on: the curves cross at about "
+        f"{found.at:.1f}."
+    )
+
+
+def test_levels_may_come_in_any_order() -> None:
+    points = [point(1, 1.5), point(4, 1.2), point(8, 0.8)]
+    assert find_crossing("spec", 0.0, points[::-1]) == find_crossing("spec", 0.0, points)
+
+
+def test_no_crossing_is_told_beyond_what_was_measured() -> None:
+    helps = find_crossing("spec", 0.0, [point(1, 1.5), point(8, 1.06)])
+    assert (helps.outcome, helps.at) == ("always helps", None)
+    assert "no crossing up to 8" in helps.sentence
+    costs = find_crossing("spec", 0.0, [point(2, 0.9), point(8, 0.5)])
+    assert (costs.outcome, costs.at) == ("never helps", None)
+    assert "already costs total throughput at concurrency 2" in costs.sentence
+
+
+def test_an_undecided_level_between_sure_ones_is_named() -> None:
+    found = find_crossing("spec", 0.0, [point(1, 1.5), point(2, 1.02), point(4, 0.99), point(8, 0.8)])
+    assert (found.outcome, found.undecided_at) == ("crosses", [2, 4])
+    assert found.at is not None
+    assert 2 < found.at < 4
+    assert found.sentence.endswith("The intervals of levels 2 and 4 contain 1.")
+
+
+def test_values_that_pass_1_several_times_give_no_place() -> None:
+    found = find_crossing("spec", 0.0, [point(1, 1.5), point(2, 0.99), point(4, 1.01), point(8, 0.8)])
+    assert (found.outcome, found.at) == ("crosses", None)
+    assert "somewhere between" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        ([point(1, 1.5), point(8, 1.01)], "1; where it stops cannot be said: the interval of level 8 contains 1."),
+        ([point(1, 1.01), point(8, 0.7)], "elsewhere cannot be said: the interval of level 1 contains 1."),
+        ([point(1, 1.01), point(8, 0.99)], "cannot be said: the intervals of levels 1 and 8 contain 1."),
+        ([point(1, 1.5, None), point(8, 0.7, None)], "an interval. The bare values fall through 1 between 1 and 8."),
+        ([point(1, 1.5, doubt="nothing was drafted"), point(8, 0.7)], "at level 1 nothing was drafted."),
+        ([point(1, None, None, "no cell can be compared"), point(8, 1.4)], "at level 1 no cell can be compared."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_said_says_why(points: list[Point], said: str) -> None:
+    found = find_crossing("spec", 0.0, points)
+    assert (found.outcome, found.at) == ("cannot be said", None)
+    assert found.sentence.endswith(said)
+
+
+def test_the_other_way_round_is_no_crossing() -> None:
+    found = find_crossing("spec", 0.0, [point(1, 0.8), point(4, 1.3), point(8, 0.9)])
+    assert (found.outcome, found.at) == ("otherwise", None)
+    assert "helps total throughput at concurrency 4 and costs throughput at 1 and 8" in found.sentence
+
+
+def test_one_level_is_no_curve() -> None:
+    found = find_crossing("spec", 0.0, [point(8, 1.57)])
+    assert (found.outcome, found.at) == ("cannot be said", None)
+    assert "Only concurrency 8 was measured" in found.sentence
+    assert "1.57×" in found.sentence

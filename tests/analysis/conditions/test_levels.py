@@ -1,0 +1,170 @@
+"""Every condition is analysed for itself, and what depends on the condition recomputes from the records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.analyse import analyse
+from benchctl.analysis.precision import half_widths
+from benchctl.analysis.results import Analysis
+from benchctl.errors import UsageError
+from benchctl.runs.store import open_run
+from tests.analysis.conditions import recount
+from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
+
+GAINS = {1: 1.6, 2: 1.4, 4: 1.1, 8: 0.8}
+SWEEP = Sweep(concurrency=(1, 2, 4, 8), prompts=24)
+SERVER = Server(gain=lambda arm, concurrency, temperature: GAINS[concurrency])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], Analysis]:
+    folder = tmp_path_factory.mktemp("sweep") / "run"
+    records = write_sweep(folder, SWEEP, SERVER)
+    return records, analyse(open_run(folder))
+
+
+def test_every_level_recomputes(made: tuple[list[dict[str, Any]], Analysis]) -> None:
+    records, found = made
+    assert found.sweep is not None
+    assert [row.arm for row in found.sweep.levels] == [
+        f"{arm}-c{level}" for level in (1, 2, 4, 8) for arm in ("baseline", "spec_d4")
+    ]
+    for row in found.sweep.levels:
+        for key, wanted in recount.totals(records, row.arm).items():
+            assert getattr(row, key) == pytest.approx(wanted), (row.arm, key)
+        for name, values in recount.latencies(records, row.arm).items():
+            told = getattr(row, name)
+            assert told.median == pytest.approx(recount.quantile(values, 0.5))
+            assert told.p95 == pytest.approx(recount.quantile(values, 0.95))
+            assert told.p99 is None  # 72 requests: none is told
+        assert (row.requests, row.planned) == (72, 72)
+        if row.is_baseline:
+            assert (row.throughput_speedup, row.latency_speedup) == (None, None)
+            continue
+        for name in ("throughput", "latency"):
+            base = f"baseline-c{row.concurrency}"
+            middle, each = getattr(recount, f"{name}_speedup")(records, row.arm, base)
+            assert getattr(row, f"{name}_speedup") == pytest.approx(middle)
+            ends = getattr(row, f"{name}_interval")
+            low, high = recount.least_interval(middle, each)
+            assert ends.low <= low * 1.0001
+            assert ends.high >= high * 0.9999
+            assert (ends.low, ends.high) == pytest.approx((low, high), rel=0.02)
+
+
+def test_arms_are_compared_with_the_baseline_of_their_own_condition(
+    made: tuple[list[dict[str, Any]], Analysis],
+) -> None:
+    _, found = made
+    assert found.baseline == "baseline"
+    assert found.baselines == {f"baseline-c{level}" for level in GAINS}
+    assert found.settings == ["baseline", "spec_d4"]
+    speeds = {row.arm: row.pooled for row in found.speedups if row.task == "all"}
+    assert speeds == {f"spec_d4-c{level}": pytest.approx(gain, rel=0.05) for level, gain in GAINS.items()}
+    assert [verdict.speed for verdict in found.verdicts] == ["faster", "faster", "faster", "slower"]
+
+
+def test_the_crossing_is_between_the_levels_where_it_is(made: tuple[list[dict[str, Any]], Analysis]) -> None:
+    _, found = made
+    assert found.sweep is not None
+    (crossing,) = found.sweep.crossings
+    assert (crossing.arm, crossing.outcome, crossing.helps_at, crossing.loses_at) == (
+        "spec_d4",
+        "crosses",
+        [1, 2, 4],
+        [8],
+    )
+    assert crossing.at is not None
+    assert 4 < crossing.at < 8
+
+
+def test_a_run_without_conditions_has_no_sweep(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep())
+    found = analyse(open_run(tmp_path / "run"))
+    assert found.sweep is None
+    assert "sweep" not in found.model_dump(by_alias=True)
+    assert found.baselines == {"baseline"}
+    assert found.settings == found.arms
+
+
+def test_one_baseline_for_all_conditions_may_be_named_by_any(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4)), Server(gain=lambda *_: 1.5))
+    run = open_run(tmp_path / "run")
+    by_name, by_condition = analyse(run, baseline="spec_d4"), analyse(run, baseline="spec_d4-c4")
+    assert by_name == by_condition
+    assert {row.arm for row in by_name.speedups} == {"baseline-c1", "baseline-c4"}
+    with pytest.raises(UsageError, match="No arm is called 'spec_d8'"):
+        analyse(run, baseline="spec_d8")
+
+
+def test_every_process_of_a_resumed_cell_has_a_makespan_of_its_own(tmp_path: Path) -> None:
+    def resume(record: dict[str, Any]) -> None:
+        if record["prompt_idx"] >= 8:
+            record["attempt"] = 1
+            record["sent_s"] -= 3.0  # its clock began anew
+
+    records = write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=resume)
+    found = analyse(open_run(tmp_path / "run"))
+    assert found.sweep is not None
+    for row in found.sweep.levels:
+        assert row.makespan_s == pytest.approx(recount.totals(records, row.arm)["makespan_s"])
+
+
+def test_a_cell_with_an_unknown_time_has_no_throughput(tmp_path: Path) -> None:
+    def forget(record: dict[str, Any]) -> None:
+        if (record["label"], record["block"], record["prompt_idx"]) == ("spec_d4", 0, 3):
+            record["sent_s"] = None
+
+    records = write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=forget)
+    found = analyse(open_run(tmp_path / "run"))
+    assert found.sweep is not None
+    baseline, arm = found.sweep.levels
+    known = [record for record in records if record["block"] > 0]
+    assert arm.throughput == pytest.approx(recount.totals(known, "spec_d4")["throughput"])
+    assert arm.throughput_speedup == pytest.approx(recount.throughput_speedup(known, "spec_d4", "baseline")[0])
+    assert len(arm.throughput_by_block) == 2
+    assert arm.throughput_interval is None
+    assert baseline.throughput == pytest.approx(recount.totals(records, "baseline")["throughput"])
+
+
+def test_quantiles_need_requests_beyond_them(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "few", Sweep(concurrency=(2,), prompts=13))
+    write_sweep(tmp_path / "many", Sweep(concurrency=(2,), prompts=67))
+    few, many = (analyse(open_run(tmp_path / name)).sweep for name in ("few", "many"))
+    assert few is not None
+    assert many is not None
+    assert (few.levels[0].requests, few.levels[0].e2e.p95) == (39, None)
+    assert many.levels[0].requests == 201
+    assert many.levels[0].e2e.p99 is not None
+
+
+def test_slots_that_are_not_filled_are_named(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(8,), prompts=10))
+    found = analyse(open_run(tmp_path / "run"))
+    assert {"not-filled"} == {one.id for one in found.warnings}
+    assert {one.where for one in found.warnings} == {"baseline", "spec_d4"}
+
+
+def test_temperature_is_a_condition(tmp_path: Path) -> None:
+    server = Server(
+        gain=lambda arm, concurrency, temperature: 1.5 - 0.5 * temperature,
+        accepted=lambda arm, temperature: 0.7 - 0.3 * temperature,
+    )
+    write_sweep(tmp_path / "run", Sweep(temperature=(0.0, 0.8)), server)
+    found = analyse(open_run(tmp_path / "run"))
+    assert found.sweep is not None
+    assert found.sweep.dimensions == ["temperature"]
+    assert found.sweep.crossings == []
+    rates = {row.arm: row.rate for row in found.acceptance if row.task == "all"}
+    assert rates["spec_d4-t0"] > rates["spec_d4-t0.8"] > 0  # type: ignore[operator]
+    outcomes = {one.arm: one.verdict for one in found.losslessness}
+    assert outcomes == {"spec_d4-t0": "lossless", "spec_d4-t0.8": "undetermined"}
+
+
+def test_auto_blocks_look_at_the_arms_of_every_condition(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4)))
+    assert set(half_widths(open_run(tmp_path / "run"))) == {"spec_d4-c1", "spec_d4-c4"}

@@ -1,0 +1,231 @@
+"""Reports of runs that sweep concurrency, rate or temperature: sections only where swept, every number from records."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from benchctl.analysis.analyse import analyse
+from benchctl.reports.terminal import print_summary
+from benchctl.reports.write import ReportFiles, write_report
+from benchctl.runs.store import open_run
+from tests.analysis.conditions import recount
+from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
+from tests.reports.test_recompute import markdown_tables
+
+GAINS = {1: 1.6, 2: 1.3, 4: 1.1, 8: 0.8}
+ARMS = {"baseline": None, "spec_d4": {"type": "draft-simple", "max": 4}, "ngram": {"type": "ngram-simple"}}
+
+
+def server() -> Server:
+    return Server(gain=lambda arm, concurrency, temperature: GAINS[concurrency] - (0.2 if arm == "ngram" else 0.0))
+
+
+def reported(
+    folder: Path, sweep: Sweep, given: Server, *, figures: bool = False
+) -> tuple[list[dict[str, Any]], ReportFiles]:
+    records = write_sweep(folder / "run", sweep, given)
+    run = open_run(folder / "run")
+    return records, write_report(run, analyse(run), folder / "report", figures=figures)
+
+
+@pytest.fixture(scope="module")
+def concurrency(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], ReportFiles]:
+    folder = tmp_path_factory.mktemp("concurrency")
+    return reported(folder, Sweep(concurrency=(1, 2, 4, 8), arms=ARMS, prompts=24), server(), figures=True)
+
+
+def seconds(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{1000 * value:.0f} ms" if value < 0.9995 else f"{value:.2f} s" if value < 9.995 else f"{value:.1f} s"
+
+
+def test_every_number_of_the_concurrency_tables_recomputes(
+    concurrency: tuple[list[dict[str, Any]], ReportFiles],
+) -> None:
+    records, files = concurrency
+    levels = {row["arm"]: row for row in json.loads(files.analysis.read_text())["sweep"]["levels"]}
+    tables = markdown_tables(files.markdown.read_text())
+    together = tables["By concurrency: all requests together"]
+    assert [row[:2] for row in together] == [[str(level), arm] for level in GAINS for arm in ARMS]
+    for level, arm, throughput, gain, ends, in_flight in together:
+        name, base = f"{arm}-c{level}", f"baseline-c{level}"
+        wanted = recount.totals(records, name)
+        assert (throughput, in_flight) == (f"{wanted['throughput']:.1f}", f"{wanted['in_flight']:.2f}")
+        if arm == "baseline":
+            assert (gain, ends) == ("", "")
+        else:
+            interval = levels[name]["throughput_interval"]
+            assert gain == f"{recount.throughput_speedup(records, name, base)[0]:.2f}×"
+            assert ends == f"{interval['low']:.2f} to {interval['high']:.2f}×"
+    alone = tables["By concurrency: what one request waits for (median / p95 / p99)"]
+    for level, arm, requests, ttft, latency, token, gain, _ in alone:
+        name, base = f"{arm}-c{level}", f"baseline-c{level}"
+        values = recount.latencies(records, name)
+        for told, key in ((ttft, "ttft"), (latency, "e2e")):
+            assert told == " / ".join(seconds(recount.quantile(values[key], share)) for share in (0.5, 0.95, 0.99))
+        assert token == " / ".join(
+            "–" if (value := recount.quantile(values["tpot"], share)) is None else f"{1000 * value:.1f}"
+            for share in (0.5, 0.95, 0.99)
+        ) + " ms"  # fmt: skip
+        assert requests == "72"
+        assert gain == ("" if arm == "baseline" else f"{recount.latency_speedup(records, name, base)[0]:.2f}×")
+
+
+def test_the_csv_holds_every_level(concurrency: tuple[list[dict[str, Any]], ReportFiles]) -> None:
+    records, files = concurrency
+    with (files.folder / "conditions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["arm"] for row in rows] == [f"{arm}-c{level}" for level in GAINS for arm in ARMS]
+    for row in rows:
+        for key, wanted in recount.totals(records, row["arm"]).items():
+            assert float(row[key]) == pytest.approx(wanted)
+        assert float(row["e2e_median_s"]) == pytest.approx(
+            recount.quantile(recount.latencies(records, row["arm"])["e2e"], 0.5)
+        )
+        assert row["e2e_p99_s"] == ""
+
+
+def test_the_crossing_comes_first(concurrency: tuple[list[dict[str, Any]], ReportFiles]) -> None:
+    _, files = concurrency
+    found = json.loads(files.analysis.read_text())["sweep"]["crossings"]
+    places = {one["arm"]: one["at"] for one in found}
+    assert 4 < places["spec_d4"] < 8
+    assert 2 < places["ngram"] < 4
+    first = files.markdown.read_text().splitlines()[2]
+    told = [f"about {places[arm]:.1f} with {arm}" for arm in ("spec_d4", "ngram")]
+    assert first.startswith(
+        f"**Total throughput: speculation stops helping at a concurrency of {' and '.join(told)}.**"
+    )
+    assert "judged one request at a time, not at concurrency 2, 4, 8" in first
+    page = files.page.read_text()
+    assert page.index("the curves cross at about") < page.index("Every arm under every condition")
+
+
+def test_figures_of_what_varies_are_drawn(concurrency: tuple[list[dict[str, Any]], ReportFiles]) -> None:
+    _, files = concurrency
+    names = {path.name for path in files.figures}
+    assert {"by-concurrency.svg", "by-concurrency.png"} < names
+    assert not {"by-rate.svg", "by-temperature.svg"} & names
+    page = files.page.read_text()
+    assert page.count("<svg") == 5
+    assert "figures/by-concurrency.png" in files.markdown.read_text()
+
+
+def test_sections_stand_only_where_something_is_swept(tmp_path: Path) -> None:
+    headings = {"By concurrency", "By rate", "By temperature"}
+    for name, sweep, wanted in (
+        ("none", Sweep(), set()),
+        ("temperature", Sweep(temperature=(0.0, 0.8)), {"By temperature"}),
+        ("rate", Sweep(rate=(0.5, 2.0)), {"By rate"}),
+        ("one-level", Sweep(concurrency=(4,)), {"By concurrency"}),
+        ("both", Sweep(concurrency=(1, 4), temperature=(0.0, 0.8)), {"By concurrency", "By temperature"}),
+        ("all", Sweep(concurrency=(1, 4), temperature=(0.0, 0.8), rate=(0.5, 2.0)), {"By rate", "By temperature"}),
+    ):
+        _, files = reported(tmp_path / name, sweep, Server())
+        told = {line.removeprefix("## ") for line in files.markdown.read_text().splitlines() if line.startswith("## ")}
+        page = files.page.read_text()
+        assert told & headings == wanted, name
+        assert {heading for heading in headings if f"<h2>{heading}</h2>" in page} == wanted, name
+        assert (files.folder / "conditions.csv").exists() == bool(wanted)
+        assert ("sweep" in json.loads(files.analysis.read_text())) == bool(wanted)
+
+
+def test_temperature_table_and_figure(tmp_path: Path) -> None:
+    given = Server(
+        gain=lambda arm, concurrency, temperature: 1.5 - 0.5 * temperature,
+        accepted=lambda arm, temperature: 0.7 - 0.3 * temperature,
+    )
+    records, files = reported(tmp_path, Sweep(temperature=(0.0, 0.8)), given, figures=True)
+    assert {"by-temperature.svg", "by-temperature.png"} < {path.name for path in files.figures}
+    rows = markdown_tables(files.markdown.read_text())["By temperature"]
+    assert [row[:2] for row in rows] == [["spec_d4", "0"], ["spec_d4", "0.8"]]
+    for _, temperature, accepted, length, speed, _, whole in rows:
+        mine = [record for record in records if record["label"] == f"spec_d4-t{temperature}"]
+        drafted, taken, rounds = (sum(r[key] for r in mine) for key in ("draft_n", "draft_n_accepted", "rounds"))
+        assert (accepted, length) == (f"{100 * taken / drafted:.1f} %", f"{1 + taken / rounds:.2f}")
+        assert whole == f"{recount.latency_speedup(records, mine[0]['label'], f'baseline-t{temperature}')[0]:.2f}×"
+        theirs = [record for record in records if record["label"] == f"baseline-t{temperature}"]
+        rates = [
+            sum(r["n_predicted"] - 1 for r in side)
+            / sum((r["n_predicted"] - 1) / r["client_tok_per_sec"] for r in side)
+            for side in (mine, theirs)
+        ]
+        assert speed == f"{rates[0] / rates[1]:.2f}×"
+    assert f"spec_d4: {rows[0][4]} at temperature 0 with {rows[0][2]} accepted" in files.markdown.read_text()
+
+
+def test_a_rate_that_is_not_kept_is_told_first(tmp_path: Path) -> None:
+    _, files = reported(
+        tmp_path, Sweep(rate=(0.5, 4.0), prompts=24), Server(gain=lambda *_: 2.0, slots=1), figures=True
+    )
+    text = files.markdown.read_text()
+    assert "- spec_d4, requests a second: keeps up with 0.5; does not keep up with 4." in text
+    rows = markdown_tables(text)["By rate: all requests together"]
+    assert [(row[0], row[1], row[4]) for row in rows] == [
+        ("0.5", "baseline", "yes"),
+        ("0.5", "spec_d4", "yes"),
+        ("4", "baseline", "no"),
+        ("4", "spec_d4", "no"),
+    ]
+    assert {"by-rate.svg", "by-rate.png"} < {path.name for path in files.figures}
+
+
+def test_too_few_blocks_say_so_in_place_of_a_crossing(tmp_path: Path) -> None:
+    _, files = reported(tmp_path, Sweep(concurrency=(1, 8), blocks=2, prompts=40), server())
+    text = files.markdown.read_text()
+    assert "Up to which concurrency spec_d4 helps total throughput cannot be said" in text.splitlines()[2].replace(
+        "\\", ""
+    )
+    assert "The bare values fall through 1 between 1 and 8." in text
+    assert {row[4] for row in markdown_tables(text)["By concurrency: all requests together"]} == {
+        "",
+        "2 blocks: no interval",
+    }
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_terminal_says_it_too(tmp_path: Path, width: int) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 2, 4, 8), prompts=24), server())
+    found = analyse(open_run(tmp_path / "run"))
+    console = Console(width=width, record=True, file=io.StringIO())
+    print_summary(console, found)
+    told = " ".join(console.export_text().split())
+    assert found.sweep is not None
+    assert found.sweep.crossings[0].sentence in told
+    for row in found.sweep.levels:
+        assert row.arm in told
+        assert f"{row.throughput:.1f}" in told
+    assert told.count("not judged") == 3
+
+
+def test_names_are_untrusted_text(tmp_path: Path) -> None:
+    name = "<b>x|y`z"
+    sweep = Sweep(concurrency=(1, 8), arms={"baseline": None, name: {"type": "draft-simple"}}, prompts=40)
+    _, files = reported(tmp_path, sweep, server(), figures=True)
+    page, text = files.page.read_text(), files.markdown.read_text()
+    assert "<b>x" not in page
+    assert "&lt;b&gt;x|y`z helps total throughput up to concurrency 1" in page
+    assert "&lt;b&gt;x\\|y\\`z helps total throughput up to concurrency 1" in text
+    assert {len(row) for row in markdown_tables(text)["By concurrency: all requests together"]} == {6}
+
+
+def test_a_run_that_has_only_begun_is_reported(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 8), prompts=40), server())
+    file = tmp_path / "run" / "records.jsonl"
+    file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "-c8" not in line))
+    run = open_run(tmp_path / "run")
+    files = write_report(run, analyse(run), tmp_path / "report")
+    text = files.markdown.read_text()
+    assert "at level 8 no cell can be compared with the baseline's" in text
+    assert "by-concurrency.png" not in {path.name for path in files.figures}
+    assert "Even so answers are missing or broken there: spec_d4-c8." in text
+    rows = markdown_tables(text)["By concurrency: all requests together"]
+    assert [row[2] for row in rows if row[0] == "8"] == ["–", "–"]
