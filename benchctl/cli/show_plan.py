@@ -43,6 +43,9 @@ def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json
     if most is not None and most.cells > cost.cells and isinstance(recipe.blocks, AutoBlocks):
         console.print(Text(_further(recipe.blocks, most)))
     for name, launch in prepared.launches.items():
+        if launch.url is not None:
+            console.print(Text(visible(f"\n{name}: {launch.url}"), style="bold"))
+            continue
         settings = " ".join(f"{key}={shlex.quote(launch.env[key])}" for key in sorted(launch.set_by_us))
         console.print(Text(f"\n{name}:", style="bold"))
         console.print(Text(visible(f"  {settings} {shlex.join(launch.argv)}".replace("'{port}'", "{port}"))))

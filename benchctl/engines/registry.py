@@ -1,22 +1,13 @@
-"""Which adapter runs which `engine.kind`."""
+"""Which adapter runs which `engine.kind`: the table is in `benchctl.adapters`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
 
+from benchctl.adapters import ADAPTERS, runnable
 from benchctl.engines.base import Engine
 from benchctl.errors import UsageError
 from benchctl.recipes.schema import EngineSpec
-
-
-def _llama_cpp(spec: EngineSpec, binary: str | None) -> Engine:
-    # Imported when an engine is made: it brings httpx.
-    from benchctl.engines.llama_cpp.engine import LlamaCppEngine
-
-    return LlamaCppEngine(spec, binary=binary)
-
-
-_ADAPTERS: dict[str, Callable[[EngineSpec, str | None], Engine]] = {"llama.cpp": _llama_cpp}
 
 
 def make_engine(spec: EngineSpec, *, binary: str | None = None) -> Engine:
@@ -24,11 +15,14 @@ def make_engine(spec: EngineSpec, *, binary: str | None = None) -> Engine:
 
     Raises UsageError for a kind that this version does not run.
     """
-    adapter = _ADAPTERS.get(spec.kind)
-    if adapter is None:
+    place = ADAPTERS.get(spec.kind)
+    if not place:
         raise UsageError(
             f"This version of benchctl does not run the engine `{spec.kind}`.",
             where="engine.kind",
-            fix=f"It runs: {', '.join(sorted(_ADAPTERS))}.",
+            fix=f"It runs: {', '.join(runnable())}.",
         )
-    return adapter(spec, binary)
+    module, _, name = place.partition(":")
+    # Imported when an engine is made: it brings httpx.
+    engine: Engine = getattr(importlib.import_module(module), name)(spec, binary=binary)
+    return engine

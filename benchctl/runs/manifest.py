@@ -103,7 +103,7 @@ class CellError(Part):
 class AttestationRecord(Part):
     """`benchctl.engines.base.Attestation` as it is stored."""
 
-    state: Literal["off", "active", "idle", "failed"]
+    state: Literal["off", "active", "idle", "unverified", "failed"]
     evidence: list[str]
     reason: str | None = None
     remedy: str | None = None

@@ -1,0 +1,176 @@
+"""The adapter for endpoints: find out what each URL is, refuse what it is not known to take, and talk to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchctl.engines.answer_clock import protocol_error
+from benchctl.engines.base import Capabilities, Launch
+from benchctl.engines.http_client import HttpClient
+from benchctl.engines.openai.address import Address, ApiKey, parse_address, read_key
+from benchctl.engines.openai.request import unsupported
+from benchctl.engines.openai.server import EndpointServer, Terms
+from benchctl.engines.openai.shown import Shown, look
+from benchctl.errors import EngineError, StorageError, UsageError
+from benchctl.models.resolved import ModelFormat, ResolvedPair
+from benchctl.plain_text import one_line
+from benchctl.recipes.schema import Arm, EngineSpec, Recipe, Speculation
+
+
+@dataclass(frozen=True)
+class EndpointLaunch(Launch):
+    """Which endpoint a cell asks, and on what terms."""
+
+    terms: Terms = Terms("", None, False)  # noqa: RUF009 - frozen
+
+
+class OpenAiEngine:
+    """Measures endpoints that run already; see `benchctl.engines.base.Engine`."""
+
+    model_format: ModelFormat = "served"
+
+    def __init__(self, spec: EngineSpec, *, binary: str | None = None) -> None:
+        if binary is not None or spec.binary is not None:
+            raise UsageError("An endpoint has no binary here.", where="engine.binary", fix="Leave it out.")
+        self._spec = spec
+        self._seen: dict[str, Shown] = {}
+
+    def probe(self) -> Capabilities:
+        """Look at the endpoint of the recipe. Raises EngineError when nobody answers there, UsageError."""
+        shown = self._look(self._spec.url, "engine.url") if self._spec.url else None
+        return Capabilities(
+            kind="openai",
+            binary=None,
+            found_in=self._spec.url or "the arms' URLs",
+            version=shown.version if shown else None,
+            build=None,
+            commit=None,
+            speculation_types=(),
+            details={"server": shown.family if shown else None, "models": list(shown.models or ()) if shown else []},
+        )
+
+    def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
+        """Refuse what cannot be asked of these endpoints. Raises UsageError, EngineError; returns warnings."""
+        problems, names, warnings = [], {}, []
+        for arm in recipe.arms:
+            if arm.args:
+                problems.append(f"arm {arm.name}: args are for engines that benchctl starts.")
+            shown = self._look(self._url(arm), f"arm {arm.name}")
+            problems += [f"arm {arm.name}: {text}" for text in unsupported(recipe.sampling_of(arm), shown.family)]
+            names[arm.name] = self._model(models, shown, arm)
+            if shown.family is None:
+                warnings.append(f"Arm {arm.name}: its endpoint does not show which server it is.")
+        if recipe.engine.args or recipe.engine.env:
+            problems.append("engine.args and engine.env are for engines that benchctl starts.")
+        problems += _same_endpoint(recipe, {arm.name: self._url(arm) for arm in recipe.arms})
+        if problems:
+            raise UsageError("\n".join(problems), where="engine.kind: openai")
+        if len(set(names.values())) > 1:
+            told = "; ".join(f"{arm}: {one_line(name, 80)}" for arm, name in names.items())
+            warnings.append(f"The endpoints serve models of different names ({told}); only equal models compare.")
+        return list(dict.fromkeys(warnings))
+
+    def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
+        """Return where the endpoint of an arm is and what is asked of it; nothing is started."""
+        url = self._url(arm)
+        terms = Terms(
+            model=self._model(models, self._look(url, f"arm {arm.name}"), arm),
+            speculation=None if arm.speculation is None else _said(arm.speculation),
+            overlapping=arm.overlapping,
+        )
+        return EndpointLaunch(argv=(), env={}, url=url, overlapping=arm.overlapping, terms=terms)
+
+    def tool(self, name: str) -> Path:
+        """There is none."""
+        raise EngineError(f"An endpoint brings no {name}.", kind="launch", fix="Name a model that it serves.")
+
+    def start(self, launch: Launch, log_path: Path) -> EndpointServer:
+        """Look at the endpoint again. Raises EngineError when it is gone; nothing is waited for."""
+        if not isinstance(launch, EndpointLaunch):
+            raise TypeError("this launch is another engine's")
+        try:
+            log_path.parent.mkdir(parents=True, exist_ok=True)
+            log_path.touch()
+        except OSError as error:
+            raise StorageError(f"The log cannot be written: {error.strerror}.", where=str(log_path)) from error
+        address, key = parse_address(launch.url, "url"), self._key()
+        client = self._client(address, key)
+        try:
+            return EndpointServer(client, address, launch.terms, self._spec, log_path, key.redact)
+        except BaseException:
+            client.close()
+            raise
+
+    def _url(self, arm: Arm) -> str | None:
+        return arm.url or self._spec.url
+
+    def _key(self) -> ApiKey:
+        return read_key(self._spec.api_key_env, os.environ)
+
+    def _client(self, address: Address, key: ApiKey) -> HttpClient:
+        def broken(what: str) -> EngineError:
+            if address.takes_connections():
+                return protocol_error(
+                    f"{what}, but the endpoint still takes connections.", "Read the endpoint's own log."
+                )
+            return EngineError(f"{what}.", kind="crash", where=address.root, fix="Is the endpoint still running?")
+
+        return HttpClient(address.root, headers=key.headers, broken=broken, redact=key.redact)
+
+    def _look(self, url: str | None, where: str) -> Shown:
+        """Look at an endpoint once a command."""
+        address, key = parse_address(url, where), self._key()
+        if address.api not in self._seen:
+            client = self._client(address, key)
+            try:
+                shown = look(client, address)
+            except EngineError as error:
+                kind = "launch" if error.kind == "crash" else error.kind
+                raise EngineError(error.what, kind=kind, where=where, fix=error.fix) from error
+            finally:
+                client.close()
+            clean = tuple(key.redact(name) for name in shown.models) if shown.models is not None else None
+            self._seen[address.api] = replace(shown, models=clean)
+        return self._seen[address.api]
+
+    def _model(self, models: ResolvedPair, shown: Shown, arm: Arm) -> str:
+        """Return the name that the recipe says, or the only one that the endpoint serves."""
+        name = models.target.source.removeprefix("served:")
+        served = shown.models
+        if served is not None and name and name not in served:
+            raise UsageError(
+                f"The endpoint does not serve '{one_line(name, 120)}'.",
+                where=f"models.target (arm {arm.name})",
+                fix=f"It serves: {_listed(served)}.",
+            )
+        if name:
+            return name
+        if served is None or len(served) != 1:
+            what = "does not list what it serves" if not served else f"serves {len(served)} models"
+            fix = "Name one: served:NAME." if not served else f"Name one, served:NAME, of: {_listed(served)}."
+            raise UsageError(f"The endpoint {what}.", where=f"models.target (arm {arm.name})", fix=fix)
+        return served[0]
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(one_line(name, 80) for name in names[:20])
+    return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "nothing"
+
+
+def _said(speculation: Speculation) -> str:
+    depth = "" if speculation.max is None else f" up to {speculation.max} tokens"
+    return f"{' + '.join(speculation.types)}{depth}"
+
+
+def _same_endpoint(recipe: Recipe, urls: dict[str, str | None]) -> list[str]:
+    """Arms that speculate where one that does not is asked: an endpoint does either."""
+    plain = {urls[arm.name]: arm.name for arm in recipe.arms if arm.speculation is None}
+    return [
+        f"arm {arm.name}: it has the same URL as {plain[urls[arm.name]]}, which does not speculate; "
+        "start a second server and give the arm its url."
+        for arm in recipe.arms
+        if arm.speculation is not None and urls[arm.name] in plain
+    ]

@@ -1,0 +1,85 @@
+"""The body of a request to an endpoint: what every OpenAI-compatible server takes, and what one family takes beside it.
+
+Servers ignore fields that they do not know without a word, so a setting is sent only where it is known to be taken;
+a recipe that depends on one that is not is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchctl.engines.base import Rendered
+from benchctl.engines.openai.shown import Family
+from benchctl.prompts.suite import Prompt
+from benchctl.recipes.schema import Sampling
+
+
+@dataclass(frozen=True)
+class EndpointPrompt(Rendered):
+    """A prompt on its way to an endpoint, which applies its own chat template: `text` is then the messages as JSON."""
+
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    """`None` for a raw prompt, which is sent as it is."""
+
+
+def render(prompt: Prompt, *, only_chat: bool) -> EndpointPrompt:
+    """Return what is sent. A raw prompt becomes one message of the user where the endpoint can only chat."""
+    if prompt.prompt is not None and not only_chat:
+        return EndpointPrompt(prompt.prompt, ())
+    if prompt.prompt is not None:
+        messages: list[dict[str, Any]] = [{"role": "user", "content": prompt.prompt}]
+    else:
+        messages = [message.model_dump() for message in prompt.messages or ()]
+    return EndpointPrompt(json.dumps(messages, ensure_ascii=False, sort_keys=True), (), tuple(messages))
+
+
+def unsupported(sampling: Sampling, family: Family | None) -> list[str]:
+    """Return a sentence for every setting of a recipe that this server is not known to take."""
+    if family is not None:
+        return []
+    problems = []
+    if sampling.ignore_eos:
+        problems.append("ignore_eos is no part of the OpenAI interface, and this server shows no name that takes it.")
+    if sampling.temperature > 0 and sampling.top_k != 0:
+        problems.append(
+            "top_k is no part of the OpenAI interface, and this server shows no name that takes it; write top_k: 0."
+        )
+    return problems
+
+
+def request_body(
+    prompt: Rendered, model: str, sampling: Sampling, family: Family | None, *, stream: bool
+) -> dict[str, Any]:
+    """Return the JSON of one request, greedy at temperature 0, without reuse of earlier prompts where that is known."""
+    messages = prompt.messages if isinstance(prompt, EndpointPrompt) else None
+    body: dict[str, Any] = {
+        "model": model,
+        **({"prompt": prompt.text} if messages is None else {"messages": list(messages)}),
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "seed": sampling.seed,
+        "stream": stream,
+    }
+    if stream:
+        body["stream_options"] = {"include_usage": True}
+    if family is not None:
+        body |= {"top_k": sampling.top_k or (0 if family == "llama.cpp" else -1), "ignore_eos": sampling.ignore_eos}
+    if family == "llama.cpp":
+        greedy = sampling.temperature == 0
+        body |= {
+            "samplers": ["top_k", "temperature"] if greedy else ["top_k", "top_p", "temperature"],
+            "cache_prompt": False,
+            "return_tokens": True,
+            "verbose": True,
+        }
+    elif family == "vllm":
+        body |= {"return_token_ids": True, "cache_salt": uuid.uuid4().hex}
+    elif family == "sglang":
+        # Its chat route refuses to stream ids.
+        body |= {"return_spec_tokens_details": True, "return_token_ids": messages is None or not stream}
+    return body

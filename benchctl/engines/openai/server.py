@@ -1,0 +1,235 @@
+"""One endpoint during one cell: rendering, answering, counting, attesting. Nothing is started or stopped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchctl.engines.answer_clock import protocol_error
+from benchctl.engines.base import Attestation, Completion, Progress, Rendered
+from benchctl.engines.completion_stream import StreamedAnswer, read_completion
+from benchctl.engines.http_client import HttpClient
+from benchctl.engines.log_tail import log_tail
+from benchctl.engines.openai.address import Address
+from benchctl.engines.openai.attest import Observed, judge
+from benchctl.engines.openai.ledger import alone, endpoint_ledger, engine_times
+from benchctl.engines.openai.request import EndpointPrompt, render, request_body
+from benchctl.engines.openai.shown import Reading, Shown, look, read_metrics
+from benchctl.errors import EngineError
+from benchctl.prompts.suite import Prompt
+from benchctl.recipes.schema import EngineSpec, Sampling
+
+_ABSENT = frozenset({404, 405, 501})
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a cell asks of its endpoint."""
+
+    model: str
+    speculation: str | None
+    """What the recipe says that the endpoint does."""
+    overlapping: bool
+    """Whether several requests may be in flight at a time."""
+
+
+class EndpointServer:
+    """An endpoint that answers; see `benchctl.engines.base.Server`. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        client: HttpClient,
+        address: Address,
+        terms: Terms,
+        spec: EngineSpec,
+        log_path: Path,
+        redact: Callable[[str], str],
+    ) -> None:
+        """Look at the endpoint. Raises EngineError (`launch`, …) when it is none."""
+        self._client, self._address, self._terms, self._spec = client, address, terms, spec
+        self._log_path, self._redact = log_path, redact
+        self._lock = threading.Lock()
+        self._gone = False
+        self._answers = self._shared = self._cached = self._accepted = 0
+        self._drafted: int | None = None
+        self._first = self._last = look(client, address)
+        self._raw, self._chat = (self._has(path) for path in ("completions", "chat/completions"))
+        if not self._raw and not self._chat:
+            raise EngineError(
+                "There is neither /completions nor /chat/completions.",
+                kind="launch",
+                where=address.api,
+                fix="Write the URL below which they are; it often ends with /v1.",
+            )
+        self._note(*self._first.evidence)
+
+    def _has(self, path: str) -> bool:
+        return self._client.status_of_post(f"{self._address.api}/{path}") not in _ABSENT
+
+    @property
+    def log_path(self) -> Path:
+        """What benchctl saw of the endpoint: its own log is its owner's."""
+        return self._log_path
+
+    @property
+    def shown(self) -> Shown:
+        """What the endpoint showed when it was looked at first."""
+        return self._first
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Return what is sent; the endpoint applies its own template. Raises EngineError where it cannot chat."""
+        if prompt.messages and not self._chat:
+            raise EngineError(
+                "The endpoint has no /chat/completions, which prompts made of messages need.",
+                kind="http",
+                fix="Use a suite of raw prompts: benchctl invents no template.",
+            )
+        return render(prompt, only_chat=not self._raw)
+
+    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+        """Stream one answer. Raises EngineError."""
+        body = request_body(prompt, self._terms.model, sampling, self._first.family, stream=True)
+        before = self._reading()
+        try:
+            answer, e2e_s = self._client.stream(
+                self._path(prompt),
+                body,
+                read_completion,
+                silence_s=self._spec.stall_timeout_s,
+                timeout_s=self._spec.request_timeout_s,
+                on_tokens=on_tokens,
+                last_one=self._first.family == "llama.cpp",
+            )
+        except EngineError as error:
+            self._note(f"{error.kind}: {error.what}")
+            self._gone = error.kind == "crash"
+            raise
+        n_predicted, prompt_tokens = answer.count("completion_tokens"), answer.count("prompt_tokens")
+        if n_predicted is None or prompt_tokens is None:
+            raise protocol_error(
+                "The endpoint does not tell how many tokens it generated: its stream has no usage.",
+                "Use a server that heeds stream_options.include_usage; pieces of text are no tokens.",
+            )
+        after = self._reading() if before is not None else None
+        ledger = endpoint_ledger(self._first, answer, before, after, n_predicted)
+        with self._lock:
+            self._answers += 1
+            self._shared += before is not None and after is not None and not alone(before, after, n_predicted)
+            self._cached += _was_cached(answer)
+            self._accepted += ledger.accepted or 0
+            if ledger.drafted is not None:
+                self._drafted = (self._drafted or 0) + ledger.drafted
+        whole = len(answer.ids) == n_predicted
+        prefill_s, decode_s = engine_times(answer.told)
+        return Completion(
+            text=self._redact(answer.text),
+            token_ids=answer.ids if whole else None,
+            n_predicted=n_predicted,
+            finish_reason=answer.finish_reason,
+            prompt_tokens=prompt_tokens,
+            ttft_s=answer.ttft_s,
+            decode_s=answer.decode_s,
+            e2e_s=e2e_s,
+            engine_prompt_s=None if _was_cached(answer) else prefill_s,
+            engine_decode_s=decode_s if n_predicted > 1 else None,
+            ledger=ledger,
+            token_gap=None if whole else f"the endpoint told {len(answer.ids)} of {n_predicted} token ids",
+        )
+
+    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
+        """Ask again without streaming, where the server then tells more: llama-server, and SGLang when it chats."""
+        family = self._first.family
+        if seen.token_ids is not None or family not in ("llama.cpp", "sglang"):
+            return seen.token_ids
+        body = request_body(prompt, self._terms.model, sampling, family, stream=False)
+        try:
+            answer = self._client.post(self._path(prompt), body, timeout_s=self._spec.request_timeout_s)
+        except EngineError as error:
+            self._note(f"token ids were not told again: {error.what}")
+            return None
+        ids = _ids_of(answer)
+        if not isinstance(ids, list) or not all(isinstance(one, int) for one in ids) or len(ids) != seen.n_predicted:
+            return None
+        return tuple(ids) if self._redact(_text_of(answer)).rstrip("\ufffd") == seen.text.rstrip("\ufffd") else None
+
+    def attest(self, drafted: int | None) -> Attestation:
+        """Judge the cell now; see `attest.py`."""
+        self._last = look(self._client, self._address)
+        counts = [count for count in (drafted, self._drafted) if count is not None]
+        found = judge(
+            Observed(
+                speculation=self._terms.speculation,
+                first=self._first,
+                last=self._last,
+                drafted=max(counts, default=None),
+                accepted=self._accepted,
+                answers=self._answers,
+                shared=self._shared,
+                cached=self._cached,
+                only_chat=not self._raw,
+            )
+        )
+        evidence = tuple(self._redact(line) for line in found.evidence)
+        self._note(*evidence)
+        return Attestation(found.state, evidence, found.reason and self._redact(found.reason), found.remedy)
+
+    def alive(self) -> bool:
+        """Whether the endpoint took the last connection."""
+        return not self._gone
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
+        """The last lines of what benchctl saw."""
+        return log_tail(self._log_path, lines)
+
+    def stop(self) -> int | None:
+        """Close the connections; the endpoint goes on."""
+        self._client.close()
+        return None
+
+    def _path(self, prompt: Rendered) -> str:
+        chat = isinstance(prompt, EndpointPrompt) and prompt.messages is not None
+        return f"{self._address.api}/{'chat/completions' if chat else 'completions'}"
+
+    def _reading(self) -> Reading | None:
+        """Read the counters that all requests share, where ours is the only one of ours in flight."""
+        if self._terms.overlapping or self._first.metrics is None or self._first.family is None:
+            return None
+        return read_metrics(self._client, self._address, self._first.family)
+
+    def _note(self, *lines: str) -> None:
+        stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
+        with self._lock, self._log_path.open("a", encoding="utf-8", errors="replace") as log:
+            log.writelines(f"{stamp} {self._redact(line)}\n" for line in lines)
+
+
+def _was_cached(answer: StreamedAnswer) -> bool:
+    details = answer.usage.get("prompt_tokens_details")
+    count = details.get("cached_tokens") if isinstance(details, dict) else None
+    return isinstance(count, int) and count > 0
+
+
+def _ids_of(answer: dict[str, Any]) -> object:
+    """Return the ids of an answer that was not streamed: of llama-server, else of SGLang."""
+    verbose = answer.get("__verbose")
+    if isinstance(verbose, dict):
+        return verbose.get("tokens")
+    choice = _choice(answer)
+    return choice.get("response_token_ids") or choice.get("token_ids")
+
+
+def _choice(answer: dict[str, Any]) -> dict[str, Any]:
+    choices = answer.get("choices")
+    return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+
+
+def _text_of(answer: dict[str, Any]) -> str:
+    """Return the text of an answer that was not streamed."""
+    choice = _choice(answer)
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        return str(choice.get("text") or "")
+    return str(message.get("reasoning_content") or "") + str(message.get("content") or "")

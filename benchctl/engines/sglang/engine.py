@@ -1,0 +1,123 @@
+"""The SGLang adapter: probe, check, command, start."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from benchctl.engines.base import Capabilities, Launch
+from benchctl.engines.log_tail import log_tail, read_log
+from benchctl.engines.process import EngineProcess, describe_exit, free_port
+from benchctl.engines.sglang.causes import launch_cause
+from benchctl.engines.sglang.command import argument_problems, command_line
+from benchctl.engines.sglang.environment import environment_problems, own_settings, sglang_environment
+from benchctl.engines.sglang.probe import Probe, find_python, probe_sglang
+from benchctl.engines.sglang.server import SglangServer
+from benchctl.engines.sglang.speculation import speculation_problems, speculation_warnings
+from benchctl.errors import EngineError, UsageError
+from benchctl.models.resolved import ModelFormat, ResolvedPair
+from benchctl.recipes.schema import Arm, EngineSpec, Recipe
+
+_POLL_S = 0.25
+
+
+class SglangEngine:
+    """Runs `python -m sglang.launch_server`; see `benchctl.engines.base.Engine`."""
+
+    model_format: ModelFormat = "huggingface"
+
+    def __init__(self, spec: EngineSpec, *, binary: str | None = None) -> None:
+        self._spec = spec
+        self._option = binary
+
+    @cached_property
+    def _probe(self) -> Probe:
+        python, found_in = find_python(self._spec.binary, self._option)
+        return probe_sglang(python, found_in, self._spec.env)
+
+    def probe(self) -> Capabilities:
+        """Find SGLang and ask the installed package what it can do. Raises EngineError (`launch`)."""
+        return self._probe.capabilities
+
+    def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
+        """Refuse what this SGLang cannot do, all of it at once. Raises UsageError; returns warnings."""
+        package = self._probe.package
+        problems = [f"engine.env: {text}" for text in environment_problems(recipe.engine.env)]
+        problems += [f"engine.args: {text}" for text in argument_problems(recipe.engine.args, package.options)]
+        warnings = []
+        for arm in recipe.arms:
+            here = argument_problems(arm.args, package.options)
+            if arm.speculation is not None:
+                here += speculation_problems(arm.speculation, package, models)
+                warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation)]
+            problems += [f"arm {arm.name}: {text}" for text in here]
+        if problems:
+            raise UsageError("\n".join(problems), where=str(self._probe.python))
+        if recipe.engine.threads is not None:
+            warnings.append("engine.threads means nothing to SGLang.")
+        return warnings
+
+    def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
+        """Return the command line and the whole environment of one cell."""
+        probe, cpu = self._probe, self._spec.device == "cpu"
+        argv = command_line(probe.python, probe.package, self._spec, arm, models)
+        env = sglang_environment(os.environ, self._spec.env, cpu=cpu)
+        names = (*own_settings(cpu=cpu), *self._spec.env)
+        return Launch(argv, env, set_by_us=names, overlapping=arm.overlapping)
+
+    def tool(self, name: str) -> Path:
+        """Raise EngineError (`launch`): SGLang has no programs of that kind."""
+        raise EngineError(f"SGLang has no program {name}", kind="launch", where="sglang")
+
+    def start(self, launch: Launch, log_path: Path) -> SglangServer:
+        """Start SGLang and wait until it takes requests. Raises EngineError (`launch`, `health`)."""
+        port = free_port()
+        argv = [str(port) if word == "{port}" else word for word in launch.argv]
+        process = EngineProcess(argv, launch.env, log_path)
+        server = SglangServer(process, log_path, f"http://127.0.0.1:{port}", self._spec, _options(argv))
+        try:
+            self._wait_healthy(process, server, port, log_path)
+        except BaseException:
+            server.stop()
+            raise
+        return server
+
+    def _wait_healthy(self, process: EngineProcess, server: SglangServer, port: int, log_path: Path) -> None:
+        """Wait for `/health`, which is passive here (see `environment.py`), and is asked before anything is timed."""
+        deadline = time.monotonic() + self._spec.health_timeout_s
+        while True:
+            if process.wait(_POLL_S):
+                cause = launch_cause(read_log(log_path).split("\n"))
+                how = f"SGLang ended with {describe_exit(process.status)} before it was healthy."
+                raise EngineError(
+                    f"{how} {cause[0]}" if cause else how,
+                    kind="launch",
+                    fix=cause[1] if cause else "Read the engine's log.",
+                    log_tail=log_tail(log_path),
+                )
+            with suppress(OSError, EngineError), socket.create_connection(("127.0.0.1", port), timeout=5.0):
+                if server.http.get("/health", timeout_s=5.0).status_code == 200:
+                    return
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    f"SGLang was not healthy after {self._spec.health_timeout_s:g} s.",
+                    kind="health",
+                    fix="Raise engine.health_timeout_s if the model is large; else read the engine's log.",
+                    log_tail=log_tail(log_path),
+                )
+
+
+def _options(argv: Sequence[str]) -> dict[str, str]:
+    """Return the options of a command line by name without dashes; one without a value is empty."""
+    found = {}
+    for place, word in enumerate(argv):
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            after = argv[place + 1] if place + 1 < len(argv) else ""
+            found[name.replace("-", "_")] = value if equals else "" if after.startswith("--") else after
+    return found

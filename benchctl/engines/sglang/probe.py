@@ -1,0 +1,141 @@
+"""Which SGLang runs, and asking it what it is: with its own Python, in a process of its own.
+
+The `binary` of SGLang is the Python that it is installed in: the recipe's `engine.binary`, the option
+`--engine-binary`, `$BENCHCTL_SGLANG`, else the Python that runs benchctl.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from benchctl.engines.base import Capabilities
+from benchctl.engines.log_tail import clean
+from benchctl.engines.sglang.environment import sglang_environment
+from benchctl.engines.sglang.speculation import words_of
+from benchctl.errors import EngineError
+
+VARIABLE = "BENCHCTL_SGLANG"
+PROBE_TIMEOUT_S = 300.0
+"""Importing SGLang takes 10 s, and minutes on a busy machine."""
+_SCRIPT = Path(__file__).with_name("ask_package.py")
+_FIX = f"Name the Python that SGLang is installed in: engine.binary, --engine-binary, or {VARIABLE}."
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of SGLang's argument parser."""
+
+    flag: bool
+    """Whether it takes no value."""
+    choices: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Package:
+    """What the installed package says of itself."""
+
+    version: str
+    algorithms: tuple[str, ...]
+    options: Mapping[str, Option]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What probing found: the neutral capabilities, and what the adapter writes commands with."""
+
+    capabilities: Capabilities
+    package: Package
+    python: Path
+
+
+def find_python(recipe: str | None, option: str | None) -> tuple[Path, str]:
+    """Return the Python to run and where it was named. Raises EngineError (`launch`) when there is none."""
+    named = [(recipe, "recipe"), (option, "option"), (os.environ.get(VARIABLE), "environment")]
+    for value, found_in in named:
+        if not value:
+            continue
+        path = shutil.which(str(Path(value).expanduser()))
+        if path is None:
+            raise EngineError("there is no such program", kind="launch", where=value, fix=_FIX)
+        return Path(path).absolute(), found_in
+    if importlib.util.find_spec("sglang") is None:
+        raise EngineError("no SGLang was found", kind="launch", where="sglang", fix=_FIX)
+    return Path(sys.executable), "Python package"
+
+
+def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
+    """Ask an installed SGLang what it can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
+    facts = _asked(python, added)
+    try:
+        package = Package(
+            version=str(facts["version"]),
+            algorithms=tuple(facts["algorithms"]),
+            options={
+                name: Option(one["takes"] == 0, _choices(one["choices"])) for name, one in facts["options"].items()
+            },
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _no_sglang(python, f"it does not tell {error}", ()) from None
+    capabilities = Capabilities(
+        kind="sglang",
+        binary=python,
+        found_in=found_in,
+        version=f"SGLang {package.version}",
+        build=package.version,
+        commit=None,
+        speculation_types=words_of(package.algorithms),
+        details={
+            "python": facts.get("python"),
+            "algorithms": list(package.algorithms),
+            "flags": sorted(package.options),
+            # Of the list of files that were installed, which holds every file's hash.
+            "sha256": facts.get("record_sha256"),
+        },
+    )
+    return Probe(capabilities, package, python)
+
+
+def _choices(told: object) -> tuple[str, ...] | None:
+    return tuple(map(str, told)) if isinstance(told, list) else None
+
+
+def _asked(python: Path, added: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        answer = subprocess.run(
+            [str(python), "-c", _SCRIPT.read_text("utf-8")],
+            env=sglang_environment(os.environ, added, cpu=False),
+            cwd="/",  # nothing in the user's folder can stand in for a package
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise _no_sglang(python, f"it did not answer within {PROBE_TIMEOUT_S:.0f} s", ()) from None
+    except OSError as error:
+        raise _no_sglang(python, f"its Python cannot be run: {error.strerror}", ()) from None
+    lines = clean(answer.stderr.decode("utf-8", "replace")).splitlines()
+    if answer.returncode:
+        last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        raise _no_sglang(python, f"SGLang cannot be imported: {last[:300]}", tuple(lines[-12:]))
+    try:
+        facts = json.loads(answer.stdout.decode("utf-8", "replace").strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        facts = None
+    if not isinstance(facts, dict):
+        raise _no_sglang(python, "its answer cannot be read", tuple(lines[-12:]))
+    return facts
+
+
+def _no_sglang(python: Path, what: str, tail: tuple[str, ...]) -> EngineError:
+    return EngineError(f"This SGLang cannot be used: {what}", kind="launch", where=str(python), fix=_FIX, log_tail=tail)

@@ -1,0 +1,136 @@
+"""benchctl's words for speculation, written as options of SGLang.
+
+Which algorithms and options there are comes from the installed package; here stands only what benchctl's words mean
+there. A draft depth of k is `--speculative-num-draft-tokens` k + 1: SGLang counts the token that the verify step adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from benchctl.models.folder_facts import vocabulary_differences
+from benchctl.recipes.problems import did_you_mean
+from benchctl.recipes.schema import SPECULATION_WORDS, OptionValue, Speculation
+
+if TYPE_CHECKING:
+    from benchctl.engines.sglang.probe import Package
+    from benchctl.models.resolved import ResolvedPair
+
+ALGORITHMS: Mapping[str, str] = {
+    "draft-simple": "STANDALONE",
+    "draft-eagle3": "EAGLE3",
+    "draft-mtp": "NEXTN",
+    "draft-dflash": "DFLASH",
+    "draft-dspark": "DSPARK",
+    "ngram-simple": "NGRAM",
+}
+"""benchctl's words, and what SGLang calls the same thing."""
+_NEEDS_MODEL = frozenset({"STANDALONE", "EAGLE", "EAGLE3", "DFLASH", "DSPARK"})
+_TAKES_MODEL = _NEEDS_MODEL | {"NEXTN", "FROZEN_KV_MTP"}
+_CHAINS = frozenset({"STANDALONE", "EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP"})
+_MEANINGLESS = ("min", "p_min", "size_n", "size_m", "min_hits")
+_OTHER_KEYS = frozenset({"uno-lora-path", "enable-multi-layer-eagle"})
+_BY_WORD = {
+    "speculative-algorithm": "type",
+    "speculative-draft-model-path": "models.draft",
+    "speculative-draft-model": "models.draft",
+}
+REMEMBERS = (
+    "SGLang's n-gram lookup remembers every request of its process: later prompts are drafted from earlier answers, "
+    "and a prompt that is asked again from its own."
+)
+
+
+def algorithm_of(type_name: str) -> str:
+    """Return SGLang's name for a speculation type of a recipe; it takes its names in any case."""
+    return ALGORITHMS.get(type_name, type_name.upper())
+
+
+def words_of(algorithms: Sequence[str]) -> tuple[str, ...]:
+    """Return the speculation types that recipes may name, benchctl's word first where there is one."""
+    words = [word for word, name in ALGORITHMS.items() if name in algorithms]
+    return (*words, *(name for name in algorithms if name not in ALGORITHMS.values()))
+
+
+def speculation_flags(speculation: Speculation, models: ResolvedPair, package: Package) -> list[str]:
+    """Return the options of one arm, the recipe's own last."""
+    (algorithm,) = map(algorithm_of, speculation.types)
+    flags = {"speculative-algorithm": algorithm}
+    if models.draft is not None and algorithm in _TAKES_MODEL:
+        flags["speculative-draft-model-path"] = str(models.draft.path)
+    if speculation.max is not None:
+        flags |= _depth(algorithm, speculation.max)
+    for key, value in (speculation.options or {}).items():
+        flags |= _written(key, value, package)
+    return [word for name, value in flags.items() for word in ([f"--{name}", value] if value else [f"--{name}"])]
+
+
+def _depth(algorithm: str, depth: int) -> dict[str, str]:
+    """Return what makes every round draft `depth` tokens, one after the other."""
+    if algorithm == "DSPARK":
+        return {"speculative-dspark-block-size": str(depth)}
+    if algorithm in _CHAINS:
+        return {
+            "speculative-num-steps": str(depth),
+            "speculative-eagle-topk": "1",
+            "speculative-num-draft-tokens": str(depth + 1),
+        }
+    return {"speculative-num-draft-tokens": str(depth + 1)}
+
+
+def _written(key: str, value: OptionValue, package: Package) -> dict[str, str]:
+    name = key.replace("_", "-")
+    if isinstance(value, bool) and package.options[f"--{name}"].flag:
+        return {name: ""} if value else {}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value)}
+
+
+def speculation_problems(speculation: Speculation, package: Package, models: ResolvedPair) -> list[str]:
+    """Return a sentence for everything in `speculation` that this SGLang cannot do with these models."""
+    if len(speculation.types) > 1:
+        return [f"SGLang takes one algorithm at a time, not {' and '.join(speculation.types)}."]
+    (name,) = speculation.types
+    algorithm = algorithm_of(name)
+    known = words_of(package.algorithms)
+    if name in SPECULATION_WORDS and name not in ALGORITHMS:
+        return [f"SGLang has nothing like `{name}`. It has {', '.join(known)}."]
+    if algorithm not in package.algorithms:
+        near = did_you_mean(name, known)
+        return [f"this SGLang {package.version} has no algorithm `{name}`.{near} It has {', '.join(known)}."]
+    problems = [
+        f"{word} has no meaning for SGLang; give its own key in options."
+        for word in _MEANINGLESS
+        if getattr(speculation, word) is not None
+    ]
+    problems += [text for key, value in (speculation.options or {}).items() for text in _option(key, value, package)]
+    if algorithm in _NEEDS_MODEL and models.draft is None:
+        problems.append(f"{name} needs a draft model; name one in models.draft.")
+    elif algorithm == "STANDALONE" and models.draft is not None and models.draft.folder and models.target.folder:
+        unlike = vocabulary_differences(models.target.folder, models.draft.folder)
+        problems += [f"the draft cannot speak for the target: {text}." for text in unlike]
+    return problems
+
+
+def speculation_warnings(speculation: Speculation) -> list[str]:
+    """Return what a person should know of how this setting drafts."""
+    return [REMEMBERS] if algorithm_of(speculation.types[0]) == "NGRAM" else []
+
+
+def _option(key: str, value: OptionValue, package: Package) -> list[str]:
+    name = key.replace("_", "-")
+    if name in _BY_WORD:
+        return [f"options.{key} is not for a recipe; in its place there is {_BY_WORD[name]}."]
+    known = [one[2:] for one in package.options if one.startswith("--speculative-") or one[2:] in _OTHER_KEYS]
+    if name not in known:
+        return [f"this SGLang {package.version} has no option --{name} of speculation.{did_you_mean(name, known)}"]
+    option = package.options[f"--{name}"]
+    if isinstance(value, list | dict):
+        return [f"options.{key}: expected one value."]
+    if option.flag and not isinstance(value, bool):
+        return [f"options.{key}: expected true or false."]
+    if option.choices and str(value) not in option.choices:
+        return [
+            f"options.{key}: expected one of {', '.join(option.choices)}.{did_you_mean(str(value), option.choices)}"
+        ]
+    return []

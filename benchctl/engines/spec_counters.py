@@ -1,0 +1,79 @@
+"""The counters of speculation that a server shows in Prometheus' text format, as llama-server and vLLM do.
+
+Both call them `<engine>:spec_decode_num_…_total`; they count over the life of the server and over all its requests.
+https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?[ \t]+([-+\w.]+)(?:[ \t]+\d+)?[ \t\r]*$", re.MULTILINE)
+_POSITION = re.compile(r'(?:^|,)\s*position="(\d+)"')
+
+
+@dataclass(frozen=True)
+class Counters:
+    """One reading; `None` where the server has no such counter."""
+
+    rounds: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    accepted_by_position: tuple[int, ...] | None = None
+
+
+def read_counters(text: str, engine: str) -> Counters:
+    """Read the counters of `engine` (`llamacpp`, `vllm`); series of one name with other labels are added up."""
+    single: dict[str, int] = {}
+    positions: dict[int, int] = {}
+    prefix = f"{engine}:spec_decode_num_"
+    for name, labels, value in _SAMPLE.findall(text):
+        if not (name.startswith(prefix) and name.endswith("_total")):
+            continue
+        what, count = name[len(prefix) : -len("_total")], _number(value)
+        if count is None:
+            continue
+        if what == "accepted_tokens_per_pos":
+            if found := _POSITION.search(labels):
+                positions[int(found[1])] = positions.get(int(found[1]), 0) + count
+        else:
+            single[what] = single.get(what, 0) + count
+    by_position = tuple(positions.get(i, 0) for i in range(max(positions) + 1)) if positions else None
+    return Counters(single.get("drafts"), single.get("draft_tokens"), single.get("accepted_tokens"), by_position)
+
+
+def read_total(text: str, name: str) -> int | None:
+    """Return the sum of all series called `name`, or `None` when there is none."""
+    values = [_number(value) for found, _, value in _SAMPLE.findall(text) if found == name]
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def since(before: Counters, after: Counters) -> Counters:
+    """Return what was counted between two readings; `None` for a counter that one of them lacks.
+
+    Positions that the earlier reading lacks began at 0: servers show a position once something was accepted there.
+    """
+    by_position = None
+    if after.accepted_by_position is not None:
+        earlier = before.accepted_by_position or ()
+        padded = earlier + (0,) * (len(after.accepted_by_position) - len(earlier))
+        by_position = tuple(late - early for late, early in zip(after.accepted_by_position, padded, strict=False))
+    return Counters(
+        _difference(before.rounds, after.rounds),
+        _difference(before.drafted, after.drafted),
+        _difference(before.accepted, after.accepted),
+        by_position,
+    )
+
+
+def _difference(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
+
+
+def _number(text: str) -> int | None:
+    try:
+        return round(float(text))
+    except (ValueError, OverflowError):  # NaN and Inf are no counts
+        return None

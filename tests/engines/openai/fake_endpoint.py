@@ -1,0 +1,181 @@
+"""A scripted OpenAI-compatible server, for what a real one cannot be asked for."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Any
+
+WORDS = ["one", " two", " three", " four"]
+
+
+@dataclass
+class Script:
+    """What the endpoint does; tests change it while it runs."""
+
+    fault: str = ""
+    key: str | None = None
+    models: list[str] = field(default_factory=lambda: ["m"])
+    routes: tuple[str, ...] = ("completions", "chat/completions")
+    pages: dict[str, Any] = field(default_factory=dict)
+    """Answers to GET by path: an object is JSON, text is text."""
+    words: list[str] = field(default_factory=lambda: list(WORDS))
+    ids: bool = False
+    usage: bool = True
+    cached: int = 0
+    finish: str = "length"
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Further keys of the last event."""
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    url: str = ""
+
+
+def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = 65536
+        disable_nagle_algorithm = True
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+        def reply(self, status: int, body: object, **headers: str) -> None:
+            data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def allowed(self) -> bool:
+            given = self.headers.get("Authorization")
+            script.keys.append(given)
+            if script.key is None or given == f"Bearer {script.key}":
+                return True
+            self.reply(401, {"error": {"message": f"wrong key: {given}", "code": 401}})
+            return False
+
+        def do_GET(self) -> None:
+            if not self.allowed():
+                return
+            if self.path == "/v1/models" and script.fault != "no-list":
+                self.reply(200, {"data": [{"id": name} for name in script.models]})
+            elif self.path in script.pages:
+                self.reply(200, script.pages[self.path])
+            else:
+                self.reply(404, {"detail": "Not Found"})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if not self.allowed():
+                return
+            if self.path.removeprefix("/v1/") not in script.routes:
+                self.reply(404, {"detail": "Not Found"})
+            elif "model" not in body:
+                self.reply(400, {"error": {"message": "model is missing", "code": 400}})
+            else:
+                script.requests.append(body)
+                self.complete(body)
+
+        def send(self, data: bytes) -> None:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            self.wfile.flush()
+
+        def event(self, **fields: object) -> None:
+            self.send(b"data: " + json.dumps(fields).encode() + b"\n\n")
+
+        def complete(self, body: dict[str, Any]) -> None:
+            fault, secret = script.fault, script.key or ""
+            if fault == "chats-as-sglang" and "messages" in body and body.get("return_token_ids"):
+                told = "return_token_ids is not supported with streaming on /v1/chat/completions."
+                choice = {"message": {"content": "".join(script.words)}, "response_token_ids": [1, 2, 3, 4]}
+                refused, whole = {"error": {"message": told}}, {"choices": [choice]}
+                self.reply(400 if body["stream"] else 200, refused if body["stream"] else whole)
+                return
+            if fault.startswith("status-"):
+                status = int(fault.removeprefix("status-"))
+                headers = {"Retry_After": "7"} if status == 429 else {}
+                headers |= {"Location": f"http://127.0.0.1:9/?key={secret}"} if status == 307 else {}
+                message = f"no: Bearer {secret} \x1b[2J"
+                self.reply(status, {"error": {"message": message, "code": status}}, **headers)
+                return
+            self.close_connection = True
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            words = [secret, *script.words] if fault == "echoes-key" else script.words
+            for count, word in enumerate(words, 1):
+                self.piece(body, word, [count])
+                if count == 2:
+                    self.misbehave(secret)
+            self.piece(body, "", [], script.finish)
+            if script.usage:
+                usage: dict[str, Any] = {"prompt_tokens": 3, "completion_tokens": len(words)}
+                usage["prompt_tokens_details"] = {"cached_tokens": script.cached}
+                self.event(choices=[], usage=usage, **script.extra)
+            self.send(b"data: [DONE]\n\n")
+            self.send(b"")
+
+        def piece(self, body: dict[str, Any], text: str, ids: list[int], finish: str | None = None) -> None:
+            said: dict[str, Any] = {"delta": {"content": text}} if "messages" in body else {"text": text}
+            ids_told = {"token_ids": ids} if script.ids else {}
+            self.event(choices=[{"index": 0, **said, **ids_told, "finish_reason": finish}])
+
+        def misbehave(self, secret: str) -> None:
+            if script.fault == "cut-off":
+                self.send(b"")
+                raise ConnectionAbortedError
+            if script.fault == "hangs-up":
+                self.connection.close()
+                raise ConnectionAbortedError
+            if script.fault == "stalls":
+                time.sleep(20)
+            elif script.fault == "malformed-json":
+                self.send(b'data: {"choices": [\n\n')
+            elif script.fault == "not-an-object":
+                self.send(b"data: [1]\n\n")
+            elif script.fault == "bad-choices":
+                self.send(b'data: {"choices": [7]}\n\n')
+            elif script.fault == "error-event":
+                self.event(error={"message": f"out of memory for {secret}", "code": 500})
+            elif script.fault == "endless":
+                for _ in range(200):
+                    self.event(choices=[{"index": 0, "text": "x"}])
+                    time.sleep(0.02)
+
+    return Handler
+
+
+@contextmanager
+def serving(script: Script) -> Iterator[Script]:
+    """Run the endpoint in this process; a handler that a test leaves stalled is not waited for."""
+
+    class Quiet(ThreadingHTTPServer):
+        daemon_threads = True
+        block_on_close = False
+
+        def server_bind(self) -> None:
+            """As HTTPServer's, without asking for the machine's name, which may take long."""
+            TCPServer.server_bind(self)
+            self.server_name, self.server_port = "localhost", self.server_address[1]
+
+        def handle_error(self, *_: object) -> None:
+            """A client that goes away is what some tests are about."""
+
+    server = Quiet(("127.0.0.1", 0), handler_of(script))
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    script.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield script
+    finally:
+        server.shutdown()
+        server.server_close()

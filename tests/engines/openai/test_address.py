@@ -1,0 +1,91 @@
+"""Addresses, keys, and what a recipe may ask of endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from benchctl.engines.openai.address import Address, ApiKey, parse_address
+from benchctl.engines.openai.engine import OpenAiEngine
+from benchctl.errors import UsageError
+from benchctl.recipes.schema import Arm, EngineSpec, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling
+from tests.engines.openai.conftest import SPECULATION, served
+from tests.engines.openai.fake_endpoint import Script
+
+Endpoint = Callable[..., Script]
+
+
+@pytest.mark.parametrize(
+    ("url", "root", "api"),
+    [
+        ("http://127.0.0.1:8000/v1", "http://127.0.0.1:8000", "http://127.0.0.1:8000/v1"),
+        ("http://host", "http://host", "http://host/v1"),
+        ("https://host/serving/v1/", "https://host/serving", "https://host/serving/v1"),
+        ("https://host/openai/v4", "https://host/openai", "https://host/openai/v4"),
+        ("http://[::1]:80", "http://[::1]:80", "http://[::1]:80/v1"),
+    ],
+)
+def test_addresses(url: str, root: str, api: str) -> None:
+    assert parse_address(url, "engine.url") == Address(root, api)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [None, "", "host:8000", "ftp://host", "http://", "http://me:hunter22@host", "http://h/?key=hunter22", "http://h:x"],
+)
+def test_no_addresses(url: str | None) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_address(url, "engine.url")
+    assert "hunter22" not in str(caught.value)
+
+
+def test_a_key_does_not_show_itself_and_a_placeholder_is_no_secret() -> None:
+    key = ApiKey("sk-0123456789")
+    assert "0123456789" not in repr(key)
+    assert key.redact("Bearer sk-0123456789!") == "Bearer [API key]!"
+    assert ApiKey("none").redact("none of them") == "none of them"
+    assert ApiKey().headers == {}
+
+
+def recipe(url: str, *arms: Arm, sampling: Sampling | None = None) -> Recipe:
+    return Recipe(
+        name="r",
+        engine=EngineSpec(kind="openai", url=url),
+        models=ModelPair(target=ModelSpec(source="served:")),
+        prompts=PromptsSpec(suite="s"),
+        sampling=sampling or Sampling(),
+        arms=[Arm(name="baseline"), *arms],
+    )
+
+
+def problems(checked: Recipe) -> str:
+    with pytest.raises(UsageError) as caught:
+        OpenAiEngine(checked.engine).check(checked, served())
+    return caught.value.what
+
+
+def test_what_an_endpoint_cannot_be_asked(endpoint: Endpoint) -> None:
+    one, two = endpoint(), endpoint()
+    assert "same URL as baseline" in problems(recipe(one.url, Arm(name="spec", speculation=SPECULATION)))
+    assert "ignore_eos" in problems(recipe(one.url, sampling=Sampling(ignore_eos=True)))
+    assert "top_k: 0" in problems(recipe(one.url, sampling=Sampling(temperature=1.0, top_k=40)))
+    sound = recipe(one.url, Arm(name="spec", speculation=SPECULATION, url=two.url))
+    assert any("does not show which server" in text for text in OpenAiEngine(sound.engine).check(sound, served()))
+
+
+def test_a_known_server_takes_more(endpoint: Endpoint) -> None:
+    known = endpoint(pages={"/props": {"build_info": "b1"}})
+    checked = recipe(known.url, sampling=Sampling(ignore_eos=True, temperature=1.0, top_k=40))
+    assert OpenAiEngine(checked.engine).check(checked, served()) == []
+
+
+def test_models_of_other_names_are_told(endpoint: Endpoint) -> None:
+    one, two = endpoint(models=["a"]), endpoint(models=["b"])
+    checked = recipe(one.url, Arm(name="spec", speculation=SPECULATION, url=two.url))
+    assert any("baseline: a; spec: b" in text for text in OpenAiEngine(checked.engine).check(checked, served()))
+
+
+def test_there_is_no_binary() -> None:
+    with pytest.raises(UsageError, match="no binary"):
+        OpenAiEngine(EngineSpec(kind="openai", url="http://h"), binary="llama-server")

@@ -1,0 +1,194 @@
+"""What the adapter makes of the answers of every kind of server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from benchctl.engines.base import Ledger
+from benchctl.errors import EngineError
+from benchctl.prompts.suite import Message, Prompt
+from benchctl.recipes.schema import Sampling
+from tests.engines.openai.conftest import SPECULATION, Ask
+from tests.engines.openai.fake_endpoint import Script
+
+Endpoint = Callable[..., Script]
+RAW = Prompt(prompt="count")
+CHAT = Prompt(messages=(Message(role="user", content="count"),))
+GREEDY = Sampling(max_tokens=4)
+SLOTS = {"/props": {"build_info": "b1", "total_slots": 1}, "/slots": [{"speculative": True}]}
+VLLM_METRICS = """vllm:generation_tokens_total{engine="0",model_name="m"} %d.0
+vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} %d.0
+vllm:spec_decode_num_drafts_created{engine="0",model_name="m"} 1.7e9
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} %d.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} %d.0
+"""
+
+
+@pytest.mark.parametrize("prompt", [RAW, CHAT])
+def test_tokens_are_counted_by_usage_and_never_by_events(endpoint: Endpoint, ask: Ask, prompt: Prompt) -> None:
+    script = endpoint(words=["one two", " three four"])
+    server = ask(script)
+    counts: list[int] = []
+    answer = server.complete(server.render(prompt), GREEDY, counts.append)
+    assert (answer.text, answer.n_predicted, answer.prompt_tokens) == ("one two three four", 2, 3)
+    assert (answer.token_ids, answer.token_gap) == (None, "the endpoint told 0 of 2 token ids")
+    assert answer.ledger == Ledger()
+    assert (answer.engine_decode_s, answer.engine_prompt_s) == (None, None)
+    assert 0 < answer.ttft_s <= answer.ttft_s + answer.decode_s <= answer.e2e_s
+    assert counts == sorted(counts)
+
+
+def test_an_unknown_server_is_asked_nothing_that_it_may_not_know(endpoint: Endpoint, ask: Ask) -> None:
+    script = endpoint()
+    server = ask(script)
+    server.complete(server.render(RAW), GREEDY)
+    (body,) = script.requests
+    assert body == {
+        "model": "m",
+        "prompt": "count",
+        "max_tokens": 4,
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "seed": 1,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_without_usage_nobody_knows_how_many_tokens_there_were(endpoint: Endpoint, ask: Ask) -> None:
+    server = ask(endpoint(usage=False))
+    with pytest.raises(EngineError, match="does not tell how many tokens") as caught:
+        server.complete(server.render(RAW), GREEDY)
+    assert caught.value.kind == "protocol"
+    assert "include_usage" in str(caught.value.fix)
+
+
+def test_ids_of_vllm_and_its_own_metrics(endpoint: Endpoint, ask: Ask) -> None:
+    told = {
+        "num_spec_steps": 2,
+        "num_draft_tokens": 8,
+        "num_accepted_draft_tokens": 3,
+        "acceptance_histogram": [1, 0, 0, 1],
+    }
+    script = endpoint(ids=True, pages={"/metrics": VLLM_METRICS % (100, 5, 20, 9), "/version": {"version": "0.32.0"}})
+    script.extra = {
+        "metrics": {"time_to_first_token_ms": 50.0, "generation_time_ms": 30.0, "speculative_decoding": told}
+    }
+    server = ask(script, speculation=SPECULATION)
+    answer = server.complete(server.render(RAW), GREEDY)
+    assert (answer.token_ids, answer.token_gap) == ((1, 2, 3, 4), None)
+    assert answer.ledger == Ledger(drafted=8, accepted=3, rounds=2, accepted_by_position=(1, 1, 1))
+    assert (answer.engine_prompt_s, answer.engine_decode_s) == (0.05, 0.03)
+    assert script.requests[0]["return_token_ids"] is True
+    assert server.attest(8).state == "active"
+
+
+def test_shared_counters_speak_only_where_they_moved_by_this_answer(endpoint: Endpoint, ask: Ask) -> None:
+    script = endpoint(pages={"/metrics": VLLM_METRICS % (100, 5, 20, 9)})
+    server = ask(script, speculation=SPECULATION)
+
+    class Moving(dict[str, str]):
+        """Counters that move with every reading."""
+
+        tokens, step = 100, 4
+
+        def __getitem__(self, path: str) -> str:
+            self.tokens += self.step
+            return VLLM_METRICS % (self.tokens, self.tokens // 4, self.tokens, self.tokens // 2)
+
+    script.pages = Moving(script.pages)
+    assert server.complete(server.render(RAW), GREEDY).ledger == Ledger(drafted=4, accepted=2, rounds=1)
+    script.pages.step = 40
+    assert server.complete(server.render(RAW), GREEDY).ledger == Ledger()
+    assert "1 of 2 answers shared the endpoint with other requests" in server.attest(4).evidence
+
+
+def test_counters_say_nothing_of_one_of_several_answers(endpoint: Endpoint, ask: Ask) -> None:
+    script = endpoint(pages={"/metrics": VLLM_METRICS % (100, 5, 20, 9)})
+    server = ask(script, speculation=SPECULATION, concurrency=4)
+    prompt = server.render(RAW)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: server.complete(prompt, GREEDY), range(8)))
+    assert {answer.text for answer in answers} == {"one two three four"}
+    assert {answer.ledger for answer in answers} == {Ledger()}
+    assert server.attest(None).state == "unverified"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "drafted"), [("EAGLE3", 6), ("NGRAM", None)], ids=["a count", "a nominal number"]
+)
+def test_sglang_tells_in_its_extension(endpoint: Endpoint, ask: Ask, algorithm: str, drafted: int | None) -> None:
+    script = endpoint(ids=True, pages={"/server_info": {"speculative_algorithm": algorithm, "version": "0.5.23"}})
+    told = {"spec_verify_ct": 2, "spec_num_correct_drafts": 3, "spec_num_proposed_drafts": 6}
+    script.extra = {"sglext": {"spec_tokens_details": told | {"spec_correct_drafts_histogram": [0, 1, 1, 0]}}}
+    server = ask(script, speculation=SPECULATION)
+    answer = server.complete(server.render(RAW), GREEDY)
+    assert answer.ledger == Ledger(drafted=drafted, accepted=3, rounds=2, accepted_by_position=(2, 1, 0))
+    found = server.attest(drafted)
+    assert found.state == "active"
+    assert any("drafted tokens are not told" in line for line in found.evidence) == (drafted is None)
+
+
+def test_sglang_streams_no_ids_when_it_chats_and_tells_them_afterwards(endpoint: Endpoint, ask: Ask) -> None:
+    # As the real SGLang 0.5.23 answers.
+    pages = {"/server_info": {"speculative_algorithm": None, "version": "0.5.23"}}
+    server = ask(endpoint(fault="chats-as-sglang", pages=pages))
+    prompt = server.render(CHAT)
+    answer = server.complete(prompt, GREEDY)
+    assert (answer.token_ids, answer.token_gap) == (None, "the endpoint told 0 of 4 token ids")
+    assert server.recover_token_ids(prompt, GREEDY, answer) == (1, 2, 3, 4)
+
+
+def test_llama_servers_timings_speak_without_counters(endpoint: Endpoint, ask: Ask) -> None:
+    script = endpoint(pages=SLOTS)
+    script.extra = {"timings": {"prompt_ms": 2.0, "predicted_ms": 6.0, "draft_n": 3, "draft_n_accepted": 2}}
+    server = ask(script, speculation=SPECULATION)
+    assert server.attest(None).state == "idle"
+    answer = server.complete(server.render(RAW), GREEDY)
+    assert answer.ledger == Ledger(drafted=3, accepted=2)
+    assert (answer.engine_prompt_s, answer.engine_decode_s) == (0.002, 0.006)
+    assert script.requests[0]["cache_prompt"] is False
+
+
+def test_a_prompt_from_a_cache_is_said(endpoint: Endpoint, ask: Ask) -> None:
+    script = endpoint(pages=SLOTS, cached=2)
+    script.extra = {"timings": {"prompt_ms": 2.0, "predicted_ms": 6.0}}
+    server = ask(script)
+    assert server.complete(server.render(RAW), GREEDY).engine_prompt_s is None
+    assert any("partly taken from a cache" in line for line in server.attest(None).evidence)
+
+
+def test_thoughts_are_part_of_the_answer(endpoint: Endpoint, ask: Ask) -> None:
+    from benchctl.engines.completion_stream import read_completion
+
+    events = [
+        b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":null}}]}\n\n',
+        b'data: {"choices":[{"index":0,"delta":{"reasoning_content":"hm"}}]}\n\n',
+        b'data: {"choices":[{"index":1,"delta":{"content":"other"}}]}\n\n',
+        b'data: {"choices":[{"index":0,"delta":{"content":"yes"},"finish_reason":"stop"}]}\n\n',
+        b'data: {"choices":[],"usage":{"completion_tokens":3}}\n\n',
+    ]
+    times = iter([1.0, 2.0, 3.0, 4.0, 5.0])
+    answer = read_completion(events, 0.5, 60.0, None, lambda: next(times))
+    assert answer is not None
+    assert (answer.text, answer.ttft_s, answer.decode_s) == ("hmyes", 1.5, 2.0)
+    assert answer.count("completion_tokens") == 3
+
+
+def test_the_token_that_ends_an_answer_takes_time_too() -> None:
+    from benchctl.engines.completion_stream import read_completion
+
+    def read(finish: bytes) -> float:
+        last = b'data: {"choices":[{"index":0,"text":"","finish_reason":"%s"}]}\n\n' % finish
+        times = iter([1.0, 3.0])
+        answer = read_completion(
+            [b'data: {"choices":[{"index":0,"text":"a"}]}\n\n', last], 0.0, 9.0, None, lambda: next(times)
+        )
+        assert answer is not None
+        return answer.decode_s
+
+    assert read(b"stop") == 2.0
+    assert read(b"length") == 0.0

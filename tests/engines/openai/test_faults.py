@@ -1,0 +1,208 @@
+"""What goes wrong at endpoints, and that the key stays where it is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from benchctl.engines.openai.engine import OpenAiEngine
+from benchctl.errors import EngineError, UsageError
+from benchctl.prompts.suite import Message, Prompt
+from benchctl.recipes.schema import Arm, EngineSpec, Sampling
+from tests.engines.openai.conftest import SPECULATION, Ask, served
+from tests.engines.openai.fake_endpoint import Script
+
+Endpoint = Callable[..., Script]
+RAW = Prompt(prompt="count")
+CHAT = Prompt(messages=(Message(role="user", content="count"),))
+GREEDY = Sampling(max_tokens=4)
+SECRET = "sk-a-very-secret-key-0123456789"
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("BENCH_TEST_KEY", SECRET)
+    return SECRET
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        ("status-500", "http", "HTTP 500: no: Bearer"),
+        ("status-404", "http", "HTTP 404"),
+        ("status-429", "http", "HTTP 429"),
+        ("status-307", "http", "HTTP 307"),
+        ("cut-off", "protocol", "ended in its middle, but the endpoint still takes"),
+        ("hangs-up", "protocol", "connection to the engine broke, but"),
+        ("malformed-json", "protocol", "cannot be read"),
+        ("not-an-object", "protocol", "cannot be read"),
+        ("bad-choices", "protocol", "cannot be read"),
+        ("error-event", "http", "gave up in the middle of the answer: out of memory"),
+        ("stalls", "timeout", "sent nothing for 0.3 s"),
+        ("endless", "timeout", "took longer than 1 s"),
+    ],
+)
+def test_every_failure_has_its_kind_and_keeps_the_key(
+    endpoint: Endpoint, ask: Ask, key: str, fault: str, kind: str, said: str
+) -> None:
+    script = endpoint(key=key, fault=fault)
+    server = ask(script, api_key_env="BENCH_TEST_KEY", stall_timeout_s=0.3, request_timeout_s=1.0)
+    with pytest.raises(EngineError, match=said) as caught:
+        server.complete(server.render(RAW), GREEDY)
+    assert caught.value.kind == kind
+    assert "\x1b" not in caught.value.what
+    assert server.alive()
+    told = f"{caught.value} {caught.value!r} {server.log_path.read_text()} {server.log_tail()}"
+    assert key not in told
+    assert f"Bearer {key}" in script.keys
+
+
+def test_an_endpoint_that_asks_to_wait(endpoint: Endpoint, ask: Ask) -> None:
+    script = endpoint(fault="status-429")
+    server = ask(script)
+    with pytest.raises(EngineError) as caught:
+        server.complete(server.render(RAW), GREEDY)
+    assert "does not retry" in str(caught.value.fix)
+    assert "asks to wait: 7" in str(caught.value.fix)
+    assert len(script.requests) == 1
+
+
+def test_no_redirect_is_followed(endpoint: Endpoint, ask: Ask, key: str) -> None:
+    server = ask(endpoint(key=key, fault="status-307"), api_key_env="BENCH_TEST_KEY")
+    with pytest.raises(EngineError, match="HTTP 307") as caught:
+        server.complete(server.render(RAW), GREEDY)
+    assert caught.value.fix == "No redirect is followed; write the address itself: http://127.0.0.1:9/?key=[API key]"
+
+
+def test_a_key_in_an_answer_is_taken_out(endpoint: Endpoint, ask: Ask, key: str) -> None:
+    server = ask(endpoint(key=key, fault="echoes-key"), api_key_env="BENCH_TEST_KEY")
+    assert server.complete(server.render(RAW), GREEDY).text == "[API key]one two three four"
+
+
+def test_a_wrong_key(endpoint: Endpoint, ask: Ask, key: str) -> None:
+    with pytest.raises(EngineError, match="HTTP 401") as caught:
+        ask(endpoint(key="another one"), api_key_env="BENCH_TEST_KEY")
+    assert key not in str(caught.value)
+    assert "engine.api_key_env" in str(caught.value.fix)
+
+
+@pytest.mark.parametrize("value", ["", "two words", "line\nbreak", "schlüssel"])
+def test_a_key_that_is_none(endpoint: Endpoint, ask: Ask, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("BENCH_TEST_KEY", value)
+    with pytest.raises(UsageError, match="BENCH_TEST_KEY") as caught:
+        ask(endpoint(), api_key_env="BENCH_TEST_KEY")
+    assert not value or value not in str(caught.value)
+
+
+def test_nobody_answers() -> None:
+    engine = OpenAiEngine(EngineSpec(kind="openai", url="http://127.0.0.1:9/v1"))
+    with pytest.raises(EngineError, match="takes no connections") as caught:
+        engine.probe()
+    assert caught.value.kind == "launch"
+
+
+def test_gone_between_prompts(ask: Ask) -> None:
+    from tests.engines.openai.fake_endpoint import serving
+
+    with serving(Script()) as script:
+        server = ask(script)
+        server.complete(server.render(RAW), GREEDY)
+    with pytest.raises(EngineError) as caught:
+        server.complete(server.render(RAW), GREEDY)
+    assert caught.value.kind == "crash"
+    assert not server.alive()
+
+
+def test_only_one_of_the_two_routes(endpoint: Endpoint, ask: Ask) -> None:
+    raw = ask(endpoint(routes=("completions",)))
+    with pytest.raises(EngineError, match="no /chat/completions") as caught:
+        raw.render(CHAT)
+    assert caught.value.kind == "http"
+    script = endpoint(routes=("chat/completions",))
+    chat = ask(script)
+    assert chat.complete(chat.render(RAW), GREEDY).text == "one two three four"
+    assert script.requests[0]["messages"] == [{"role": "user", "content": "count"}]
+    assert any("raw prompts were sent as a message" in line for line in chat.attest(None).evidence)
+    with pytest.raises(EngineError, match="neither"):
+        ask(endpoint(routes=()))
+
+
+def test_the_model_that_is_meant(endpoint: Endpoint) -> None:
+    def model(script: Script, name: str) -> str:
+        engine = OpenAiEngine(EngineSpec(kind="openai", url=script.url))
+        launch = engine.launch(Arm(name="arm"), served(name))
+        return launch.terms.model  # type: ignore[attr-defined, no-any-return]
+
+    many, unlisted = endpoint(models=["a", "b"]), endpoint(fault="no-list")
+    assert model(many, "b") == "b"
+    assert model(endpoint(models=["only"]), "") == "only"
+    assert model(unlisted, "named") == "named"
+    for script, name, said in [(many, "", "a, b"), (many, "c", "a, b"), (unlisted, "", "served:NAME")]:
+        with pytest.raises(UsageError) as caught:
+            model(script, name)
+        assert said in str(caught.value.fix)
+
+
+def test_stopping_ends_what_is_in_flight(endpoint: Endpoint, ask: Ask) -> None:
+    server = ask(endpoint(fault="stalls"), concurrency=2)
+    prompt, failures = server.render(RAW), []
+
+    def complete() -> None:
+        try:
+            server.complete(prompt, GREEDY)
+        except EngineError as error:
+            failures.append(error.kind)
+
+    threads = [threading.Thread(target=complete) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    server.stop()
+    for thread in threads:
+        thread.join(5)
+    assert failures == ["protocol", "protocol"]
+
+
+def test_another_server_at_the_same_address(endpoint: Endpoint, ask: Ask) -> None:
+    script = endpoint(pages={"/props": {"build_info": "b1", "total_slots": 1}})
+    server = ask(script)
+    script.pages["/props"]["build_info"] = "b2"
+    found = server.attest(None)
+    assert (found.state, found.reason) == (
+        "failed",
+        "Another server answers than at the start: llama.cpp b2, not llama.cpp b1.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("speculation", "pages", "drafted", "state"),
+    [
+        (None, {}, None, "unverified"),
+        (None, {}, 3, "failed"),
+        (None, {"/server_info": {"speculative_algorithm": None}}, None, "off"),
+        (None, {"/server_info": {"speculative_algorithm": "EAGLE"}}, None, "failed"),
+        (None, {"/metrics": "vllm:generation_tokens_total 4"}, None, "off"),
+        (
+            None,
+            {"/props": {"build_info": "b", "total_slots": 2}, "/slots": [{}, {"speculative": True}]},
+            None,
+            "failed",
+        ),
+        (SPECULATION, {}, None, "unverified"),
+        (SPECULATION, {}, 3, "active"),
+        (SPECULATION, {"/metrics": "vllm:generation_tokens_total 4"}, None, "failed"),
+        (SPECULATION, {"/server_info": {"speculative_algorithm": "EAGLE"}}, None, "idle"),
+        (SPECULATION, {"/props": ["no object"], "/metrics": "nothing"}, None, "unverified"),
+    ],
+)
+def test_attestation(
+    endpoint: Endpoint, ask: Ask, speculation: object, pages: dict[str, object], drafted: int | None, state: str
+) -> None:
+    server = ask(endpoint(pages=pages), speculation=speculation)  # type: ignore[arg-type]
+    found = server.attest(drafted)
+    assert found.state == state, found
+    assert (found.reason is None) == (state in ("off", "active", "idle"))
+    assert found.evidence

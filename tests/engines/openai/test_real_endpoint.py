@@ -1,0 +1,114 @@
+"""The shipped recipe against real llama-servers: run, verify, report; and the key is nowhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from benchctl.engines.process import free_port
+
+pytestmark = pytest.mark.engine
+
+RECIPE = Path(__file__).parents[3] / "recipes" / "endpoint.yaml"
+SECRET = "sk-of-a-real-server-0123456789"
+
+
+@pytest.fixture(scope="module")
+def two_servers(
+    llama_server: Path, tiny_target: Path, tiny_draft: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, str]]:
+    """The URLs of a llama-server without speculation and of one with it; both ask for a key."""
+    logs = tmp_path_factory.mktemp("servers")
+    plain = [str(llama_server), "-m", str(tiny_target), "-c", "2048", "-np", "1", "-t", "1", "--metrics"]
+    plain += ["--api-key", SECRET, "--alias", "tiny"]
+    drafting = [*plain, "-md", str(tiny_draft), "--spec-type", "draft-simple", "--spec-draft-n-max", "4"]
+    servers, urls = [], []
+    try:
+        for number, command in enumerate((plain, drafting)):
+            port = free_port()
+            with (logs / f"{number}.log").open("wb") as log:
+                servers.append(subprocess.Popen([*command, "--port", str(port)], stderr=log))
+            urls.append(f"http://127.0.0.1:{port}/v1")
+        for url in urls:
+            wait_healthy(url.removesuffix("/v1"))
+        yield urls[0], urls[1]
+    finally:
+        for server in servers:
+            server.terminate()
+        for server in servers:
+            server.wait(20)
+
+
+def wait_healthy(root: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(f"{root}/health", trust_env=False).status_code == httpx.codes.OK:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError(f"{root} was not healthy in time")
+
+
+def benchctl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchctl", *words]
+    env = {**os.environ, "ENDPOINT_KEY": SECRET, "NO_COLOR": "1", "COLUMNS": "200"}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def written(folder: Path, urls: tuple[str, str], **change: str) -> Path:
+    text = RECIPE.read_text("utf-8").replace("# api_key_env: ENDPOINT_API_KEY  ", "api_key_env: ENDPOINT_KEY  ")
+    text = text.replace("http://127.0.0.1:8080/v1", urls[0]).replace("http://127.0.0.1:8081/v1", urls[1])
+    text = text.replace("max_tokens: 96", "max_tokens: 24\nwarmup: 1").replace("blocks: 3 ", "blocks: 1 ")
+    for old, new in change.items():
+        text = text.replace(old.replace("_", " "), new)
+    path = folder / "endpoint.yaml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_run_verify_report_and_no_key_anywhere(two_servers: tuple[str, str], tmp_path: Path) -> None:
+    recipe = written(tmp_path, two_servers)
+    run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
+    assert run.returncode == 0, run.stdout + run.stderr
+    (folder,) = (tmp_path / "results" / "endpoint").iterdir()
+    verify = benchctl(tmp_path, "verify-lossless", str(folder))
+    assert verify.returncode in (0, 1), verify.stdout + verify.stderr
+    report = benchctl(tmp_path, "report", str(folder))
+    assert report.returncode == 0, report.stdout + report.stderr
+    everything = [run.stdout, run.stderr, verify.stdout, verify.stderr, report.stdout, report.stderr]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    assert not [text for text in everything if SECRET in text]
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+    manifest = (folder / "manifest.json").read_text("utf-8")
+    assert '"state": "off"' in manifest
+    assert '"state": "active"' in manifest
+    records = (folder / "records.jsonl").read_text("utf-8")
+    assert '"label":"spec_d4"' in records
+    assert '"token_gap":null' in records
+
+
+def test_a_baseline_that_drafts_fails(two_servers: tuple[str, str], tmp_path: Path) -> None:
+    recipe = written(tmp_path, (two_servers[1], two_servers[0]))
+    run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
+    assert run.returncode == 3, run.stdout + run.stderr
+    said = run.stdout + run.stderr
+    assert "asks for no speculation, but the endpoint shows that it has it on" in said
+    assert "shows that it does not speculate" in said
+
+
+def test_an_endpoint_that_is_not_there(tmp_path: Path) -> None:
+    recipe = written(tmp_path, ("http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1"))
+    run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
+    assert run.returncode == 3
+    assert "takes no connections" in run.stderr
+    assert not (tmp_path / "results").exists()

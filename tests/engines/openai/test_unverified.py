@@ -1,0 +1,46 @@
+"""Endpoints that show nothing: the run goes on, and the report says what could not be verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.engines.openai.fake_endpoint import Script
+from tests.engines.openai.test_real_endpoint import benchctl, written
+
+Endpoint = Callable[..., Script]
+UNSEEN = "the endpoint does not show whether it speculated"
+
+
+def test_the_verdict_says_that_it_was_not_shown(endpoint: Endpoint, tmp_path: Path) -> None:
+    plain, drafting = endpoint(ids=True), endpoint(ids=True)
+    recipe = written(tmp_path, (f"{plain.url}/v1", f"{drafting.url}/v1"))
+    run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
+    assert run.returncode == 0, run.stdout + run.stderr
+    (folder,) = (tmp_path / "results" / "endpoint").iterdir()
+    manifest = (folder / "manifest.json").read_text("utf-8")
+    assert manifest.count('"state": "unverified"') == 2
+    report = benchctl(tmp_path, "report", str(folder))
+    assert report.returncode == 0, report.stdout + report.stderr
+    pages = [
+        path.read_text("utf-8")
+        for path in tmp_path.rglob("*")
+        if path.suffix in (".md", ".html") and path.parent != tmp_path
+    ]
+    assert len(pages) >= 2
+    for page in pages:
+        text = " ".join(page.split())
+        assert f"Not verified: {UNSEEN} (spec_d4 and baseline)" in text
+        assert "does not show whether it speculated; the recipe says draft-simple up to 4 tokens" in text
+
+
+def test_a_baseline_that_was_seen_to_draft_fails(endpoint: Endpoint, tmp_path: Path) -> None:
+    pages = {"/props": {"build_info": "b1"}}
+    plain, drafting = endpoint(pages=pages), endpoint(pages=pages)
+    plain.extra = drafting.extra = {
+        "timings": {"prompt_ms": 1.0, "predicted_ms": 2.0, "draft_n": 2, "draft_n_accepted": 1}
+    }
+    recipe = written(tmp_path, (f"{plain.url}/v1", f"{drafting.url}/v1"))
+    run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
+    assert run.returncode == 3, run.stdout + run.stderr
+    assert "The arm asks for no speculation, but the endpoint drafted" in run.stdout + run.stderr

@@ -1,0 +1,84 @@
+"""An SGLang that is not there: recorded facts of the real package, and a scripted server."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.engines.sglang.engine import SglangEngine
+from benchctl.engines.sglang.probe import Probe, probe_sglang
+from benchctl.engines.sglang.server import SglangServer
+from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.recipes.schema import Arm, EngineSpec
+
+HERE = Path(__file__).parent
+FACTS = HERE / "data" / "facts-0.5.23.json"
+"""What `ask_package.py` printed with the real package, SGLang 0.5.23."""
+
+Start = Callable[..., SglangServer]
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """A Python in which SGLang seems to be installed."""
+    path = tmp_path / "python3"
+    path.write_text(f"#!{sys.executable}\n{(HERE / 'fake_sglang.py').read_text()}")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> ResolvedPair:
+    """Two model folders of one vocabulary."""
+    models = []
+    for name in ("target", "draft"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"vocab_size": 2}))
+        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0, "b": 1}}}))
+        models.append(ResolvedModel(str(folder), (), folder=folder))
+    return ResolvedPair(*models)
+
+
+@pytest.fixture(autouse=True)
+def ask_each_package_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remember what a package said by its fault: asking starts a Python each time."""
+
+    def remembered(python: Path, found_in: str, added: Mapping[str, str]) -> Probe:
+        fault = added.get("FAKE_FAULT", "")
+        if fault not in _PROBED:
+            _PROBED[fault] = probe_sglang(python, found_in, added)
+        found = _PROBED[fault]
+        return replace(found, python=python, capabilities=replace(found.capabilities, binary=python))
+
+    monkeypatch.setattr("benchctl.engines.sglang.engine.probe_sglang", remembered)
+
+
+_PROBED: dict[str, Probe] = {}
+
+
+def spec_of(python: Path, fault: str = "", **words: Any) -> EngineSpec:
+    env = {"FAKE_FAULT": fault, "FAKE_FACTS": str(FACTS), **words.pop("env", {})}
+    return EngineSpec.model_validate({"kind": "sglang", "binary": str(python), "env": env, "context": 512} | words)
+
+
+@pytest.fixture
+def start(python: Path, pair: ResolvedPair, tmp_path: Path) -> Iterator[Start]:
+    """Start the scripted server as the runner would."""
+    servers: list[SglangServer] = []
+
+    def begin(arm: Arm, fault: str = "", **words: Any) -> SglangServer:
+        engine = SglangEngine(spec_of(python, fault, **words))
+        servers.append(engine.start(engine.launch(arm, pair), tmp_path / f"{len(servers)}.log"))
+        return servers[-1]
+
+    yield begin
+    for server in servers:
+        server.stop()

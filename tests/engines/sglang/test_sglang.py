@@ -1,0 +1,299 @@
+"""The SGLang adapter against the recorded facts of SGLang 0.5.23 and a scripted server."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.engines.base import Ledger
+from benchctl.engines.lossy_settings import THRESHOLD, lossy_settings
+from benchctl.engines.sglang.causes import launch_cause
+from benchctl.engines.sglang.engine import SglangEngine
+from benchctl.engines.sglang.ledger import drafts_are_counted, make_ledger
+from benchctl.engines.sglang.server import SglangServer
+from benchctl.errors import EngineError, UsageError
+from benchctl.models.resolved import ResolvedPair
+from benchctl.prompts.suite import Message, Prompt
+from benchctl.recipes.schema import Arm, Sampling, Speculation
+from tests.engines.cells import arm_of, recipe_of
+from tests.engines.sglang.conftest import Start, spec_of
+
+RAW = Prompt(prompt="abc")
+GREEDY = Sampling(max_tokens=5)
+
+
+def test_the_installed_package_tells_what_it_can(python: Path) -> None:
+    found = SglangEngine(spec_of(python)).probe()
+    assert (found.kind, found.version, found.binary) == ("sglang", "SGLang 0.5.23", python)
+    assert found.speculation_types[:6] == (
+        "draft-simple",
+        "draft-eagle3",
+        "draft-mtp",
+        "draft-dflash",
+        "draft-dspark",
+        "ngram-simple",
+    )
+    assert set(found.speculation_types[6:]) == {"EAGLE", "FROZEN_KV_MTP", "UNO"}
+    flags = found.details["flags"]
+    assert isinstance(flags, list)
+    assert {"--speculative-ngram-max-trie-depth", "--speculative-accept-threshold-acc"} <= set(flags)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [("not-installed", "No module named 'sglang'"), ("chatters", "cannot be read")]
+)
+def test_a_package_that_tells_nothing(python: Path, fault: str, said: str) -> None:
+    with pytest.raises(EngineError, match=said) as caught:
+        SglangEngine(spec_of(python, fault)).probe()
+    assert caught.value.kind == "launch"
+
+
+def test_no_sglang_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchctl.recipes.schema import EngineSpec
+
+    monkeypatch.delenv("BENCHCTL_SGLANG", raising=False)
+    with pytest.raises(EngineError, match="no SGLang was found") as caught:
+        SglangEngine(EngineSpec(kind="sglang")).probe()
+    assert "BENCHCTL_SGLANG" in str(caught.value.fix)
+    with pytest.raises(EngineError, match="no such program"):
+        SglangEngine(EngineSpec(kind="sglang"), binary="/nowhere/python").probe()
+
+
+def command(python: Path, pair: ResolvedPair, arm: Arm, **words: Any) -> str:
+    launch = SglangEngine(spec_of(python, **words)).launch(arm, pair)
+    return " ".join(launch.argv).replace(f"{pair.target.path.parent}/", "")
+
+
+def test_the_target_alone(python: Path, pair: ResolvedPair) -> None:
+    assert command(python, pair, arm_of()) == (
+        "python3 -m sglang.launch_server --model-path target --served-model-name benchctl --host 127.0.0.1 "
+        "--port {port} --context-length 512 --dtype auto --max-running-requests 1 --random-seed 0 --disable-radix-cache"
+    )
+    swept = Arm(name="c", concurrency=4)
+    text = command(python, pair, swept, device="cpu", dtype="float32")
+    assert "--dtype float32 --max-running-requests 4" in text
+    assert text.endswith("--device cpu")
+
+
+@pytest.mark.parametrize(
+    ("words", "flags"),
+    [
+        (
+            {"type_": "draft-simple", "max": 4},
+            "--speculative-algorithm STANDALONE --speculative-draft-model-path draft --speculative-num-steps 4 "
+            "--speculative-eagle-topk 1 --speculative-num-draft-tokens 5",
+        ),
+        (
+            {"type_": "draft-eagle3"},
+            "--speculative-algorithm EAGLE3 --speculative-draft-model-path draft",
+        ),
+        (
+            {"type_": "eagle", "max": 3, "options": {"speculative_eagle_topk": 4, "speculative_num_draft_tokens": 16}},
+            "--speculative-algorithm EAGLE --speculative-draft-model-path draft --speculative-num-steps 3 "
+            "--speculative-eagle-topk 4 --speculative-num-draft-tokens 16",
+        ),
+        (
+            {"type_": "draft-dspark", "max": 7},
+            "--speculative-algorithm DSPARK --speculative-draft-model-path draft --speculative-dspark-block-size 7",
+        ),
+        (
+            {"type_": "ngram-simple", "max": 8, "options": {"speculative_ngram_match_type": "PROB"}},
+            "--speculative-algorithm NGRAM --speculative-num-draft-tokens 9 --speculative-ngram-match-type PROB",
+        ),
+        (
+            {
+                "type_": "draft-mtp",
+                "options": {"speculative_use_rejection_sampling": True, "speculative_adaptive": False},
+            },
+            "--speculative-algorithm NEXTN --speculative-draft-model-path draft --speculative-use-rejection-sampling",
+        ),
+    ],
+)
+def test_benchctls_words_and_sglangs_own(python: Path, pair: ResolvedPair, words: dict[str, Any], flags: str) -> None:
+    arm = arm_of(**words)
+    assert command(python, pair, arm).endswith(flags)
+    recipe = recipe_of(arm, engine=spec_of(python))
+    warnings = SglangEngine(recipe.engine).check(recipe, pair)
+    assert [("remembers" in text) for text in warnings] == ([True] if "NGRAM" in flags else [])
+
+
+@pytest.mark.parametrize(
+    ("arm", "said"),
+    [
+        (arm_of("ngram-cache"), "SGLang has nothing like `ngram-cache`. It has draft-simple"),
+        (arm_of("EAGEL3"), "no algorithm `EAGEL3`"),
+        (arm_of(["draft-simple", "ngram-simple"]), "one algorithm at a time"),
+        (arm_of("draft-simple", p_min=0.5), "p_min has no meaning for SGLang"),
+        (arm_of("NGRAM", options={"speculative_ngram_max_tri_depth": 3}), "Did you mean"),
+        (arm_of("NGRAM", options={"speculative_ngram_match_type": "DFS"}), "expected one of BFS, PROB"),
+        (arm_of("NGRAM", options={"speculative_adaptive": "yes"}), "expected true or false"),
+        (arm_of("NGRAM", options={"speculative_draft_model_path": "x"}), "in its place there is models.draft"),
+        (arm_of("NGRAM", options={"mem_fraction_static": 0.3}), "no option --mem-fraction-static of speculation"),
+        (arm_of(args=["--port", "1"]), "--port is not for a recipe's arguments"),
+        (arm_of(args=["--incremental-streaming-output"]), "benchctl sets it for its measurement"),
+        (arm_of(args=["--frobnicate"]), "no option --frobnicate"),
+        (arm_of(args=["stray"]), "is no option"),
+    ],
+)
+def test_what_this_sglang_cannot_do_is_refused(python: Path, pair: ResolvedPair, arm: Arm, said: str) -> None:
+    recipe = recipe_of(arm, engine=spec_of(python))
+    with pytest.raises(UsageError) as caught:
+        SglangEngine(recipe.engine).check(recipe, pair)
+    assert said in caught.value.what
+
+
+def test_a_draft_is_needed_and_must_speak_for_the_target(python: Path, pair: ResolvedPair) -> None:
+    recipe = recipe_of(arm_of("draft-simple"), engine=spec_of(python))
+    with pytest.raises(UsageError, match="needs a draft model"):
+        SglangEngine(recipe.engine).check(recipe, ResolvedPair(pair.target, None))
+    assert pair.draft is not None
+    (pair.draft.path / "tokenizer.json").write_text('{"model": {"vocab": {"b": 0, "a": 1}}}')
+    with pytest.raises(UsageError, match="cannot speak for the target"):
+        SglangEngine(recipe.engine).check(recipe, pair)
+
+
+@pytest.mark.parametrize(
+    "name", ["SGLANG_SIMULATE_ACC_LEN", "SIMULATE_ACC_LEN", "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"]
+)
+def test_nothing_fakes_a_measurement(
+    python: Path, pair: ResolvedPair, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "3")
+    engine = SglangEngine(spec_of(python))
+    assert engine.launch(arm_of("NGRAM"), pair).env.get(name) != "3"
+    recipe = recipe_of(arm_of(), engine=spec_of(python, env={name: "3"}))
+    with pytest.raises(UsageError, match=name):
+        SglangEngine(recipe.engine).check(recipe, pair)
+
+
+def test_a_lower_threshold_is_lossy_by_design(python: Path, pair: ResolvedPair) -> None:
+    exact, lossy = (
+        SglangEngine(spec_of(python)).launch(
+            arm_of("draft-eagle3", options={"speculative_accept_threshold_single": value}), pair
+        )
+        for value in (1.0, 0.9)
+    )
+    assert lossy_settings("sglang", exact.argv, exact.env) == []
+    assert lossy_settings("sglang", lossy.argv, lossy.env) == [THRESHOLD]
+
+
+def ask(server: SglangServer, sampling: Sampling = GREEDY) -> Any:
+    return server.complete(server.render(RAW), sampling)
+
+
+def test_a_cumulative_stream_is_read_as_what_was_added(start: Start) -> None:
+    server = start(arm_of())
+    assert server.attest(None).state == "off"
+    prompt = server.render(Prompt(messages=(Message(role="user", content="hi"),)))
+    assert '"content": "hi"' in prompt.text
+    counts: list[int] = []
+    answer = server.complete(server.render(RAW), GREEDY, counts.append)
+    assert (answer.text, answer.token_ids, answer.n_predicted) == ("one two three four five", (1, 2, 3, 4, 5), 5)
+    assert (answer.finish_reason, answer.prompt_tokens, answer.ledger) == ("length", 3, Ledger())
+    assert counts == [1, 3]
+    assert 0 < answer.ttft_s <= answer.ttft_s + answer.decode_s <= answer.e2e_s
+    assert server.attest(None).state == "off"
+    assert server.stop() is not None
+    assert not server.alive()
+
+
+@pytest.mark.parametrize(("kind", "drafted"), [("draft-simple", 8), ("NGRAM", None)])
+def test_a_ledger_has_no_nominal_number_in_it(start: Start, kind: str, drafted: int | None) -> None:
+    server = start(arm_of(kind, max=4))
+    assert server.attest(None).state == "idle"
+    answer = ask(server)
+    assert answer.ledger == Ledger(drafted=drafted, accepted=2, rounds=2, accepted_by_position=(1, 1))
+    found = server.attest(answer.ledger.drafted)
+    assert found.state == "active"
+    assert any("bonus token included): 2.500" in line for line in found.evidence)
+    assert any("drafted tokens are not told" in line for line in found.evidence) == (drafted is None)
+
+
+def test_what_is_counted_and_what_is_not() -> None:
+    assert drafts_are_counted({"speculative_algorithm": "EAGLE3"})
+    assert not drafts_are_counted({"speculative_algorithm": "EAGLE3", "speculative_adaptive": True})
+    assert not drafts_are_counted({"speculative_algorithm": "SOME_PLUGIN"})
+    assert not drafts_are_counted({"speculative_algorithm": None})
+    told = {"spec_verify_ct": 2, "spec_num_correct_drafts": 3, "spec_correct_drafts_histogram": [0, 2]}
+    assert make_ledger(told, counted=True) == Ledger(accepted=3, rounds=2)
+    assert make_ledger({"spec_verify_ct": 0}, counted=True) == Ledger()
+
+
+def test_several_threads_may_ask(start: Start) -> None:
+    server = start(Arm(name="c4", concurrency=4, speculation=Speculation(type="draft-simple", max=4)))
+    server.attest(None)
+    prompt = server.render(RAW)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: server.complete(prompt, GREEDY), range(12)))
+    assert {answer.ledger.accepted for answer in answers} == {2}
+    assert any("24 rounds, 96 drafted, 24 accepted" in line for line in server.attest(96).evidence)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault", "said"),
+    [
+        (None, "speculating", "asks for no speculation, but SGLang has it on"),
+        (None, "cache-on", "its prefix cache is on"),
+        (None, "cached", "3 prompt tokens came out of a cache"),
+        (None, "other-server", "serves /elsewhere"),
+        (None, "no-info", "does not show its settings"),
+        ("draft-simple", "not-speculating", "STANDALONE was asked for, and SGLang runs without speculation"),
+        ("draft-simple", "other-depth", "speculative_num_draft_tokens = 99; 5 was asked for"),
+        ("draft-simple", "nothing-verified", "nothing was verified"),
+    ],
+)
+def test_what_was_not_asked_for_fails(start: Start, kind: str | None, fault: str, said: str) -> None:
+    server = start(arm_of(kind, max=4) if kind else arm_of(), fault)
+    ask(server)
+    found = server.attest(None)
+    assert found.state == "failed"
+    assert said in str(found.reason)
+
+
+@pytest.mark.parametrize(("fault", "state"), [("nothing-accepted", "unverified"), ("nothing-verified", "idle")])
+def test_a_lookup_that_found_nothing(start: Start, fault: str, state: str) -> None:
+    server = start(arm_of("ngram-simple"), fault)
+    ask(server)
+    assert server.attest(None).state == state
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "said"),
+    [
+        ("http-400", "http", "longer than the model's context"),
+        ("error-event", "http", "out of luck"),
+        ("aborts", "http", "the scheduler gave up"),
+        ("takes-back", "protocol", "took tokens back"),
+        ("miscounts", "protocol", "5 tokens were received, and the engine counts 6"),
+        ("stalls", "timeout", "sent nothing"),
+        ("dies-mid-answer", "crash", "lacks its compiled kernels"),
+    ],
+)
+def test_failures(start: Start, fault: str, kind: str, said: str) -> None:
+    server = start(arm_of(), fault, stall_timeout_s=0.5)
+    with pytest.raises(EngineError, match=said) as caught:
+        ask(server)
+    assert caught.value.kind == kind
+    assert server.alive() == (kind != "crash")
+
+
+def test_a_launch_that_fails(start: Start) -> None:
+    with pytest.raises(EngineError, match="SGLang has no option --frobnicate") as caught:
+        start(arm_of(), "exits-at-once")
+    assert caught.value.kind == "launch"
+    with pytest.raises(EngineError, match="not healthy after") as late:
+        start(arm_of(), "never-healthy", health_timeout_s=1.0)
+    assert late.value.kind == "health"
+
+
+def test_status_137_is_not_memory() -> None:
+    killed = "[2026-11-21 10:00:00] Received sigquit from a child process. It usually means the child failed."
+    cause = launch_cause(["loading", killed])
+    assert cause is not None
+    assert "SIGKILL is then not memory" in cause[0]
+    raised = launch_cause([killed, "[2026-11-21 10:00:00] ValueError: attention backend must be fa3"])
+    assert raised == ("ValueError: attention backend must be fa3", "Read the engine's log.")
+    assert launch_cause(["loading"]) is None

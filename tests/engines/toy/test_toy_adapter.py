@@ -1,0 +1,89 @@
+"""The documented adapter is complete: benchctl runs, verifies and reports with it, and the page shows the same text."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+PAGE = ROOT / "docs" / "adapters.md"
+REGISTERED = """
+from benchctl.adapters import ADAPTERS
+ADAPTERS["toy"] = "tests.engines.toy.toy_adapter:ToyEngine"
+from benchctl.cli.app import main
+main()
+"""
+RECIPE = """
+name: toy
+engine: {{kind: toy, binary: {binary}, context: 512}}
+models: {{target: {{source: "bundled:tiny-sequential"}}}}
+prompts: {{suite: tiny.json, tasks: [code], limit: 2}}
+sampling: {{max_tokens: 24}}
+blocks: 1
+preflight: "off"
+arms:
+  - name: baseline
+  - name: lookup
+    speculation: {{type: {kind}, max: 3}}
+"""
+
+
+def benchctl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Call benchctl with one line more in its table of adapters."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "200"}
+    command = [sys.executable, "-c", REGISTERED, *words]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def binary(tmp_path: Path) -> Path:
+    path = tmp_path / "toy-serve"
+    path.write_text(f"#!{sys.executable}\n{(HERE / 'toy_serve.py').read_text()}")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def test_run_verify_report(binary: Path, tmp_path: Path) -> None:
+    (tmp_path / "toy.yaml").write_text(RECIPE.format(binary=binary, kind="ngram-simple"))
+    run = benchctl(tmp_path, "run", "toy.yaml", "--out", "results")
+    assert run.returncode == 0, run.stdout + run.stderr
+    (folder,) = (tmp_path / "results" / "toy").iterdir()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["engine"]["version"] == "toy-serve 1.0"
+    assert [cell["attestation"]["state"] for cell in manifest["cells"]] == ["off", "active"]
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    looked_up = [one for one in records if one["label"] == "lookup" and one["phase"] == "measure"]
+    assert [(one["draft_n"], one["draft_n_accepted"], one["rounds"]) for one in looked_up] == [(18, 17, 6)] * 2
+    verified = benchctl(tmp_path, "verify-lossless", str(folder))
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert "lossless" in verified.stdout
+    reported = benchctl(tmp_path, "report", str(folder))
+    assert reported.returncode == 0, reported.stdout + reported.stderr
+    assert list(tmp_path.rglob("index.html"))
+
+
+def test_what_it_cannot_do_is_refused(binary: Path, tmp_path: Path) -> None:
+    (tmp_path / "toy.yaml").write_text(RECIPE.format(binary=binary, kind="ngram-mod"))
+    run = benchctl(tmp_path, "run", "toy.yaml", "--out", "results")
+    assert run.returncode == 2
+    assert "toy-serve knows only ngram-simple" in run.stderr
+
+
+def test_an_unknown_kind_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+    (tmp_path / "toy.yaml").write_text(RECIPE.format(binary="x", kind="ngram-simple").replace("kind: toy", "kind: tyo"))
+    run = benchctl(tmp_path, "run", "toy.yaml", "--out", "results")
+    assert run.returncode == 2
+    assert "toy" in run.stderr
+
+
+def test_the_page_shows_the_adapter_that_is_tested() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert (HERE / "toy_adapter.py").read_text("utf-8") in blocks

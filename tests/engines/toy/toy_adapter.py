@@ -1,0 +1,172 @@
+"""The adapter of `toy-serve`, an engine that looks up its own prompt: everything that benchctl needs to know of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchctl.engines.base import Attestation, Capabilities, Completion, Launch, Ledger, Progress, Rendered
+from benchctl.engines.completion_stream import read_completion
+from benchctl.engines.http_client import HttpClient
+from benchctl.engines.llama_cpp.environment import engine_environment
+from benchctl.engines.log_tail import log_tail
+from benchctl.engines.process import EngineProcess, describe_exit, free_port
+from benchctl.errors import EngineError, UsageError
+from benchctl.models.hashes import file_sha256
+from benchctl.models.resolved import ModelFormat, ResolvedPair
+from benchctl.prompts.suite import Prompt
+from benchctl.recipes.schema import Arm, EngineSpec, Recipe, Sampling
+
+
+class ToyEngine:
+    """Made for one recipe; it may be asked for any number of cells."""
+
+    model_format: ModelFormat = "gguf"
+
+    def __init__(self, spec: EngineSpec, *, binary: str | None = None) -> None:
+        self._spec = spec
+        self._binary = spec.binary or binary or "toy-serve"
+
+    def probe(self) -> Capabilities:
+        """Ask the actual binary; a list of ours would be wrong for the next version."""
+        found = shutil.which(self._binary)
+        if found is None:
+            raise EngineError("there is no toy-serve", kind="launch", where=self._binary, fix="Name it: engine.binary")
+        version = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+        return Capabilities(
+            kind="toy",
+            binary=Path(found),
+            found_in="recipe" if self._spec.binary else "PATH",
+            version=version.strip(),
+            build=None,
+            commit=None,
+            speculation_types=("ngram-simple",),
+            details={"sha256": file_sha256(Path(found))},
+        )
+
+    def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
+        """Refuse now, all at once, what would fail or be ignored later; return what a person should know."""
+        asked = [(arm.name, arm.speculation.types) for arm in recipe.arms if arm.speculation]
+        problems = [
+            f"arm {name}: toy-serve knows only ngram-simple." for name, kinds in asked if kinds != ("ngram-simple",)
+        ]
+        if problems:
+            raise UsageError("\n".join(problems), where=self._binary)
+        return ["The toy engine says nothing worth reading."]
+
+    def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
+        """The exact command, with `{port}` for the port, and a scrubbed environment."""
+        argv = [str(self.probe().binary), "--model", str(models.target.path), "--port", "{port}"]
+        if arm.speculation is not None:
+            argv += ["--lookup", str(arm.speculation.max or 4)]
+        env = engine_environment(os.environ, self._spec.env)
+        return Launch((*argv, *self._spec.args, *arm.args), env, tuple(self._spec.env), overlapping=arm.overlapping)
+
+    def tool(self, name: str) -> Path:
+        """Programs that come with the engine, such as one that quantizes."""
+        raise EngineError(f"toy-serve has no {name}", kind="launch")
+
+    def start(self, launch: Launch, log_path: Path) -> ToyServer:
+        """Start it and wait until it answers; what is not healthy in the end leaves nothing behind."""
+        port = free_port()
+        process = EngineProcess([word.replace("{port}", str(port)) for word in launch.argv], launch.env, log_path)
+        server = ToyServer(
+            process, log_path, f"http://127.0.0.1:{port}", self._spec, speculating="--lookup" in launch.argv
+        )
+        deadline = time.monotonic() + self._spec.health_timeout_s
+        while not server.answers():
+            if time.monotonic() > deadline or not process.alive():
+                server.stop()
+                raise EngineError("toy-serve did not start", kind="health", log_tail=server.log_tail())
+            time.sleep(0.02)
+        return server
+
+
+class ToyServer:
+    """One process of one cell."""
+
+    def __init__(
+        self, process: EngineProcess, log_path: Path, url: str, spec: EngineSpec, *, speculating: bool
+    ) -> None:
+        self._process, self._log_path, self._spec, self._speculating = process, log_path, spec, speculating
+        self.http = HttpClient(url, broken=self._broken)
+
+    @property
+    def log_path(self) -> Path:
+        """Where the process writes."""
+        return self._log_path
+
+    def answers(self) -> bool:
+        """Whether it takes requests yet."""
+        try:
+            return self.http.get("/").status_code == 200
+        except EngineError:
+            return False
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """What the model will see. Ids are left out where the engine does not tell them."""
+        messages = " ".join(message.content for message in prompt.messages or ())
+        return Rendered(prompt.prompt or messages, ())
+
+    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+        """Stream one answer. What the engine does not tell stays `None`: absent is never 0."""
+        answer, e2e_s = self.http.stream(
+            "/v1/completions",
+            {"prompt": prompt.text, "max_tokens": sampling.max_tokens, "stream": True},
+            read_completion,
+            silence_s=self._spec.stall_timeout_s,
+            timeout_s=self._spec.request_timeout_s,
+            on_tokens=on_tokens,
+        )
+        drafts, prompt_tokens = answer.told.get("drafts") or {}, answer.count("prompt_tokens")
+        if prompt_tokens is None:
+            raise EngineError("toy-serve did not count the prompt's tokens.", kind="protocol")
+        return Completion(
+            text=answer.text,
+            token_ids=answer.ids,
+            n_predicted=len(answer.ids),
+            finish_reason=answer.finish_reason,
+            prompt_tokens=prompt_tokens,
+            ttft_s=answer.ttft_s,
+            decode_s=answer.decode_s,
+            e2e_s=e2e_s,
+            engine_prompt_s=None,
+            engine_decode_s=None,
+            ledger=Ledger(drafts.get("drafted"), drafts.get("accepted"), drafts.get("rounds")),
+        )
+
+    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
+        """Called for answers with a `token_gap`, which this engine never has."""
+        return seen.token_ids
+
+    def attest(self, drafted: int | None) -> Attestation:
+        """What shows that it ran as asked? Not the command line: what the engine itself says, and what it did."""
+        shown = self.http.get_json("/")
+        on = isinstance(shown, dict) and bool(shown.get("lookup"))
+        evidence = (f"GET /: {shown}", f"draft tokens so far: {drafted}")
+        if on != self._speculating:
+            return Attestation("failed", evidence, "The lookup is not as the arm asks.", "Read the engine's log.")
+        return Attestation("off" if not on else "active" if drafted else "idle", evidence)
+
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.alive()
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
+        """The last lines of its log, cleaned of what a terminal would obey."""
+        return log_tail(self._log_path, lines)
+
+    def stop(self) -> int | None:
+        """End what is in flight, then the process and its group."""
+        self.http.close()
+        return self._process.stop()
+
+    def _broken(self, what: str) -> EngineError:
+        """A connection that breaks means a crash where the process has ended."""
+        if not self._process.wait(0.2):
+            return EngineError(f"{what}.", kind="protocol")
+        return EngineError(f"{what}: {describe_exit(self._process.status)}.", kind="crash", log_tail=self.log_tail())
