@@ -18,6 +18,7 @@ from benchctl.cli.compare import compare
 from benchctl.cli.doctor import doctor
 from benchctl.cli.engines import app as engines
 from benchctl.cli.inspect import inspect
+from benchctl.cli.isolate import isolate
 from benchctl.cli.models import app as models
 from benchctl.cli.prompts import app as prompts
 from benchctl.cli.quantize import quantize
@@ -64,6 +65,7 @@ app.command("report")(report)
 app.command("doctor")(doctor)
 app.command("inspect")(inspect)
 app.command("quantize")(quantize)
+app.command("isolate")(isolate)
 app.add_typer(recipes, name="recipes")
 app.add_typer(prompts, name="prompts")
 app.add_typer(models, name="models")

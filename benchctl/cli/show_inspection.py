@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchctl.models.gguf_header import read_header
 from benchctl.models.inspection import Inspection
-from benchctl.models.shards import all_shards
+from benchctl.models.shards import all_shards, tensors_of
 from benchctl.plain_text import one_line
 
 _TEMPLATE_CHARACTERS = 600
@@ -43,7 +42,7 @@ def show_tensors(path: Path) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("tensor", "type", "shape", "bytes"):
         table.add_column(title, justify="right" if title == "bytes" else "left", overflow="fold")
-    for tensor in (tensor for shard in all_shards(path) for tensor in read_header(shard).tensors):
+    for tensor in tensors_of(all_shards(path)):
         shape = " × ".join(map(str, tensor.shape))
         size = "unknown" if tensor.nbytes is None else f"{tensor.nbytes:,}"
         table.add_row(Text(one_line(tensor.name, 80)), tensor.type_name, shape, size)

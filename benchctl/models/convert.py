@@ -19,7 +19,7 @@ from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hashes import Notice, file_sha256
 from benchctl.models.program import Program
-from benchctl.models.unfinished import finish, remove_leftovers, unfinished
+from benchctl.models.unfinished import made_once
 from benchctl.plain_text import one_line
 
 _NEEDED = ("torch", "transformers", "safetensors", "sentencepiece")
@@ -53,21 +53,18 @@ def converted(folder: Path, converter: Program, *, notice: Notice | None = None)
     hashes = [[file.name, file_sha256(file, notice)] for file in files]
     key = hashlib.sha256(json.dumps([hashes, converter.build, precision]).encode()).hexdigest()
     target = cache_folder() / "converted" / f"{key}.gguf"
-    if target.is_file():
-        return target
+
+    def make(part: Path) -> None:
+        if notice:
+            notice(f"Converting {folder.name} to GGUF")
+        _convert(folder, part, converter, precision)
+
     try:
-        with unfinished(target, notice) as part:
-            remove_leftovers(target.parent)
-            if not target.is_file():
-                if notice:
-                    notice(f"Converting {folder.name} to GGUF")
-                _convert(folder, part, converter, precision)
-                finish(part, target)
+        return made_once(target, make, notice)
     except OSError as error:
         reason = error.strerror or str(error)
         where = one_line(str(target.parent))
         raise StorageError(f"the converted model cannot be kept: {reason}", where=where) from None
-    return target
 
 
 def _precision(folder: Path) -> str:

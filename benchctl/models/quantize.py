@@ -19,11 +19,12 @@ from pathlib import Path
 
 from benchctl.cache_folder import cache_folder
 from benchctl.errors import EngineError, StorageError, UsageError
-from benchctl.models.gguf_header import Tensor, read_header
+from benchctl.models.gguf_header import read_header
 from benchctl.models.hashes import Notice, file_sha256
 from benchctl.models.program import Program
+from benchctl.models.shards import tensors_of
 from benchctl.models.tensor_types import is_quantized, wanted_types
-from benchctl.models.unfinished import finish, remove_leftovers, unfinished
+from benchctl.models.unfinished import finish, made_once, unfinished
 from benchctl.plain_text import one_line
 from benchctl.recipes.quantization import UNQUANTIZED, quantize_problems, tensor_regex
 from benchctl.recipes.schema import QuantizeSpec
@@ -46,19 +47,16 @@ def quantized(files: Sequence[Path], spec: QuantizeSpec, tool: Program, *, notic
     """
     wanted = _checked(files, spec)
     target = cache_folder() / "quantized" / f"{_key(files, spec, tool, notice)}.gguf"
-    if target.is_file():
-        return target
+
+    def make(part: Path) -> None:
+        if notice:
+            notice(f"Quantizing {files[0].name} to {spec.type}")
+        _make(files, part, spec, tool, wanted, _counted(files, notice))
+
     try:
-        with unfinished(target, notice) as part:
-            remove_leftovers(target.parent)
-            if not target.is_file():  # made by the one that we waited for
-                if notice:
-                    notice(f"Quantizing {files[0].name} to {spec.type}")
-                _make(files, part, spec, tool, wanted, _counted(files, notice))
-                finish(part, target)
+        return made_once(target, make, notice)
     except OSError as error:
         raise _not_kept(error, target.parent) from None
-    return target
 
 
 def quantize_to(
@@ -80,6 +78,13 @@ def quantize_to(
         raise _not_kept(error, target.parent) from None
 
 
+def quantize_words(spec: QuantizeSpec, source: Path, target: Path) -> list[str]:
+    """Return what llama-quantize is called with, its own name left out: options, source, target, base type."""
+    overrides = [("--tensor-type", f"{tensor_regex(pattern)}={kind}") for pattern, kind in spec.tensors.items()]
+    requantize = ["--allow-requantize"] if spec.allow_requantize else []
+    return [*requantize, *(word for pair in overrides for word in pair), str(source), str(target), spec.type.upper()]
+
+
 def check_words(spec: QuantizeSpec) -> None:
     """Raise UsageError for a type or a pattern that llama-quantize cannot mean, whatever the model."""
     for path, message in quantize_problems(spec):
@@ -89,7 +94,7 @@ def check_words(spec: QuantizeSpec) -> None:
 def _checked(files: Sequence[Path], spec: QuantizeSpec) -> dict[str, str]:
     """Return the type of every overridden tensor. Raises UsageError for what cannot be meant."""
     check_words(spec)
-    tensors = _tensors(files)
+    tensors = tensors_of(files)
     done = sorted({tensor.type_name for tensor in tensors if is_quantized(tensor)})
     if done and not spec.allow_requantize:
         raise UsageError(
@@ -99,10 +104,6 @@ def _checked(files: Sequence[Path], spec: QuantizeSpec) -> dict[str, str]:
             "`allow_requantize: true` in the recipe, or --allow-requantize.",
         )
     return wanted_types(tensors, spec.tensors)
-
-
-def _tensors(files: Sequence[Path]) -> list[Tensor]:
-    return [tensor for file in files for tensor in read_header(file).tensors]
 
 
 def _key(files: Sequence[Path], spec: QuantizeSpec, tool: Program, notice: Notice | None) -> str:
@@ -120,9 +121,6 @@ def _make(
     files: Sequence[Path], part: Path, spec: QuantizeSpec, tool: Program, wanted: dict[str, str], steps: Steps | None
 ) -> None:
     """Have the tool write `part`, and read it back. Raises OSError for what lies with the disk."""
-    overrides = [("--tensor-type", f"{tensor_regex(pattern)}={kind}") for pattern, kind in spec.tensors.items()]
-    requantize = ["--allow-requantize"] if spec.allow_requantize else []
-    options = [*requantize, *(word for override in overrides for word in override)]
 
     def on_line(line: str) -> None:
         if steps and (step := _STEP.match(line)):
@@ -130,7 +128,7 @@ def _make(
 
     with tempfile.TemporaryDirectory(prefix="benchctl-") as folder:  # not beside the result, whose disk may fill up
         log = Path(folder) / "quantize.log"
-        status = tool.run([*tool.command, *options, str(files[0]), str(part), spec.type.upper()], log, on_line)
+        status = tool.run([*tool.command, *quantize_words(spec, files[0], part)], log, on_line)
         text = log.read_text("utf-8", "replace")
     if status != 0:
         _explain(status, text, tool, part)
@@ -162,7 +160,7 @@ def _read_back(files: Sequence[Path], part: Path, spec: QuantizeSpec, wanted: di
     except UsageError as error:
         fix = "Use another build of llama.cpp: `benchctl engines list`."
         raise EngineError(f"llama-quantize wrote no whole model: {error.what}", kind="launch", fix=fix) from None
-    source = _tensors(files)
+    source = tensors_of(files)
     lost = [tensor.name for tensor in source if tensor.name not in found or found[tensor.name].shape != tensor.shape]
     if lost or len(found) != len(source):
         named = f", such as {one_line(lost[0], 80)}" if lost else ""

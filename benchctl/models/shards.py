@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from benchctl.errors import UsageError
+from benchctl.models.gguf_header import Tensor, read_header
 from benchctl.plain_text import one_line
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf\Z", re.IGNORECASE)
@@ -40,3 +42,8 @@ def all_shards(path: Path) -> tuple[Path, ...]:
             fix="Download the missing shards into the same folder.",
         )
     return paths
+
+
+def tensors_of(files: Iterable[Path]) -> list[Tensor]:
+    """Return the tensors of a model from the headers of all its files. Raises UsageError."""
+    return [tensor for file in files for tensor in read_header(file).tensors]

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchctl.models.hashes import Notice
 
 SUFFIX = ".part"
+
+
+def made_once(target: Path, make: Callable[[Path], None], notice: Notice | None = None) -> Path:
+    """Return `target`, which `make` writes to the path it is given unless the file is there already.
+
+    What killed processes left beside it goes away first. Raises OSError, and what `make` raises.
+    """
+    if target.is_file():
+        return target
+    with unfinished(target, notice) as part:
+        remove_leftovers(target.parent)
+        if not target.is_file():  # made by the one that we waited for
+            make(part)
+            finish(part, target)
+    return target
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.llama_cpp.builds import Backend, Build, Host, builds_folder
-from benchctl.engines.llama_cpp.find import FoundBinary, candidates, find_server, find_tool
+from benchctl.engines.llama_cpp.find import PERPLEXITY, FoundBinary, candidates, find_server, find_tool
 from benchctl.errors import EngineError, UsageError
 
 
@@ -166,3 +166,15 @@ def test_tool_is_the_servers_sibling(machine: Path) -> None:
     link.parent.mkdir()
     link.symlink_to(server)
     assert find_tool("llama-quantize", link) == sibling
+
+
+def test_a_tool_that_measures_must_be_of_the_servers_own_build(machine: Path) -> None:
+    server = program(machine / "own" / "llama-server")
+    program(bundle("2026-01-01").parent / PERPLEXITY)
+    program(machine / "bin" / PERPLEXITY)
+    with pytest.raises(EngineError, match=r"no llama-perplexity lies beside .*own/llama-server") as caught:
+        find_tool(PERPLEXITY, server)
+    assert caught.value.fix is not None
+    assert "benchctl engines install llama.cpp" in caught.value.fix
+    sibling = program(machine / "own" / PERPLEXITY)
+    assert find_tool(PERPLEXITY, server) == sibling

@@ -75,7 +75,7 @@ def test_builds_once_and_is_found_again(sdist: Path, monkeypatch: pytest.MonkeyP
     assert build.version == "0.0.1"
     assert build.commit == COMMIT
     assert build.version_output == "version: 0.0.1-fake (build 1, commit 0123456)"
-    assert set(build.files) == {"llama-server", "llama-quantize", "llama-bench"}
+    assert set(build.files) == {"llama-server", "llama-quantize", "llama-perplexity", "llama-bench"}
     told = subprocess.run([build.binary("llama-quantize")], capture_output=True, text=True, check=True).stdout
     assert "0.0.1-fake" in told
     assert any(stage.startswith("compiling") for stage in stages)
@@ -103,6 +103,16 @@ def test_other_flags_are_another_build(sdist: Path) -> None:
     assert plain.folder != tuned.folder
     assert "-DCMAKE_CXX_FLAGS=-O1" in tuned.flags
     assert {build.folder for build in installed_builds()} == {plain.folder, tuned.folder}
+
+
+def test_a_build_with_fewer_programs_is_made_anew(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        older.setattr("benchctl.engines.llama_cpp.install.TARGETS", ("llama-server", "llama-quantize"))
+        before = install(InstallRequest("cpu", sdist=sdist), Stages())
+    after = install(InstallRequest("cpu", sdist=sdist), Stages())
+    assert after.folder != before.folder
+    assert after.binary("llama-perplexity").is_file()
+    assert find_server().path == after.binary()  # the newer one, though both are there
 
 
 def test_build_of_another_machine_or_schema_is_not_used(sdist: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.models.unfinished import finish, remove_leftovers, unfinished
+from benchctl.models.unfinished import finish, made_once, remove_leftovers, unfinished
 
 
 def test_it_appears_whole_and_nothing_else_stays(tmp_path: Path) -> None:
@@ -65,3 +65,30 @@ def test_leftovers_go_and_parts_in_the_making_stay(tmp_path: Path) -> None:
         remove_leftovers(tmp_path)
         assert part.exists()
     assert not left.exists()
+
+
+def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
+    made: list[Path] = []
+
+    def make(part: Path) -> None:
+        made.append(part)
+        part.write_text("whole")
+
+    target = tmp_path / "new" / "model.gguf"
+    assert made_once(target, make) == made_once(target, make) == target
+    assert len(made) == 1
+    assert target.read_text() == "whole"
+
+
+def test_what_could_not_be_made_is_tried_again(tmp_path: Path) -> None:
+    target = tmp_path / "model.gguf"
+
+    def fail(part: Path) -> None:
+        part.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        made_once(target, fail)
+    assert list(tmp_path.iterdir()) == []
+    made_once(target, Path.touch)
+    assert target.is_file()

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.engines.llama_cpp.builds import installed_builds
-from benchctl.errors import EngineError, UsageError
+from benchctl.engines.named_program import FoundBinary, named_program
+from benchctl.errors import EngineError
 
 SERVER = "llama-server"
 VARIABLE = "BENCHCTL_LLAMA_SERVER"
+PERPLEXITY = "llama-perplexity"
+_MEASURING = frozenset({PERPLEXITY})
+"""Programs whose numbers are those of their own build: one of another build than the server's would measure that."""
+__all__ = ["FoundBinary", "candidates", "find_server", "find_tool"]
 _INSTALL = "Build it with `benchctl engines install llama.cpp`, or name your own with --engine-binary."
-
-
-@dataclass(frozen=True)
-class FoundBinary:
-    """A program, and the word for where it was found: `recipe`, `option`, `environment`, `PATH` or `bundled`."""
-
-    path: Path
-    found_in: str
 
 
 def find_server(recipe_binary: str | None = None, option: str | None = None, *, device: str = "auto") -> FoundBinary:
@@ -60,30 +56,25 @@ def candidates(*, device: str = "auto") -> list[FoundBinary]:
 def find_tool(name: str, server: Path) -> Path:
     """Return the program `name` (such as `llama-quantize`) that belongs to `server`: its sibling, else any there is.
 
-    Raises EngineError (`launch`).
+    Of a program that measures only the sibling will do. Raises EngineError (`launch`).
     """
-    siblings = [server.parent / name, server.resolve().parent / name]  # Homebrew links only some into its bin folder
-    on_path = [Path(path).absolute()] if (path := shutil.which(name)) else []
-    for candidate in [*siblings, *on_path, *(build.binary(name) for build in installed_builds())]:
+    places = [server.parent / name, server.resolve().parent / name]  # Homebrew links only some into its bin folder
+    if name not in _MEASURING:
+        places += [Path(path).absolute()] if (path := shutil.which(name)) else []
+        places += [build.binary(name) for build in installed_builds()]
+    for candidate in places:
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
+    if name in _MEASURING:
+        raise EngineError(
+            f"no {name} lies beside {server}, and one of another build would measure another engine",
+            kind="launch",
+            where="llama.cpp",
+            fix=f"Build llama.cpp's target {name} there too; or `benchctl engines install llama.cpp`, which builds "
+            "both, and leave your own llama-server out.",
+        )
     raise EngineError(f"no {name} was found beside {server}", kind="launch", where="llama.cpp", fix=_INSTALL)
 
 
 def _named(value: str, where: str, *, optional: bool = False) -> Path | None:
-    """Return the program that `value` names, a path or a name on PATH; `None` only if `optional`."""
-    if os.sep not in value and not value.startswith("~"):
-        if on_path := shutil.which(value):
-            return Path(on_path).absolute()
-        if optional:
-            return None
-        here = f" To run the file in this folder, write ./{value}." if Path(value).is_file() else ""
-        raise UsageError(f"there is no program called {value!r} on PATH", where=where, fix=f"{_INSTALL}{here}")
-    path = Path(value).expanduser().absolute()
-    if path.is_dir():
-        raise UsageError("this is a folder, not a program", where=where, fix=f"Did you mean {path / SERVER}?")
-    if not path.is_file():
-        raise UsageError("there is no such program", where=where, fix="Correct the path, or leave it out.")
-    if not os.access(path, os.X_OK):
-        raise UsageError("this file may not be executed", where=where, fix=f"Run `chmod +x {path}` if it is a program.")
-    return path
+    return named_program(value, where, within=SERVER, install=_INSTALL, optional=optional)

@@ -1,4 +1,4 @@
-"""Build llama-server, llama-quantize and llama-bench natively from the pinned source, once per machine.
+"""Build llama-server and the programs beside it natively from the pinned source, once per machine.
 
 Everything happens in a temporary folder of the cache, under a lock; one rename makes the finished build appear. An
 interrupted installation leaves at most a `.building-*` folder, which the next one removes.
@@ -40,7 +40,7 @@ from benchctl.engines.llama_cpp.toolchain import Toolchain, find_toolchain
 from benchctl.errors import StorageError, UsageError
 from benchctl.host_cpu import usable_cores
 
-TARGETS = ("llama-server", "llama-quantize", "llama-bench")
+TARGETS = ("llama-server", "llama-quantize", "llama-perplexity", "llama-bench")
 _FLAGS = (
     "-DCMAKE_BUILD_TYPE=Release",
     "-DLLAMA_BUILD_TESTS=OFF",
@@ -219,7 +219,7 @@ def _lock(path: Path, report: Report) -> Iterator[None]:
 def _key(version: str, sdist_sha256: str | None, flags: tuple[str, ...], toolchain: Toolchain) -> str:
     host = Host.here()
     settings = [os.environ.get(name, "") for name in _COMPILER_SETTINGS]
-    parts = [version, sdist_sha256, flags, toolchain.compiler, settings, host.system, host.machine, host.cpu]
+    parts = [version, sdist_sha256, TARGETS, flags, toolchain.compiler, settings, host.system, host.machine, host.cpu]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
 
 

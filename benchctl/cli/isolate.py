@@ -1,0 +1,101 @@
+"""`benchctl isolate`: which tensors must not be quantized."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def isolate(
+    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a shipped one (benchctl recipes list).")],
+    base: Annotated[
+        str | None,
+        typer.Option("--type", "-t", metavar="TYPE", help="The quantization, instead of the recipe's; else q8_0."),
+    ] = None,
+    layers: Annotated[bool, typer.Option("--layers", help="Find the layers of the family, too.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Measure every family alone, and kept, whatever is found.")
+    ] = False,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            help="The text to read; default: the prompts with the unquantized model's answers.", dir_okay=False
+        ),
+    ] = None,
+    tokens: Annotated[int, typer.Option(help="Length of the text; half of it is scored.", min=1024)] = 4096,
+    allow_requantize: Annotated[
+        bool, typer.Option("--allow-requantize", help="Take a source that is quantized already.")
+    ] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where results are kept.")] = Path("results"),
+    engine_binary: Annotated[
+        str | None, typer.Option(help="The llama-server to use, with its programs: a path, or a name on PATH.")
+    ] = None,
+    models_dir: Annotated[
+        Path | None, typer.Option(help="Look for the model's files here before anywhere else.", file_okay=False)
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout at the end.")] = False,
+) -> None:
+    """Find the tensors whose quantization breaks the target of a recipe, and the command that keeps them.
+
+    Quantizes the source in different ways, asks each file the health probes and holds it against the source over a
+    text. Every result is kept at once: a second call with the same inputs goes on where the first one was stopped.
+    Exits with 1 when the source is broken before it is quantized, with 0 whatever else is found.
+    """
+    import json
+    import sys
+
+    from rich.console import Console
+
+    from benchctl.analysis.degenerate import degeneration
+    from benchctl.analysis.isolation.search import search
+    from benchctl.analysis.isolation.table import rows
+    from benchctl.cli.show_isolation import Lines, Live, repair_of, show_isolation
+    from benchctl.recipes.load import find_recipe, load_recipe
+    from benchctl.runs.execute import signals_interrupt
+    from benchctl.runs.isolate.session import IsolateProgress, TextWish
+    from benchctl.runs.isolate.session import isolate as hunt
+    from benchctl.runs.isolate.subject import subject_of
+
+    file = find_recipe(recipe)
+    console = Console(stderr=True, highlight=False)
+    progress = IsolateProgress() if quiet or as_json else Live(console) if console.is_terminal else Lines(console)
+    with signals_interrupt(), progress:
+        subject = subject_of(
+            load_recipe(file),
+            recipe_folder=file.parent,
+            base=base,
+            allow_requantize=allow_requantize,
+            binary=engine_binary,
+            models_dir=models_dir,
+            notice=progress.note,
+        )
+        folder, isolation, finding = hunt(
+            subject,
+            lambda: search(subject.families, every=every, layers=layers),
+            TextWish(text, tokens),
+            out,
+            degeneration,
+            progress,
+        )
+    table = rows(isolation, finding.limit)
+    repair = repair_of(subject, finding)
+    if as_json:
+        document = {
+            "schema": 1,
+            "folder": str(folder),
+            "source": isolation.source.model_dump(),
+            "type": isolation.type,
+            "text": None if isolation.text is None else isolation.text.model_dump(),
+            "finding": finding.as_dict(),
+            "repair": repair,
+            "rows": [row.as_dict() for row in table],
+        }
+        json.dump(document, sys.stdout, indent=2, ensure_ascii=True)
+        sys.stdout.write("\n")
+    elif not quiet:
+        show_isolation(isolation, finding, table, repair, folder)
+    if finding.verdict == "source damaged":
+        raise typer.Exit(1)

@@ -1,0 +1,192 @@
+"""How a hunt for breaking tensors is shown, while it runs and when it has its answer."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from benchctl.analysis.isolation.damage import BEYOND_USUAL, LEAST, MOST
+from benchctl.analysis.isolation.finding import Finding
+from benchctl.analysis.isolation.table import Row
+from benchctl.cli.show_inspection import mebibytes
+from benchctl.models.quantize import quantize_words
+from benchctl.plain_text import one_line
+from benchctl.runs.isolate.session import IsolateProgress
+from benchctl.runs.isolate.stored import Isolation, Measurement
+from benchctl.runs.isolate.subject import Subject
+from benchctl.runs.time_left import spoken
+
+_TABLE_WIDTH = 120
+"""Characters in which every number has room on one line."""
+
+
+class Lines(IsolateProgress):
+    """One plain line a measurement, for pipes and logs."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.count = 0
+
+    def note(self, text: str) -> None:
+        """Print it."""
+        self.console.print(Text(one_line(text), style="yellow"), soft_wrap=True)
+
+    def measured(self, found: Measurement, *, stored: bool, more: int, seconds_left: float | None) -> None:
+        """Print a line for it."""
+        self.count += 1
+        self.console.print(Text(f"[{self.count}] {self.told(found, stored, more, seconds_left)}"), soft_wrap=True)
+
+    def told(self, found: Measurement, stored: bool, more: int, seconds_left: float | None) -> str:
+        """One line for a measurement."""
+        kept = found.kept
+        what = "unquantized" if kept is None else f"{len(kept)} kept" if kept else "all quantized"
+        what += f" ({one_line(kept[0], 60)})" if kept is not None and len(kept) == 1 else ""
+        how = ", ".join(dict.fromkeys(finding.id for finding in found.findings)) or "probes sound"
+        rest = f", about {spoken(seconds_left)} left" if seconds_left and more else ""
+        return f"{what}: {how}, divergence {_divergence(found)}{' (from before)' if stored else ''}{rest}"
+
+
+class Live(Lines):
+    """The same, with a line below that tells what is being done."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self.status = Status("starting", console=console)
+
+    def __enter__(self) -> Live:
+        self.status.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.status.stop()
+
+    def doing(self, text: str) -> None:
+        """Show it below the lines."""
+        self.status.update(Text(one_line(text)))
+
+
+def repair_of(subject: Subject, finding: Finding) -> dict[str, Any] | None:
+    """Return the recipe's words and the command that repair the model; `None` where nothing is to be repaired."""
+    if not finding.kept:
+        return None
+    spec = subject.spec_with(finding.kept)
+    source = subject.files[0]
+    target = Path(f"{source.stem}-{spec.type.lower()}-repaired.gguf")
+    return {
+        "quantize": {"type": spec.type, "tensors": dict(spec.tensors)},
+        "command": shlex.join([*subject.quantizer.command, *quantize_words(spec, source, target)]),
+    }
+
+
+def show_isolation(
+    isolation: Isolation, finding: Finding, table: Sequence[Row], repair: dict[str, Any] | None, folder: Path
+) -> None:
+    """Print table, answer, rule and repair."""
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a file has room
+        console = Console(highlight=False, width=max(console.width, _TABLE_WIDTH))
+    console.print(_table(table, wide=console.width >= _TABLE_WIDTH))
+    console.print()
+    for sentence in _sentences(isolation, finding):
+        console.print(Text(sentence))
+    if isolation.text is not None:
+        text = isolation.text
+        read = f"{text.places} scored tokens of {one_line(text.origin)}, in pieces of {text.context}"
+        console.print(Text(f"KL: mean Kullback-Leibler divergence from the unquantized model in nats, over {read}."))
+    if repair is not None:
+        words = ", ".join(f'"{pattern}": {kind}' for pattern, kind in repair["quantize"]["tensors"].items())
+        console.print(Text("\nIn the recipe:", style="bold"))
+        console.print(Text(f"  quantize: {{type: {repair['quantize']['type']}, tensors: {{{words}}}}}"), soft_wrap=True)
+        console.print(Text("By hand:", style="bold"))
+        console.print(Text(f"  {one_line(repair['command'], 4000)}"), soft_wrap=True)
+    console.print(Text(f"\nEverything measured: {folder}", style="dim"), soft_wrap=True)
+
+
+def _table(table: Sequence[Row], *, wide: bool) -> Table:
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    shown.add_column("tensors", overflow="fold", min_width=20)
+    shown.add_column("role", overflow="fold", min_width=9)
+    shown.add_column("output", no_wrap=True)
+    for title in ("KL", "top-1 %", "perplexity", "flawed", "size"):
+        shown.add_column(title, justify="right", no_wrap=wide)
+    for row in table:
+        severity = row.measurement.severity
+        broken = Text("BROKEN", style="bold red") if row.damage else Text("sound", style="green")
+        shown.add_row(
+            Text(one_line(row.what, 200)),
+            row.role or "",
+            broken,
+            _divergence(row.measurement),
+            "–" if severity is None else _with_error(severity.same_top, severity.same_top_error, 100, 2),
+            "–" if severity is None else _with_error(severity.perplexity, severity.perplexity_error, 1, 3),
+            f"{row.flawed}/{row.probes}",
+            mebibytes(row.measurement.bytes),
+        )
+    return shown
+
+
+def _sentences(isolation: Isolation, finding: Finding) -> list[str]:
+    base = isolation.type
+    measured = "1 quantization was" if finding.evaluations == 1 else f"{finding.evaluations} quantizations were"
+    count = f"{measured} measured; one by one it would have been {finding.one_by_one}."
+    rule = f"Broken: a health probe finds what it does not find in the source, or KL above {_limit(finding, base)}."
+    repair, breaking = _listed(finding.repair), _listed(finding.breaking)
+    answers = {
+        "source damaged": "The model is broken before it is quantized: "
+        + " ".join(one_line(found.seen, 400) for one in isolation.measurements[:1] for found in one.findings),
+        "healthy": f"{base} leaves this model sound: there is nothing to repair.",
+        "one family": f"{base} breaks this model, and keeping {repair} repairs it.",
+        "several families": f"{base} breaks this model, and no single family repairs it: keeping {repair} does.",
+        "spread": f"{base} breaks this model, and no few tensors are the cause: it takes {len(finding.repair)} of "
+        f"{len(isolation.families)} families ({repair}) to repair it. Choose a finer type.",
+    }
+    lines = [answers[finding.verdict]]
+    if finding.verdict == "source damaged":
+        return lines
+    if finding.repair:
+        lines.append(
+            f"Quantized alone, {breaking} {'breaks' if len(finding.breaking) == 1 else 'each break'} it."
+            if finding.breaking
+            else "No family breaks it when it alone is quantized: the damage adds up."
+        )
+    for name, layers in finding.layers.items():
+        lines.append(
+            f"Of {one_line(name)}, keeping {_listed(layers.repair)} is enough; "
+            + (f"{_listed(layers.breaking)} break it alone." if layers.breaking else "no layer breaks it alone.")
+        )
+    return [*lines, rule, count]
+
+
+def _limit(finding: Finding, base: str) -> str:
+    """Say the limit, and where it comes from."""
+    if finding.usual is None:
+        return f"{finding.limit:.3g}"
+    if finding.limit == MOST:
+        return f"{MOST:g}, which is damage in any type ({base} usually costs this model {finding.usual:.2g})"
+    if finding.limit == LEAST:
+        return f"{LEAST:g}, the least that is damage ({base} usually costs this model {finding.usual:.2g})"
+    return f"{finding.limit:.3g}, {BEYOND_USUAL:g} times what {base} usually costs this model"
+
+
+def _listed(names: Sequence[str]) -> str:
+    told = [one_line(name, 60) for name in names]
+    return " and ".join(filter(None, (", ".join(told[:-1]), told[-1]))) if told else "nothing"
+
+
+def _divergence(found: Measurement) -> str:
+    severity = found.severity
+    return "–" if severity is None else _with_error(severity.divergence, severity.divergence_error, 1, 5)
+
+
+def _with_error(value: float | None, error: float | None, scale: float, digits: int) -> str:
+    if value is None:
+        return "no number"
+    spread = "" if error is None else f" ± {scale * error:.{digits}f}"
+    return f"{round(scale * value, digits) + 0.0:.{digits}f}{spread}"  # + 0.0: no minus before a zero

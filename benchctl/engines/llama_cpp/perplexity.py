@@ -1,0 +1,174 @@
+"""llama-perplexity: how far a model's next-token distributions are from another's over the same text.
+
+It reads a text in pieces of `context` tokens and scores the second half of each, so that every scored token has some
+text before it. First the reference's distributions over the whole vocabulary are written to a file, with the tokens;
+then another model is held against that file (`tools/perplexity/perplexity.cpp`, `--kl-divergence`).
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import re
+import signal
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchctl.engines.log_tail import log_tail, read_log
+from benchctl.errors import EngineError
+from benchctl.models.program import Program
+
+_NUMBER = r"\s*:\s*(-?[\d.]+|-?nan|-?inf)"
+_ERROR = r"\s*±\s*(-?[\d.]+|-?nan|-?inf)"
+_LINES = {
+    "divergence": rf"Mean\s+KLD{_NUMBER}{_ERROR}",
+    "worst": rf"99\.9%\s+KLD{_NUMBER}()",
+    "same_top": rf"Same top p{_NUMBER}{_ERROR}",
+    "perplexity": rf"Mean PPL\(Q\)\s*{_NUMBER}{_ERROR}",
+}
+_TOO_SHORT = re.compile(r"tokenizes to only (\d+) tokens")
+_HEAD = struct.Struct("<8sIii")
+
+
+_ATTEMPTS = 8
+"""llama.cpp's logger may be cut off when a program ends, and the last lines, which are the result, are lost then
+(llama.cpp issue 22142): of a small model on a busy machine, one time in five. The same call gives the same numbers."""
+
+
+class TextTooShortError(Exception):
+    """The text has fewer than two pieces of the asked length; `tokens` is what it has."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(f"the text has {tokens} tokens")
+        self.tokens = tokens
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """A model against the reference, over every scored token of the text; errors are standard errors of the mean.
+
+    A value is `None` where it is no finite number, as with a model whose logits overflow.
+    """
+
+    divergence: float | None
+    """Mean Kullback-Leibler divergence from the reference, in nats, over the whole vocabulary."""
+    divergence_error: float | None
+    worst: float | None
+    """The divergence that one scored token in a thousand exceeds."""
+    same_top: float | None
+    """Share of places where both expect the same token first."""
+    same_top_error: float | None
+    perplexity: float | None
+    perplexity_error: float | None
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """The program, and what every call of it is given."""
+
+    program: Program
+    threads: int
+    device: str
+    """As in a recipe: `auto`, `cpu`, `cuda` or `metal`."""
+
+    def write_reference(self, model: Path, text: Path, target: Path, log: Path, *, context: int, pieces: int) -> int:
+        """Write the distributions of `model` over the first `pieces` pieces of `text`; return how many were scored.
+
+        Raises TextTooShortError, EngineError (`crash`, `protocol`), and OSError when the file came out short: the
+        program itself does not notice a full disk.
+        """
+        options = ["-f", str(text), "-c", str(context), "-b", str(context), "--chunks", str(pieces)]
+        for _ in range(_ATTEMPTS):
+            said = self._run(model, [*options, "--kl-divergence-base", str(target)], log)
+            if found := _TOO_SHORT.search(said):
+                raise TextTooShortError(int(found[1]))
+            if (places := _scored(target)) is not None:
+                return places
+        raise _silent("wrote no distributions", log)
+
+    def compare(self, model: Path, reference: Path, log: Path, *, context: int) -> Divergence:
+        """Hold `model` against a file of `write_reference`. Raises EngineError (`crash`, `protocol`)."""
+        options = ["-c", str(context), "-b", str(context), "--kl-divergence", "--kl-divergence-base", str(reference)]
+        for _ in range(_ATTEMPTS):
+            if (found := read_divergence(self._run(model, options, log))) is not None:
+                return found
+        raise _silent("did not tell the divergence", log)
+
+    def _run(self, model: Path, options: Sequence[str], log: Path) -> str:
+        device = [] if self.device == "auto" else ["-ngl", "0" if self.device == "cpu" else "999"]
+        if self.device == "cpu":
+            device += ["--device", "none"]
+        words = ["-m", str(model), "-t", str(self.threads), *device, *options]
+        status = self.program.run([*self.program.command, *words], log, None)
+        if status == -signal.SIGXFSZ:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        if status != 0:
+            raise EngineError(
+                f"llama-perplexity {f'ended by signal {-status}' if status < 0 else f'failed with status {status}'}",
+                kind="crash",
+                where=str(model),
+                fix="Its last lines say why; too little memory is the usual cause.",
+                log_tail=log_tail(log),
+            )
+        return read_log(log)
+
+
+def read_divergence(said: str) -> Divergence | None:
+    """Read the table at the end of the program's output; `None` when it is not all there."""
+    found: dict[str, float | None] = {}
+    for name, pattern in _LINES.items():
+        line = re.search(pattern, said)
+        if line is None:
+            return None
+        found[name], found[f"{name}_error"] = _finite(line[1]), _finite(line[2])
+    share, share_error = found["same_top"], found["same_top_error"]
+    return Divergence(
+        divergence=found["divergence"],
+        divergence_error=found["divergence_error"],
+        worst=found["worst"],
+        same_top=None if share is None else share / 100,
+        same_top_error=None if share_error is None else share_error / 100,
+        perplexity=found["perplexity"],
+        perplexity_error=found["perplexity_error"],
+    )
+
+
+def reference_bytes(vocabulary: int, context: int, pieces: int) -> int:
+    """Return the size of a file of `write_reference`."""
+    row = 2 * ((vocabulary + 1) // 2) + 4
+    return _HEAD.size + pieces * (4 * context + 2 * row * _scored_of(context))
+
+
+def _scored_of(context: int) -> int:
+    return context - 1 - context // 2
+
+
+def _scored(file: Path) -> int | None:
+    """Return how many places a file holds, `None` when it holds none. Raises OSError when it is not whole."""
+    head = b""
+    if file.is_file():
+        with file.open("rb") as stream:
+            head = stream.read(_HEAD.size)
+    if len(head) < _HEAD.size or head[:8] != b"_logits_":
+        return None
+    _, context, vocabulary, pieces = _HEAD.unpack(head)
+    if file.stat().st_size != reference_bytes(vocabulary, context, pieces):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return int(pieces * _scored_of(context))
+
+
+def _silent(what: str, log: Path) -> EngineError:
+    return EngineError(
+        f"llama-perplexity {what}, though it ended well",
+        kind="protocol",
+        fix="Its last lines may say why; or use the build of `benchctl engines install llama.cpp`.",
+        log_tail=log_tail(log),
+    )
+
+
+def _finite(text: str) -> float | None:
+    value = float(text) if text else math.nan
+    return value if math.isfinite(value) else None
