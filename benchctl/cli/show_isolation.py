@@ -157,8 +157,9 @@ def _sentences(isolation: Isolation, finding: Finding) -> list[str]:
             else "No family breaks it when it alone is quantized: the damage adds up."
         )
     for name, layers in finding.layers.items():
+        needed = "it takes every layer" if layers.whole else f"keeping {_listed(layers.repair)} is enough"
         lines.append(
-            f"Of {one_line(name)}, keeping {_listed(layers.repair)} is enough; "
+            f"Of {one_line(name)}, {needed}; "
             + (f"{_listed(layers.breaking)} break it alone." if layers.breaking else "no layer breaks it alone.")
         )
     return [*lines, rule, count]

@@ -18,6 +18,8 @@ class LayerFinding:
     """Each breaks the model when it alone is quantized."""
     repair: tuple[str, ...]
     """Keeping these, and nothing else of the family, repairs it."""
+    whole: bool = False
+    """Whether that is every layer of the family, so that its name says the same."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,10 @@ class Finding:
     @property
     def kept(self) -> tuple[str, ...]:
         """The patterns that repair the model with the fewest tensors that are known to."""
-        return tuple(
-            pattern
-            for name in self.repair
-            for pattern in (self.layers[name].repair if name in self.layers and len(self.repair) == 1 else (name,))
-        )
+        if len(self.repair) != 1:
+            return self.repair
+        layers = self.layers.get(self.repair[0])
+        return self.repair if layers is None or layers.whole else layers.repair
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain data."""

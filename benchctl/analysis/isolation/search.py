@@ -190,5 +190,5 @@ class _Search:
             beside = [other for other in repair if other != name]
             middle = len(layers) // 2
             breaking, needed = yield from self._locate(units, [layers[:middle], layers[middle:]], beside)
-            found[name] = LayerFinding(tuple(breaking), tuple(needed))
+            found[name] = LayerFinding(tuple(breaking), tuple(needed), whole=set(needed) == set(layers))
         return found

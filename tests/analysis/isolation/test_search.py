@@ -182,6 +182,13 @@ def test_layers_of_the_family_are_found(guilty: list[str]) -> None:
     assert set(finding.kept) == set(guilty)
 
 
+def test_a_family_whose_every_layer_is_needed_is_kept_by_its_name() -> None:
+    guilty = {f"blk.{layer}.f3": 0.3 for layer in range(4)}
+    finding = Model(10, caused_by(guilty), layers=4).hunt(layers=True)
+    assert set(finding.layers["f3"].repair) == set(guilty)
+    assert finding.kept == ("f3",)
+
+
 def test_layers_that_add_up_are_kept_worst_first() -> None:
     model = Model(10, caused_by({f"blk.{layer}.f3": 0.030 + 0.002 * layer for layer in range(4)}), layers=4)
     finding = model.hunt(layers=True)
