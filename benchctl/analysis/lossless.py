@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from benchctl.analysis.answers import same_answer, same_text, same_tokens
 from benchctl.analysis.cells import speculates
+from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.degenerate import degeneration, runs_on
 from benchctl.analysis.fork import find_fork
 from benchctl.analysis.replay.judge import Evidence, judge
@@ -207,7 +208,10 @@ def _outcome(
     if wavering:
         return "undetermined", f"The baseline does not reproduce its own answer from block to block: {wavering}."
     if unequal and not greedy:
-        return "undetermined", "The answers are sampled, not greedy: another answer may be as much the target's own."
+        return "undetermined", (
+            "The answers are sampled, not greedy: another answer may be as much the target's own, and "
+            "`benchctl verify-lossless --sampling` compares their distributions."
+        )
     theirs, ours = unequal[0] if unequal else pairs[0]
     target = degeneration(theirs)
     if target:
@@ -255,9 +259,8 @@ def _with_noise(found: Losslessness, frame: Frame, arm: int, evidence: Evidence)
 
 
 def greedy(frame: Frame) -> bool:
-    """Whether the recipe asks for the likeliest token every time; a study without a manifest is taken to."""
-    sampling = (frame.manifest.recipe if frame.manifest else {}).get("sampling") or {}
-    return sampling.get("temperature", 0) == 0 or sampling.get("top_k") == 1
+    """Whether the answers are the likeliest tokens, not drawn at random."""
+    return is_greedy(frame.manifest)
 
 
 def _first_of(flaws: list[str]) -> str:

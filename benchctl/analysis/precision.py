@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.bootstrap import LEVEL, MIN_BLOCKS
+from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
@@ -15,6 +16,7 @@ from benchctl.runs.time_left import spoken
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from benchctl.analysis.conditions.results import Level
     from benchctl.runs.manifest import Manifest
     from benchctl.runs.store import RunData
 
@@ -27,19 +29,48 @@ def half_widths(run: RunData) -> dict[str, float | None]:
 
     Arms without a single answer to compare with the baseline's are left out.
     """
-    frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in split(run)]
-    compared = [(frame, arm) for frame in frames for arm in range(len(frame.arms)) if arm != frame.baseline]
-    return _half_widths([row for frame, arm in compared for row in find_speedups(frame, arm)])
+    speedups: list[SpeedUp] = []
+    levels: list[Level] = []
+    for group in split(run):
+        frame = make_frame(group.run.records, group.run.manifest, group.baseline)
+        arms = [arm for arm in range(len(frame.arms)) if arm != frame.baseline]
+        speedups += [row for arm in arms for row in find_speedups(frame, arm)]
+        levels += find_levels(frame, group, group.condition) if group.condition else []
+    return _half_widths(that_decide(speedups, levels))
 
 
-def find_stopping(manifest: Manifest | None, speedups: Sequence[SpeedUp]) -> Stopping | None:
+def that_decide(speedups: Sequence[SpeedUp], levels: Sequence[Level]) -> list[SpeedUp]:
+    """Return the rows over all tasks that the conclusion on each arm is drawn from.
+
+    Where several requests are in flight in a closed loop, that is total throughput, in place of the decode rate.
+    """
+    together = {row.arm: row for row in levels if row.overlapping and row.rate is None}
+    found = []
+    for row in (one for one in speedups if one.task == ALL_TASKS):
+        level = together.get(row.arm)
+        throughput = (
+            None
+            if level is None
+            else {
+                "pooled": level.throughput_speedup,
+                "interval": level.throughput_interval,
+                "by_block": level.throughput_by_block,
+            }
+        )
+        found.append(row if throughput is None else row.model_copy(update=throughput))
+    return found
+
+
+def find_stopping(
+    manifest: Manifest | None, speedups: Sequence[SpeedUp], levels: Sequence[Level] = ()
+) -> Stopping | None:
     """Return what `blocks: auto` came to, recomputed from the speed-ups; `None` for any other run."""
     if manifest is None or manifest.auto_blocks is None:
         return None
     rule = manifest.auto_blocks
-    known = _half_widths(speedups)
+    overall = that_decide(speedups, levels)
+    known = _half_widths(overall)
     widest = max((width for width in known.values() if width is not None), default=None)
-    overall = [row for row in speedups if row.task == ALL_TASKS]
     needed = [blocks for row in overall if (blocks := fixed_blocks(row.by_block, rule.half_width)) is not None]
     fixed = max(needed, default=None)
     each_s = manifest.spent_s / manifest.blocks if manifest.blocks and manifest.spent_s else None
@@ -78,7 +109,7 @@ def fixed_blocks(by_block: Sequence[float], half_width: float) -> int | None:
 
 
 def _half_widths(speedups: Sequence[SpeedUp]) -> dict[str, float | None]:
-    return {row.arm: _half_width(row) for row in speedups if row.task == ALL_TASKS and row.pairs}
+    return {row.arm: _half_width(row) for row in speedups if row.pairs}
 
 
 def _half_width(row: SpeedUp) -> float | None:

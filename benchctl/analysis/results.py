@@ -178,7 +178,7 @@ class ForkRate(Result):
 
 Kept = Literal["lossless", "not lossless", "undetermined", "not judged"]
 """Whether an arm's output is the target's own. `not judged`: it ran with several requests at once, whose answers no
-engine here repeats, and nothing else is wrong with them."""
+engine here repeats, or samples while other conditions are greedy; and nothing else is wrong with its answers."""
 
 
 class Losslessness(Result):
@@ -244,6 +244,7 @@ class Verdict(Result):
     """Such as `draft-simple, depth 4`."""
     speed: Literal["faster", "slower", "no clear difference", "unknown"]
     speedup: float | None
+    """`SpeedUp.pooled`; where requests overlap `SpeedUp.end_to_end`, which is what their users wait for."""
     interval: Interval | None
     lossless: Kept
     lossy: list[str] = Field(default_factory=list)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from benchctl.analysis.cells import attestations, states
-from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, Losslessness, SpeedUp, Verdict
+from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, Interval, Losslessness, SpeedUp, Verdict
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
@@ -27,8 +27,13 @@ def find_verdict(
     acceptance: Sequence[Acceptance],
     losslessness: Losslessness,
     cost: Cost,
+    whole: tuple[float | None, Interval | None] | None = None,
 ) -> Verdict:
-    """Conclude from everything that was found of one arm."""
+    """Conclude from everything that was found of one arm.
+
+    `whole`: of requests that share the engine, the speed-up of whole answers with its interval, which then decides.
+    While some wait for their first token the others decode faster: the decode rate alone would call that a gain.
+    """
     arm = losslessness.arm
     overall = next(one for one in speedups if one.task == ALL_TASKS)
     accepted = next(one for one in acceptance if one.task == ALL_TASKS)
@@ -37,21 +42,24 @@ def find_verdict(
         (one for one in own + attestations(frame, frame.arms[frame.baseline]) if one.state == "failed"), None
     )
     state = own[0].state if own else "unknown"
-    doubt = _doubt(overall, drafted=accepted.drafted != 0 and state not in ("idle", "off"))
-    speed = "unknown" if refused or doubt else speed_word(overall)
+    decides = overall
+    if whole is not None:  # per token, so that lengths do not decide
+        decides = overall.model_copy(update={"pooled": whole[0], "interval": whole[1], "pairs_unequal": 0})
+    doubt = _doubt(decides, drafted=accepted.drafted != 0 and state not in ("idle", "off"))
+    speed = "unknown" if refused or doubt else speed_word(decides)
     return Verdict(
         arm=arm,
         setting=setting(frame, arm),
         speed=speed,
-        speedup=overall.pooled,
-        interval=overall.interval,
+        speedup=decides.pooled,
+        interval=decides.interval,
         lossless=losslessness.verdict,
         lossy=losslessness.lossy,
         acceptance=accepted.rate,
         attestation=state,
         sentence=" ".join(
             [
-                _speed_sentence(speed, overall, doubt, refused),
+                _speed_sentence(speed, decides, doubt, refused, of="" if whole is None else " over whole answers"),
                 *([] if refused else _unseen(frame, arm)),
                 _lossless_sentence(losslessness),
             ]
@@ -105,12 +113,14 @@ def _doubt(overall: SpeedUp, *, drafted: bool) -> str | None:
     return None
 
 
-def _speed_sentence(speed: Speed, overall: SpeedUp, doubt: str | None, refused: AttestationRecord | None) -> str:
+def _speed_sentence(
+    speed: Speed, overall: SpeedUp, doubt: str | None, refused: AttestationRecord | None, *, of: str
+) -> str:
     if refused:
         return "Its speed is not judged: a cell of it or of the baseline did not run what the recipe asked for."
     if overall.pooled is None:
         return "Nothing can be said of its speed: no prompt was timed on both sides."
-    ratio = f"{overall.pooled:.2f}× the baseline"
+    ratio = f"{overall.pooled:.2f}× the baseline{of}"
     if overall.interval is None:
         blocks = len(overall.by_block)
         count = "one block" if blocks == 1 else f"{blocks} blocks"
@@ -126,7 +136,8 @@ def _lossless_sentence(found: Losslessness) -> str:
         prompts = len(found.comparisons)
         return f"Its output is lossless on {'the one prompt' if prompts == 1 else f'all {prompts} prompts'}."
     if found.verdict == "not judged":
-        return "Whether its output is lossless is not judged where several requests are in flight."
+        why = found.reason.partition(";")[0]
+        return f"Whether its output is lossless is not judged: {why[0].lower()}{why[1:]}."
     start = (
         "Its output is not lossless" if found.verdict == "not lossless" else "Whether it is lossless is undetermined"
     )

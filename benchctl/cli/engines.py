@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from benchctl.engines.inventory import FoundEngine
     from benchctl.engines.llama_cpp.builds import Backend, Build
 
-app = typer.Typer(help="Find and build engines.", no_args_is_help=True)
+app = typer.Typer(help="Find and install engines.", no_args_is_help=True)
 
 _JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
 @app.command("install")
 def install_engine(
-    engine: Annotated[str, typer.Argument(help="The engine to build: llama.cpp.")],
+    engine: Annotated[str, typer.Argument(help="llama.cpp, or vllm with --cpu.")],
     cuda: Annotated[bool, typer.Option("--cuda", help="Build for NVIDIA GPUs (needs the CUDA toolkit).")] = False,
     metal: Annotated[bool, typer.Option("--metal", help="Build for Apple GPUs; the default on macOS.")] = False,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Build for the CPU alone; the default elsewhere.")] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="For the CPU alone; llama.cpp: the default elsewhere.")] = False,
     version: Annotated[
         str | None,
         typer.Option(
@@ -39,26 +39,33 @@ def install_engine(
         int | None,
         typer.Option("--jobs", "-j", min=1, help="Compile so many files at once; default: by cores and memory."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Build again even when the same build is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Install again even when the same is there.")] = False,
     as_json: _JsonOption = False,
 ) -> None:
-    """Build an engine natively for this machine, once; it is kept in the per-user cache.
+    """Build or install an engine for this machine, once; it is kept in the per-user cache.
 
+    llama.cpp is built natively; vLLM's CPU build is installed in a Python environment of its own (3.5 GB).
     Further CMake arguments are taken from the environment variable CMAKE_ARGS.
     """
     from benchctl.cli.install_progress import show_progress
     from benchctl.engines.llama_cpp.install import InstallRequest, cmake_args_from_environment, default_backend, install
 
-    if engine != "llama.cpp":
-        raise UsageError(
-            f"benchctl cannot build an engine called {engine!r}",
-            where="engines install",
-            fix="It builds llama.cpp; others are Python packages or servers of your own: see docs/engines.md.",
-        )
     asked: dict[Backend, bool] = {"cuda": cuda, "metal": metal, "cpu": cpu}
     chosen = [backend for backend, wanted in asked.items() if wanted]
     if len(chosen) > 1:
         raise UsageError("choose one", where=" ".join(f"--{name}" for name in chosen))
+    if engine == "vllm":
+        given = {"--version": version, "--sdist": sdist, "--jobs": jobs}
+        _install_vllm(
+            chosen, [name for name, value in given.items() if value is not None], force=force, as_json=as_json
+        )
+        return
+    if engine != "llama.cpp":
+        raise UsageError(
+            f"benchctl cannot build an engine called {engine!r}",
+            where="engines install",
+            fix="It builds llama.cpp and installs vllm (--cpu); others are servers of your own: see docs/engines.md.",
+        )
     request = InstallRequest(
         backend=chosen[0] if chosen else default_backend(),
         version=version,
@@ -73,6 +80,33 @@ def install_engine(
         typer.echo(json.dumps({"folder": str(build.folder), **build.to_json()}, indent=2))
     else:
         _show_build(build)
+
+
+def _install_vllm(backends: list[Backend], not_for_it: list[str], *, force: bool, as_json: bool) -> None:
+    from benchctl.cli.install_progress import show_progress
+    from benchctl.engines.vllm.install import TORCH, VERSION, install_cpu
+
+    if backends != ["cpu"]:
+        raise UsageError(
+            "benchctl installs vLLM for the CPU alone",
+            where="engines install vllm",
+            fix="Add --cpu. For a GPU install vLLM yourself: which build fits is a matter of the driver and of CUDA's "
+            "version, and what is measured should be what you serve with. Then name its program `vllm`: engine.binary "
+            "in the recipe, --engine-binary, BENCHCTL_VLLM, or PATH.",
+        )
+    if not_for_it:
+        raise UsageError("these are for llama.cpp", where=" ".join(not_for_it), fix=f"vLLM is {VERSION}, as tested.")
+    with show_progress("vLLM") as report:
+        program = install_cpu(report, force=force)
+    if as_json:
+        typer.echo(json.dumps({"program": str(program), "version": VERSION, "torch": TORCH}, indent=2))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(f"vLLM {VERSION} for the CPU, with torch {TORCH}"))
+    console.print(Text(f"  {program}"))
 
 
 @app.command("list")

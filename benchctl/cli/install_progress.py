@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def show_progress() -> Iterator[Report]:
-    """Give a function that shows what is being done, and how much of it is, on stderr."""
+def show_progress(name: str = "llama.cpp") -> Iterator[Report]:
+    """Give a function that shows what is being done to `name`, and how much of it is, on stderr."""
     if not sys.stderr.isatty():
-        yield _PlainLines()
+        yield _PlainLines(name)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -28,10 +28,10 @@ def show_progress() -> Iterator[Report]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("llama.cpp", total=None)
+        task = progress.add_task(name, total=None)
 
         def report(stage: str, done: int, total: int) -> None:
-            progress.update(task, description=f"llama.cpp: {stage}", completed=done, total=total or None)
+            progress.update(task, description=f"{name}: {stage}", completed=done, total=total or None)
 
         yield report
 
@@ -39,7 +39,8 @@ def show_progress() -> Iterator[Report]:
 class _PlainLines:
     """A line for every stage, and one for every tenth of a stage that counts its steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.last = ("", -1)
 
     def __call__(self, stage: str, done: int, total: int) -> None:
@@ -48,5 +49,5 @@ class _PlainLines:
             return
         self.last = (stage, tenth)
         steps = f" {done}/{total}" if total else ""
-        sys.stderr.write(f"llama.cpp: {stage}{steps}\n")
+        sys.stderr.write(f"{self.name}: {stage}{steps}\n")
         sys.stderr.flush()

@@ -7,10 +7,11 @@ import shutil
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchctl.engines.llama_cpp.find import FoundBinary, candidates
+from benchctl.engines.llama_cpp.find import candidates
+from benchctl.engines.named_program import FoundBinary
 from benchctl.errors import BenchctlError
 
-_PACKAGES = {"vllm": "vllm", "sglang": "sglang", "transformers": "transformers"}
+_PACKAGES = {"sglang": "sglang", "transformers": "transformers"}
 """Engine kinds that are Python packages, and what their distribution is called."""
 
 
@@ -39,7 +40,7 @@ class FoundEngine:
 
 def find_engines() -> list[FoundEngine]:
     """Return what is found of every engine kind, at least one entry each, the one that runs first."""
-    return [*_llama_cpp(), *(_package(kind, name) for kind, name in _PACKAGES.items()), _endpoint()]
+    return [*_llama_cpp(), *_vllm(), *(_package(kind, name) for kind, name in _PACKAGES.items()), _endpoint()]
 
 
 def _llama_cpp() -> list[FoundEngine]:
@@ -62,6 +63,36 @@ def _probed(binary: FoundBinary, *, runs: bool) -> FoundEngine:
         return FoundEngine("llama.cpp", binary.found_in, where, runs, problem=error.what, hint=error.fix)
     types = able.speculation_types
     return FoundEngine("llama.cpp", binary.found_in, where, runs, able.version, able.build, able.commit, types)
+
+
+def _vllm() -> list[FoundEngine]:
+    from benchctl.engines.vllm import find
+
+    try:
+        found = find.candidates()
+    except BenchctlError as error:
+        return [FoundEngine("vllm", "environment", error.where, problem=error.what, hint=error.fix)]
+    if not found:
+        return [FoundEngine("vllm", hint="for a CPU: `benchctl engines install vllm --cpu`; see docs/engines.md")]
+    return [_remembered_vllm(program, runs=index == 0) for index, program in enumerate(found)]
+
+
+def _remembered_vllm(program: FoundBinary, *, runs: bool) -> FoundEngine:
+    """Say what is known of a vLLM: importing it takes 10 s and more, so that only what it told before is shown."""
+    from benchctl.engines.vllm.probe import installed_version, remembered_probe
+
+    where = str(program.path)
+    try:
+        version = installed_version(program.path)
+    except BenchctlError as error:
+        return FoundEngine("vllm", program.found_in, where, runs, problem=error.what, hint=error.fix)
+    if (known := remembered_probe(program)) is None:
+        hint = "which kinds of speculation it knows is asked when it first runs"
+        return FoundEngine("vllm", program.found_in, where, runs, version, hint=hint)
+    able = known.capabilities
+    return FoundEngine(
+        "vllm", program.found_in, where, runs, able.version, able.build, speculation_types=able.speculation_types
+    )
 
 
 def _package(kind: str, name: str) -> FoundEngine:

@@ -168,9 +168,10 @@ def main(command: list[str]) -> int:
     wake, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, signal.SIGTERM):
+    # SIGINT has a handler and is not ignored, because an engine would inherit that and then could not be interrupted.
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+    for number in (signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     shared = _SharedMemory()

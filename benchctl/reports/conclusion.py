@@ -61,10 +61,12 @@ def fidelity(analysis: Analysis) -> str:
     unjudged = analysis.sweep.unjudged if analysis.sweep else None
     if unjudged is None:
         return _fidelity(compared(analysis))
-    overlapping = {row.arm for row in analysis.sweep.levels if row.overlapping} if analysis.sweep else set()
-    judged = [verdict for verdict in compared(analysis) if verdict.arm not in overlapping]
-    flawed = [one.arm for one in compared(analysis) if one.arm in overlapping and one.lossless != "not judged"]
-    said = _fidelity(judged).replace("Every answer", "One request at a time, every answer")
+    elsewhere = {row.arm for row in analysis.sweep.levels if not row.judged} if analysis.sweep else set()
+    judged = [verdict for verdict in compared(analysis) if verdict.arm not in elsewhere]
+    flawed = [one.arm for one in compared(analysis) if one.arm in elsewhere and one.lossless != "not judged"]
+    overlap = any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False
+    where = "One request at a time" if overlap else "At temperature 0"
+    said = _fidelity(judged).replace("Every answer", f"{where}, every answer")
     flaws = f" Even so answers are missing or broken there: {', '.join(flawed)}." if judged and flawed else ""
     return f"{said} {unjudged}{flaws}".strip()
 

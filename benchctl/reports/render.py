@@ -95,6 +95,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         for arm in analysis.losslessness
     }
     methods = {row.interval.method for row in analysis.speedups if row.interval}
+    overlapping = {row.arm for row in analysis.sweep.levels if row.overlapping} if analysis.sweep else set()
     return {
         "analysis": analysis,
         "manifest": manifest,
@@ -103,7 +104,8 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "notices": conclusion.notices(run, analysis),
         "verdicts": conclusion.compared(analysis),
         "pays": conclusion.PAYS,
-        "overall": {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS},
+        "overall": {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS and row.arm not in overlapping},
+        "overlapping": overlapping,
         "no_interval": numbers.no_interval(analysis),
         "methods": sorted(methods),
         "arm_ids": {arm: f"arm-{number}" for number, arm in enumerate(analysis.arms)},

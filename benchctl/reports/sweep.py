@@ -81,6 +81,7 @@ def _temperatures(analysis: Analysis) -> Iterator[str]:
             continue  # concurrency or rate vary, too: the table tells
         told = [
             f"{numbers.ratio(row.speedup.pooled)} at temperature {row.level.temperature:g}"
+            + (f" (95 % interval {numbers.interval(row.speedup.interval)})" if row.speedup.interval else "")
             + (f" with {numbers.percent(row.acceptance.rate)} accepted" if row.acceptance.rate is not None else "")
             for row in rows
         ]

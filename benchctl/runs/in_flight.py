@@ -6,10 +6,11 @@ once every thread is gone. So does an interrupt.
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from threading import Event, Lock
 
 MOST_IN_FLIGHT = 1024
@@ -17,6 +18,20 @@ MOST_IN_FLIGHT = 1024
 
 Request = Callable[[], None]
 Abort = Callable[[], object]
+
+
+def allow_connections() -> None:
+    """Let this process, and the engines that it starts, open a socket for every request in flight, where they may.
+
+    A common limit is 1024 files, and beyond it a connection would look broken.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * MOST_IN_FLIGHT
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # no more than this is allowed here
+            resource.setrlimit(
+                resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+            )
 
 
 def closed_loop(requests: Sequence[Request], width: int, abort: Abort) -> None:
@@ -40,7 +55,7 @@ def open_loop(requests: Sequence[Request], due: Sequence[float], abort: Abort) -
     return crowded
 
 
-@contextmanager
+@contextlib.contextmanager
 def _threads(width: int, abort: Abort) -> Iterator[tuple[Callable[[Request], int], Event]]:
     """Yield what begins a request (and returns how many have not ended), and an event for the first that failed.
 

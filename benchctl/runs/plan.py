@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -93,14 +93,23 @@ def measured(run: RunData, prompts: int) -> set[Key]:
     """Return the measurements of `run` that need not be made again; `prompts` is how many each cell is asked.
 
     A cell that answered everything and was then cut off, before its engine was attested for the last time, is not
-    among them: nothing is missing that could finish it, and what it measured was never confirmed.
+    among them: nothing is missing that could finish it, and what it measured was never confirmed. Nor is one of
+    overlapping requests that no one process answered whole: it had less company than its condition says.
     """
-    done = {record.key for record in run.records if record.phase == "measure" and record.error is None}
-    cells = run.manifest.cells if run.manifest else []
+    processes: dict[tuple[int, str], dict[Key, int]] = defaultdict(dict)
+    for record in run.records:
+        if record.phase == "measure" and record.error is None:
+            processes[record.key[:2]][record.key] = record.attempt
+    arms, cells = (run.manifest.arms, run.manifest.cells) if run.manifest else ([], [])
+    together = {arm.name for arm in arms if arm.concurrency > 1 or arm.rate is not None}
     status = {(cell.block, cell.arm): cell.status for cell in cells}
-    answers = Counter(key[:2] for key in done)
-    unconfirmed = {cell for cell, count in answers.items() if count >= prompts and status.get(cell) != "finished"}
-    return {key for key in done if key[:2] not in unconfirmed}
+    done: set[Key] = set()
+    for cell, answers in processes.items():
+        complete = len(answers) >= prompts
+        in_part = cell[1] in together and (not complete or len(set(answers.values())) > 1)
+        if not in_part and (not complete or status.get(cell) == "finished"):
+            done |= answers.keys()
+    return done
 
 
 def idle_slots(recipe: Recipe, prompts: int) -> list[str]:

@@ -61,7 +61,8 @@ class _Counted(RunProgress):
         self.open_ended = False
         self.decoded: dict[str, list[tuple[int, float] | None]] = {}
         """Of every cell that is up, decode steps and seconds of each answer so far; `None` for one that failed."""
-        self.ready: dict[str, float] = {}
+        self.span: dict[str, tuple[float, float]] = {}
+        """Of every cell that was asked, when its first request was sent and when its last one so far ended."""
         self.answered_tokens: dict[str, int] = {}
 
     def begin(self, plan: list[CellPlan], *, open_ended: bool = False) -> None:
@@ -76,16 +77,22 @@ class _Counted(RunProgress):
     def cell_started(self, cell: CellPlan) -> None:
         self.decoded[cell.name] = []
         self.answered_tokens[cell.name] = 0
+        self.span.pop(cell.name, None)  # of a process before this one
         self.clock.cell_started(cell.arm.name)
 
     def cell_ready(self, cell: CellPlan) -> None:
-        self.ready[cell.name] = time.monotonic()
         self.clock.cell_ready(cell.arm.name)
+
+    def asked(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
+        now = time.monotonic()
+        self.span.setdefault(cell.name, (now, now))
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
         self.clock.answered(cell.arm.name)
         self.decoded[cell.name].append((completion.n_predicted - 1, completion.decode_s) if completion else None)
         self.answered_tokens[cell.name] += completion.n_predicted if completion else 0
+        if cell.name in self.span:
+            self.span[cell.name] = (self.span[cell.name][0], time.monotonic())
 
     def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
         self.ended += 1
@@ -104,8 +111,9 @@ class _Counted(RunProgress):
         rate = sum(steps for steps, _ in answers) / seconds if seconds else 0.0
         line.append(f"{len(answers)} answers, {rate:.1f} tok/s")
         if answers and cell.arm.overlapping:
-            passed = time.monotonic() - self.ready[cell.name]
-            line.append(f" each, {self.answered_tokens[cell.name] / passed:.1f} tok/s together")
+            first, last = self.span[cell.name]
+            together = self.answered_tokens[cell.name] / (last - first) if last > first else 0.0
+            line.append(f" each, {together:.1f} tok/s together")
         return line
 
     def left(self) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchctl.engines.base import Engine, Launch
 from benchctl.recipes.schema import Recipe
+from benchctl.runs.in_flight import allow_connections
 from benchctl.runs.live_cell import Bench, LiveCell
 from benchctl.runs.plan import CellPlan, turns
 from benchctl.runs.progress import RunProgress
@@ -40,6 +41,8 @@ class Runner:
 
     def run(self, plan: list[CellPlan], progress: RunProgress) -> None:
         """Run every cell. Raises KeyboardInterrupt (after recording the cut-off cells) and StorageError."""
+        if any(cell.arm.overlapping for cell in plan):
+            allow_connections()
         bench = Bench(self.recipe, self.engine, self.launches, self.writer, self.files, progress)
         for together in self._together(plan):
             _run_together(together, bench)

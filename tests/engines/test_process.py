@@ -168,3 +168,56 @@ def test_an_engine_that_was_killed_from_outside(tmp_path: Path) -> None:
 
 def test_a_free_port_can_be_bound() -> None:
     assert 1024 <= free_port() <= 65535
+
+
+SIGTERM_IS_SWALLOWED = "import signal,time; signal.signal(signal.SIGTERM, lambda *_: None); print('up', flush=True)\n"
+OWN_SESSION = (
+    "import subprocess,sys,time; p=subprocess.Popen([sys.executable,'-c','import time; time.sleep(120)'],"
+    "start_new_session=True); print(p.pid, flush=True); time.sleep(120)"
+)
+SHARES = """
+import os, signal, sys, time
+from multiprocessing import shared_memory
+held = shared_memory.SharedMemory(create=True, size=4096)
+open(os.environ["BENCHCTL_SCRATCH"] + "/socket", "w").close()
+print(held._name, flush=True)
+time.sleep(120)
+"""
+
+
+def test_who_swallows_sigterm_is_interrupted(tmp_path: Path) -> None:
+    process = python(SIGTERM_IS_SWALLOWED + "while True: time.sleep(0.1)", tmp_path / "log")
+    wait_for_text(tmp_path / "log")
+    assert process.stop(grace_s=0.3, interrupt_s=5.0) == -signal.SIGINT
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets the warden adopt such children")
+def test_a_child_in_a_session_of_its_own_goes_with_the_engine(tmp_path: Path) -> None:
+    process = python(OWN_SESSION, tmp_path / "log")
+    child = int(wait_for_text(tmp_path / "log"))
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait(15)
+    assert is_gone(child)
+    process.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="shared memory is no file elsewhere")
+@pytest.mark.parametrize("end", ["stop", "kill", "benchctl dies"])
+def test_nothing_of_a_killed_engine_stays(tmp_path: Path, end: str) -> None:
+    (scratch := tmp_path / "scratch").mkdir()
+    environment = {**os.environ, "BENCHCTL_SCRATCH": str(scratch)}
+    process = EngineProcess([sys.executable, "-c", SHARES], environment, tmp_path / "log")
+    shared = Path("/dev/shm") / wait_for_text(tmp_path / "log").strip().lstrip("/")
+    assert shared.exists()
+    family = psutil.Process(process.pid).children()  # Python's tracker of shared memory, which is to be gone, too
+    if end == "kill":
+        process.remember_shared_memory()
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait(15)
+    elif end == "benchctl dies":
+        process._requests.close()  # as the kernel does it
+        process._warden.wait(15)
+    process.stop()
+    assert not shared.exists()
+    assert not scratch.exists()
+    assert all(map(is_gone, [process.pid, *(one.pid for one in family)]))

@@ -159,7 +159,8 @@ def test_temperature_table_and_figure(tmp_path: Path) -> None:
             for side in (mine, theirs)
         ]
         assert speed == f"{rates[0] / rates[1]:.2f}×"
-    assert f"spec_d4: {rows[0][4]} at temperature 0 with {rows[0][2]} accepted" in files.markdown.read_text()
+    said = f"spec_d4: {rows[0][4]} at temperature 0 (95 % interval {rows[0][5]}) with {rows[0][2]} accepted"
+    assert said in files.markdown.read_text()
 
 
 def test_a_rate_that_is_not_kept_is_told_first(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 import time
 from functools import partial
@@ -10,7 +11,7 @@ import pytest
 
 from benchctl.runs import in_flight
 from benchctl.runs.arrivals import arrival_times
-from benchctl.runs.in_flight import Request, closed_loop, open_loop
+from benchctl.runs.in_flight import MOST_IN_FLIGHT, Request, allow_connections, closed_loop, open_loop
 
 
 class Door:
@@ -99,3 +100,14 @@ def test_arrivals_are_the_same_for_every_arm_of_a_block() -> None:
     assert arrival_times(2000, 4.0, seed=1, block=1) != times
     assert arrival_times(2000, 4.0, seed=2, block=0) != times
     assert arrival_times(3, 8.0, seed=1, block=0) == pytest.approx([at / 2 for at in times[:3]]), "the same, compressed"
+
+
+def test_there_is_a_socket_for_every_request() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))
+    try:
+        allow_connections()
+        raised = resource.getrlimit(resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert raised == (4 * MOST_IN_FLIGHT if hard == resource.RLIM_INFINITY else min(4 * MOST_IN_FLIGHT, hard), hard)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from benchctl.errors import UsageError
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
 from benchctl.records import SCHEMA_VERSION, Record
-from benchctl.runs.manifest import Cell, CellStatus, Manifest
+from benchctl.runs.manifest import ArmIdentity, Cell, CellStatus, Manifest
 from benchctl.runs.plan import arms_of_block, idle_slots, keep_only, make_plan, measured, rotated, with_blocks
 from benchctl.runs.store import RunData
 
@@ -50,6 +51,20 @@ def test_a_cell_that_was_cut_off_after_its_last_answer_is_measured_again(
     records = [
         Record(label="spec", task="code", prompt_idx=index, rep=0, schema_version=SCHEMA_VERSION)
         for index in range(answers)
+    ]
+    assert len(measured(RunData(Path(), manifest, records, []), prompts=2)) == kept
+
+
+@pytest.mark.parametrize(("attempts", "kept"), [([0], 0), ([0, 0], 2), ([0, 1], 0)])
+@pytest.mark.parametrize("condition", [{"concurrency": 4}, {"rate": 5.0}])
+def test_a_cell_of_overlapping_requests_is_measured_as_a_whole(
+    manifest: Manifest, condition: dict[str, Any], attempts: list[int], kept: int
+) -> None:
+    manifest.arms = [ArmIdentity(name="spec", baseline=False, speculation=None, argv=[], env=[], **condition)]
+    manifest.cells = [Cell(block=0, arm="spec", order=1, status="finished", started_at="", wall_s=1.0, log="")]
+    records = [
+        Record(label="spec", task="code", prompt_idx=index, rep=0, schema_version=SCHEMA_VERSION, attempt=attempt)
+        for index, attempt in enumerate(attempts)
     ]
     assert len(measured(RunData(Path(), manifest, records, []), prompts=2)) == kept
 

@@ -16,7 +16,7 @@ from benchctl.analysis.bootstrap import MIN_BLOCKS, level_for
 from benchctl.analysis.comparison.block_rates import BlockRates
 from benchctl.analysis.comparison.interval import ratio_interval
 from benchctl.analysis.comparison.results import ArmComparison, OwnVerdict, Ratio, RunComparison, RunFacts, SpeedChange
-from benchctl.analysis.comparison.same_answers import compare_answers
+from benchctl.analysis.comparison.same_answers import Outputs, compare_answers
 from benchctl.analysis.comparison.workload import find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, Losslessness
@@ -120,8 +120,17 @@ def _compare_arm(before: _Side, after: _Side, name: str) -> ArmComparison:
         lossy=list(dict.fromkeys([*(own_a.lossy if own_a else []), *(own_b.lossy if own_b else [])])),
         lossless_a=own_a.verdict if own_a else None,
         lossless_b=own_b.verdict if own_b else None,
-        outputs=compare_answers(before.frame, before.answers, after.frame, after.answers, name),
+        outputs=_outputs(before, after, name),
     )
+
+
+def _outputs(before: _Side, after: _Side, name: str) -> Outputs:
+    found = compare_answers(before.frame, before.answers, after.frame, after.answers, name)
+    sweep = after.analysis.sweep
+    if sweep is None or not any(row.overlapping for row in sweep.levels if row.arm == name):
+        return found
+    chance = [*found.differing, *found.undetermined]  # answers of overlapping requests do not repeat
+    return found.model_copy(update={"differing": [], "undetermined": chance})
 
 
 def _ratio(a: float | None, b: float | None, blocks_a: list[float], blocks_b: list[float], level: float) -> Ratio:

@@ -17,7 +17,8 @@ class Outputs(Result):
     differing: list[str]
     """`task/prompt_idx`: each run repeats itself, and they do not say the same."""
     undetermined: list[str]
-    """A run does not repeat itself, has no sound answer, or the model did not see the same text."""
+    """A run does not repeat itself, has no sound answer, or the model did not see the same text; or several requests
+    were in flight, and they do not say the same."""
 
 
 def compare_answers(a: Frame, answers_a: Answers, b: Frame, answers_b: Answers, arm: str) -> Outputs:

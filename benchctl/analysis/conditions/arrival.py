@@ -1,7 +1,8 @@
 """Open-loop arrival: were requests sent when they should have been, and did the server keep up with them?
 
 A server that does not keep up ends fewer requests a second than are sent, and makes each wait longer than the one
-before. Both must be seen: with few requests of unequal length either alone is chance.
+before. Both must be seen: with few requests of unequal length either alone is chance. One that let requests wait until
+benchctl gave them up did not keep up, whatever the others tell.
 """
 
 from __future__ import annotations
@@ -29,26 +30,31 @@ def find_arrival(frame: Frame, arm: int) -> Arrival:
     late: list[Floats] = []
     first: list[Floats] = []
     last: list[Floats] = []
-    gaps, sending, ending = 0, 0.0, 0.0
-    for rows in _processes(frame, arm):
-        sent = np.array([frame.records[row].sent_s for row in rows.tolist()], dtype=np.float64)
-        lateness = np.array([frame.records[row].late_s for row in rows.tolist()], dtype=np.float64)
-        latency = frame.told("e2e_s")[rows]
+    sends, sending, ends, ending = 0, 0.0, 0, 0.0
+    for process in _processes(frame, arm):
+        sent, lateness = _clocked(frame, process)
         late.append(lateness)
-        ends, starts = sent + latency, sent + lateness
-        if len(rows) >= 2 and np.isfinite(ends).all() and np.isfinite(starts).all():
-            gaps += len(rows) - 1
+        starts = sent + lateness
+        if len(process) >= 2 and np.isfinite(starts).all():
+            sends += len(process) - 1
             sending += float(starts.max() - starts.min())
-            ending += float(ends.max() - ends.min())
+        rows = process[frame.answered[process]]
+        sent, _ = _clocked(frame, rows)
+        latency = frame.told("e2e_s")[rows]
+        over = sent + latency
+        if len(rows) >= 2 and np.isfinite(over).all():
+            ends += len(rows) - 1
+            ending += float(over.max() - over.min())
         if len(rows) >= FEWEST:
             in_order = latency[np.argsort(sent, kind="stable")]
             first.append(in_order[: len(rows) // 3])
             last.append(in_order[-(len(rows) // 3) :])
-    sent_rate = gaps / sending if sending > 0 else None
-    finished_rate = gaps / ending if ending > 0 else None
+    sent_rate = sends / sending if sending > 0 else None
+    finished_rate = ends / ending if ending > 0 else None
+    given_up = count_given_up(frame, frame.rows(arm))
     early, later = median(_joined(first)), median(_joined(last))
-    kept_up = None
-    if sent_rate and finished_rate and early and later:
+    kept_up = False if given_up else None
+    if not given_up and sent_rate and finished_rate and early and later:
         kept_up = finished_rate >= KEPT_UP * sent_rate or later < GROWN * early
     return Arrival(
         sent_rate=sent_rate,
@@ -56,19 +62,36 @@ def find_arrival(frame: Frame, arm: int) -> Arrival:
         late_p95_s=_late(_joined(late)),
         first_third_s=early,
         last_third_s=later,
+        given_up=given_up,
         kept_up=kept_up,
     )
 
 
+def count_given_up(frame: Frame, rows: Integers) -> int:
+    """Return how many requests benchctl waited for in vain: slower than every answered one, they have no time."""
+    errors = (frame.records[row].error for row in rows.tolist())
+    return sum(error is not None and error.kind == "timeout" for error in errors)
+
+
 def _processes(frame: Frame, arm: int) -> list[Integers]:
-    """The answered requests of an arm, process by process: their clocks start anew."""
-    rows = frame.rows(arm)
+    """The requests of an arm that were sent, process by process: their clocks start anew."""
     found: dict[tuple[int, int], list[int]] = {}
-    for row in rows[frame.answered[rows]].tolist():
+    for row in frame.rows(arm).tolist():
+        if not frame.answered[row] and frame.records[row].sent_s is None:
+            continue  # never sent: the engine refused its prompt
         found.setdefault((int(frame.block[row]), frame.records[row].attempt), []).append(row)
     import numpy as np
 
     return [np.array(one, dtype=np.int64) for one in found.values()]
+
+
+def _clocked(frame: Frame, rows: Integers) -> tuple[Floats, Floats]:
+    """When requests were due, and how much later they were sent, in seconds; NaN: not told."""
+    import numpy as np
+
+    told = [(record.sent_s, record.late_s) for record in (frame.records[row] for row in rows.tolist())]
+    due, late = np.array(told, dtype=np.float64).reshape(-1, 2).T
+    return due, late
 
 
 def _late(values: Floats) -> float | None:

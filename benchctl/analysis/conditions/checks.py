@@ -15,9 +15,9 @@ LATE_SHARE = 0.01
 """… and than this share of the median latency is named."""
 OF_THE_MACHINE = frozenset({"swapping", "throttling", "high-load", "clock-jump"})
 """Warnings that look at the cells of all conditions together."""
-EXPECTED_WHEN_OVERLAPPING = frozenset({"baseline-not-reproducible", "drift"})
+EXPECTED_WHEN_OVERLAPPING = frozenset({"baseline-not-reproducible", "drift", "outlier"})
 """Warnings of one request at a time that mean nothing where several share the engine: their answers do not repeat, and
-each gets faster as the others end."""
+how fast each is depends on its company, of which there is less towards the end."""
 
 
 def check_levels(levels: Sequence[Level]) -> Iterator[Seen]:
@@ -40,6 +40,11 @@ def check_levels(levels: Sequence[Level]) -> Iterator[Seen]:
 def not_kept_up(row: Level) -> str:
     """Say how a server fell behind."""
     arrival = row.arrival
+    if arrival is not None and arrival.given_up:
+        return (
+            f"The server did not keep up with {row.rate:g} requests a second: {arrival.given_up} of {row.planned} "
+            "were given up unanswered. Latencies take these for longer than all others."
+        )
     if arrival is None or None in (arrival.finished_rate, arrival.first_third_s, arrival.last_third_s):
         return f"The server did not keep up with {row.rate:g} requests a second."
     return (

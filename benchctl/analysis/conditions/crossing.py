@@ -68,7 +68,8 @@ def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Cros
 
 def _where(points: Sequence[Point], low: int, high: int) -> float | None:
     """Interpolate between the neighbouring levels where the values pass 1; `None` where they do so several times."""
-    told = [(log(p.concurrency), log(p.ratio)) for p in points if low <= p.concurrency <= high and p.ratio]
+    sound = [p for p in points if low <= p.concurrency <= high and not p.doubt]
+    told = [(log(p.concurrency), log(p.ratio)) for p in sound if p.ratio]
     passes = [(a, b) for a, b in pairwise(told) if (a[1] > 0) != (b[1] > 0)]
     if len(passes) != 1:
         return None
@@ -81,8 +82,9 @@ def _sentence(found: Crossing, points: Sequence[Point]) -> str:
     helps, loses = found.helps_at, found.loses_at
     undecided = _undecided([point for point in points if not point.sign])
     if len(points) == 1:
-        value = points[0].ratio
+        value, doubt = points[0].ratio, points[0].doubt
         there = "is not known" if value is None else f"is {value:.2f}× that without speculation"
+        there += f", but {doubt}" if doubt and value is not None else ""
         return f"Only concurrency {last} was measured, so no crossing can be found; total throughput of {name} {there}."
     if found.outcome == "crosses":
         where = f"at about {found.at:.1f}" if found.at else "somewhere between"

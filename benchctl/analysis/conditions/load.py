@@ -1,8 +1,10 @@
 """What requests wait for and what all of them together get, for every arm under one condition.
 
 A cell is an arm in a block. Its makespan is the time from its first request sent to the end of its last answer: total
-throughput is tokens over makespan, and adding up the requests' own times over it tells how many were in flight. Where
-a cell was resumed, each of its processes has a makespan of its own, and they are added up.
+throughput is tokens over makespan, and adding up the requests' own times over it tells how many were in flight. One
+request at a time, the makespan is the sum of their times: what benchctl does between two of them, and the turns of
+other arms, are not the engine's. A cell of overlapping requests that took several processes is left out, since in each
+of them fewer requests were in flight than the condition says.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.bootstrap import level_for, pooled_intervals
-from benchctl.analysis.conditions.arrival import find_arrival
+from benchctl.analysis.conditions.arrival import count_given_up, find_arrival
 from benchctl.analysis.conditions.results import Level, Quantiles
-from benchctl.analysis.speedup import find_latency_speedup, median, pooled
+from benchctl.analysis.speedup import find_latency_speedup, pooled
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.split import Condition, Group
@@ -32,12 +34,15 @@ class CellLoad:
     makespan_s: float
     waited_s: float
     """Sum of e2e_s."""
+    prompts: frozenset[int]
+    """Those that were answered, as indices of the frame."""
 
 
 def find_levels(frame: Frame, group: Group, condition: Condition) -> list[Level]:
     """Return a row for every arm of a condition, whose records are `frame`; the baseline's first."""
     order = [frame.baseline, *(arm for arm in range(len(frame.arms)) if arm != frame.baseline)]
-    cells = {arm: _cells(frame, arm) for arm in order}
+    one_at_a_time = condition.concurrency == 1 and condition.rate is None
+    cells = {arm: _cells(frame, arm, one_at_a_time=one_at_a_time) for arm in order}
     return [_level(frame, arm, group, condition, cells[arm], cells[frame.baseline]) for arm in order]
 
 
@@ -52,8 +57,9 @@ def _level(
     name = frame.arms[arm]
     identity = next((one for one in frame.manifest.arms if one.name == name), None) if frame.manifest else None
     is_baseline = arm == frame.baseline
-    rows = frame.rows(arm)
-    rows = rows[frame.answered[rows]]
+    asked = frame.rows(arm)
+    rows = asked[frame.answered[asked]]
+    given_up = count_given_up(frame, asked)
     makespan = sum(cell.makespan_s for cell in cells.values())
     tokens = sum(cell.tokens for cell in cells.values())
     latency, latency_interval = (None, None) if is_baseline else find_latency_speedup(frame, arm)
@@ -63,13 +69,14 @@ def _level(
         of=(identity.of if identity else None) or name,
         is_baseline=is_baseline,
         overlapping=group.overlapping,
+        judged=group.judged,
         concurrency=condition.concurrency,
         rate=condition.rate,
         temperature=condition.temperature,
         requests=len(rows),
         planned=len(frame.prompts) * len(frame.blocks),
-        ttft=quantiles(frame.told("ttft_s")[rows]),
-        e2e=quantiles(frame.told("e2e_s")[rows]),
+        ttft=quantiles(frame.told("ttft_s")[rows], beyond=given_up),
+        e2e=quantiles(frame.told("e2e_s")[rows], beyond=given_up),
         tpot=quantiles(1 / frame.rate[rows]),
         tokens=int(tokens) if cells else None,
         makespan_s=makespan if cells else None,
@@ -84,8 +91,8 @@ def _level(
     )
 
 
-def _cells(frame: Frame, arm: int) -> dict[int, CellLoad]:
-    """Return an arm's cells by block; one of which a time is not known is left out."""
+def _cells(frame: Frame, arm: int, *, one_at_a_time: bool) -> dict[int, CellLoad]:
+    """Return an arm's cells by block; one of which a time is not known, or that was resumed, is left out."""
     import numpy as np
 
     found = {}
@@ -94,31 +101,27 @@ def _cells(frame: Frame, arm: int) -> dict[int, CellLoad]:
     rows = rows[frame.answered[rows]]
     for block in np.unique(frame.block[rows]).tolist():
         here = rows[frame.block[rows] == block]
-        starts, ends = span(frame, here)
-        processes = np.array([frame.records[row].attempt for row in here.tolist()])
-        makespan = sum(
-            float(ends[processes == one].max() - starts[processes == one].min()) for one in np.unique(processes)
-        )
+        busy = float(waited[here].sum())
+        makespan = busy
+        if not one_at_a_time:
+            if len({frame.records[row].attempt for row in here.tolist()}) > 1:
+                continue
+            sent = np.array([frame.records[row].sent_s for row in here.tolist()], dtype=np.float64)
+            makespan = float((sent + waited[here]).max() - sent.min())
         if np.isfinite(makespan) and makespan > 0:
-            found[block] = CellLoad(float(frame.predicted[here].sum()), makespan, float(waited[here].sum()))
+            prompts = frozenset(frame.prompt[here].tolist())
+            found[block] = CellLoad(float(frame.predicted[here].sum()), makespan, busy, prompts)
     return found
-
-
-def span(frame: Frame, rows: Floats) -> tuple[Floats, Floats]:
-    """Return when the requests of `rows` were sent (or should have been) and when they ended; NaN: not told."""
-    import numpy as np
-
-    sent = np.array([frame.records[row].sent_s for row in rows.tolist()], dtype=np.float64)
-    return sent, sent + frame.told("e2e_s")[rows]
 
 
 def _throughput_speedup(
     frame: Frame, ours: dict[int, CellLoad], theirs: dict[int, CellLoad]
 ) -> tuple[float | None, Interval | None, list[float]]:
+    """Over the blocks in which both answered the same prompts: others are other work."""
     import numpy as np
 
     blocks = sorted(ours.keys() & theirs.keys())
-    cells = [(ours[block], theirs[block]) for block in blocks]
+    cells = [(ours[block], theirs[block]) for block in blocks if ours[block].prompts == theirs[block].prompts]
     sums = np.array([(a.tokens, a.makespan_s, b.tokens, b.makespan_s) for a, b in cells], dtype=np.float64)
     sums = sums.reshape(-1, 4)
     sums = sums[sums[:, 2] > 0]  # a baseline of which nothing came out is no measure
@@ -130,13 +133,21 @@ def _throughput_speedup(
     return pooled(sums), interval, each
 
 
-def quantiles(values: Floats) -> Quantiles:
-    """Return the median, and the outer quantiles beyond which enough of the known values lie."""
+def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
+    """Return the median, and the outer quantiles beyond which enough of the known values lie.
+
+    `beyond` more are known to be larger than all of them; a quantile that lies there is not known.
+    """
     import numpy as np
 
-    known = values[np.isfinite(values)]
+    known = np.append(values[np.isfinite(values)], np.full(beyond, np.inf))
+
+    def at(share: float) -> float | None:
+        with np.errstate(invalid="ignore"):  # between two that are not known
+            value = float(np.quantile(known, share))
+        return value if np.isfinite(value) else None
 
     def outer(share: float) -> float | None:
-        return float(np.quantile(known, share)) if round(len(known) * (1 - share), 6) >= BEYOND else None
+        return at(share) if round(len(known) * (1 - share), 6) >= BEYOND else None
 
-    return Quantiles(median=median(known), p95=outer(0.95), p99=outer(0.99))
+    return Quantiles(median=at(0.5) if len(known) else None, p95=outer(0.95), p99=outer(0.99))

@@ -12,7 +12,8 @@ DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 
 
 class Quantiles(Result):
-    """Of a latency over all requests of an arm, in seconds; `None` where too few requests lie beyond it."""
+    """Of a latency over all requests of an arm, in seconds; `None` where too few requests lie beyond it, or where it
+    falls among those that were given up."""
 
     median: float | None
     p95: float | None
@@ -33,6 +34,9 @@ class Arrival(Result):
     first_third_s: float | None
     last_third_s: float | None
     """Median latency, from the intended send time, of the first and of the last third of a cell's requests."""
+    given_up: int
+    """Requests that benchctl waited for in vain (`engine.stall_timeout_s`, `engine.request_timeout_s`): no latency
+    counts them, and quantiles take them for longer than all others."""
     kept_up: bool | None
     """Whether the server kept up: see docs/method.md; `None` where too little is known."""
 
@@ -45,7 +49,9 @@ class Level(Result):
     """The recipe's arm."""
     is_baseline: bool
     overlapping: bool
-    """Whether the engine may have worked on several requests at once; then losslessness is not judged."""
+    """Whether the engine may have worked on several requests at once."""
+    judged: bool
+    """Whether losslessness is judged here: not of overlapping requests, nor of sampled answers beside greedy ones."""
     concurrency: int
     rate: float | None
     """Requests a second asked for; `None` in a closed loop."""
@@ -61,7 +67,8 @@ class Level(Result):
     tokens: int | None
     """That came out, first ones included."""
     makespan_s: float | None
-    """From the first request sent to the last answer's end, summed over the blocks' cells."""
+    """From the first request sent to the last answer's end, one at a time the sum of e2e_s; summed over the blocks'
+    cells, without those that are not whole."""
     throughput: float | None
     """tokens / makespan_s: all requests together."""
     in_flight: float | None
@@ -70,7 +77,7 @@ class Level(Result):
     """Tokens over the whole time of their requests, over the same of the condition's baseline: `SpeedUp.end_to_end`."""
     latency_interval: Interval | None
     throughput_speedup: float | None
-    """`throughput` over that of the condition's baseline, over the blocks that have both."""
+    """`throughput` over that of the condition's baseline, over the blocks in which both answered the same prompts."""
     throughput_interval: Interval | None
     throughput_by_block: list[float]
     arrival: Arrival | None

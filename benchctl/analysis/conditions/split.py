@@ -31,6 +31,13 @@ class Group:
     overlapping: bool = False
     """Whether the engine may have worked on several requests at once. At concurrency 1 it works on one, and lets those
     that arrive meanwhile wait, unless it is an endpoint, which nobody told so."""
+    sampled: bool = False
+    """Whether its answers are drawn at random, while another condition's are greedy and one at a time."""
+
+    @property
+    def judged(self) -> bool:
+        """Whether losslessness is judged by its answers."""
+        return not (self.overlapping or self.sampled)
 
 
 def split(run: RunData, baseline: str | None = None) -> list[Group]:
@@ -43,7 +50,16 @@ def split(run: RunData, baseline: str | None = None) -> list[Group]:
     for arm in manifest.arms:
         found.setdefault(condition_of(manifest, arm), []).append(arm)
     in_order = sorted(found, key=lambda one: (one.temperature, one.rate or 0.0, one.concurrency))
-    return [_group(run, manifest, one, found[one], wanted, first=one == in_order[0]) for one in in_order]
+    groups = [_group(run, manifest, one, found[one], wanted, first=one == in_order[0]) for one in in_order]
+    if any(is_greedy(group.run.manifest) and not group.overlapping for group in groups):
+        groups = [replace(group, sampled=not is_greedy(group.run.manifest)) for group in groups]
+    return groups
+
+
+def is_greedy(manifest: Manifest | None) -> bool:
+    """Whether the recipe asks for the likeliest token every time; a study without a manifest is taken to."""
+    sampling = (manifest.recipe if manifest else {}).get("sampling") or {}
+    return sampling.get("temperature", 0) == 0 or sampling.get("top_k") == 1
 
 
 def dimensions(manifest: Manifest) -> list[Dimension]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.cells import states
 from benchctl.analysis.conditions.crossing import Point, find_crossing
 from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.results import Crossing, Level, Sweep
@@ -27,22 +28,25 @@ def find_sweep(
         if group.condition is not None
         for level in find_levels(frame, group, group.condition)
     ]
+    refused = {one for frame in frames if "failed" in states(frame, frame.arms[frame.baseline]) for one in frame.arms}
+    doubts = {
+        row.arm: _doubt(row, next((one for one in verdicts if one.arm == row.arm), None), refused=row.arm in refused)
+        for row in levels
+    }
     return Sweep(
         dimensions=dimensions(manifest),
         levels=levels,
-        crossings=_crossings(levels, {verdict.arm: verdict for verdict in verdicts}),
+        crossings=_crossings(levels, doubts),
         unjudged=where_unjudged(groups),
     )
 
 
-def _crossings(levels: Sequence[Level], verdicts: dict[str, Verdict]) -> list[Crossing]:
+def _crossings(levels: Sequence[Level], doubts: dict[str, str | None]) -> list[Crossing]:
     """Of every arm and temperature whose closed loop was measured with several requests at once."""
     curves: dict[tuple[str, float], list[Point]] = {}
     for row in levels:
         if row.rate is None and not row.is_baseline:
-            point = Point(
-                row.concurrency, row.throughput_speedup, row.throughput_interval, _doubt(row, verdicts.get(row.arm))
-            )
+            point = Point(row.concurrency, row.throughput_speedup, row.throughput_interval, doubts[row.arm])
             curves.setdefault((row.of, row.temperature), []).append(point)
     found = [
         find_crossing(arm, temperature, points)
@@ -51,13 +55,22 @@ def _crossings(levels: Sequence[Level], verdicts: dict[str, Verdict]) -> list[Cr
     ]
     if len({one.temperature for one in found}) < 2:
         return found
-    return [one.model_copy(update={"sentence": f"At temperature {one.temperature:g}, {one.sentence}"}) for one in found]
+    return [one.model_copy(update={"sentence": _at_temperature(one)}) for one in found]
 
 
-def _doubt(row: Level, verdict: Verdict | None) -> str | None:
+def _at_temperature(found: Crossing) -> str:
+    said = found.sentence
+    if not said.startswith(found.arm):
+        said = said[0].lower() + said[1:]
+    return f"At temperature {found.temperature:g}, {said}"
+
+
+def _doubt(row: Level, verdict: Verdict | None, *, refused: bool) -> str | None:
     """Why a level's throughput says nothing of speculation."""
     if row.throughput_speedup is None:
         return "no cell can be compared with the baseline's"
+    if refused:
+        return "a cell of the baseline did not run as asked"
     if verdict is not None and verdict.attestation == "failed":
         return "a cell did not run as asked"
     if verdict is not None and verdict.attestation in ("idle", "off"):

@@ -1,9 +1,10 @@
-"""Losslessness where several requests were in flight: it is not judged, but what is broken in itself is still named.
+"""Losslessness where it is not judged: of overlapping requests, and of sampled answers beside greedy ones.
 
 What a request shares a batch with changes how its numbers are rounded, and with it which of two near-equal tokens is
 chosen: on these engines two runs of the same concurrent requests without any speculation differ. A difference from the
-baseline then says nothing of speculation, and equality is luck. A request that failed, a record that is damaged and an
-answer that is empty or a loop are flaws all the same.
+baseline then says nothing of speculation, and equality is luck. So it is with answers that are drawn at random: only
+their distribution can be compared. A request that failed, a record that is damaged and an answer that is empty or a
+loop are flaws all the same.
 """
 
 from __future__ import annotations
@@ -20,21 +21,26 @@ if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
 
 WHY = "Concurrent outputs are not reproducible on these engines"
+SAMPLED = (
+    "Answers that are sampled say nothing one by one (`benchctl verify-lossless --sampling` compares distributions)"
+)
 MEASURE = "Measure the same arms one request at a time, too: `concurrency: [1, …]`, without `rate`."
 
 
-def find_unjudged(frame: Frame, answers: Answers, arm: int, *, judged_elsewhere: bool) -> Losslessness:
-    """Return what can be said of an arm whose requests overlapped.
+def find_unjudged(group: Group, frame: Frame, answers: Answers, arm: int, *, judged_elsewhere: bool) -> Losslessness:
+    """Return what can be said of an arm of a condition where losslessness is not judged.
 
-    `judged_elsewhere`: whether the run has a condition of one request at a time.
+    `judged_elsewhere`: whether the run has a condition where it is.
     """
+    why = WHY if group.overlapping else SAMPLED
     flaws = _flaws(frame, answers, arm)
     if not judged_elsewhere:
-        reason = f"{WHY}, and nothing was measured one request at a time."
+        reason = f"{why}, and nothing was measured one request at a time."
     elif flaws:
-        reason = f"{WHY}, so that answers are not compared here."
+        reason = f"{why}, so that answers are not compared here."
     else:
-        reason = f"{WHY}; whether the arm is lossless is judged where one request at a time was measured."
+        place = "one request at a time was measured" if group.overlapping else "they are greedy"
+        reason = f"{why}; whether the arm is lossless is judged where {place}."
     return Losslessness(
         arm=frame.arms[arm],
         verdict="not judged" if judged_elsewhere and not flaws else "undetermined",
@@ -47,15 +53,22 @@ def find_unjudged(frame: Frame, answers: Answers, arm: int, *, judged_elsewhere:
 def where_unjudged(groups: Sequence[Group]) -> str | None:
     """Say of a run's conditions where losslessness is not judged, and why; `None` where it is everywhere."""
     overlapping = [group.condition for group in groups if group.overlapping and group.condition]
-    if not overlapping:
-        return None
-    alone = len(overlapping) < len(groups)
-    several = sorted({one.concurrency for one in overlapping if one.rate is None})
-    rates = sorted({one.rate for one in overlapping if one.rate is not None})
-    places = [f"concurrency {', '.join(map(str, several))}"] if several else []
-    places += [f"{', '.join(f'{rate:g}' for rate in rates)} requests a second"] if rates else []
-    where = f"Losslessness is judged one request at a time, not at {' or at '.join(places)}: {WHY[0].lower()}{WHY[1:]}."
-    return where if alone else f"{where} Nothing was measured one request at a time. {MEASURE}"
+    sampled = [group.condition for group in groups if group.sampled and group.condition]
+    said = []
+    if overlapping:
+        several = sorted({one.concurrency for one in overlapping if one.rate is None})
+        rates = sorted({one.rate for one in overlapping if one.rate is not None})
+        places = [f"concurrency {', '.join(map(str, several))}"] if several else []
+        places += [f"{', '.join(f'{rate:g}' for rate in rates)} requests a second"] if rates else []
+        where = " or at ".join(places)
+        said.append(f"Losslessness is judged one request at a time, not at {where}: {WHY[0].lower()}{WHY[1:]}.")
+        if not any(group.judged for group in groups):
+            said.append(f"Nothing was measured one request at a time. {MEASURE}")
+    if sampled:
+        warm = ", ".join(f"{one:g}" for one in sorted({one.temperature for one in sampled}))
+        start = "Nor is it judged" if said else "Losslessness is not judged"
+        said.append(f"{start} at temperature {warm}. {SAMPLED}.")
+    return " ".join(said) or None
 
 
 def _flaws(frame: Frame, answers: Answers, arm: int) -> list[str]:

@@ -57,10 +57,11 @@ def judge(fork: Fork, baseline: Record, width: int | None, evidence: Evidence) -
         return "differs", f"{where}, neither excused nor condemned: {lack}.", fork
     readings = [one for one in position.readings if one.shape != "verify" or one.width == width]
     own = next((one for one in readings if one.shape == "decode"), None)
-    verify = next((one for one in readings if one.shape == "verify"), None)
     known = [one.margin for one in readings if one.margin is not None]
     margin = own.margin if own is not None and own.margin is not None else min(known, default=None)
     noise = evidence.noise_at(width)
+    together = "prefill" if noise.by_prefill else "verify"
+    verify = next((one for one in readings if one.shape == together), None)
     bounded = own is not None and own.rival is None
     shown = {
         "margin": margin,
@@ -80,7 +81,7 @@ def judge(fork: Fork, baseline: Record, width: int | None, evidence: Evidence) -
     prefers = f"the target alone prefers its own token by {'at least ' if bounded else ''}{_nats(margin)} nats there"
     moves = _moves(noise, width)
     tipped = verify is not None and verify.likeliest == position.rival
-    itself = f" Reading {verify.width} at once, the target alone says the arm's token." if verify and tipped else ""
+    itself = f" Reading {_much(noise, width)} at once, the target alone says the arm's token." if tipped else ""
     if margin <= fork.noise_floor or tipped:
         return "near-tie", f"{where}, a near-tie: {prefers}, and {moves}.{itself}", fork
     return "violation", f"{where} and numeric noise does not explain it: {prefers}, and {moves}.", fork
@@ -116,9 +117,14 @@ def _shape(reading: Reading, position: Position) -> ShapeMargin:
 def _moves(noise: NoiseFloor, width: int) -> str:
     if width == 1:
         return "the arm drafted nothing in this answer, so that nothing was read at once"
+    instead = f"reading {_much(noise, width)} at once instead of {'one' if not noise.by_prefill else 'token by token'}"
     if noise.floor == 0:
-        return f"reading {width} tokens at once instead of one changes nothing ({noise.method})"
-    return f"reading {width} tokens at once instead of one moves margins by up to {_nats(noise.floor)} ({noise.method})"
+        return f"{instead} changes nothing ({noise.method})"
+    return f"{instead} moves margins by up to {_nats(noise.floor)} ({noise.method})"
+
+
+def _much(noise: NoiseFloor, width: int) -> str:
+    return "everything" if noise.by_prefill else f"{width} tokens"
 
 
 def _nats(value: float | None) -> str:

@@ -28,12 +28,16 @@ def find_noise(replays: Replays | None, width: int) -> NoiseFloor:
     The floor is the 99 % quantile of the changes that are not 0: where nothing changes, nothing can fork. Of n >= 99
     changes it is the order statistic at rank ceil(0.99 (n + 1)), below which a further change falls with a chance of
     99 %, whatever the distribution. Fewer are stretched, see `stretch`.
+
+    Where the engine could not be asked to read `width` tokens at once, the change is that of reading prompt and answer
+    at once: the other extreme of widths, and another order of the same sums.
     """
+    by_prefill = replays is not None and _no_width_was_read(replays)
     sample = [] if replays is None else [one for one in replays.positions if not one.fork]
     forks = {(one.task, one.prompt_idx, one.index) for one in replays.positions if one.fork} if replays else set()
     changes, flips, places = [], 0, 0
     for position in sample:
-        told = margins(position, width)
+        told = margins(position, width, by_prefill=by_prefill)
         if told is None:
             continue
         alone, together, flipped = told
@@ -43,6 +47,8 @@ def find_noise(replays: Replays | None, width: int) -> NoiseFloor:
             changes.append(abs(together - alone))
     changed = sorted(change for change in changes if change > 0)
     floor, method = _floor(changed, len(changes))
+    if by_prefill:
+        method += "; of reading everything at once, for this engine cannot be asked for a width"
     return NoiseFloor(
         width=width,
         floor=floor,
@@ -53,13 +59,26 @@ def find_noise(replays: Replays | None, width: int) -> NoiseFloor:
         largest=max(changes, default=None),
         null_places=places,
         null_forks=flips,
+        by_prefill=by_prefill,
     )
 
 
-def margins(position: Position, width: int) -> tuple[float, float, bool] | None:
-    """Return the margin token by token, that at `width`, and whether the likeliest token changed; `None` if unknown."""
-    by_shape = {(one.shape, one.width): one for one in position.readings}
-    alone, together = by_shape.get(("decode", 1)), by_shape.get(("verify", width))
+def _no_width_was_read(replays: Replays) -> bool:
+    """Whether the engine told for every fork that it cannot read on in batches, and did so nowhere."""
+    if any(reading.shape == "verify" for one in replays.positions for reading in one.readings):
+        return False
+    forks = [one for one in replays.positions if one.fork]
+    return bool(forks) and all("verify" in one.absent for one in forks)
+
+
+def margins(position: Position, width: int, *, by_prefill: bool = False) -> tuple[float, float, bool] | None:
+    """Return the margin token by token, that at `width`, and whether the likeliest token changed; `None` if unknown.
+
+    `by_prefill`: that of reading everything at once in place of that at `width`.
+    """
+    alone = next((one for one in position.readings if one.shape == "decode"), None)
+    shape, widths = ("prefill", None) if by_prefill else ("verify", width)
+    together = next((one for one in position.readings if one.shape == shape and widths in (None, one.width)), None)
     if alone is None or together is None or alone.rival is None or together.rival is None:
         return None
     if alone.margin is None or together.margin is None:

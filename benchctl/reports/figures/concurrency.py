@@ -35,14 +35,15 @@ def draw_concurrency(analysis: Analysis) -> Figure | None:
         title = f", temperature {temperature:g}" if len(lines) > 1 else ""
         _draw(left, analysis, here, lambda row: row.concurrency, lambda row: row.throughput)
         _draw(right, analysis, here, lambda row: row.concurrency, lambda row: row.e2e.median)
-        for axes in (left, right):
-            _name_levels(axes, sorted({float(row.concurrency) for row in here}))
-            axes.set_xlabel("requests in flight at most")
         left.set_title(f"Total throughput{title}")
         left.set_ylabel("tokens per second, all requests")
         right.set_title("Median latency of a request")
         right.set_ylabel("seconds to the last byte")
+        _whiskers(left, here, analysis)
         _mark(left, [one for one in curves(analysis) if one.temperature == temperature], here, analysis)
+        for axes in (left, right):
+            _name_levels(axes, sorted({float(row.concurrency) for row in here}))
+            axes.set_xlabel("requests in flight at most")
     _legend(figure, panels[0][0])
     return figure
 
@@ -100,15 +101,32 @@ def _draw(axes: Axes, analysis: Analysis, rows: Sequence[Level], x: Value, y: Va
 
 def _name_levels(axes: Axes, levels: Sequence[float]) -> None:
     """Ticks where something was measured, and plain numbers instead of powers of ten."""
-    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     axes.set_xticks(levels, [f"{level:g}" for level in levels])
     axes.xaxis.set_minor_locator(NullLocator())
     low, high = axes.get_ylim()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > 10 else (1, 1.5, 2, 3, 4, 5, 6, 8)))
+    narrow = MaxNLocator(5) if high / low < 3 else LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 6, 8))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high / low > 10 else narrow)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _whiskers(axes: Axes, rows: Sequence[Level], analysis: Analysis) -> None:
+    """The interval of an arm's throughput over the baseline's, about its point; cut off at half and twice of it."""
+    looks = style.marks(analysis.settings, analysis.baseline)
+    for row in rows:
+        ends = row.throughput_interval
+        if ends and row.throughput and row.throughput_speedup:
+            scale = row.throughput / row.throughput_speedup  # the baseline's, over the blocks that both have
+            axes.vlines(
+                row.concurrency,
+                scale * max(ends.low, row.throughput_speedup / 2),
+                scale * min(ends.high, 2 * row.throughput_speedup),
+                color=looks[row.of].colour,
+                linewidth=1.4,
+            )
 
 
 def _mark(axes: Axes, crossings: Sequence[Crossing], rows: Sequence[Level], analysis: Analysis) -> None:

@@ -96,7 +96,8 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             title="Throughput and latency by concurrency",
             caption="Left: tokens of all requests over the time from the first request sent to the last answer's end. "
             "Right: how long a request takes, median. A ring: where an arm's total throughput falls below that without "
-            "speculation, interpolated between the measured levels beside it. Both scales are logarithmic.",
+            "speculation, interpolated between the measured levels beside it. Whiskers: 95 % interval of its ratio to "
+            "the baseline, where there are enough blocks; cut off where it is very wide. Both scales are logarithmic.",
             alt="Total throughput and median latency of every arm and of the baseline against concurrency. "
             "The table “By concurrency” has the same numbers.",
             absent="Fewer than two levels of concurrency have a total throughput.",

@@ -40,7 +40,10 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tupl
             break
         decoded[place] = scores
 
-    for one in plan.passes:
+    sampled = {end for one in plan.passes if not one.fork for end in one.ends}
+    if not scorer.in_batches:
+        absent["verify"] = "this engine reads on no more than one token at a time"
+    for one in plan.passes if scorer.in_batches else ():
         if one.borrowed >= len(prompt):
             absent["verify"] = f"prompt and agreed answer are shorter than the {one.width} tokens of a round"
             continue
@@ -56,13 +59,14 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tupl
             if not one.fork or place == one.last:
                 seen.setdefault(place, []).append(("verify", place - before, scores))
 
-    for place in sorted(at_fork | set(plan.prefilled)):
+    # Where no width can be read, reading everything at once is all there is to tell the noise by.
+    prefilled = set(plan.prefilled) if scorer.in_batches else sampled
+    for place in sorted(at_fork | prefilled):
         whole = prefix(place)
         seen.setdefault(place, []).append(("prefill", len(whole), scorer.read_whole(whole, top(place))))
 
-    ends = {end for one in plan.passes if not one.fork for end in one.ends}
     places = [(fork.index, fork.rival, True) for fork in plan.answer.forks]
-    places += [(end, _runner_up(decoded[end], answer[end]), False) for end in sorted(ends) if end in decoded]
+    places += [(end, _runner_up(decoded[end], answer[end]), False) for end in sorted(sampled) if end in decoded]
     positions = [
         _position(plan, place, rival, decoded.get(place), seen.get(place, []), absent, fork=fork)
         for place, rival, fork in dict.fromkeys(places)

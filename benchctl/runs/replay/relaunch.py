@@ -11,6 +11,7 @@ from benchctl.engines.registry import make_engine
 from benchctl.errors import BenchctlError
 from benchctl.models.hashes import Notice, file_sha256
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
+from benchctl.models.sources import locate_folder
 from benchctl.prompts.load import load_suite, prompt_sha256
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Recipe
@@ -82,8 +83,18 @@ def _binary(recorded: str, given: str | None) -> str:
 
 
 def _target(manifest: Manifest, first: Path, models_dir: Path | None, notice: Notice | None) -> ResolvedModel:
-    """Find the target's files where the manifest has them, or in `models_dir`, and check every hash."""
-    folders = [folder.expanduser() for folder in (models_dir, first.parent) if folder is not None]
+    """Find the target's files where the manifest has them, or in `models_dir`, and check every hash.
+
+    Those of a Hugging Face model lie in one folder; one that was derived from a file that benchctl ships is made again.
+    """
+    names = [identity.name for identity in manifest.target.files]
+    whole = first.suffix != ".gguf" and not any(name.endswith(".gguf") for name in names)
+    home = first if whole else first.parent
+    folders = [folder.expanduser() for folder in (models_dir, home) if folder is not None]
+    if whole and models_dir is not None:
+        folders.insert(0, models_dir.expanduser() / first.name)
+    if whole and not home.is_dir() and manifest.target.source.startswith("bundled:"):
+        folders.append(locate_folder(manifest.target.source, recipe_folder=Path.cwd(), on_progress=notice))
     files = []
     for identity in manifest.target.files:
         found = [folder / identity.name for folder in folders if (folder / identity.name).is_file()]
@@ -95,7 +106,10 @@ def _target(manifest: Manifest, first: Path, models_dir: Path | None, notice: No
         files.append(ModelFile(path, identity.size, identity.sha256))
     if not files:
         raise RelaunchError("the manifest names no model file")
-    return ResolvedModel(manifest.target.source, tuple(files))
+    places = {file.path.parent for file in files}
+    if whole and len(places) > 1:
+        raise RelaunchError(f"the model's files lie in {len(places)} folders; name the one that has all: --models-dir")
+    return ResolvedModel(manifest.target.source, tuple(files), folder=places.pop() if whole else None)
 
 
 def _prompts(run: RunData, manifest: Manifest, recipe: Recipe) -> tuple[dict[tuple[str, int], Prompt], str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchctl.analysis.comparison.compare import compare_runs
 from benchctl.analysis.comparison.gates import judge, parse_gate
 from benchctl.errors import UsageError
+from benchctl.records import sha256_text, sha256_tokens
 from benchctl.runs.store import open_run
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 
@@ -45,3 +47,19 @@ def test_a_gate_cannot_pass_where_nothing_was_judged(tmp_path: Path) -> None:
     found = compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"), arms=["spec_d4-c4"])
     failures = judge(parse_gate("lossy"), found).failures
     assert failures == ("cannot tell, because no arm of B beside its baseline was compared one request at a time.",)
+
+
+def test_other_answers_of_overlapping_requests_are_no_change(tmp_path: Path) -> None:
+    def other(record: dict[str, Any]) -> None:
+        ids = [*record["token_ids"][:-1], 7]
+        record |= {"token_ids": ids, "token_sha": sha256_tokens(ids), "content": "x", "content_sha": sha256_text("x")}
+
+    def same(record: dict[str, Any]) -> None:
+        record |= {"content": "y", "content_sha": sha256_text("y"), "token_ids": None, "token_sha": None}
+
+    write_sweep(tmp_path / "a", Sweep(concurrency=(1, 4)), edit=same)
+    write_sweep(tmp_path / "b", Sweep(concurrency=(1, 4)), edit=other)
+    found = compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"))
+    differ = {one.arm: (len(one.outputs.differing), len(one.outputs.undetermined)) for one in found.arms}
+    assert differ["spec_d4-c1"] == (12, 0)
+    assert differ["spec_d4-c4"] == (0, 12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,27 @@ def test_too_few_requests_tell_nothing(tmp_path: Path) -> None:
     found = analysed(tmp_path / "run", Sweep(rate=(4.0,), prompts=8), Server(slots=1))
     assert found.sweep is not None
     assert [row.arrival.kept_up for row in found.sweep.levels if row.arrival] == [None, None]
+
+
+def test_requests_that_were_given_up_are_longer_than_all_others(tmp_path: Path) -> None:
+    def give_up(record: dict[str, Any]) -> None:
+        if record["prompt_idx"] % 2:
+            record |= dict.fromkeys(("e2e_s", "ttft_s", "client_tok_per_sec", "content", "token_ids"))
+            record["error"] = {"kind": "timeout", "message": "The engine sent nothing for 1 s."}
+
+    write_sweep(tmp_path / "run", Sweep(rate=(0.5,), prompts=33), Server(slots=1), edit=give_up)
+    found = analyse(open_run(tmp_path / "run"))
+    assert found.sweep is not None
+    row = found.sweep.levels[0]
+    assert row.arrival is not None
+    assert (row.requests, row.planned, row.arrival.given_up) == (51, 99, 48)
+    assert row.arrival.sent_rate == pytest.approx(0.5), "what was never answered was sent all the same"
+    assert row.arrival.finished_rate == pytest.approx(0.25, rel=0.02)
+    assert row.arrival.kept_up is False, "although those that were answered never waited"
+    assert row.e2e.median is not None
+    assert (row.e2e.p95, row.ttft.p95) == (None, None)
+    (told, _) = [one.seen for one in found.warnings if one.id == "rate-not-kept"]
+    assert "48 of 99 were given up unanswered" in told
 
 
 @pytest.mark.parametrize(("late_s", "warned"), [(0.0, False), (0.004, False), (0.05, True)])

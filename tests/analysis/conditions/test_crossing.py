@@ -85,3 +85,20 @@ def test_one_level_is_no_curve() -> None:
     assert (found.outcome, found.at) == ("cannot be said", None)
     assert "Only concurrency 8 was measured" in found.sentence
     assert "1.57×" in found.sentence
+
+
+def test_a_doubtful_level_is_no_place_to_cross_at() -> None:
+    points = [point(1, 1.5), point(2, 0.9, doubt="nothing was drafted"), point(4, 1.2), point(8, 0.8)]
+    found = find_crossing("spec", 0.0, points)
+    assert (found.helps_at, found.loses_at, found.undecided_at) == ([1, 4], [8], [2])
+    assert found.at == find_crossing("spec", 0.0, [points[0], *points[2:]]).at
+
+
+def test_one_doubtful_level_says_so() -> None:
+    found = find_crossing("spec", 0.0, [point(8, 0.98, doubt="nothing was drafted")])
+    assert found.sentence.endswith("is 0.98× that without speculation, but nothing was drafted.")
+
+
+def test_an_interval_that_touches_1_decides_nothing() -> None:
+    found = find_crossing("spec", 0.0, [point(1, 1.05), point(8, 0.95)])
+    assert (found.outcome, found.undecided_at) == ("cannot be said", [1, 8])

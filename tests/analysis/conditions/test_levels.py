@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.precision import half_widths
+from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis
 from benchctl.errors import UsageError
 from benchctl.runs.store import open_run
@@ -101,17 +103,57 @@ def test_one_baseline_for_all_conditions_may_be_named_by_any(tmp_path: Path) -> 
         analyse(run, baseline="spec_d8")
 
 
-def test_every_process_of_a_resumed_cell_has_a_makespan_of_its_own(tmp_path: Path) -> None:
-    def resume(record: dict[str, Any]) -> None:
-        if record["prompt_idx"] >= 8:
-            record["attempt"] = 1
-            record["sent_s"] -= 3.0  # its clock began anew
+def in_two_processes(record: dict[str, Any]) -> None:
+    """The first block was broken off after eight answers, and resumed."""
+    if record["block"] == 0 and record["prompt_idx"] >= 8:
+        record["attempt"] = 1
+        record["sent_s"] -= 3.0  # its clock began anew
 
-    records = write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=resume)
+
+def test_overlapping_requests_of_a_resumed_cell_had_too_little_company_to_count(tmp_path: Path) -> None:
+    records = write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=in_two_processes)
     found = analyse(open_run(tmp_path / "run"))
     assert found.sweep is not None
+    whole = [record for record in records if record["block"] > 0]
     for row in found.sweep.levels:
-        assert row.makespan_s == pytest.approx(recount.totals(records, row.arm)["makespan_s"])
+        assert row.throughput == pytest.approx(recount.totals(whole, row.arm)["throughput"])
+    assert len(found.sweep.levels[1].throughput_by_block) == 2
+
+
+def test_one_request_at_a_time_may_be_resumed(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4)), edit=in_two_processes)
+    found = analyse(open_run(tmp_path / "run"))
+    assert found.sweep is not None
+    assert [len(row.throughput_by_block) for row in found.sweep.levels if not row.is_baseline] == [3, 2]
+
+
+def test_what_passes_between_two_requests_alone_is_not_the_engines(tmp_path: Path) -> None:
+    def rest(record: dict[str, Any]) -> None:
+        record["sent_s"] += 0.7 * record["prompt_idx"]  # rendering, counters; or the turns of other arms
+
+    busy = write_sweep(tmp_path / "busy", Sweep(temperature=(0.0, 0.8)))
+    write_sweep(tmp_path / "idle", Sweep(temperature=(0.0, 0.8)), edit=rest)
+    found = analyse(open_run(tmp_path / "idle"))
+    assert found.sweep is not None
+    for row in found.sweep.levels:
+        assert row.throughput == pytest.approx(recount.totals(busy, row.arm)["throughput"])
+        assert row.in_flight == pytest.approx(1)
+        if not row.is_baseline:
+            assert row.throughput_speedup == pytest.approx(row.latency_speedup)
+
+
+def test_cells_that_answered_other_prompts_are_other_work(tmp_path: Path) -> None:
+    def fail(record: dict[str, Any]) -> None:
+        if (record["label"], record["block"], record["prompt_idx"]) == ("spec_d4", 1, 3):
+            record["error"] = {"kind": "http", "message": "HTTP 500"}
+
+    records = write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=fail)
+    found = analyse(open_run(tmp_path / "run"))
+    assert found.sweep is not None
+    arm = found.sweep.levels[1]
+    equal = [record for record in records if record["block"] != 1]
+    assert arm.throughput_speedup == pytest.approx(recount.throughput_speedup(equal, "spec_d4", "baseline")[0])
+    assert (len(arm.throughput_by_block), arm.throughput_interval) == (2, None)
 
 
 def test_a_cell_with_an_unknown_time_has_no_throughput(tmp_path: Path) -> None:
@@ -162,9 +204,57 @@ def test_temperature_is_a_condition(tmp_path: Path) -> None:
     rates = {row.arm: row.rate for row in found.acceptance if row.task == "all"}
     assert rates["spec_d4-t0"] > rates["spec_d4-t0.8"] > 0  # type: ignore[operator]
     outcomes = {one.arm: one.verdict for one in found.losslessness}
-    assert outcomes == {"spec_d4-t0": "lossless", "spec_d4-t0.8": "undetermined"}
+    assert outcomes == {"spec_d4-t0": "lossless", "spec_d4-t0.8": "not judged"}
 
 
 def test_auto_blocks_look_at_the_arms_of_every_condition(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4)))
-    assert set(half_widths(open_run(tmp_path / "run"))) == {"spec_d4-c1", "spec_d4-c4"}
+    widths, found = half_widths(open_run(tmp_path / "run")), analyse(open_run(tmp_path / "run"))
+    assert found.sweep is not None
+    alone = next(row for row in found.speedups if (row.arm, row.task) == ("spec_d4-c1", "all"))
+    together = next(row for row in found.sweep.levels if row.arm == "spec_d4-c4")
+    assert widths == {
+        "spec_d4-c1": pytest.approx(share(alone.interval, alone.pooled)),
+        "spec_d4-c4": pytest.approx(share(together.throughput_interval, together.throughput_speedup)),
+    }
+
+
+def share(interval: Interval | None, middle: float | None) -> float:
+    assert interval is not None
+    assert middle is not None
+    return (interval.high - interval.low) / 2 / middle
+
+
+def test_the_order_of_the_lines_means_nothing(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), rate=(None, 2.0)))
+    before = analyse(open_run(tmp_path / "run"))
+    file = tmp_path / "run" / "records.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    random.Random(7).shuffle(lines)
+    file.write_text("".join(lines))
+    assert analyse(open_run(tmp_path / "run")) == before
+
+
+def test_faster_decoding_that_makes_others_wait_is_no_gain(tmp_path: Path) -> None:
+    def wait(record: dict[str, Any]) -> None:
+        if record["label"] == "spec_d4":
+            record["ttft_s"] += 2.0
+            record["e2e_s"] += 2.0
+
+    write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), Server(gain=lambda *_: 1.3), edit=wait)
+    found = analyse(open_run(tmp_path / "run"))
+    (verdict,) = found.verdicts
+    assert found.sweep is not None
+    assert next(row.pooled for row in found.speedups if row.task == "all") == pytest.approx(1.3, rel=0.02)
+    assert (verdict.speed, verdict.speedup) == ("slower", found.sweep.levels[1].latency_speedup)
+    assert "the baseline over whole answers (95 % interval" in verdict.sentence
+
+
+def test_a_slow_answer_is_an_outlier_one_at_a_time_alone(tmp_path: Path) -> None:
+    def slow(record: dict[str, Any]) -> None:
+        if (record["block"], record["prompt_idx"]) == (1, 5):
+            record["client_tok_per_sec"] /= 5
+
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), blocks=5), edit=slow)
+    found = analyse(open_run(tmp_path / "run"))
+    assert {one.where for one in found.warnings if one.id == "outlier"} == {"baseline-c1", "spec_d4-c1"}

@@ -14,7 +14,7 @@ from benchctl.analysis.results import Losslessness
 from benchctl.cli.app import app
 from benchctl.records import sha256_text, sha256_tokens
 from benchctl.runs.store import open_run
-from tests.analysis.conditions.simulated import Sweep, write_sweep
+from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 
 BOTH = Sweep(concurrency=(1, 4))
 
@@ -132,6 +132,54 @@ def test_forks_are_explained_of_the_greedy_condition_alone(tmp_path: Path) -> No
     assert verdicts == {
         "spec_d4-c1-t0": "lossless",
         "spec_d4-c4-t0": "not judged",
-        "spec_d4-c1-t0.8": "undetermined",
+        "spec_d4-c1-t0.8": "not judged",
         "spec_d4-c4-t0.8": "not judged",
     }
+
+
+def test_sampled_answers_are_not_compared_where_greedy_ones_are(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(temperature=(0.0, 0.8)))
+    found = judged(tmp_path / "run")
+    assert (found["spec_d4-t0"].verdict, found["spec_d4-t0.8"].verdict) == ("lossless", "not judged")
+    code, document = verify(tmp_path / "run")
+    assert (code, document["lossless"]) == (0, True)
+    assert document["unjudged"].startswith("Losslessness is not judged at temperature 0.8. Answers that are sampled")
+    assert "--sampling" in document["unjudged"]
+    assert verify(tmp_path / "run", "--arm", "spec_d4-t0.8")[0] == 1
+
+
+def test_a_run_that_only_samples_shows_nothing_by_its_text(tmp_path: Path) -> None:
+    def repeat(record: dict[str, Any]) -> None:
+        ids = [len(record["label"]), record["prompt_idx"], *range(300, 320)]
+        text = " ".join(map(str, ids))
+        record |= {"token_ids": ids, "token_sha": sha256_tokens(ids), "n_predicted": len(ids)}
+        record |= {"content": text, "content_sha": sha256_text(text)}
+
+    write_sweep(tmp_path / "run", Sweep(temperature=(0.5, 0.8)), edit=repeat)
+    found = judged(tmp_path / "run")
+    assert {one.verdict for one in found.values()} == {"undetermined"}
+    assert all("--sampling" in one.comparisons[0].reason for one in found.values())
+    assert verify(tmp_path / "run")[0] == 1
+
+
+def test_a_baseline_that_did_not_run_as_asked_decides_no_level(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), blocks=4), Server(gain=lambda *_: 1.5))
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    refused = next(cell for cell in manifest["cells"] if cell["arm"] == "baseline-c4")
+    refused["attestation"] = {"state": "failed", "reason": "It drafted.", "evidence": []}
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
+    sweep = analyse(open_run(tmp_path / "run")).sweep
+    assert sweep is not None
+    (crossing,) = sweep.crossings
+    assert (crossing.helps_at, crossing.undecided_at) == ([1], [4])
+    assert "at level 4 a cell of the baseline did not run as asked" in crossing.sentence
+
+
+def test_each_temperature_has_its_own_sentence(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), temperature=(0.0, 0.8)), Server(block_noise=0.2))
+    sweep = analyse(open_run(tmp_path / "run")).sweep
+    assert sweep is not None
+    assert [one.sentence[:34] for one in sweep.crossings] == [
+        "At temperature 0, up to which conc",
+        "At temperature 0.8, up to which co",
+    ]

@@ -189,3 +189,21 @@ def test_the_width_is_the_depth_or_what_was_drafted(
 ) -> None:
     manifest = make_manifest({"baseline": None, "spec": speculation}, prompts=1, blocks=1)
     assert verify_width(manifest, make_record("spec", **told)) == width
+
+
+def test_where_no_width_can_be_read_reading_at_once_is_the_measure_and_said_to_be(forked: Forked) -> None:
+    positions = [
+        one.model_copy(update={"readings": [reading("decode", 1, 3.0, 1, 2), reading("prefill", 40, 3.1, 1, 2)]})
+        for one in QUIET
+    ]
+    fork = fork_at(7, 7, [("decode", 1, 9.0), ("prefill", 20, 8.9)])
+    absent = {"verify": "this engine reads on no more than one token at a time"}
+    found, one = verdict(forked([*positions, fork.model_copy(update={"absent": absent})]))
+    assert one.outcome == "violation"
+    assert "reading everything at once instead of token by token moves margins by up to" in one.reason
+    assert found.noise[0].by_prefill
+    assert one.fork is not None and one.fork.shapes_absent == absent
+    near = fork_at(7, 7, [("decode", 1, 0.05), ("prefill", 20, -0.01)])
+    _, tied = verdict(forked([*positions, near.model_copy(update={"absent": absent})]))
+    assert tied.outcome == "near-tie"
+    assert "Reading everything at once, the target alone says the arm's token" in tied.reason

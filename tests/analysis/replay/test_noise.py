@@ -7,7 +7,8 @@ import random
 import pytest
 
 from benchctl.analysis.replay.noise import FEWEST, find_noise, stretch
-from tests.analysis.replay.replayed import replays, sample
+from benchctl.runs.replay.stored import Position
+from tests.analysis.replay.replayed import fork_at, reading, replays, sample
 
 
 def test_nothing_replayed_is_no_noise_known() -> None:
@@ -84,3 +85,31 @@ def test_few_changes_are_stretched_to_hold_99_of_100_further_ones(size: int) -> 
 def test_the_stretch_is_one_at_99() -> None:
     assert stretch(99) == pytest.approx(1.0, abs=1e-6)
     assert stretch(3) == pytest.approx(6.4, abs=0.1)
+
+
+def at_once(changes: list[float]) -> list[Position]:
+    """A sample that was read token by token and at once, beside a fork whose width could not be read."""
+    positions = [
+        position.model_copy(
+            update={"readings": [reading("decode", 1, 3.0, 1, 2), reading("prefill", 40, 3.0 + change, 1, 2)]}
+        )
+        for position, change in zip(sample(changes), changes, strict=True)
+    ]
+    fork = fork_at(6, 7, [("decode", 1, 3.0), ("prefill", 40, 3.0)])
+    return [*positions, fork.model_copy(update={"absent": {"verify": "it cannot be asked for"}})]
+
+
+def test_where_no_width_can_be_read_the_noise_is_that_of_reading_at_once() -> None:
+    found = find_noise(replays(at_once([0.001 * number for number in range(1, 101)])), 5)
+    assert found.by_prefill
+    assert found.floor == pytest.approx(0.1)
+    assert "reading everything at once" in found.method
+    assert (found.null_places, found.null_forks) == (100, 0)
+
+
+def test_reading_at_once_is_no_noise_of_a_width_that_can_be_read() -> None:
+    positions = at_once([0.5] * 40)
+    positions[-1] = positions[-1].model_copy(update={"absent": {}})
+    found = find_noise(replays(positions), 5)
+    assert not found.by_prefill
+    assert found.floor is None

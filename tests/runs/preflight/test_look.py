@@ -157,6 +157,7 @@ class Fixed:
     """A scorer that expects the same wherever it is asked."""
 
     command = ("fixed",)
+    in_batches = True
 
     def __init__(self, logprobs: dict[int, float]) -> None:
         self._scores = Scores(logprobs, 1)

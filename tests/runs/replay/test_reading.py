@@ -20,6 +20,7 @@ class ToyScorer:
     """Prefers the answer's next token to `RIVAL` by 1 nat, less 0.1 for every further token in the last batch."""
 
     keeps: bool = True
+    in_batches: bool = True
     batches: list[int] = field(default_factory=list)
     tops: dict[int, int] = field(default_factory=dict)
     there: int = 0
@@ -126,3 +127,17 @@ def test_several_forks_of_one_answer_are_each_read_once() -> None:
     unknown = positions[1].readings[0]
     assert (unknown.rival, unknown.rival_at_most) == (None, -1.5)  # not among those told: at least so far off
     assert unknown.margin == 1.0
+
+
+def test_an_engine_that_cannot_read_in_batches_is_read_at_once_instead() -> None:
+    scorer = ToyScorer(in_batches=False)
+    fork = WantedFork(index=9, rival=RIVAL, width=5)
+    (plan,) = make_plan([WantedAnswer("code", 0, None, None, ANSWER, (fork,))])
+    positions, decoded = read_answer(scorer, PROMPT, plan)
+    (forked,) = [one for one in positions if one.fork]
+    assert {one.shape for one in forked.readings} == {"decode", "prefill"}
+    assert "one token at a time" in forked.absent["verify"]
+    sampled = [one for one in positions if not one.fork]
+    assert len(sampled) >= 30
+    assert all({one.shape for one in position.readings} == {"decode", "prefill"} for position in sampled)
+    assert decoded.others == []

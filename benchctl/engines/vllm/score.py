@@ -1,0 +1,115 @@
+"""The target alone, scoring prefixes: vLLM asked for logprobs.
+
+vLLM keeps no prefix from one request to the next, so nothing can be read on in a batch of chosen width. What it can do
+is decode an answer again token by token, which shows the target's own logprobs at each place of it, and read a whole
+prefix at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchctl.engines.answer_clock import protocol_error
+from benchctl.engines.base import Rendered, Scores
+from benchctl.engines.vllm.request import scoring_body
+from benchctl.engines.vllm.server import VllmServer
+from benchctl.prompts.suite import Prompt
+
+_FIRST_STRETCH = 64
+"""Tokens that are decoded ahead, the first time."""
+_FEW = 100
+"""More logprobs than these are asked for at single places, where decoding ahead would only cost."""
+_MARK = "token_id:"
+
+
+class VllmScorer:
+    """A vLLM that scores; see `benchctl.engines.base.Scorer`."""
+
+    in_batches = False
+
+    def __init__(
+        self, server: VllmServer, command: Sequence[str], *, context: int, vocabulary: int, timeout_s: float
+    ) -> None:
+        """`context` and `vocabulary`: of the target, in tokens; `timeout_s`: how long one request may take."""
+        self._server = server
+        self._command = tuple(command)
+        self._context = context
+        self._vocabulary = vocabulary
+        self._timeout_s = timeout_s
+        self._prompt: tuple[int, ...] = ()
+        self._decoded: dict[int, list[tuple[int, Scores]]] = {}
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command line that runs."""
+        return self._command
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Apply the chat template and tokenize."""
+        return self._server.render(prompt)
+
+    def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
+        """Read a prompt; its answer's places are then read on from it."""
+        self._prompt, self._decoded = tuple(prompt), {}
+        return self._place(0, top)[1]
+
+    def read_on(self, prefix: Sequence[int], top: int) -> Scores:
+        """Read the last token of `prefix` alone, where the target comes that way by itself; else all of it at once."""
+        start = len(self._prompt)
+        answer = tuple(prefix[start:])
+        if tuple(prefix[:start]) == self._prompt and len(prefix) < self._context:
+            scores = self._place(len(answer), top)[1]
+            if tuple(token for token, _ in self._decoded[top][: len(answer)]) == answer:
+                return scores
+        return self.read_whole(prefix, top)
+
+    def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
+        """Read all of `prefix` at once."""
+        ((_, scores),) = self._ask(prefix, 1, top)
+        return scores
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
+        """The engine's last log lines."""
+        return self._server.log_tail(lines)
+
+    def stop(self) -> int | None:
+        """End the server."""
+        return self._server.stop()
+
+    def _place(self, place: int, top: int) -> tuple[int, Scores]:
+        """Return the token that the target alone says at a place of its answer, and what it expects there."""
+        known = self._decoded.get(top, [])
+        if place >= len(known):
+            ahead = max(_FIRST_STRETCH, 2 * place) if top <= _FEW else place + 1
+            tokens = min(ahead, self._context - len(self._prompt))
+            self._decoded[top] = known = [
+                (token, Scores(scores.logprobs, evaluated=1 if number else len(self._prompt)))
+                for number, (token, scores) in enumerate(self._ask(self._prompt, tokens, top))
+            ]
+        return known[place]
+
+    def _ask(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
+        body = scoring_body(prompt, tokens=tokens, top=min(top, self._vocabulary))
+        answer = self._server.http.post("/v1/completions", body, timeout_s=self._timeout_s)
+        found = _scores(answer, len(prompt))
+        if len(found) != tokens:
+            raise protocol_error("The engine did not tell the probabilities of the next token.")
+        return found
+
+
+def _scores(answer: Mapping[str, Any], evaluated: int) -> list[tuple[int, Scores]]:
+    """Read (token, likeliest tokens) of every place; empty where anything in it is amiss."""
+    found = []
+    try:
+        (choice,) = answer["choices"]
+        for token, told in zip(choice["token_ids"], choice["logprobs"]["top_logprobs"], strict=True):
+            pairs = ((int(name.removeprefix(_MARK)), float(value)) for name, value in told.items())
+            likeliest = dict(sorted(pairs, key=lambda pair: -pair[1]))
+            if not likeliest or not all(map(math.isfinite, likeliest.values())):
+                return []
+            found.append((int(token), Scores(likeliest, evaluated)))
+    except (KeyError, TypeError, ValueError):
+        return []
+    return found

@@ -1,0 +1,231 @@
+"""One vLLM of one cell: rendering, answering, counting, attesting, stopping."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchctl.engines.answer_clock import protocol_error
+from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
+from benchctl.engines.completion_stream import StreamedAnswer, read_completion
+from benchctl.engines.http_client import HttpClient
+from benchctl.engines.log_tail import log_tail, read_log
+from benchctl.engines.process import EngineProcess, describe_exit
+from benchctl.engines.spec_counters import Counters, read_counters, read_total, since
+from benchctl.engines.vllm.attest import Observed, judge
+from benchctl.engines.vllm.causes import launch_cause
+from benchctl.engines.vllm.command import MODEL_NAME
+from benchctl.engines.vllm.ledger import Totals, contradictions, make_ledger
+from benchctl.engines.vllm.request import completion_body
+from benchctl.errors import EngineError
+from benchctl.prompts.suite import Prompt
+from benchctl.recipes.schema import EngineSpec, Sampling
+
+_INTERRUPT_S = 5.0
+"""An engine whose SIGTERM was swallowed (while it loads) or hangs (with requests in flight) ends on a SIGINT."""
+_DYING_S = 8.0
+"""The server outlives its engine by some 5 s, and then ends with status 0."""
+_STEPS = "vllm:iteration_tokens_total_count"
+"""A histogram of tokens a step, whose count is the number of steps of the engine."""
+_COUNTING_S = 1.0
+"""The counters of `/metrics` may lag behind the end of a stream by so much."""
+
+
+class VllmServer:
+    """A healthy vLLM; see `benchctl.engines.base.Server`."""
+
+    def __init__(
+        self,
+        process: EngineProcess,
+        log_path: Path,
+        url: str,
+        spec: EngineSpec,
+        *,
+        model: str,
+        method: str | None,
+        concurrency: int,
+    ) -> None:
+        """`model`: the folder that it was given; `method`: of speculation; `concurrency`: most requests at a time."""
+        self._process = process
+        self._log_path = log_path
+        self._spec = spec
+        self._model = model
+        self._method = method
+        self._alone = concurrency == 1
+        self._totals = Totals()
+        self.http = HttpClient(url, broken=self._broken_off)
+
+    @property
+    def log_path(self) -> Path:
+        """Where the engine's output goes."""
+        return self._log_path
+
+    @property
+    def pid(self) -> int:
+        """The engine's process id."""
+        return self._process.pid
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
+        if prompt.prompt is not None:
+            ids = self._ids({"prompt": prompt.prompt, "add_special_tokens": True})
+            return Rendered(prompt.prompt, ids)
+        messages = [message.model_dump() for message in prompt.messages or ()]
+        ids = self._ids({"messages": messages, "add_generation_prompt": True})
+        text = self.http.post("/detokenize", {"model": MODEL_NAME, "tokens": list(ids)}).get("prompt")
+        if not isinstance(text, str):
+            raise protocol_error("The engine did not tell the prompt's text.")
+        return Rendered(text, ids)
+
+    def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
+        ids = self.http.post("/tokenize", {"model": MODEL_NAME, **what}).get("tokens")
+        if not isinstance(ids, list) or not all(isinstance(one, int) for one in ids):
+            raise protocol_error("The engine did not tell the prompt's token ids.")
+        if not ids:
+            raise EngineError("The prompt has no tokens.", kind="http", fix="Give every prompt of the suite some text.")
+        return tuple(ids)
+
+    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+        """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
+        before = self._reading() if self._alone and self._method is not None else None
+        try:
+            answer, e2e_s = self.http.stream(
+                "/v1/completions",
+                completion_body(prompt.token_ids, sampling),
+                read_completion,
+                silence_s=self._spec.stall_timeout_s,
+                timeout_s=self._spec.request_timeout_s,
+                on_tokens=on_tokens,
+            )
+        except EngineError as error:
+            self._totals.add_broken()
+            raise self._told_apart(error) from error
+        except BaseException:
+            self._totals.add_broken()
+            raise
+        prompt_tokens = self._checked(answer, sampling, len(prompt.token_ids))
+        metrics = answer.told.get("metrics") or {}
+        ledger = make_ledger(metrics)
+        tokens = len(answer.ids)
+        counted, steps = (None, None) if before is None else self._counted(before, ledger)
+        self._totals.add(ledger, tokens, steps, contradictions(ledger, tokens, counted, steps))
+        return Completion(
+            text=answer.text,
+            token_ids=answer.ids,
+            n_predicted=tokens,
+            finish_reason=answer.finish_reason,
+            prompt_tokens=prompt_tokens,
+            ttft_s=answer.ttft_s,
+            decode_s=answer.decode_s,
+            e2e_s=e2e_s,
+            engine_prompt_s=_seconds(metrics.get("time_to_first_token_ms")),
+            engine_decode_s=_seconds(metrics.get("generation_time_ms")) if tokens > 1 else None,
+            ledger=ledger,
+        )
+
+    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
+        """Return the ids, all of which the stream brought."""
+        return seen.token_ids
+
+    def attest(self, drafted: int | None) -> Attestation:
+        """Judge the cell now; see `attest.py` for what counts as evidence. Raises EngineError (`crash`)."""
+        if not self._healthy():
+            raise self._broken_off("The engine is no longer healthy")
+        models = self.http.get_json("/v1/models")
+        counters, _ = self._reading()
+        found = [*self._totals.contradictions, *self._totals.against(counters)]
+        return judge(
+            Observed(
+                method=self._method,
+                model_path=_root(models),
+                asked_model=self._model,
+                counters=counters,
+                sums=self._totals.sums,
+                contradictions=found,
+                log=read_log(self._log_path).split("\n"),
+            )
+        )
+
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.alive()
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
+        """The engine's last log lines, oldest first, cleaned."""
+        return log_tail(self._log_path, lines)
+
+    def stop(self) -> int | None:
+        """Close the connections first (with one open SIGTERM may hang for good), then end the process."""
+        self.http.close()
+        return self._process.stop(interrupt_s=_INTERRUPT_S)
+
+    def _checked(self, answer: StreamedAnswer, sampling: Sampling, asked: int) -> int:
+        """Return the tokens of the prompt; a vLLM that is being ended closes its streams as if they were whole."""
+        tokens, counted = len(answer.ids), answer.count("completion_tokens")
+        if counted != tokens:
+            raise protocol_error(f"{tokens} tokens were received, and the engine counts {counted}.")
+        full = asked + tokens >= self._spec.context
+        if answer.finish_reason == "length" and tokens != sampling.max_tokens and not full:
+            raise protocol_error(f"The answer ended for its length after {tokens} of {sampling.max_tokens} tokens.")
+        told = answer.count("prompt_tokens")
+        if told != asked:
+            raise protocol_error(f"{asked} tokens were asked about, and the engine read {told}.")
+        return asked
+
+    def _reading(self) -> tuple[Counters, int | None]:
+        """Return the server's counters of speculation, and how many steps its engine has made."""
+        text = self.http.get("/metrics").text
+        return read_counters(text, "vllm"), read_total(text, _STEPS)
+
+    def _counted(self, before: tuple[Counters, int | None], told: Ledger) -> tuple[Counters, int | None]:
+        """Return what the server counted for the answer that has just ended; wait a moment for what lags."""
+        deadline = time.monotonic() + _COUNTING_S
+        while True:
+            after = self._reading()
+            counted = since(before[0], after[0])
+            if (counted.drafted, counted.rounds) == (told.drafted, told.rounds) or time.monotonic() > deadline:
+                return counted, None if before[1] is None or after[1] is None else after[1] - before[1]
+            time.sleep(0.05)
+
+    def _healthy(self) -> bool:
+        with suppress(EngineError):
+            return self.http.get("/health").status_code == httpx.codes.OK
+        return False
+
+    def _told_apart(self, error: EngineError) -> EngineError:
+        """Tell a request that was refused from an engine that is dead although its server still answers."""
+        if error.kind == "http" and not self._healthy():
+            return self._broken_off(error.what.rstrip("."))
+        if "maximum context length" in error.what or "max_model_len" in error.what:
+            error.fix = f"Raise engine.context (now {self._spec.context}) or leave the prompt out."
+        return error
+
+    def _broken_off(self, what: str) -> EngineError:
+        """Return a crash when the engine has ended, be it with status 0, else a broken protocol."""
+        ended = self._process.wait(_DYING_S)
+        cause = launch_cause(read_log(self._log_path).split("\n"))
+        if not ended and cause is None:
+            return protocol_error(f"{what}, but the engine still runs.")
+        how = f"the engine ended with {describe_exit(self._process.status)}" if ended else "its workers are dead"
+        return EngineError(
+            f"{what}: {how}.{f' {cause[0]}' if cause else ''}",
+            kind="crash",
+            fix=cause[1] if cause else "Read the engine's log.",
+            log_tail=self.log_tail(),
+        )
+
+
+def _seconds(milliseconds: object) -> float | None:
+    return milliseconds / 1000 if isinstance(milliseconds, int | float) else None
+
+
+def _root(models: object) -> str | None:
+    """Return the folder of the only model in the answer of `/v1/models`."""
+    with suppress(KeyError, TypeError, ValueError):
+        (one,) = models["data"]  # type: ignore[index]
+        return str(one["root"])
+    return None

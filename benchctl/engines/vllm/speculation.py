@@ -1,0 +1,196 @@
+"""benchctl's words for speculation, written in the keys of vLLM's `--speculative-config`.
+
+Which methods and keys there are comes from the installed package; here stands only what benchctl's words mean there.
+`size_n` is the length of the looked-up n-gram, so it is both `prompt_lookup_min` and `prompt_lookup_max`; `min`, the
+fewest draft tokens worth verifying, is nothing that vLLM has: its `prompt_lookup_min` is a length of the key.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from benchctl.models.folder_facts import folder_facts, vocabulary_differences
+from benchctl.recipes.problems import did_you_mean
+from benchctl.recipes.schema import SPECULATION_WORDS, Speculation
+
+if TYPE_CHECKING:
+    from benchctl.engines.vllm.probe import Package
+    from benchctl.models.resolved import ResolvedModel, ResolvedPair
+
+METHODS: Mapping[str, str] = {
+    "draft-simple": "draft_model",
+    "draft-eagle3": "eagle3",
+    "draft-mtp": "mtp",
+    "draft-dflash": "dflash",
+    "draft-dspark": "dspark",
+    "ngram-simple": "ngram",
+}
+"""benchctl's words, and what vLLM calls the same thing."""
+_NEEDS_MODEL = frozenset({"draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "dflash", "dspark"})
+_TAKES_MODEL = _NEEDS_MODEL | {"mtp"}
+_LOOKUPS = ("ngram", "ngram_gpu")
+_DEPTH_OPTIONAL = frozenset({"suffix", "mtp", "eagle", "eagle3", "medusa", "dflash", "dspark"})
+"""Methods whose depth comes from the head's own configuration, or has a default."""
+_BY_WORD = {
+    "method": "type",
+    "model": "models.draft",
+    "num_speculative_tokens": "max",
+    "tensor_parallel_size": "draft_tensor_parallel_size",
+}
+_NOT_ON_CPU = {
+    "ngram_gpu": "it needs an accelerator (use ngram-simple, which runs on the CPU)",
+    "mlp_speculator": "vLLM lists it, and on a CPU has nothing that drafts with it",
+}
+_FIXED: Mapping[str, Mapping[str, object]] = {
+    # The suffix tree is shared by all requests: the second block would be drafted from the first one's answers.
+    "suffix": {"suffix_decoding_max_cached_requests": 0},
+}
+
+
+def method_of(type_name: str) -> str:
+    """Return vLLM's name for a speculation type of a recipe."""
+    return METHODS.get(type_name, type_name)
+
+
+def words_of(methods: Sequence[str]) -> tuple[str, ...]:
+    """Return the speculation types that recipes may name, benchctl's word first where there is one."""
+    words = [word for word, method in METHODS.items() if method in methods]
+    return (*words, *(name for name in methods if name not in METHODS.values()))
+
+
+def takes_draft(speculation: Speculation | None) -> bool:
+    """Whether an arm is given `models.draft`, where the recipe has one."""
+    return speculation is not None and any(method_of(name) in _TAKES_MODEL for name in speculation.types)
+
+
+def speculative_config(speculation: Speculation, draft: ResolvedModel | None) -> str:
+    """Return the value of `--speculative-config`: the method always by name, the recipe's own keys last."""
+    (method,) = map(method_of, speculation.types)
+    config: dict[str, Any] = {"method": method}
+    if draft is not None and method in _TAKES_MODEL:
+        config["model"] = str(draft.path)
+    depth = speculation.max if speculation.max is not None else speculation.size_m
+    if depth is not None:
+        config["num_speculative_tokens"] = depth
+    if speculation.size_n is not None:
+        config |= {"prompt_lookup_max": speculation.size_n, "prompt_lookup_min": speculation.size_n}
+    config |= {**_FIXED.get(method, {}), **(speculation.options or {})}
+    return json.dumps(config)
+
+
+def speculation_problems(speculation: Speculation, package: Package, models: ResolvedPair) -> list[str]:
+    """Return a sentence for everything in `speculation` that this vLLM cannot do with these models."""
+    if len(speculation.types) > 1:
+        return [f"vLLM takes one method at a time, not {' and '.join(speculation.types)}."]
+    (name,) = speculation.types
+    method = method_of(name)
+    lack = _unknown_method(name, package) or _impossible_here(method, package)
+    if lack:
+        return [lack]
+    problems = [*_words(speculation, method), *_options(speculation, method, package)]
+    if method in _NEEDS_MODEL and models.draft is None:
+        problems.append(f"{name} needs a draft model; name one in models.draft.")
+    elif method == "draft_model" and models.draft is not None and models.draft.folder is not None:
+        problems += _pair(models.target, models.draft, speculation)
+    return problems
+
+
+def _unknown_method(name: str, package: Package) -> str | None:
+    method = method_of(name)
+    if method in package.methods:
+        return None
+    if method in package.deprecated_methods:
+        return f"`{name}` is an old name; this vLLM {package.version} turns it into mtp. Write draft-mtp."
+    known = words_of(package.methods)
+    if name in SPECULATION_WORDS and name not in METHODS:
+        return f"vLLM has nothing like `{name}`. It has {', '.join(known)}."
+    return f"this vLLM {package.version} has no method `{name}`.{did_you_mean(name, known)} It has {', '.join(known)}."
+
+
+def _impossible_here(method: str, package: Package) -> str | None:
+    if package.cpu and method in _NOT_ON_CPU:
+        return f"{method} does not run here: {_NOT_ON_CPU[method]}."
+    if method == "suffix" and not package.arctic_inference:
+        return (
+            "suffix decoding needs the package arctic-inference in vLLM's own environment "
+            "(its suffix_decoding is enough), and it is not there."
+        )
+    return None
+
+
+def _words(speculation: Speculation, method: str) -> list[str]:
+    problems = []
+    for word in ("min", "p_min", "min_hits"):
+        if getattr(speculation, word) is not None:
+            more = (
+                " Its prompt_lookup_min is the shortest n-gram looked up: write it in options." if word == "min" else ""
+            )
+            problems.append(f"`{word}` means nothing to vLLM's {method}.{more}")
+    if method not in _LOOKUPS:
+        problems += [f"`{word}` is for n-gram methods." for word in ("size_n", "size_m") if _given(speculation, word)]
+    depth = speculation.max or speculation.size_m
+    if depth is None and method not in _DEPTH_OPTIONAL and method != "custom_class":
+        problems.append(f"vLLM's {method} has no depth of its own; give `max`.")
+    return problems
+
+
+def _given(speculation: Speculation, word: str) -> bool:
+    return getattr(speculation, word) is not None
+
+
+def _options(speculation: Speculation, method: str, package: Package) -> list[str]:
+    problems = []
+    for key in speculation.options or {}:
+        if key in _BY_WORD and not (key == "model" and method == "custom_class"):
+            problems.append(f"options.{key}: in its place there is `{_BY_WORD[key]}`.")
+        elif key not in package.keys:
+            near = did_you_mean(key, package.keys)
+            problems.append(f"options.{key}: this vLLM {package.version} has no such key of speculation.{near}")
+    if speculation.size_n is not None:
+        twice = [key for key in ("prompt_lookup_max", "prompt_lookup_min") if key in (speculation.options or {})]
+        problems += [f"options.{key}: `size_n` says it already; give one of them." for key in twice]
+    return problems
+
+
+def _pair(target: ResolvedModel, draft: ResolvedModel, speculation: Speculation) -> list[str]:
+    """Say why vLLM cannot draft with this model for this target."""
+    problems = []
+    if folder_facts(draft.path)["memory"] in ("hybrid", "recurrent"):
+        problems.append(
+            "the draft keeps a recurrent state, and vLLM drafts only with models whose layers all share one kind of "
+            "cache. Take a draft of attention layers alone, or an n-gram method."
+        )
+    if not (speculation.options or {}).get("use_heterogeneous_vocab"):
+        differences = vocabulary_differences(target.path, draft.path)
+        problems += [f"the draft's vocabulary is not the target's: {'; '.join(differences)}."] if differences else []
+    return problems
+
+
+def speculation_warnings(speculation: Speculation, package: Package, target: ResolvedModel) -> list[str]:
+    """Return what vLLM accepts although it does not do what one would think."""
+    warnings = []
+    if package.cpu and folder_facts(target.path)["memory"] in ("hybrid", "recurrent"):
+        warnings.append(
+            "the target keeps a recurrent state, and vLLM on a CPU was seen to corrupt such models when it speculates: "
+            "see docs/vllm-hybrids.md, and trust verify-lossless."
+        )
+    if (speculation.options or {}).get("suffix_decoding_max_cached_requests"):
+        warnings.append("its suffix tree is shared by all requests: blocks after the first are drafted from answers.")
+    return warnings
+
+
+def asked_method(argv: Sequence[str]) -> str | None:
+    """Read from a command line which method it asks for; `None` for the target alone."""
+    return method if isinstance(method := asked_config(argv).get("method"), str) else None
+
+
+def asked_config(argv: Sequence[str]) -> dict[str, Any]:
+    """Read the speculative configuration of a command line; empty for the target alone."""
+    for word, value in itertools.pairwise(argv):
+        if word == "--speculative-config":
+            config: dict[str, Any] = json.loads(value)
+            return config
+    return {}

@@ -1,0 +1,72 @@
+"""What counts as evidence that a vLLM ran as it was asked to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchctl.engines.spec_counters import Counters
+from benchctl.engines.vllm.attest import Observed, judge
+from benchctl.engines.vllm.ledger import Sums
+
+STARTED = (
+    "(EngineCore pid=11951) INFO 11-21 17:12:00 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: "
+    "model='/m', speculative_config={}, tokenizer='/m', seed=0, enable_prefix_caching=False, pooler_config=None"
+)
+NGRAM = STARTED.format("SpeculativeConfig(method='ngram', model=None, num_spec_tokens=4)")
+ALONE = STARTED.format("None")
+SPEAKING = Observed(
+    method="ngram",
+    model_path="/m",
+    asked_model="/m",
+    counters=Counters(rounds=3, drafted=12, accepted=1),
+    sums=Sums(decoded=95, rounds=3, drafted=12, accepted=1, plain=90, longest=96, told=True),
+    contradictions=(),
+    log=("some line", NGRAM),
+)
+SILENT = replace(SPEAKING, method=None, counters=Counters(), sums=Sums(longest=96), log=(ALONE,))
+
+
+def test_an_arm_that_drafted() -> None:
+    found = judge(SPEAKING)
+    assert found.state == "active"
+    assert any("method='ngram'" in line for line in found.evidence)
+    assert any("12 draft tokens" in line for line in found.evidence)
+
+
+def test_an_arm_that_never_found_anything() -> None:
+    assert judge(replace(SPEAKING, counters=Counters(rounds=0, drafted=0, accepted=0))).state == "idle"
+
+
+def test_a_baseline() -> None:
+    assert judge(SILENT).state == "off"
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        (replace(SPEAKING, model_path="/other"), "serves /other"),
+        (replace(SPEAKING, log=(ALONE,)), "speculates with nothing"),
+        (replace(SPEAKING, log=(NGRAM.replace("ngram", "eagle"),)), "speculates with eagle"),
+        (replace(SPEAKING, counters=Counters()), "no counters of speculation"),
+        (replace(SPEAKING, contradictions=("3 is 4",)), "contradict each other: 3 is 4"),
+        (replace(SPEAKING, log=(NGRAM.replace("caching=False", "caching=True"),)), "Prefix caching is on"),
+        (replace(SILENT, log=(NGRAM,)), "asks for no speculation"),
+        (replace(SILENT, counters=Counters(rounds=0, drafted=0, accepted=0)), "asks for no speculation"),
+        (
+            replace(
+                SPEAKING,
+                method="draft_model",
+                counters=Counters(rounds=0, drafted=0, accepted=0),
+                log=(NGRAM.replace("ngram", "draft_model"),),
+            ),
+            "nothing was drafted",
+        ),
+    ],
+)
+def test_what_fails(seen: Observed, said: str) -> None:
+    found = judge(seen)
+    assert found.state == "failed"
+    assert said in (found.reason or "")
+    assert found.remedy

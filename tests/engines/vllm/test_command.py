@@ -1,0 +1,88 @@
+"""The exact command line and environment of a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.engines.vllm.command import argument_problems, command_line, option_of
+from benchctl.engines.vllm.environment import environment_problems, own_settings, vllm_environment
+from benchctl.models.resolved import ResolvedPair
+from benchctl.recipes.schema import Arm, EngineSpec, Speculation
+
+Make = Callable[..., Any]
+PROGRAM = Path("/venv/bin/vllm")
+
+
+def test_a_baseline_in_full(package: Make, folder: Make) -> None:
+    target = folder("target")
+    spec = EngineSpec(kind="vllm", context=1024, dtype="float32")
+    argv = command_line(PROGRAM, package(), spec, Arm(name="baseline"), ResolvedPair(target, None))
+    assert " ".join(argv) == (
+        f"/venv/bin/vllm serve {target.path} --host 127.0.0.1 --port {{port}} --served-model-name benchctl "
+        "--max-model-len 1024 --dtype float32 --max-num-seqs 1 --seed 0 --no-enable-prefix-caching "
+        "--enable-per-request-metrics --enforce-eager"
+    )
+
+
+def test_an_arm_that_speculates(package: Make, folder: Make) -> None:
+    spec = EngineSpec(kind="vllm", args=["--block-size", "32"])
+    arm = Arm(name="ngram", speculation=Speculation(type="ngram-simple", max=4), concurrency=8)
+    argv = command_line(PROGRAM, package(platform="cuda"), spec, arm, ResolvedPair(folder("target"), None))
+    assert option_of(argv, "--speculative-config") == '{"method": "ngram", "num_speculative_tokens": 4}'
+    assert option_of(argv, "--per-request-spec-decode-metrics") == "detailed"
+    assert option_of(argv, "--max-num-seqs") == "8"
+    assert "--enforce-eager" not in argv  # a GPU is measured with its graphs
+    assert argv[-2:] == ("--block-size", "32")
+
+
+def test_an_argument_of_the_recipe_replaces_ours(package: Make, folder: Make) -> None:
+    spec = EngineSpec(kind="vllm", args=["--no-enforce-eager"])
+    argv = command_line(PROGRAM, package(), spec, Arm(name="a"), ResolvedPair(folder("target"), None))
+    assert "--enforce-eager" not in argv
+    assert argv[-1] == "--no-enforce-eager"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("--max-model-len", "engine.context"),
+        ("--max_model_len=4096", "engine.context"),
+        ("--enable-prefix-caching", "benchctl sets it"),
+        ("-sc", "arms[].speculation"),
+        ("--speculative-config.method", "arms[].speculation"),
+        ("--api-key", "loopback"),
+        ("--block-sise", "Did you mean '--block-size'?"),
+        ("32", "is no option"),
+    ],
+)
+def test_arguments_that_are_refused(package: Make, word: str, said: str) -> None:
+    (found,) = argument_problems([word], package().options)
+    assert said in found
+
+
+def test_the_environment_is_scrubbed_offline_and_silent(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libiomp5.so").touch()
+    settings = own_settings(cpu=True, prefix=tmp_path, threads=None)
+    caller = {"PATH": "/bin", "HF_TOKEN": "secret", "VLLM_USE_V1": "0", "PYTHONPATH": "/mine"}
+    env = vllm_environment(caller, settings, {"VLLM_CPU_KVCACHE_SPACE": "1"})
+    assert not {"HF_TOKEN", "VLLM_USE_V1", "PYTHONPATH"} & env.keys()
+    assert (env["HF_HUB_OFFLINE"], env["DO_NOT_TRACK"], env["VLLM_CPU_OMP_THREADS_BIND"]) == ("1", "1", "auto")
+    assert env["LD_PRELOAD"] == str(tmp_path / "lib" / "libiomp5.so")
+    assert env["VLLM_CPU_KVCACHE_SPACE"] == "1"
+
+
+def test_threads_are_bound_where_they_are_asked_for(tmp_path: Path) -> None:
+    bound = own_settings(cpu=True, prefix=tmp_path, threads=1)["VLLM_CPU_OMP_THREADS_BIND"]
+    assert bound.isdigit()
+    assert "VLLM_CPU_OMP_THREADS_BIND" not in own_settings(cpu=False, prefix=tmp_path, threads=None)
+
+
+@pytest.mark.parametrize("name", ["VLLM_API_KEY", "HF_TOKEN", "VLLM_PLUGINS"])
+def test_variables_that_are_refused(name: str) -> None:
+    (found,) = environment_problems({name: "x"})
+    assert name in found

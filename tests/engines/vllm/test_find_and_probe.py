@@ -1,0 +1,141 @@
+"""Which vLLM runs, and what it is asked: a stand-in package answers as the real one does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.engines.inventory import find_engines
+from benchctl.engines.named_program import FoundBinary
+from benchctl.engines.vllm import install
+from benchctl.engines.vllm.find import candidates, find_vllm, python_of
+from benchctl.engines.vllm.probe import probe_vllm, remembered_probe
+from benchctl.errors import EngineError, UsageError
+
+FACTS: dict[str, Any] = {
+    "python": "3.11.7",
+    "prefix": "/venv",
+    "distributions": {
+        "vllm": {"version": "0.99.0+cpu", "record_sha256": None},
+        "torch": {"version": "2.13.0", "record_sha256": "ab"},
+    },
+    "platform": "cpu",
+    "device": "cpu",
+    "methods": ["ngram", "suffix"],
+    "deprecated_methods": [],
+    "keys": ["method"],
+    "options": {"--seed": None},
+    "arctic_inference": False,
+}
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a machine without any vLLM: an empty PATH, an empty cache, no variable."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("BENCHCTL_VLLM", raising=False)
+    return tmp_path
+
+
+def environment(folder: Path, answer: str = "") -> Path:
+    """Lay down an environment whose Python prints `answer` and counts how often it was asked; return its `vllm`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    python = folder / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text(f"#!{sys.executable}\nimport sys\nopen({str(folder / 'asked')!r}, 'a').write('x')\n{answer}\n")
+    python.chmod(0o755)
+    program = folder / "bin" / "vllm"
+    program.write_text(f"#!{python}\nraise SystemExit(1)\n")
+    program.chmod(0o755)
+    return program
+
+
+def told(facts: dict[str, Any]) -> str:
+    return f"print('INFO of vLLM on the way'); print({json.dumps(facts)!r})"
+
+
+def test_without_any_it_is_said_how_to_have_one() -> None:
+    with pytest.raises(EngineError) as caught:
+        find_vllm()
+    assert "benchctl engines install vllm --cpu" in (caught.value.fix or "")
+
+
+def test_the_users_own_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, named = environment(tmp_path / "own"), environment(tmp_path / "named")
+    installed = environment(install.environment_folder())
+    assert candidates() == []  # without its last file an installation is not whole
+    (install.environment_folder() / install.MARKER).write_text("{}")
+    assert find_vllm() == FoundBinary(installed, "bundled")
+    monkeypatch.setenv("BENCHCTL_VLLM", str(own))
+    assert find_vllm() == FoundBinary(own, "environment")
+    assert find_vllm("vllm") == FoundBinary(own, "environment")  # the name that every installation has
+    assert find_vllm(None, str(named)) == FoundBinary(named, "option")
+    assert find_vllm(str(own), str(named)) == FoundBinary(own, "recipe")
+
+
+@pytest.mark.parametrize("value", ["/none/vllm", "other-vllm", "/"])
+def test_what_was_named_and_is_not_there(value: str) -> None:
+    with pytest.raises(UsageError):
+        find_vllm(value)
+
+
+def test_its_python_is_read_from_the_program(tmp_path: Path) -> None:
+    program = environment(tmp_path / "env")
+    assert python_of(program) == program.with_name("python3")
+    # As pip writes it where the path is long.
+    program.write_text(f"#!/bin/sh\n'''exec' \"{program.with_name('python3')}\" \"$0\" \"$@\"\n' '''\n")
+    assert python_of(program) == program.with_name("python3")
+    program.write_text("#!/bin/sh\nexit 0\n")
+    with pytest.raises(EngineError, match="no `vllm` program"):
+        python_of(program)
+
+
+def test_the_package_is_asked_once(tmp_path: Path) -> None:
+    found = FoundBinary(environment(tmp_path / "env", told(FACTS)), "option")
+    assert remembered_probe(found) is None
+    probe = probe_vllm(found)
+    assert probe.capabilities.speculation_types == ("ngram-simple", "suffix")
+    assert probe.capabilities.version == "vLLM 0.99.0+cpu on cpu"
+    assert probe.capabilities.details["siblings"] == {"torch": "ab"}
+    assert probe.package.cpu
+    assert probe_vllm(found) == probe == remembered_probe(found)
+    assert (tmp_path / "env" / "asked").read_text() == "x"
+    packages = tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "vllm-1.dist-info"
+    packages.mkdir(parents=True)
+    probe_vllm(found)  # another package is asked again
+    assert (tmp_path / "env" / "asked").read_text() == "xx"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("sys.exit(\"ModuleNotFoundError: No module named 'vllm'\")", "No module named 'vllm'"),
+        ("print('hello')", "cannot be read"),
+        ("print('{}')", "does not tell"),
+    ],
+)
+def test_what_is_no_vllm(tmp_path: Path, answer: str, said: str) -> None:
+    with pytest.raises(EngineError, match="cannot be used") as caught:
+        probe_vllm(FoundBinary(environment(tmp_path / "env", answer), "option"))
+    assert said in caught.value.what
+
+
+def test_a_list_of_engines_shows_what_is_known_without_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (absent,) = [one for one in find_engines() if one.kind == "vllm"]
+    assert absent.found_in is None
+    assert "engines install vllm --cpu" in (absent.hint or "")
+    program = environment(tmp_path / "env", told(FACTS))
+    (tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "vllm-0.99.0+cpu.dist-info").mkdir(parents=True)
+    monkeypatch.setenv("BENCHCTL_VLLM", str(program))
+    (unasked,) = [one for one in find_engines() if one.kind == "vllm"]
+    assert (unasked.found_in, unasked.version, unasked.speculation_types) == ("environment", "0.99.0+cpu", ())
+    assert not (tmp_path / "env" / "asked").exists()
+    probe_vllm(FoundBinary(program, "environment"))
+    (known,) = [one for one in find_engines() if one.kind == "vllm"]
+    assert known.speculation_types == ("ngram-simple", "suffix")

@@ -1,0 +1,125 @@
+"""What was drafted and accepted, held against the server's counters, its steps and the tokens that came."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.engines.base import Ledger
+from benchctl.engines.completion_stream import StreamedAnswer, read_completion
+from benchctl.engines.spec_counters import Counters, read_counters, read_total, since
+from benchctl.engines.vllm.ledger import Totals, contradictions, make_ledger, plain_steps
+
+DATA = Path(__file__).parent / "data"
+STEPS = "vllm:iteration_tokens_total_count"
+
+
+@pytest.fixture(scope="module")
+def answer() -> StreamedAnswer:
+    """96 tokens with n-gram drafts of 4, as a real vLLM 0.32 streamed them."""
+    found = read_completion([(DATA / "stream_ngram.txt").read_bytes()], 0.0, 600.0)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def ledger(answer: StreamedAnswer) -> Ledger:
+    return make_ledger(answer.told["metrics"])
+
+
+@pytest.fixture(scope="module")
+def counted() -> tuple[Counters, int]:
+    """What the same server's /metrics counted meanwhile: counters of speculation, steps of the engine."""
+    before, after = ((DATA / f"metrics_{when}.txt").read_text() for when in ("before", "after"))
+    steps = (read_total(after, STEPS) or 0) - (read_total(before, STEPS) or 0)
+    return since(read_counters(before, "vllm"), read_counters(after, "vllm")), steps
+
+
+def test_a_real_answer_is_read_whole(answer: StreamedAnswer) -> None:
+    assert (len(answer.ids), answer.count("completion_tokens"), answer.finish_reason) == (96, 96, "length")
+    events = [json.loads(line[6:]) for line in (DATA / "stream_ngram.txt").read_text().splitlines() if 'text":' in line]
+    assert max(len(event["choices"][0]["token_ids"]) for event in events) > 1  # one event, several tokens
+
+
+def test_the_ledger_of_a_real_answer(ledger: Ledger) -> None:
+    assert ledger == Ledger(
+        drafted=44,
+        accepted=11,
+        rounds=11,
+        drafted_by_position=(11, 11, 11, 11),
+        accepted_by_position=(5, 2, 2, 2),
+    )
+
+
+def test_the_server_counted_the_same(ledger: Ledger, counted: tuple[Counters, int]) -> None:
+    assert contradictions(ledger, 96, *counted) == []
+
+
+def test_steps_without_a_draft_are_counted(ledger: Ledger, counted: tuple[Counters, int]) -> None:
+    # 86 steps, the prompt's among them, and 11 accepted tokens make 97: the limit of 96 cut the last one off.
+    assert counted[1] == 86
+    assert plain_steps(ledger, 96, counted[1]) == 74
+    assert plain_steps(ledger, 96, None) is None
+    assert plain_steps(ledger, 96, 400) is None  # a long prompt is read in several steps
+
+
+def test_an_engine_that_does_not_speculate_tells_nothing() -> None:
+    assert make_ledger({"generation_time_ms": 3.0}) == Ledger()
+    assert contradictions(Ledger(), 96) == []
+
+
+def test_nothing_was_drafted_is_zero_and_not_absent() -> None:
+    told = {"num_spec_steps": 0, "num_draft_tokens": 0, "num_accepted_draft_tokens": 0, "num_spec_tokens": 2}
+    assert make_ledger({"speculative_decoding": told}) == Ledger(0, 0, 0, (0, 0), (0, 0))
+
+
+def test_positions_from_the_histogram_where_steps_are_not_told() -> None:
+    told: dict[str, Any] = {"num_spec_steps": 11, "num_draft_tokens": 44, "num_accepted_draft_tokens": 11}
+    found = make_ledger({"speculative_decoding": {**told, "acceptance_histogram": [6, 3, 0, 0, 2]}})
+    assert found.accepted_by_position == (5, 2, 2, 2)
+    assert found.drafted_by_position is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"accepted": 12}, "by position"),
+        ({"rounds": 100, "drafted": 400}, "more than the 96 that came"),
+        ({"drafted": 8}, "in 11 rounds"),
+    ],
+)
+def test_an_answer_that_contradicts_itself(ledger: Ledger, change: dict[str, Any], said: str) -> None:
+    assert any(said in text for text in contradictions(replace(ledger, **change), 96))
+
+
+def test_a_server_that_contradicts_the_answer(ledger: Ledger, counted: tuple[Counters, int]) -> None:
+    (found,) = contradictions(ledger, 96, replace(counted[0], drafted=40))
+    assert "the server counted 11 of 40" in found
+
+
+def test_tokens_that_no_step_made(ledger: Ledger, counted: tuple[Counters, int]) -> None:
+    (found,) = contradictions(ledger, 96, counted[0], 80)
+    assert "make fewer than the 96 that came" in found
+
+
+def test_both_definitions_of_acceptance_length_are_told(ledger: Ledger, counted: tuple[Counters, int]) -> None:
+    totals = Totals()
+    totals.add(ledger, 96, counted[1], [])
+    told = totals.sums.evidence()
+    assert "acceptance length as vLLM defines it (1 + accepted / rounds): 2.000" in told
+    assert "steps without a draft: 74 of 85; tokens a step, all counted: 1.118" in told
+    assert totals.against(counted[0]) == []
+    (found,) = totals.against(replace(counted[0], accepted=10))
+    assert "all answers together count 11 of 44" in found
+    totals.add_broken()
+    assert totals.against(replace(counted[0], accepted=10)) == []  # what a broken request drafted is counted there
+
+
+def test_steps_that_cannot_be_told_are_said_to_be_so(ledger: Ledger) -> None:
+    totals = Totals()
+    totals.add(ledger, 96, None, [])
+    assert any("not told" in line for line in totals.sums.evidence())

@@ -1,0 +1,123 @@
+"""One real vLLM on the CPU, started once: what it answers, what it counts, how it dies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchctl.engines.vllm.engine import VllmEngine
+from benchctl.engines.vllm.ledger import plain_steps
+from benchctl.engines.vllm.server import VllmServer
+from benchctl.errors import EngineError
+from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.prompts.suite import Message, Prompt
+from benchctl.recipes.schema import Arm, EngineSpec, Sampling, Speculation
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+
+GREEDY = Sampling(max_tokens=48, ignore_eos=True)
+CHAT = Prompt(messages=(Message(role="user", content="Write a Python function that adds two numbers."),))
+COUNTING = Prompt(prompt="one two three four one two three four one two three four one two")
+
+
+@pytest.fixture(scope="module")
+def engine(vllm_program: Path) -> VllmEngine:
+    spec = EngineSpec(kind="vllm", context=512, dtype="float32", env={"VLLM_CPU_KVCACHE_SPACE": "1"})
+    return VllmEngine(spec, binary=str(vllm_program))
+
+
+@pytest.fixture(scope="module")
+def server(
+    engine: VllmEngine,
+    tiny_transformer: ResolvedModel,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[VllmServer]:
+    """The bundled transformer with n-gram drafts; the last test of this file kills it."""
+    arm = Arm(name="ngram", speculation=Speculation(type="ngram-simple", max=4, size_n=2))
+    launch = engine.launch(arm, ResolvedPair(tiny_transformer, None))
+    started = engine.start(launch, tmp_path_factory.mktemp("vllm") / "server.log")
+    yield started
+    started.stop()
+
+
+def test_the_package_tells_what_it_can_do(engine: VllmEngine) -> None:
+    found = engine.probe()
+    assert {"ngram-simple", "draft-simple", "draft-mtp", "suffix", "medusa"} <= set(found.speculation_types)
+    assert found.details["platform"] == "cpu"
+    assert "--max-num-seqs" in str(found.details["flags"])
+
+
+def test_a_chat_is_rendered_with_the_models_template(server: VllmServer) -> None:
+    rendered = server.render(CHAT)
+    assert rendered.text.startswith("<|im_start|>user\nWrite a Python function")
+    assert rendered.text.endswith("<|im_start|>assistant\n")
+    assert len(rendered.token_ids) == 18
+    raw = server.render(COUNTING)
+    assert raw.text == COUNTING.prompt
+
+
+def test_answers_are_reproducible_and_their_figures_agree(server: VllmServer) -> None:
+    prompt, received = server.render(COUNTING), list[int]()
+    first = server.complete(prompt, GREEDY, received.append)
+    again = server.complete(prompt, GREEDY)
+    assert (first.text, first.token_ids) == (again.text, again.token_ids)
+    assert first.token_ids is not None
+    assert (first.n_predicted, len(first.token_ids), first.finish_reason) == (48, 48, "length")
+    assert received[-1] == 48
+    assert received == sorted(received)
+    assert first.ledger == again.ledger  # nothing of the first answer is left for the second
+    assert (first.ledger.rounds or 0) > 0
+    assert first.engine_decode_s is not None
+    assert 0 < first.ttft_s <= first.ttft_s + first.decode_s <= first.e2e_s
+    found = server.attest(None)
+    assert found.state == "active"
+    assert not [line for line in found.evidence if "contradiction" in line]
+    assert any(line.startswith("acceptance length as vLLM defines it") for line in found.evidence)
+    assert any(line.startswith("steps without a draft: ") and "not told" not in line for line in found.evidence)
+
+
+def test_an_answer_ends_with_its_token(server: VllmServer) -> None:
+    done = server.complete(server.render(CHAT), Sampling(max_tokens=200))
+    assert done.finish_reason == "stop"
+    assert done.token_ids is not None
+    assert done.token_ids[-1] == 2  # <|im_end|>
+    assert done.n_predicted == len(done.token_ids)
+    assert plain_steps(done.ledger, done.n_predicted, None) is None
+
+
+def test_a_prompt_that_is_too_long_costs_one_request(server: VllmServer) -> None:
+    long = Prompt(prompt="word " * 600)
+    with pytest.raises(EngineError, match="HTTP 400") as caught:
+        server.complete(server.render(long), GREEDY)
+    assert caught.value.kind == "http"
+    assert "engine.context (now 512)" in (caught.value.fix or "")
+    assert server.alive()
+    assert server.complete(server.render(CHAT), GREEDY).n_predicted == 48
+
+
+def test_a_dead_worker_is_a_failure_although_the_exit_status_is_0(server: VllmServer) -> None:
+    family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+    (worker,) = [one for one in family if "Worker" in " ".join(one.cmdline())]
+    maps = [Path(f"/proc/{one.pid}/maps").read_text().split() for one in family]
+    files = {Path(word) for words in maps for word in words if word.startswith("/dev/shm/psm_")}
+    open_sockets = [str(one.laddr) for one in family[0].net_connections("unix")]
+    sockets = {Path(name) for name in open_sockets if name.startswith("/")}
+    assert files
+    assert all(file.parent.name.startswith("benchctl-vllm-") for file in sockets)
+    rendered = server.render(CHAT)
+    worker.kill()
+    deadline = time.monotonic() + 60
+    with pytest.raises(EngineError) as caught:
+        while time.monotonic() < deadline:  # the first requests after it may still be answered
+            server.complete(rendered, GREEDY)
+    assert caught.value.kind == "crash"
+    assert "worker process of vLLM died" in caught.value.what
+    with pytest.raises(EngineError):
+        server.attest(None)
+    assert server.stop() == 0
+    assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert not [file for file in files | sockets if file.exists()]

@@ -1,0 +1,76 @@
+"""Scores of the target alone, from a vLLM that keeps nothing between requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from benchctl.engines.vllm.score import VllmScorer
+from benchctl.errors import EngineError
+
+PROMPT = (1, 2, 3)
+ANSWER = tuple(range(10, 90))
+"""What the toy target says to PROMPT; to anything else it says 7."""
+
+
+@dataclass
+class ToyHttp:
+    """Answers as vLLM's `/v1/completions` with logprobs and `return_tokens_as_token_ids`."""
+
+    bodies: list[Mapping[str, Any]] = field(default_factory=list)
+    broken: bool = False
+
+    def post(self, path: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        self.bodies.append(body)
+        own = tuple(body["prompt"]) == PROMPT
+        ids = [ANSWER[place] if own else 7 for place in range(body["max_tokens"])]
+        told = [{"token_id:5": -2.0, f"token_id:{token}": -0.2} for token in ids]
+        return {"choices": [{"token_ids": ids, "logprobs": {"top_logprobs": told[1:] if self.broken else told}}]}
+
+
+@dataclass
+class ToyServer:
+    http: ToyHttp
+
+
+@pytest.fixture
+def http() -> ToyHttp:
+    return ToyHttp()
+
+
+@pytest.fixture
+def scorer(http: ToyHttp) -> VllmScorer:
+    return VllmScorer(ToyServer(http), ("vllm",), context=60, vocabulary=500, timeout_s=9.0)  # type: ignore[arg-type]
+
+
+def test_its_own_answer_is_read_token_by_token_from_few_requests(scorer: VllmScorer, http: ToyHttp) -> None:
+    assert scorer.read_prompt(PROMPT, 20).likeliest == ANSWER[0]
+    for place in range(1, 50):
+        scores = scorer.read_on([*PROMPT, *ANSWER[:place]], 20)
+        assert (scores.evaluated, scores.likeliest) == (1, ANSWER[place])
+        assert list(scores.logprobs) == [ANSWER[place], 5]  # likeliest first
+    assert len(http.bodies) == 1
+    assert http.bodies[0]["max_tokens"] == 57  # no further than the context
+
+
+def test_many_logprobs_are_asked_for_where_they_are_wanted_only(scorer: VllmScorer, http: ToyHttp) -> None:
+    scorer.read_prompt(PROMPT, 20)
+    scorer.read_on([*PROMPT, *ANSWER[:4]], 2000)
+    assert [(body["max_tokens"], body["logprobs"]) for body in http.bodies] == [(57, 20), (5, 500)]
+
+
+def test_off_its_own_way_everything_is_read_at_once_and_said_to_be(scorer: VllmScorer) -> None:
+    scorer.read_prompt(PROMPT, 20)
+    scores = scorer.read_on([*PROMPT, 10, 99], 20)
+    assert (scores.evaluated, scores.likeliest) == (5, 7)
+    assert scorer.read_whole([*PROMPT, 10], 20).evaluated == 4
+    assert not scorer.in_batches
+
+
+def test_an_answer_without_all_its_logprobs_is_no_answer(scorer: VllmScorer, http: ToyHttp) -> None:
+    http.broken = True
+    with pytest.raises(EngineError, match="did not tell the probabilities"):
+        scorer.read_prompt(PROMPT, 20)

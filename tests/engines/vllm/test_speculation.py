@@ -1,0 +1,136 @@
+"""benchctl's words in vLLM's keys, and what this vLLM cannot do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from benchctl.engines.lossy_settings import SYNTHETIC, lossy_settings
+from benchctl.engines.vllm.probe import Package
+from benchctl.engines.vllm.speculation import (
+    asked_method,
+    method_of,
+    speculation_problems,
+    speculation_warnings,
+    speculative_config,
+    words_of,
+)
+from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.recipes.schema import Speculation
+
+Make = Callable[..., Any]
+
+
+def config(draft: ResolvedModel | None = None, **words: Any) -> dict[str, Any]:
+    written: dict[str, Any] = json.loads(speculative_config(Speculation.model_validate(words), draft))
+    return written
+
+
+def problems(package: Package, target: ResolvedModel, draft: ResolvedModel | None = None, **words: Any) -> list[str]:
+    return speculation_problems(Speculation.model_validate(words), package, ResolvedPair(target, draft))
+
+
+def test_the_method_is_always_named(folder: Make) -> None:
+    draft = folder("eagle3-like-name")
+    assert config(draft, type="draft-simple", max=4) == {
+        "method": "draft_model",
+        "model": str(draft.path),
+        "num_speculative_tokens": 4,
+    }
+
+
+def test_a_key_of_one_length_is_both_the_longest_and_the_shortest() -> None:
+    found = config(type="ngram-simple", max=4, size_n=2)
+    assert found == {
+        "method": "ngram",
+        "num_speculative_tokens": 4,
+        "prompt_lookup_max": 2,
+        "prompt_lookup_min": 2,
+    }
+
+
+def test_an_ngram_gets_no_draft_model(folder: Make) -> None:
+    assert "model" not in config(folder("draft"), type="ngram-simple", size_m=6)
+    assert config(type="ngram-simple", size_m=6)["num_speculative_tokens"] == 6
+
+
+def test_the_suffix_tree_does_not_remember_unless_the_recipe_says_so() -> None:
+    assert config(type="suffix")["suffix_decoding_max_cached_requests"] == 0
+    told = config(type="suffix", options={"suffix_decoding_max_cached_requests": 100})
+    assert told["suffix_decoding_max_cached_requests"] == 100
+
+
+def test_what_the_package_knows_is_told_in_our_words() -> None:
+    assert words_of(("ngram", "suffix", "draft_model")) == ("draft-simple", "ngram-simple", "suffix")
+    assert (method_of("draft-mtp"), method_of("suffix")) == ("mtp", "suffix")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"type": "ngram-map-k"}, "vLLM has nothing like `ngram-map-k`"),
+        ({"type": "sufix"}, "Did you mean 'suffix'?"),
+        ({"type": "deepseek_mtp"}, "Write draft-mtp"),
+        ({"type": "ngram_gpu", "max": 4}, "ngram_gpu does not run here"),
+        ({"type": "mlp_speculator"}, "mlp_speculator does not run here"),
+        ({"type": "suffix"}, "arctic-inference"),
+        ({"type": "ngram-simple"}, "give `max`"),
+        ({"type": "ngram-simple", "max": 4, "min": 2}, "write it in options"),
+        ({"type": "draft-simple", "max": 4}, "needs a draft model"),
+        ({"type": "medusa", "max": 4}, "needs a draft model"),
+        ({"type": "ngram-simple", "max": 4, "p_min": 0.5}, "`p_min` means nothing"),
+        ({"type": "ngram-simple", "max": 4, "options": {"promt_lookup_max": 3}}, "Did you mean 'prompt_lookup_max'?"),
+        ({"type": "ngram-simple", "max": 4, "options": {"num_speculative_tokens": 3}}, "in its place there is `max`"),
+        ({"type": "ngram-simple", "max": 4, "size_n": 2, "options": {"prompt_lookup_min": 1}}, "`size_n` says it"),
+        ({"type": ["ngram-simple", "suffix"]}, "one method at a time"),
+    ],
+)
+def test_what_this_vllm_cannot_do(package: Make, folder: Make, words: dict[str, Any], said: str) -> None:
+    (found,) = problems(package(), folder("target"), **words)
+    assert said in found
+
+
+def test_what_it_can_do_is_not_refused(package: Make, folder: Make) -> None:
+    target = folder("target")
+    assert problems(package(), target, type="ngram-simple", max=4, size_n=2) == []
+    assert problems(package(), target, folder("draft"), type="draft-simple", max=4) == []
+    assert problems(package(arctic_inference=True), target, type="suffix") == []
+    assert problems(package(platform="cuda"), target, type="ngram_gpu", max=4) == []
+    assert problems(package(), target, type="custom_class", max=4, options={"model": "oracle.Drafter"}) == []
+
+
+def test_a_draft_of_another_vocabulary(package: Make, folder: Make) -> None:
+    target, draft = folder("target"), folder("draft", words=9)
+    (found,) = problems(package(), target, draft, type="draft-simple", max=4)
+    assert "vocabulary is not the target's" in found
+    mixed = {"use_heterogeneous_vocab": True}
+    assert problems(package(), target, draft, type="draft-simple", max=4, options=mixed) == []
+
+
+def test_a_hybrid_cannot_draft(package: Make, folder: Make) -> None:
+    draft = folder("draft", layers=("mamba", "self_attn"))
+    (found,) = problems(package(), folder("target"), draft, type="draft-simple", max=4)
+    assert "recurrent state" in found
+
+
+def test_a_hybrid_target_on_a_cpu_is_warned_of(package: Make, folder: Make) -> None:
+    hybrid, speculation = folder("target", layers=("mamba", "self_attn")), Speculation(type="ngram-simple", max=4)
+    (found,) = speculation_warnings(speculation, package(), hybrid)
+    assert "vllm-hybrids.md" in found
+    assert speculation_warnings(speculation, package(), folder("plain")) == []
+    assert speculation_warnings(speculation, package(platform="cuda"), hybrid) == []
+
+
+def test_synthetic_acceptance_is_lossy_by_design() -> None:
+    words = {"type": "ngram-simple", "max": 4, "options": {"rejection_sample_method": "synthetic"}}
+    written = speculative_config(Speculation.model_validate(words), None)
+    assert lossy_settings("vllm", ["vllm", "serve", "m", "--speculative-config", written], {}) == [SYNTHETIC]
+
+
+def test_a_command_line_tells_what_was_asked() -> None:
+    written = speculative_config(Speculation(type="ngram-simple", max=4), None)
+    assert asked_method(["vllm", "serve", "m", "--speculative-config", written]) == "ngram"
+    assert asked_method(["vllm", "serve", "m"]) is None
