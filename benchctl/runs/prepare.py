@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchctl import __version__
 from benchctl.engines.base import Capabilities, Engine, Launch
+from benchctl.engines.lossy_settings import lossy_settings
 from benchctl.engines.programs import program
 from benchctl.engines.registry import make_engine
 from benchctl.errors import UsageError
@@ -75,8 +76,10 @@ def prepare(
     if recipe.schedule == "interleaved":
         check_room(recipe, models, seen_devices(capabilities))
     warnings += idle_slots(recipe, len(prompts))
-    if recipe.engine.kind == "llama.cpp":
+    if engine.model_format == "gguf":
         warnings += tight_slots(recipe, models, seen_devices(capabilities))
+    launches = {arm.name: engine.launch(arm, models) for arm in recipe.arms}
+    warnings += _lossy_arms(recipe, launches)
     return Prepared(
         recipe=recipe,
         recipe_folder=recipe_folder,
@@ -85,7 +88,7 @@ def prepare(
         models=models,
         suite=suite,
         prompts=prompts,
-        launches={arm.name: engine.launch(arm, models) for arm in recipe.arms},
+        launches=launches,
         warnings=warnings,
     )
 
@@ -94,6 +97,16 @@ def seen_devices(capabilities: Capabilities) -> list[str]:
     """Return the names of the devices that the engine's binary sees; none where it does not tell."""
     devices = capabilities.details.get("devices")
     return [str(name) for name in devices] if isinstance(devices, list) else []
+
+
+def _lossy_arms(recipe: Recipe, launches: Mapping[str, Launch]) -> Iterator[str]:
+    """Yield a warning for every arm that does not even try to answer as the target alone would."""
+    for arm in recipe.arms:
+        launch = launches[arm.name]
+        named = {name: launch.env[name] for name in launch.set_by_us}
+        found = lossy_settings(recipe.engine.kind, launch.argv, named) if arm.speculation else []
+        if found:
+            yield f"Arm {arm.name} is lossy by design ({', '.join(found)}): its text is not the target's."
 
 
 def _same_vocabulary(recipe: Recipe, models: ResolvedPair) -> None:

@@ -81,8 +81,6 @@ class LlamaCppEngine:
                 warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation, flags)]
             batch = batch_problem([*recipe.engine.args, *arm.args], arm.concurrency, deepest, flags)
             here += [batch] if batch else []
-            if any(word.startswith("--spec-synth") for word in (*arm.args, *recipe.engine.args)):
-                warnings.append(f"Arm {arm.name} accepts synthetically: its text is not the model's.")
             problems += [f"arm {arm.name}: {text}" for text in here]
         if problems:
             raise UsageError("\n".join(problems), where=str(self._probe.capabilities.binary))
