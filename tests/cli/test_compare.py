@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ import pytest
 from benchctl.cli.app import main
 from benchctl.records import sha256_text, sha256_tokens
 from benchctl.runs.store import open_run, resolve_run
+from tests.benchctl_process import benchctl
 
 Line = dict[str, Any]
 RATES = {"baseline": 10.0, "spec": 12.0}
@@ -234,13 +233,7 @@ def test_records_without_a_manifest(before: Path, tmp_path: Path, compare: Compa
 
 def test_names_do_nothing_to_a_terminal(before: Path, tmp_path: Path) -> None:
     after = write_run(tmp_path / "after", machine={"cpu": "[red]x[/]\x1b[2J\u202e"}, recipe_name="\x1b[2J[bold]")
-    shown = subprocess.run(
-        [sys.executable, "-m", "benchctl", "compare", before, after],
-        env=os.environ | {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "60"},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+    shown = benchctl("compare", before, after, FORCE_COLOR="1", NO_COLOR="1", COLUMNS="60")
     assert shown.returncode == 0
     assert "\x1b[2J" not in shown.stdout and "\u202e" not in shown.stdout
     assert "\x1b[3" not in shown.stdout, "NO_COLOR: bold stays, colours do not"
@@ -261,8 +254,7 @@ def test_two_real_runs_of_one_recipe(tmp_path: Path, compare: Compare) -> None:
         "arms: [{name: baseline}, {name: spec, speculation: {type: draft-simple, max: 2}}]\n"
     )
     for out, blocks in (("one", 1), ("two", 2)):
-        argv = [sys.executable, "-m", "benchctl", "run", str(recipe), "-o", out, "--blocks", str(blocks), "-q"]
-        assert subprocess.run(argv, cwd=tmp_path, check=False).returncode == 0
+        assert benchctl("run", recipe, "-o", out, "--blocks", blocks, "-q", cwd=tmp_path).returncode == 0
     shown = compare("one", "two", "--json", "--fail-if", "slower:3%", "--fail-if", "lossy")
     document = json.loads(shown.stdout)
     assert [one["what"] for one in document["changed"]] == ["blocks"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from benchctl.cli.models import app
 from benchctl.errors import StorageError, UsageError
 from benchctl.models.bundled_index import bundled_models
+from tests.benchctl_process import benchctl
 from tests.cli.calls import answer, call
 
 pytestmark = pytest.mark.usefixtures("empty_folder")
@@ -77,9 +76,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     ],
 )
 def test_the_exit_codes_are_the_documented_ones(words: list[str], code: int, said: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchctl", "models", *words], capture_output=True, text=True, check=False
-    )
+    done = benchctl("models", *words)
     assert done.returncode == code
     assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.benchctl_process import benchctl
 from tests.reports.recount import write_run
 
 STUDY_KEYS = (
@@ -17,9 +17,7 @@ STUDY_KEYS = (
 )
 
 
-def benchctl(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchctl", "report", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+report = partial(benchctl, "report")
 
 
 @pytest.fixture
@@ -30,7 +28,7 @@ def workplace(tmp_path: Path) -> Path:
 
 
 def test_the_latest_run(workplace: Path) -> None:
-    done = benchctl(cwd=workplace)
+    done = report(cwd=workplace)
     assert done.returncode == 0, done.stderr
     folder = workplace / "reports" / "tiny" / "20261121-110500-3fa9"
     assert {"index.html", "report.md", "analysis.json", "figures", "speedup.csv"} <= {p.name for p in folder.iterdir()}
@@ -39,7 +37,7 @@ def test_the_latest_run(workplace: Path) -> None:
 
 
 def test_json_and_another_baseline(workplace: Path) -> None:
-    done = benchctl("tiny", "--json", "--no-figures", "--baseline", "ngram", "--out", "elsewhere", cwd=workplace)
+    done = report("tiny", "--json", "--no-figures", "--baseline", "ngram", "--out", "elsewhere", cwd=workplace)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["analysis"]["baseline"] == "ngram"
@@ -51,7 +49,7 @@ def test_a_study_file_of_eleven_keys(workplace: Path) -> None:
     records = (workplace / "results" / "tiny" / "20261121-110500-3fa9" / "records.jsonl").read_text().splitlines()
     study = [{key: json.loads(line).get(key) for key in STUDY_KEYS} for line in records]
     (workplace / "study.jsonl").write_text("".join(json.dumps(line) + "\n" for line in study if line["content"]))
-    done = benchctl("study.jsonl", "--no-figures", cwd=workplace)
+    done = report("study.jsonl", "--no-figures", cwd=workplace)
     assert done.returncode == 0, done.stderr
     text = (workplace / "reports" / "study" / "study.jsonl" / "report.md").read_text()
     assert text.startswith("# study\n")
@@ -70,7 +68,7 @@ def test_errors(workplace: Path, arguments: tuple[str, ...], code: int, said: st
     blocked = workplace / "blocked"
     blocked.mkdir()
     (blocked / "tiny").write_text("a file where a folder should be")
-    done = benchctl(*arguments, "--no-figures", cwd=workplace)
+    done = report(*arguments, "--no-figures", cwd=workplace)
     assert done.returncode == code
     assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchctl.records import sha256_text, sha256_tokens
+from tests.benchctl_process import benchctl
 
 Line = dict[str, Any]
 
@@ -42,16 +41,7 @@ def write(file: Path, lines: list[Line]) -> Path:
     return file
 
 
-def verify(*arguments: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "benchctl", "verify-lossless", *map(str, arguments)],
-        cwd=cwd,
-        env={key: value for key, value in os.environ.items() if key not in {"COLUMNS", "FORCE_COLOR"}} | env,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
+verify = partial(benchctl, "verify-lossless")
 
 
 @pytest.fixture

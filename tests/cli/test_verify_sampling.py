@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+from tests.benchctl_process import benchctl
 
 RECIPE = """\
 name: small
@@ -26,9 +27,7 @@ arms:
 """
 
 
-def verify(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchctl", "verify-lossless", *map(str, words)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+verify = partial(benchctl, "verify-lossless")
 
 
 @pytest.mark.engine
