@@ -128,7 +128,8 @@ def _undecided(points: Sequence[Point]) -> str:
         )
     if without:
         parts.append(f"{_levels(without)} {'have' if len(without) > 1 else 'has'} too few whole blocks for an interval")
-    parts += [f"at level {point.concurrency} {point.doubt}" for point in points if point.doubt]
+    for doubt in dict.fromkeys(point.doubt for point in points if point.doubt):
+        parts.append(f"at {_levels([point.concurrency for point in points if point.doubt == doubt])} {doubt}")
     return ", and ".join(parts)
 
 

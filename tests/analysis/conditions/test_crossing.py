@@ -102,3 +102,8 @@ def test_one_doubtful_level_says_so() -> None:
 def test_an_interval_that_touches_1_decides_nothing() -> None:
     found = find_crossing("spec", 0.0, [point(1, 1.05), point(8, 0.95)])
     assert (found.outcome, found.undecided_at) == ("cannot be said", [1, 8])
+
+
+def test_levels_with_one_doubt_are_named_together() -> None:
+    found = find_crossing("spec", 0.0, [point(level, 1.5, doubt="nothing was drafted") for level in (1, 2, 4)])
+    assert found.sentence.endswith("cannot be said: at levels 1, 2 and 4 nothing was drafted.")
