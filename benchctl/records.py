@@ -89,11 +89,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     e2e_s: float | None = None
     """From sending the request to the last byte of the answer at the client."""
     client_tok_per_sec: float | None = None
-    """Decode rate by the client's clock: (n_predicted - 1) / decode_s, counting tokens, not chunks."""
+    """Decode rate by the client's clock: (n_predicted - those that came first together, mostly 1) / decode_s."""
     engine_prompt_s: float | None = None
     engine_decode_s: float | None = None
     rounds: int | None = None
     """Verify steps of the target that had at least one draft token."""
+    plain_steps: int | None = None
+    """Steps of the target without a draft; the reading of the prompt is none of them."""
     drafted_by_position: list[int] | None = None
     accepted_by_position: list[int] | None = None
     """How many rounds accepted the draft token at position 0, 1, … (unconditional counts)."""

@@ -26,6 +26,8 @@ def _acceptance(frame: Frame, counters: Counters, arm: str, task: str, rows: Boo
     drafted, accepted = _known_sums(rows, counters.drafted, counters.accepted)
     in_rounds, rounds = _known_sums(rows, counters.accepted, counters.rounds)
     decoded, steps = _known_sums(rows & (counters.rounds > 0), frame.decoded, counters.rounds)
+    plain, _ = _known_sums(rows, counters.plain, counters.rounds)
+    in_steps, every_step = _known_sums(rows, frame.decoded, counters.rounds + counters.plain)
     positions = None
     placed = rows & ~np.isnan(counters.rounds) & ~np.isnan(counters.by_position[:, 0])
     if placed.any():
@@ -40,6 +42,8 @@ def _acceptance(frame: Frame, counters: Counters, arm: str, task: str, rows: Boo
         rounds=None if rounds is None else int(rounds),
         acceptance_length=1 + in_rounds / rounds if in_rounds is not None and rounds else None,
         tokens_per_round=decoded / steps if decoded is not None and steps else None,
+        plain_steps=None if plain is None else int(plain),
+        tokens_per_step=in_steps / every_step if in_steps is not None and every_step else None,
         position_unconditional=[count / positions[0] for count in positions[1:]]
         if positions and positions[0]
         else None,

@@ -17,6 +17,8 @@ class Counters:
     drafted: Floats
     accepted: Floats
     rounds: Floats
+    plain: Floats
+    """Steps of the target without a draft."""
     by_position: Floats
     """(records, positions): rounds that accepted the draft token at each position; a whole row is NaN if untold."""
     positions: Integers
@@ -39,6 +41,7 @@ def find_counters(frame: Frame) -> Counters:
 
     records = frame.records
     drafted, accepted, rounds = frame.told("draft_n"), frame.told("draft_n_accepted"), frame.told("rounds")
+    plain = frame.told("plain_steps")
     sizes = [None if record.token_ids is None else len(record.token_ids) for record in records]
     ids = np.array(sizes, dtype=np.float64)  # numpy reads None as NaN
     by_place = [record.accepted_by_position for record in records]
@@ -47,19 +50,25 @@ def find_counters(frame: Frame) -> Counters:
     before = np.concatenate([rounds[:, np.newaxis], by_position[:, :-1]], axis=1)
     rising: Booleans = np.any(by_position > before, axis=1)
     cut = np.where(positions > 0, positions, np.nan)  # so many accepted tokens the end of an answer may cut off
+    out = frame.predicted + positions
     return Counters(
         drafted=drafted,
         accepted=accepted,
         rounds=rounds,
+        plain=plain,
         by_position=by_position,
         positions=positions,
         contradictions=[  # a comparison with NaN is false: what is not told contradicts nothing
             ("more draft tokens were accepted than drafted", accepted > drafted),
-            ("more draft tokens were accepted than tokens came out", accepted > frame.predicted),
+            ("more draft tokens were accepted than tokens came out", accepted > out),
             ("more verify rounds were counted than tokens came out", rounds > frame.predicted),
             (
                 "rounds and accepted tokens make more tokens than came out",
                 rounds + accepted > frame.predicted - 1 + cut,
+            ),
+            (
+                "steps with and without a draft and accepted tokens make fewer tokens than came out",
+                rounds + plain + accepted < frame.predicted - 1,
             ),
             ("draft tokens were counted without a verify round", (rounds == 0) & (drafted > 0)),
             ("more verify rounds were counted than draft tokens", rounds > drafted),

@@ -30,7 +30,7 @@ T = TypeVar("T")
 PromptKey = tuple[str, int]
 """(task, prompt_idx)."""
 
-ENGINE_TOLD = ("tok_per_sec", "prompt_per_sec", "draft_n", "draft_n_accepted", "rounds")
+ENGINE_TOLD = ("tok_per_sec", "prompt_per_sec", "draft_n", "draft_n_accepted", "rounds", "plain_steps")
 CLIENT_TOLD = ("client_tok_per_sec", "ttft_s", "e2e_s")
 TOLD = ENGINE_TOLD + CLIENT_TOLD
 """The numbers of a record that `Frame.told` gives."""

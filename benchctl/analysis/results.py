@@ -59,10 +59,14 @@ class Acceptance(Result):
     """accepted / drafted."""
     rounds: int | None
     acceptance_length: float | None
-    """1 + accepted / rounds: tokens per verify step that had a draft, the bonus token included."""
+    """1 + accepted / rounds: tokens per verify step that had a draft, the bonus token included; vLLM's definition."""
     tokens_per_round: float | None
     """(tokens predicted - 1) / rounds, over the answers with a round: above acceptance_length where some steps had no
     draft, or a recurrent model evaluated again after a partial rejection."""
+    plain_steps: int | None = None
+    """Steps of the target without a draft, in the answers for which the engine tells them."""
+    tokens_per_step: float | None = None
+    """(tokens predicted - 1) / (rounds + plain_steps), over those answers: what a step yields, drafted or not."""
     position_unconditional: list[float] | None
     """Share of rounds in which the draft token at position 0, 1, … was accepted; a shorter draft counts as not."""
     position_conditional: list[float] | None

@@ -36,11 +36,15 @@ class Stopwatch:
         self.started = self.now = started
         self.first: float | None = None
         self.last: float | None = None
+        self.first_tokens = 0
+        """How many came at the time of the first."""
 
-    def tokens(self) -> None:
-        """Note that tokens came with the event at hand."""
+    def tokens(self, count: int = 1) -> None:
+        """Note that tokens came with the event at hand; 0 for the end of an answer, which may be a token."""
         self.first = self.now if self.first is None else self.first
         self.last = self.now
+        if self.now == self.first:
+            self.first_tokens += count
 
     @property
     def ttft_s(self) -> float:

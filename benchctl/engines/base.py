@@ -70,6 +70,8 @@ class Ledger:
     rounds: int | None = None
     drafted_by_position: tuple[int, ...] | None = None
     accepted_by_position: tuple[int, ...] | None = None
+    plain_steps: int | None = None
+    """Steps of the target without a draft; the reading of the prompt, which brings the first token, is none of them."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Completion:
     engine_decode_s: float | None
     ledger: Ledger
     token_gap: str | None = None
+    first_tokens: int = 1
+    """How many tokens came at `ttft_s`: more than one where the client got the first steps' tokens together."""
 
 
 AttestationState = Literal["off", "active", "idle", "unverified", "failed"]

@@ -32,6 +32,8 @@ class StreamedAnswer:
     finish_reason: FinishReason
     ttft_s: float
     decode_s: float
+    first_tokens: int = 1
+    """How many tokens came at `ttft_s`; without ids each piece of text counts as one."""
     usage: Mapping[str, Any] = field(default_factory=dict)
     told: Mapping[str, Any] = field(default_factory=dict)
     """What servers add to their last events by their own names: `timings`, `metrics`, `system_fingerprint`, …"""
@@ -69,11 +71,11 @@ def read_completion(
                 if piece or fresh:
                     pieces.append(piece)
                     ids += fresh
-                    watch.tokens()
+                    watch.tokens(len(fresh) or 1)
                 if choice.get("finish_reason") is not None:
                     finish = choice["finish_reason"]
                     if finish != "length":  # the token that ends an answer has no text
-                        watch.tokens()
+                        watch.tokens(0)
             if isinstance(event.get("usage"), dict):
                 usage = event["usage"]  # type: ignore[assignment]
         except (AttributeError, TypeError, KeyError) as error:
@@ -86,7 +88,16 @@ def read_completion(
     reason = _FINISH.get(str(finish))
     if reason is None:
         raise protocol_error(f"The answer ended for an unusable reason: {clean(str(finish))[:80]}")
-    return StreamedAnswer("".join(pieces), tuple(ids), reason, watch.ttft_s, watch.decode_s, usage, told)
+    return StreamedAnswer(
+        text="".join(pieces),
+        ids=tuple(ids),
+        finish_reason=reason,
+        ttft_s=watch.ttft_s,
+        decode_s=watch.decode_s,
+        first_tokens=max(1, watch.first_tokens),
+        usage=usage,
+        told=told,
+    )
 
 
 _STANDARD = frozenset({"id", "object", "created", "model", "choices", "usage"})
@@ -95,10 +106,13 @@ _STANDARD = frozenset({"id", "object", "created", "model", "choices", "usage"})
 def _piece(choice: Mapping[str, Any]) -> str:
     """Return the text of a choice: `text` of a completion, `content` of a chat, thoughts in front."""
     if "delta" not in choice:
-        return choice.get("text") or ""
-    delta = choice["delta"] or {}
-    thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
-    return thought + (delta.get("content") or "")
+        said = [choice.get("text")]
+    else:
+        delta = choice["delta"] or {}
+        said = [delta.get("reasoning_content") or delta.get("reasoning"), delta.get("content")]
+    if not all(isinstance(one, str | None) for one in said):
+        raise TypeError("text is text")
+    return "".join(one or "" for one in said)
 
 
 def _ids(choice: Mapping[str, Any], event: Mapping[str, Any]) -> list[int]:

@@ -52,25 +52,28 @@ class HttpClient:
         local = httpx.URL(url).host in _LOOPBACK
         self._client = httpx.Client(
             base_url=url,
-            headers=dict(headers or {}),
+            # Streams are read as they come, and a gateway that compresses them would hold events back.
+            headers={"Accept-Encoding": "identity", **(headers or {})},
             # No proxy on loopback: the caller's network settings have nothing to do with it.
             trust_env=not local,
             # Loading certificates takes long; plain HTTP never uses them.
             verify=True if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             timeout=SIDE_TIMEOUT_S,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+            # Shorter than servers keep one (uvicorn: 5 s): one that is just being closed must not be used again.
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0),
             follow_redirects=False,
             event_hooks={"request": [self._watched]},
         )
         self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._closed = False
         self._broken = broken or (lambda what: protocol_error(f"{what}."))
-        self._redact = redact
+        self.redact = redact
 
     def close(self) -> None:
         """Close every connection; a request in flight, in whatever thread, ends with an error."""
+        self._closed = True
         for connected in list(self._sockets):
-            with suppress(OSError):  # closing alone would leave a thread that waits for it waiting
-                connected.shutdown(socket.SHUT_RDWR)
+            _shut(connected)
         self._client.close()
 
     def _watched(self, request: httpx.Request) -> None:
@@ -79,7 +82,10 @@ class HttpClient:
     def _remember(self, event: str, info: Mapping[str, Any]) -> None:
         """Note the socket of a new connection; httpcore calls this with everything that it does."""
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
-            self._sockets.add(info["return_value"].get_extra_info("socket"))
+            connected = info["return_value"].get_extra_info("socket")
+            self._sockets.add(connected)
+            if self._closed:  # it was being made while the others were closed
+                _shut(connected)
 
     def get(self, path: str, timeout_s: float = SIDE_TIMEOUT_S) -> httpx.Response:
         """Return whatever the engine answers. Raises EngineError."""
@@ -91,7 +97,7 @@ class HttpClient:
         response = self.get(path)
         try:
             return response.json() if response.status_code == httpx.codes.OK else None
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     def status_of_post(self, path: str) -> int:
@@ -107,7 +113,7 @@ class HttpClient:
             response.read()
             try:
                 answer = response.json()
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise protocol_error(f"The engine's answer to {path} is no JSON.") from error
         if not isinstance(answer, dict):
             raise protocol_error(f"The engine's answer to {path} is no JSON object.")
@@ -159,7 +165,7 @@ class HttpClient:
                 raise
             raise self._broken("The connection was closed") from error
         except EngineError as error:
-            error.what = self._redact(error.what)
+            error.what = self.redact(error.what)
             error.args = (error.what,)
             raise
 
@@ -170,6 +176,8 @@ class HttpClient:
             body += block
             if len(body) > _ERROR_BODY_BYTES:
                 break
+        # Before anything is cut or escaped, which could leave a part of a secret that is no longer recognised.
+        body = self.redact(body.decode("utf-8", "replace")).encode()
         message = repr(clean(body[:500].decode("utf-8", "replace"))) if body else "without a word"
         with suppress(ValueError, RecursionError):
             message = error_in(json.loads(body)) or message
@@ -184,7 +192,13 @@ class HttpClient:
             target = clean(response.headers.get("Location", "elsewhere"))[:200]
             fix = f"No redirect is followed; write the address itself: {target}"
         return EngineError(
-            self._redact(f"The engine refused the request: HTTP {status}: {message}"),
+            self.redact(f"The engine refused the request: HTTP {status}: {message}"),
             kind="http",
-            fix=None if fix is None else self._redact(fix),
+            fix=None if fix is None else self.redact(fix),
         )
+
+
+def _shut(connected: socket.socket) -> None:
+    """End a connection for whoever reads from it: closing alone would leave that thread waiting."""
+    with suppress(OSError):
+        connected.shutdown(socket.SHUT_RDWR)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import shutil
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from benchctl.engines.llama_cpp.find import candidates
 from benchctl.engines.named_program import FoundBinary
 from benchctl.errors import BenchctlError
 
-_PACKAGES = {"sglang": "sglang", "transformers": "transformers"}
+_PACKAGES = {"transformers": "transformers"}
 """Engine kinds that are Python packages, and what their distribution is called."""
 
 
@@ -40,7 +41,13 @@ class FoundEngine:
 
 def find_engines() -> list[FoundEngine]:
     """Return what is found of every engine kind, at least one entry each, the one that runs first."""
-    return [*_llama_cpp(), *_vllm(), *(_package(kind, name) for kind, name in _PACKAGES.items()), _endpoint()]
+    return [
+        *_llama_cpp(),
+        *_vllm(),
+        _sglang(),
+        *(_package(kind, name) for kind, name in _PACKAGES.items()),
+        _endpoint(),
+    ]
 
 
 def _llama_cpp() -> list[FoundEngine]:
@@ -95,10 +102,31 @@ def _remembered_vllm(program: FoundBinary, *, runs: bool) -> FoundEngine:
     )
 
 
-def _package(kind: str, name: str) -> FoundEngine:
+def _sglang() -> FoundEngine:
+    """Say where SGLang is; importing it takes as long as vLLM."""
+    from benchctl.engines.sglang import probe
+
+    named = os.environ.get(probe.VARIABLE)
     try:
-        version = importlib.metadata.version(name)
+        python, found_in = probe.find_python(None, None)
+    except BenchctlError as error:
+        if named:
+            return FoundEngine("sglang", "environment", named, problem=error.what, hint=error.fix)
+        return FoundEngine("sglang", hint=f"install it and name its Python: {probe.VARIABLE}; see docs/engines.md")
+    version = None if named else _version("sglang")
+    return FoundEngine("sglang", found_in, str(python), runs=True, version=version)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _package(kind: str, name: str) -> FoundEngine:
+    version = _version(name)
+    if version is None:
         if program := shutil.which(name):
             return FoundEngine(kind, "PATH", program, runs=True)
         return FoundEngine(kind, hint=f"install the package {name} in this Python environment")

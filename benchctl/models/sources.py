@@ -127,9 +127,7 @@ def locate_folder(
     if not first.name.lower().endswith(".gguf"):
         fix = "Name a folder with config.json and *.safetensors, or a GGUF file that one can be derived from."
         raise UsageError("this engine reads Hugging Face folders", where=one_line(str(first)), fix=fix)
-    if on_progress:
-        on_progress(f"Deriving the Hugging Face folder of {first.name}")
-    return huggingface_folder(first)
+    return huggingface_folder(first, notice=on_progress)
 
 
 def _folder_from_hub(source: HubSource, models_dir: Path | None, notice: Notice | None) -> Path:

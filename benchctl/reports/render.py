@@ -110,6 +110,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "methods": sorted(methods),
         "arm_ids": {arm: f"arm-{number}" for number, arm in enumerate(analysis.arms)},
         "all_tasks": ALL_TASKS,
+        "plain_told": any(row.plain_steps is not None for row in analysis.acceptance),
         "depth": max((len(row.position_unconditional or ()) for row in analysis.acceptance), default=0),
         "draft_cost_known": any(cost.draft_cost is not None for cost in analysis.costs),
         "drawings": [drawing for drawing in drawings if drawing.varies is None],

@@ -16,7 +16,7 @@ from benchctl.runs.auto_blocks import HalfWidths, blocks_as_needed
 from benchctl.runs.identity import workload_sha256
 from benchctl.runs.manifest import Manifest
 from benchctl.runs.plan import Key, make_plan, measured
-from benchctl.runs.preflight.look import preflight, stop_if_strict
+from benchctl.runs.preflight.look import preflight, stop_if_strict, why_not_asked
 from benchctl.runs.preflight.verdicts import Judge
 from benchctl.runs.prepare import Prepared, new_manifest
 from benchctl.runs.progress import RunProgress
@@ -165,7 +165,9 @@ def _look_first(prepared: Prepared, writer: RunWriter, progress: RunProgress, ju
     if manifest.preflight is not None and manifest.preflight.holds:
         return
     if prepared.recipe.preflight != "off":
-        progress.note("Preflight: asking the target a few health probes.")
+        unasked = why_not_asked(prepared)
+        doing = "asking the target a few health probes" if unasked is None else f"the target is not asked, as {unasked}"
+        progress.note(f"Preflight: {doing}.")
     manifest.preflight = preflight(prepared, judge, writer.folder / LOGS / "preflight.log")
     writer.save()
     for finding in manifest.preflight.findings:

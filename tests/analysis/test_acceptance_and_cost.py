@@ -35,6 +35,26 @@ def test_rates_lengths_and_positions(make_record: Any, make_run: Any, make_manif
     assert found.position_conditional == pytest.approx([0.75, 2 / 3, 0.5, 0.0])
 
 
+def test_steps_without_a_draft_count_where_they_are_told(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    # One answer tells nine plain steps (20 tokens: the first, 4 rounds, 6 accepted, 9 plain), the other does not.
+    told = spec(make_record, n_predicted=20, token_ids=None, plain_steps=9)
+    records = [make_record(), make_record(index=1), told, spec(make_record, 1)]
+    found = overall(analyse(make_run(records, make_manifest(DEPTH_4, 1, 2))))
+    assert found.acceptance_length == pytest.approx(1 + 6 / 4)
+    assert found.plain_steps == 9
+    assert found.tokens_per_step == pytest.approx(19 / 13)
+
+
+def test_the_limit_on_tokens_may_cut_off_most_of_a_round(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    # Two tokens: the first, and one of the five that the only round made.
+    cut = {"draft_n": 4, "draft_n_accepted": 4, "rounds": 1, "accepted_by_position": [1, 1, 1, 1]}
+    short = make_record("spec_d4", n_predicted=2, token_ids=None, **cut)
+    found = overall(
+        analyse(make_run([make_record(n_predicted=2, token_ids=None), short], make_manifest(DEPTH_4, 1, 1)))
+    )
+    assert (found.rate, found.rounds, found.acceptance_length) == (1.0, 1, 5.0)
+
+
 def test_what_the_engine_does_not_tell_stays_absent(make_record: Any, make_run: Any) -> None:
     analysis = analyse(make_run([make_record(), make_record("spec_d4")]))
     found = overall(analysis)
@@ -70,6 +90,7 @@ def test_counts_without_rounds_give_a_rate_and_nothing_more(make_record: Any, ma
         ({"rounds": 0, "accepted_by_position": None}, "without a verify round"),
         ({"draft_n": 6, "rounds": 7}, "more verify rounds were counted than draft tokens"),
         ({"draft_n": 36, "rounds": 9}, "make more tokens than came out"),
+        ({"plain_steps": 0, "n_predicted": 12, "token_ids": None}, "make fewer tokens than came out"),
         ({"accepted_by_position": [3, 2, 0, 0]}, "do not add up"),
         ({"accepted_by_position": [2, 3, 1, 0]}, "later position"),
         ({"n_predicted": 12}, "token ids"),

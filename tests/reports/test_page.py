@@ -116,6 +116,27 @@ def test_untold_acceptance_is_a_sentence_not_an_empty_frame() -> None:
     assert "Acceptance is not told by this engine" in files["report.md"].decode()
 
 
+def test_steps_without_a_draft_have_columns_where_they_are_told() -> None:
+    analysis = build_analysis(["baseline", "spec_d4", "ngram_mod"])
+    untold = render_files(run_of(analysis), analysis)
+    rows = [
+        row.model_copy(update={"plain_steps": 74, "tokens_per_step": 1.1176}) if row.arm == "spec_d4" else row
+        for row in analysis.acceptance
+    ]
+    told = analysis.model_copy(update={"acceptance": rows})
+    files = render_files(run_of(told), told)
+    for name in ("index.html", "report.md"):
+        assert "Plain steps" not in untold[name].decode()
+        assert "as vLLM defines it" in files[name].decode()
+        assert "the tokens after the first over all steps" in files[name].decode()
+    table = files["report.md"].decode().partition("### Table: acceptance\n")[2].strip().split("\n\n")[0].splitlines()
+    assert {line.count("|") for line in table} == {11}  # every row has every column
+    assert next(line for line in table if "spec_d4" in line).endswith("| 74 | 1.12 |")
+    page = files["index.html"].decode().partition("<caption>Acceptance</caption>")[2].partition("</table>")[0]
+    assert page.count('scope="col"') == 10
+    assert '<td class="n">74</td><td class="n">1.12</td></tr>' in page
+
+
 def test_the_same_run_gives_the_same_bytes(run_data: RunData, analysis: Analysis) -> None:
     first, second = render_files(run_data, analysis), render_files(run_data, analysis)
     assert first.keys() == second.keys()

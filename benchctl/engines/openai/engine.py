@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.engines.answer_clock import protocol_error
@@ -132,8 +132,7 @@ class OpenAiEngine:
                 raise EngineError(error.what, kind=kind, where=where, fix=error.fix) from error
             finally:
                 client.close()
-            clean = tuple(key.redact(name) for name in shown.models) if shown.models is not None else None
-            self._seen[address.api] = replace(shown, models=clean)
+            self._seen[address.api] = shown
         return self._seen[address.api]
 
     def _model(self, models: ResolvedPair, shown: Shown, arm: Arm) -> str:
@@ -166,11 +165,18 @@ def _said(speculation: Speculation) -> str:
 
 
 def _same_endpoint(recipe: Recipe, urls: dict[str, str | None]) -> list[str]:
-    """Arms that speculate where one that does not is asked: an endpoint does either."""
-    plain = {urls[arm.name]: arm.name for arm in recipe.arms if arm.speculation is None}
-    return [
-        f"arm {arm.name}: it has the same URL as {plain[urls[arm.name]]}, which does not speculate; "
-        "start a second server and give the arm its url."
-        for arm in recipe.arms
-        if arm.speculation is not None and urls[arm.name] in plain
-    ]
+    """Arms that ask one endpoint and expect different things of it: it speculates in one way, or not at all."""
+    first: dict[str, Arm] = {}
+    problems = []
+    for arm in recipe.arms:
+        there = first.setdefault(parse_address(urls[arm.name], f"arm {arm.name}").api, arm)
+        if arm.speculation == there.speculation:
+            continue
+        does = "speculates otherwise" if arm.speculation and there.speculation else "speculates"
+        if there.speculation is None:
+            does = "does not speculate"
+        problems.append(
+            f"arm {arm.name}: it has the same URL as {there.name}, which {does}; "
+            "start a second server and give the arm its url."
+        )
+    return problems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +25,8 @@ from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import EngineSpec, Sampling
 
 _ABSENT = frozenset({404, 405, 501})
+_COUNTING_S = 1.0
+"""The counters of `/metrics` may lag behind the end of a stream by so much."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class EndpointServer:
                 "The endpoint does not tell how many tokens it generated: its stream has no usage.",
                 "Use a server that heeds stream_options.include_usage; pieces of text are no tokens.",
             )
-        after = self._reading() if before is not None else None
+        after = self._counted(before, n_predicted)
         ledger = endpoint_ledger(self._first, answer, before, after, n_predicted)
         with self._lock:
             self._answers += 1
@@ -133,6 +136,7 @@ class EndpointServer:
             prompt_tokens=prompt_tokens,
             ttft_s=answer.ttft_s,
             decode_s=answer.decode_s,
+            first_tokens=answer.first_tokens,
             e2e_s=e2e_s,
             engine_prompt_s=None if _was_cached(answer) else prefill_s,
             engine_decode_s=decode_s if n_predicted > 1 else None,
@@ -199,6 +203,18 @@ class EndpointServer:
         if self._terms.overlapping or self._first.metrics is None or self._first.family is None:
             return None
         return read_metrics(self._client, self._address, self._first.family)
+
+    def _counted(self, before: Reading | None, n_predicted: int) -> Reading | None:
+        """Read the counters after an answer; wait a moment for what lags behind its end."""
+        if before is None or before.generated is None:
+            return None
+        deadline = time.monotonic() + _COUNTING_S
+        while True:
+            after = self._reading()
+            lags = after is not None and (after.generated or 0) - before.generated < n_predicted
+            if not lags or time.monotonic() > deadline:
+                return after
+            time.sleep(0.05)
 
     def _note(self, *lines: str) -> None:
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -102,7 +102,8 @@ def _sglang(models: tuple[str, ...] | None, info: dict[str, Any], evidence: list
     algorithm, version = info.get("speculative_algorithm"), _word(info.get("version"))
     known = "speculative_algorithm" in info
     states = info.get("internal_states")
-    lengths = [state.get("avg_spec_accept_length") for state in states or () if isinstance(state, dict)]
+    each = states if isinstance(states, list) else []
+    lengths = [state.get("avg_spec_accept_length") for state in each if isinstance(state, dict)]
     evidence.append(f"GET /server_info: SGLang {version}, speculative_algorithm = {_word(algorithm) if known else '?'}")
     evidence.append(f"GET /server_info: avg_spec_accept_length = {', '.join(map(str, lengths)) or 'not told'}"[:200])
     counted = drafts_are_counted(info)
@@ -128,15 +129,16 @@ def _models(client: HttpClient, address: Address) -> tuple[str, ...] | None:
             fix="Name the environment variable that holds a valid key: engine.api_key_env.",
         )
     if 300 <= response.status_code < 400:
+        elsewhere = client.redact(response.headers.get("Location", "not told"))
         raise EngineError(
             f"The endpoint redirects (HTTP {response.status_code}), and no redirect is followed.",
             kind="launch",
             where=address.api,
-            fix=f"Write the address itself: {one_line(response.headers.get('Location', 'not told'), 200)}",
+            fix=f"Write the address itself: {one_line(elsewhere, 200)}",
         )
     try:
         listed = response.json()["data"] if response.status_code == 200 else None
-        return None if listed is None else tuple(str(model["id"]) for model in _each(listed))
+        return None if listed is None else tuple(client.redact(str(model["id"])) for model in _each(listed))
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
@@ -148,8 +150,11 @@ def _each(listed: object) -> Iterable[Any]:
 
 
 def _object(client: HttpClient, url: str) -> dict[str, Any]:
+    """Return what an endpoint tells at `url`, strings without the key."""
     found = client.get_json(url)
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: client.redact(value) if isinstance(value, str) else value for name, value in found.items()}
 
 
 def _word(value: object) -> str | None:

@@ -29,6 +29,7 @@ _RESERVED = {
     "--speculative-draft-model": "arms[].speculation",
     **dict.fromkeys(("--host", "--port", "--api-key", "--admin-api-key", "--config", "--grpc-mode"), _LOOPBACK),
     **dict.fromkeys(("--served-model-name", "--ssl-keyfile", "--ssl-certfile", "--smg-grpc-mode"), _LOOPBACK),
+    "--ssl-keyfile-password": _LOOPBACK,
     **dict.fromkeys(("--disable-radix-cache", "--random-seed", "--incremental-streaming-output"), _MEASURES),
     **dict.fromkeys(("--stream-interval", "--skip-tokenizer-init", "--stream-output"), _MEASURES),
 }

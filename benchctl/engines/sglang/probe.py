@@ -7,26 +7,21 @@ The `binary` of SGLang is the Python that it is installed in: the recipe's `engi
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from benchctl.engines.base import Capabilities
-from benchctl.engines.log_tail import clean
+from benchctl.engines.installed_package import Question
 from benchctl.engines.sglang.environment import sglang_environment
 from benchctl.engines.sglang.speculation import words_of
 from benchctl.errors import EngineError
 
 VARIABLE = "BENCHCTL_SGLANG"
-PROBE_TIMEOUT_S = 300.0
-"""Importing SGLang takes 10 s, and minutes on a busy machine."""
 _SCRIPT = Path(__file__).with_name("ask_package.py")
 _FIX = f"Name the Python that SGLang is installed in: engine.binary, --engine-binary, or {VARIABLE}."
 
@@ -75,7 +70,8 @@ def find_python(recipe: str | None, option: str | None) -> tuple[Path, str]:
 
 def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
     """Ask an installed SGLang what it can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
-    facts = _asked(python, added)
+    question = Question("sglang", python, python, _SCRIPT, sglang_environment(os.environ, added, cpu=False), added)
+    facts = question.known() or question.ask(lambda what, tail: _no_sglang(python, what, tail))
     try:
         package = Package(
             version=str(facts["version"]),
@@ -86,6 +82,7 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise _no_sglang(python, f"it does not tell {error}", ()) from None
+    question.keep(facts)
     capabilities = Capabilities(
         kind="sglang",
         binary=python,
@@ -107,34 +104,6 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
 
 def _choices(told: object) -> tuple[str, ...] | None:
     return tuple(map(str, told)) if isinstance(told, list) else None
-
-
-def _asked(python: Path, added: Mapping[str, str]) -> dict[str, Any]:
-    try:
-        answer = subprocess.run(
-            [str(python), "-c", _SCRIPT.read_text("utf-8")],
-            env=sglang_environment(os.environ, added, cpu=False),
-            cwd="/",  # nothing in the user's folder can stand in for a package
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise _no_sglang(python, f"it did not answer within {PROBE_TIMEOUT_S:.0f} s", ()) from None
-    except OSError as error:
-        raise _no_sglang(python, f"its Python cannot be run: {error.strerror}", ()) from None
-    lines = clean(answer.stderr.decode("utf-8", "replace")).splitlines()
-    if answer.returncode:
-        last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
-        raise _no_sglang(python, f"SGLang cannot be imported: {last[:300]}", tuple(lines[-12:]))
-    try:
-        facts = json.loads(answer.stdout.decode("utf-8", "replace").strip().splitlines()[-1])
-    except (ValueError, IndexError):
-        facts = None
-    if not isinstance(facts, dict):
-        raise _no_sglang(python, "its answer cannot be read", tuple(lines[-12:]))
-    return facts
 
 
 def _no_sglang(python: Path, what: str, tail: tuple[str, ...]) -> EngineError:

@@ -58,7 +58,7 @@ class SglangServer:
         self._process, self._log_path, self._spec, self._asked = process, log_path, spec, asked
         self._lock = threading.Lock()
         self._totals = _Totals()
-        self._counted = False
+        self._counted = self._stopping = False
         self.http = HttpClient(url, broken=self._broken_off)
 
     @property
@@ -111,6 +111,7 @@ class SglangServer:
             prompt_tokens=answer.prompt_tokens,
             ttft_s=answer.ttft_s,
             decode_s=answer.decode_s,
+            first_tokens=answer.first_tokens,
             e2e_s=e2e_s,
             engine_prompt_s=None,
             engine_decode_s=None,
@@ -151,12 +152,13 @@ class SglangServer:
 
     def stop(self) -> int | None:
         """Close the connections first, then end the process."""
+        self._stopping = True
         self.http.close()
         return self._process.stop()
 
     def _broken_off(self, what: str) -> EngineError:
         """Return a crash when the engine has ended, else a broken protocol."""
-        if not self._process.wait(_DYING_S):
+        if not self._process.wait(0.0 if self._stopping else _DYING_S):
             return protocol_error(f"{what}, but the engine still runs.")
         cause = launch_cause(read_log(self._log_path).split("\n"))
         return EngineError(

@@ -33,6 +33,8 @@ class GeneratedAnswer:
     prompt_tokens: int
     meta: Mapping[str, Any]
     """`meta_info` of the last event."""
+    first_tokens: int = 1
+    """How many tokens came at `ttft_s`."""
 
 
 def read_generated(
@@ -56,7 +58,7 @@ def read_generated(
             if so_far[: len(ids)] != ids or not all(isinstance(one, int) for one in so_far):
                 raise protocol_error("The engine took tokens back that it had sent.")
             if len(so_far) > len(ids):
-                watch.tokens()
+                watch.tokens(len(so_far) - len(ids))
                 ids = so_far
             finish = meta.get("finish_reason")
             if finish is not None:
@@ -81,4 +83,5 @@ def _finished(
     counted, asked = meta["completion_tokens"], meta["prompt_tokens"]
     if counted != len(ids):
         raise protocol_error(f"{len(ids)} tokens were received, and the engine counts {counted}.")
-    return GeneratedAnswer(text, tuple(ids), _FINISH[kind], watch.ttft_s, watch.decode_s, int(asked), meta)
+    first = max(1, watch.first_tokens)
+    return GeneratedAnswer(text, tuple(ids), _FINISH[kind], watch.ttft_s, watch.decode_s, int(asked), meta, first)

@@ -6,7 +6,6 @@ in nothing but what the recipe says.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,6 +36,7 @@ _RESERVED = {
         ("--host", "--port", "--uds", "--root-path", "--api-key", "--ssl-keyfile", "--ssl-certfile"), _LOOPBACK
     ),
     **dict.fromkeys(("--served-model-name", "--config", "--headless", "--api-server-count"), _LOOPBACK),
+    "--hf-token": "nothing: models are fetched before, and a recipe is recorded as it is",
     **dict.fromkeys(
         ("--enable-prefix-caching", "--enable-per-request-metrics", "--no-enable-per-request-metrics"), _MEASURES
     ),
@@ -96,6 +96,12 @@ def argument_problems(args: Sequence[str], options: Mapping[str, int | None] | N
     return problems
 
 
-def option_of(argv: Sequence[str], name: str) -> str | None:
-    """Return the value that a command line gives an option; `None` where it does not."""
-    return next((value for word, value in itertools.pairwise(argv) if word == name), None)
+def missing_options(package: Package, *, speculates: bool) -> list[str]:
+    """Return a sentence when this vLLM is too old to tell what benchctl has to know of each answer."""
+    needed = ["--enable-per-request-metrics"]
+    if speculates:
+        needed += ["--speculative-config", "--per-request-spec-decode-metrics"]
+    lacking = [name for name in needed if package.options is not None and name not in package.options]
+    if not lacking:
+        return []
+    return [f"this vLLM {package.version} has no {', '.join(lacking)}, and nothing can be counted without it."]

@@ -16,7 +16,7 @@ from benchctl.engines.base import Capabilities, Launch
 from benchctl.engines.log_tail import log_tail, read_log
 from benchctl.engines.process import EngineProcess, describe_exit, free_port
 from benchctl.engines.vllm.causes import launch_cause
-from benchctl.engines.vllm.command import argument_problems, command_line, option_of
+from benchctl.engines.vllm.command import argument_problems, command_line, missing_options
 from benchctl.engines.vllm.environment import environment_problems, own_settings, vllm_environment
 from benchctl.engines.vllm.find import find_vllm
 from benchctl.engines.vllm.probe import Probe, probe_vllm
@@ -56,6 +56,8 @@ class VllmEngine:
         problems = [f"engine.env: {text}" for text in environment_problems(recipe.engine.env)]
         problems += [f"engine.args: {text}" for text in argument_problems(recipe.engine.args, package.options)]
         problems += [*self._device_problems(), *self._context_problems(models)]
+        speculates = any(arm.speculation is not None for arm in recipe.arms)
+        problems += missing_options(package, speculates=speculates)
         warnings = []
         for arm in recipe.arms:
             here = argument_problems(arm.args, package.options)
@@ -92,7 +94,7 @@ class VllmEngine:
         settings = own_settings(cpu=probe.package.cpu, prefix=probe.package.prefix, threads=self._spec.threads)
         argv = command_line(program, probe.package, self._spec, arm, models)
         env = vllm_environment(os.environ, settings, self._spec.env)
-        return Launch(argv, env, set_by_us=(*settings, *self._spec.env))
+        return Launch(argv, env, set_by_us=(*settings, *self._spec.env), overlapping=arm.overlapping)
 
     def tool(self, name: str) -> Path:
         """Raise EngineError (`launch`): vLLM has no programs of that kind."""
@@ -120,7 +122,7 @@ class VllmEngine:
             self._spec,
             model=model,
             method=asked_method(argv),
-            concurrency=int(option_of(argv, "--max-num-seqs") or 1),
+            overlapping=launch.overlapping,
         )
         try:
             self._wait_healthy(process, server, port, log_path)

@@ -7,13 +7,19 @@ draft: vLLM counts no other, so its acceptance length (1 + accepted / rounds) le
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.spec_counters import Counters
+
+_A_STEP = re.compile(r"(?:max_num_batched_tokens=|max_num_scheduled_tokens is set to )(\d+)")
+
+_DEEPEST = 10_000
+"""No draft is deeper, whatever an endpoint says."""
 
 
 def make_ledger(metrics: Mapping[str, Any]) -> Ledger:
@@ -21,15 +27,17 @@ def make_ledger(metrics: Mapping[str, Any]) -> Ledger:
     told = metrics.get("speculative_decoding")
     if not isinstance(told, dict):
         return Ledger()
-    steps, drafted = told.get("per_step_accepted"), told.get("per_step_drafted")
-    depth = told.get("num_spec_tokens")
+    steps, drafted = _counts(told.get("per_step_accepted")), _counts(told.get("per_step_drafted"))
+    depth = _count(told, "num_spec_tokens")
+    if depth is not None and depth > _DEEPEST:
+        depth = None
     accepted_at = drafted_at = None
-    if isinstance(depth, int) and told.get("num_spec_steps") == 0:
+    if depth is not None and told.get("num_spec_steps") == 0:
         accepted_at = drafted_at = (0,) * depth
-    elif isinstance(depth, int) and isinstance(steps, list) and isinstance(drafted, list):
+    elif depth is not None and steps is not None and drafted is not None:
         accepted_at = tuple(sum(count > place for count in steps) for place in range(depth))
         drafted_at = tuple(sum(count > place for count in drafted) for place in range(depth))
-    elif isinstance(counts := told.get("acceptance_histogram"), list):
+    elif counts := _counts(told.get("acceptance_histogram")):
         accepted_at = tuple(sum(counts[place + 1 :]) for place in range(len(counts) - 1))
     return Ledger(
         drafted=_count(told, "num_draft_tokens"),
@@ -41,20 +49,34 @@ def make_ledger(metrics: Mapping[str, Any]) -> Ledger:
 
 
 def _count(told: Mapping[str, Any], name: str) -> int | None:
-    value = told.get(name)
-    return value if isinstance(value, int) and value >= 0 else None
+    counts = _counts([told.get(name)])
+    return counts[0] if counts else None
+
+
+def _counts(values: object) -> list[int] | None:
+    """Return a list of counts; `None` where an endpoint tells something else."""
+    if not isinstance(values, list):
+        return None
+    counts = [one for one in values if isinstance(one, int) and not isinstance(one, bool) and one >= 0]
+    return counts if len(counts) == len(values) else None
 
 
 def plain_steps(ledger: Ledger, tokens: int, steps: int | None) -> int | None:
     """Return how many steps of an answer of `tokens` tokens had no draft; `None` where that cannot be told.
 
-    `steps`: of the engine meanwhile, the reading of the prompt being the first. They and the accepted tokens make
-    `tokens`, and up to a draft more where the limit on tokens cut the last step; a long prompt is read in several.
+    `steps`: of the engine meanwhile, the reading of the prompt, in one step, being the first. They and the accepted
+    tokens make `tokens`, and up to a draft more where the limit on tokens cut the last step.
     """
     if steps is None or ledger.rounds is None or ledger.accepted is None:
         return None
-    cut = steps + ledger.accepted - tokens
-    return steps - 1 - ledger.rounds if 0 <= cut <= len(ledger.accepted_by_position or ()) else None
+    cut, plain = steps + ledger.accepted - tokens, steps - 1 - ledger.rounds
+    return plain if plain >= 0 and 0 <= cut <= len(ledger.accepted_by_position or ()) else None
+
+
+def tokens_a_step(log: str) -> int | None:
+    """Return how many tokens a step reads at most, as the log of a server tells it; `None` where it does not."""
+    told = [int(found) for found in _A_STEP.findall(log)]
+    return min(told, default=None)
 
 
 def contradictions(ledger: Ledger, tokens: int, counted: Counters | None = None, steps: int | None = None) -> list[str]:
@@ -67,7 +89,9 @@ def contradictions(ledger: Ledger, tokens: int, counted: Counters | None = None,
         return []
     found = []
     told = Counters(ledger.rounds, ledger.drafted, ledger.accepted, ledger.accepted_by_position)
-    if counted is not None and (counted != told):
+    if counted is not None and told.accepted_by_position is None:
+        counted = replace(counted, accepted_by_position=None)
+    if counted is not None and counted != told:
         found.append(f"an answer counts {_words(told)}, and the server counted {_words(counted)} meanwhile")
     by_position = ledger.accepted_by_position
     if by_position is not None and sum(by_position) != ledger.accepted:
@@ -130,9 +154,9 @@ class Totals:
         self.contradictions: list[str] = []
         self._lock = Lock()
 
-    def add(self, ledger: Ledger, tokens: int, steps: int | None, found: list[str]) -> None:
+    def add(self, ledger: Ledger, tokens: int, found: list[str]) -> None:
         """Add an answer, and what in it contradicts itself."""
-        plain = plain_steps(ledger, tokens, steps)
+        plain = ledger.plain_steps
         with self._lock:
             old = self.sums
             self.contradictions += found

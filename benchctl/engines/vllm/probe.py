@@ -1,29 +1,23 @@
-"""Asking an installed vLLM what it is, with its own Python; the answer is kept as long as the installation stays."""
+"""Asking an installed vLLM what it is, with its own Python."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from benchctl.cache_folder import cache_folder
 from benchctl.engines.base import Capabilities
-from benchctl.engines.log_tail import clean
+from benchctl.engines.installed_package import Question
 from benchctl.engines.named_program import FoundBinary
 from benchctl.engines.vllm.environment import own_settings, vllm_environment
 from benchctl.engines.vllm.find import python_of
 from benchctl.engines.vllm.speculation import words_of
 from benchctl.errors import EngineError
-from benchctl.models.unfinished import finish, unfinished
 
-PROBE_TIMEOUT_S = 300.0
-"""Importing vLLM takes 10 s, and minutes on a busy machine."""
 _SCRIPT = Path(__file__).with_name("ask_package.py")
 
 
@@ -61,10 +55,8 @@ class Probe:
 
 def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
     """Ask an installed vLLM what it can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
-    python = python_of(found.path)
-    remembered = _remembered(found.path, python, added)
-    facts = _read(remembered) or _asked(found.path, python, added)
-    _write(remembered, facts)
+    question = _question(found.path, added)
+    facts = question.known() or question.ask(lambda what, tail: _no_vllm(found.path, what, tail))
     try:
         package = Package(
             version=str(facts["distributions"]["vllm"]["version"]),
@@ -79,6 +71,7 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
         )
     except (KeyError, TypeError) as error:
         raise _no_vllm(found.path, f"it does not tell {error}", ()) from None
+    question.keep(facts)
     records = {name: one["record_sha256"] for name, one in facts["distributions"].items() if one["record_sha256"]}
     capabilities = Capabilities(
         kind="vllm",
@@ -110,8 +103,7 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
 def remembered_probe(found: FoundBinary) -> Probe | None:
     """Return what an earlier probe found, without asking: for lists that must not take long."""
     try:
-        known = _read(_remembered(found.path, python_of(found.path), {}))
-        return probe_vllm(found) if known else None
+        return probe_vllm(found) if _question(found.path, {}).known() else None
     except EngineError:
         return None
 
@@ -123,62 +115,13 @@ def installed_version(program: Path) -> str | None:
     return found[-1].removeprefix("vllm-").removesuffix(".dist-info") if found else None
 
 
-def _asked(program: Path, python: Path, added: Mapping[str, str]) -> dict[str, Any]:
+def _question(program: Path, added: Mapping[str, str]) -> Question:
+    python = python_of(program)
     settings = own_settings(cpu=False, prefix=python.parent.parent, threads=None)
-    try:
-        answer = subprocess.run(
-            [str(python), "-c", _SCRIPT.read_text("utf-8")],
-            env=vllm_environment(os.environ, settings, added),
-            cwd="/",  # nothing in the user's folder can stand in for a package
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise _no_vllm(program, f"it did not answer within {PROBE_TIMEOUT_S:.0f} s", ()) from None
-    except OSError as error:
-        raise _no_vllm(program, f"its Python cannot be run: {error.strerror}", ()) from None
-    lines = clean(answer.stderr.decode("utf-8", "replace")).splitlines()
-    if answer.returncode:
-        last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
-        raise _no_vllm(program, f"vLLM cannot be imported: {last[:300]}", tuple(lines[-12:]))
-    try:
-        facts: dict[str, Any] = json.loads(answer.stdout.decode("utf-8", "replace").strip().splitlines()[-1])
-    except (ValueError, IndexError):
-        raise _no_vllm(program, "its answer cannot be read", tuple(lines[-12:])) from None
-    return facts
+    env = vllm_environment(os.environ, settings, added)
+    return Question("vllm", program, python, _SCRIPT, env, added)
 
 
 def _no_vllm(program: Path, what: str, tail: tuple[str, ...]) -> EngineError:
     fix = "Point engine.binary, --engine-binary or BENCHCTL_VLLM at the program `vllm` of a working installation."
     return EngineError(f"This vLLM cannot be used: {what}", kind="launch", where=str(program), fix=fix, log_tail=tail)
-
-
-def _remembered(program: Path, python: Path, added: Mapping[str, str]) -> Path:
-    """Return the file that keeps the answer of this very installation: another package or program, another file."""
-    stamps: list[object] = [str(program), str(python), _SCRIPT.read_text("utf-8"), sorted(added.items())]
-    for packages in sorted((python.parent.parent / "lib").glob("python3*/site-packages")):
-        stamps += [(entry.name, entry.stat().st_mtime_ns) for entry in sorted(packages.glob("*.dist-info"))]
-    key = hashlib.sha256(json.dumps(stamps).encode()).hexdigest()[:16]
-    return cache_folder() / "probes" / f"vllm-{key}.json"
-
-
-def _read(file: Path) -> dict[str, Any] | None:
-    try:
-        facts = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return facts if isinstance(facts, dict) else None
-
-
-def _write(file: Path, facts: Mapping[str, Any]) -> None:
-    """Keep the answer; where that cannot be, the next probe asks again."""
-    if file.exists():
-        return
-    try:
-        with unfinished(file) as part:
-            part.write_text(json.dumps(facts), "utf-8")
-            finish(part, file)
-    except OSError:
-        return

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from benchctl.engines.spec_counters import Counters, read_counters, read_total, 
 from benchctl.engines.vllm.attest import Observed, judge
 from benchctl.engines.vllm.causes import launch_cause
 from benchctl.engines.vllm.command import MODEL_NAME
-from benchctl.engines.vllm.ledger import Totals, contradictions, make_ledger
+from benchctl.engines.vllm.ledger import Totals, contradictions, make_ledger, plain_steps, tokens_a_step
 from benchctl.engines.vllm.request import completion_body
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
@@ -31,6 +34,9 @@ _DYING_S = 8.0
 """The server outlives its engine by some 5 s, and then ends with status 0."""
 _STEPS = "vllm:iteration_tokens_total_count"
 """A histogram of tokens a step, whose count is the number of steps of the engine."""
+_DEAD = re.compile(r"EngineCore|EngineDeadError")
+"""As an engine says of itself that it is dead, some 0.3 s before `/health` does."""
+_HEALTH_S = 30.0
 _COUNTING_S = 1.0
 """The counters of `/metrics` may lag behind the end of a stream by so much."""
 
@@ -47,16 +53,18 @@ class VllmServer:
         *,
         model: str,
         method: str | None,
-        concurrency: int,
+        overlapping: bool,
     ) -> None:
-        """`model`: the folder that it was given; `method`: of speculation; `concurrency`: most requests at a time."""
+        """`model`: the folder that it was given; `method`: of speculation; `overlapping`: `Launch.overlapping`."""
         self._process = process
         self._log_path = log_path
         self._spec = spec
         self._model = model
         self._method = method
-        self._alone = concurrency == 1
+        self._alone = not overlapping
+        self._stopping = False
         self._totals = Totals()
+        self._url = url
         self.http = HttpClient(url, broken=self._broken_off)
 
     @property
@@ -112,7 +120,9 @@ class VllmServer:
         ledger = make_ledger(metrics)
         tokens = len(answer.ids)
         counted, steps = (None, None) if before is None else self._counted(before, ledger)
-        self._totals.add(ledger, tokens, steps, contradictions(ledger, tokens, counted, steps))
+        at_once = self._batch is not None and prompt_tokens <= self._batch
+        ledger = replace(ledger, plain_steps=plain_steps(ledger, tokens, steps if at_once else None))
+        self._totals.add(ledger, tokens, contradictions(ledger, tokens, counted, steps))
         return Completion(
             text=answer.text,
             token_ids=answer.ids,
@@ -121,6 +131,7 @@ class VllmServer:
             prompt_tokens=prompt_tokens,
             ttft_s=answer.ttft_s,
             decode_s=answer.decode_s,
+            first_tokens=answer.first_tokens,
             e2e_s=e2e_s,
             engine_prompt_s=_seconds(metrics.get("time_to_first_token_ms")),
             engine_decode_s=_seconds(metrics.get("generation_time_ms")) if tokens > 1 else None,
@@ -136,8 +147,12 @@ class VllmServer:
         if not self._healthy():
             raise self._broken_off("The engine is no longer healthy")
         models = self.http.get_json("/v1/models")
+        deadline = time.monotonic() + _COUNTING_S
         counters, _ = self._reading()
-        found = [*self._totals.contradictions, *self._totals.against(counters)]
+        while (against := self._totals.against(counters)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            counters, _ = self._reading()
+        found = [*self._totals.contradictions, *against]
         return judge(
             Observed(
                 method=self._method,
@@ -160,6 +175,7 @@ class VllmServer:
 
     def stop(self) -> int | None:
         """Close the connections first (with one open SIGTERM may hang for good), then end the process."""
+        self._stopping = True
         self.http.close()
         return self._process.stop(interrupt_s=_INTERRUPT_S)
 
@@ -191,14 +207,21 @@ class VllmServer:
                 return counted, None if before[1] is None or after[1] is None else after[1] - before[1]
             time.sleep(0.05)
 
+    @cached_property
+    def _batch(self) -> int | None:
+        """How many tokens of a prompt are read in one step; longer prompts take several."""
+        return tokens_a_step(read_log(self._log_path))
+
     def _healthy(self) -> bool:
-        with suppress(EngineError):
-            return self.http.get("/health").status_code == httpx.codes.OK
+        """Whether the server says that its engine lives; asked apart from requests, whose failures ask for this."""
+        with suppress(httpx.HTTPError):
+            answer = httpx.get(f"{self._url}/health", timeout=_HEALTH_S, trust_env=False)
+            return answer.status_code == httpx.codes.OK
         return False
 
     def _told_apart(self, error: EngineError) -> EngineError:
         """Tell a request that was refused from an engine that is dead although its server still answers."""
-        if error.kind == "http" and not self._healthy():
+        if error.kind == "http" and not self._stopping and (_DEAD.search(error.what) or not self._healthy()):
             return self._broken_off(error.what.rstrip("."))
         if "maximum context length" in error.what or "max_model_len" in error.what:
             error.fix = f"Raise engine.context (now {self._spec.context}) or leave the prompt out."
@@ -206,9 +229,9 @@ class VllmServer:
 
     def _broken_off(self, what: str) -> EngineError:
         """Return a crash when the engine has ended, be it with status 0, else a broken protocol."""
-        ended = self._process.wait(_DYING_S)
+        ended = self._process.wait(0.0 if self._stopping else _DYING_S)
         cause = launch_cause(read_log(self._log_path).split("\n"))
-        if not ended and cause is None:
+        if not ended and (cause is None or self._stopping or self._healthy()):
             return protocol_error(f"{what}, but the engine still runs.")
         how = f"the engine ended with {describe_exit(self._process.status)}" if ended else "its workers are dead"
         return EngineError(

@@ -104,10 +104,12 @@ def _unknown_method(name: str, package: Package) -> str | None:
         return None
     if method in package.deprecated_methods:
         return f"`{name}` is an old name; this vLLM {package.version} turns it into mtp. Write draft-mtp."
-    known = words_of(package.methods)
+    runnable = [one for one in package.methods if not _impossible_here(one, package)]
+    known = words_of(runnable)
     if name in SPECULATION_WORDS and name not in METHODS:
-        return f"vLLM has nothing like `{name}`. It has {', '.join(known)}."
-    return f"this vLLM {package.version} has no method `{name}`.{did_you_mean(name, known)} It has {', '.join(known)}."
+        return f"vLLM has nothing like `{name}`. Here it has {', '.join(known)}."
+    near = did_you_mean(name, [*package.methods, *METHODS])
+    return f"this vLLM {package.version} has no method `{name}`.{near} Here it has {', '.join(known)}."
 
 
 def _impossible_here(method: str, package: Package) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchctl.cache_folder import cache_folder
 from benchctl.errors import StorageError, UsageError
 from benchctl.models.gguf_header import GgufHeader, read_header
-from benchctl.models.hashes import file_sha256
+from benchctl.models.hashes import Notice, file_sha256
 from benchctl.models.huggingface.layout import LAYOUT_VERSION, Config, ModelHeader
 from benchctl.models.huggingface.registry import layout_of
 from benchctl.models.huggingface.tensors import huggingface_tensors
@@ -28,7 +28,7 @@ ORIGIN = "derived-from.json"
 """In a derived folder: the source's SHA-256 and name, the layout and its version, and each file's size in bytes."""
 
 
-def huggingface_folder(gguf: Path, cache: Path | None = None) -> Path:
+def huggingface_folder(gguf: Path, cache: Path | None = None, *, notice: Notice | None = None) -> Path:
     """Return the Hugging Face folder of a GGUF file, made unless it is kept already (below `cache`, else per user).
 
     It holds `config.json`, `generation_config.json`, `model.safetensors`, the tokenizer, the chat template and
@@ -39,7 +39,11 @@ def huggingface_folder(gguf: Path, cache: Path | None = None) -> Path:
     header = read_header(gguf)
     sha256 = file_sha256(gguf)
     folder = (cache or cache_folder()) / "huggingface" / f"v{LAYOUT_VERSION}" / sha256
-    return folder if is_complete(folder, sha256) else _derive(header, sha256, folder)
+    if is_complete(folder, sha256):
+        return folder
+    if notice:
+        notice(f"Deriving the Hugging Face folder of {gguf.name}")
+    return _derive(header, sha256, folder)
 
 
 def export_folder(gguf: Path, folder: Path) -> None:

@@ -40,18 +40,24 @@ def preflight(prepared: Prepared, judge: Judge, log: Path) -> PreflightRecord:
     for role, spec, model in _models(prepared):
         if spec.quantize is not None:
             _quantization(role, spec, model, record)
-    if prepared.engine.model_format != "gguf":
-        record.checked.append("The target was not asked anything: that needs a GGUF file, which tells its vocabulary.")
-    elif isinstance(prepared.engine, ScoringEngine):
+    unasked, engine = why_not_asked(prepared), prepared.engine
+    if unasked is not None:
+        record.checked.append(f"The target was not asked anything: {unasked}.")
+    elif isinstance(engine, ScoringEngine):
         try:
-            _ask(prepared, prepared.engine, judge, log, record)
+            _ask(prepared, engine, judge, log, record)
         except EngineError as error:
             tail = f" Its last line: {one_line(error.log_tail[-1], 200)}" if error.log_tail else ""
             record.find("preflight-failed", "models.target", f"{error.what}{tail}")
-    else:
-        record.checked.append("The target was not asked anything: this engine does not tell its probabilities.")
     record.wall_s = time.perf_counter() - began
     return record
+
+
+def why_not_asked(prepared: Prepared) -> str | None:
+    """Return why the target of these models and this engine is not asked anything, or `None` when it is."""
+    if prepared.engine.model_format != "gguf":
+        return "that needs a GGUF file, which tells its vocabulary"
+    return None if isinstance(prepared.engine, ScoringEngine) else "this engine does not tell its probabilities"
 
 
 def stop_if_strict(record: PreflightRecord, folder: Path) -> None:

@@ -51,12 +51,12 @@ def relaunch(
     if manifest is None:
         raise RelaunchError("the run has no manifest, which would tell what it ran with")
     arm = next((one for one in manifest.arms if one.name == baseline), None)
+    if manifest.target.path is None:
+        raise RelaunchError("an endpoint that ran already loaded its model itself")
     if arm is None or not arm.argv:
         raise RelaunchError(f"the manifest has no command line of {baseline}")
     if arm.speculation is not None:
         raise RelaunchError(f"{baseline} speculates itself, so it does not show the target alone")
-    if manifest.target.path is None:
-        raise RelaunchError("an endpoint that ran already loaded its model itself")
     recipe = recipe_of(run)
     engine = make_engine(recipe.engine.model_copy(update={"binary": _binary(arm.argv[0], binary)}))
     if not isinstance(engine, ScoringEngine):

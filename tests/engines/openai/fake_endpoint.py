@@ -145,6 +145,8 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
                 self.send(b"data: [1]\n\n")
             elif script.fault == "bad-choices":
                 self.send(b'data: {"choices": [7]}\n\n')
+            elif script.fault == "bad-text":
+                self.send(b'data: {"choices": [{"index": 0, "text": 7}]}\n\n')
             elif script.fault == "error-event":
                 self.event(error={"message": f"out of memory for {secret}", "code": 500})
             elif script.fault == "endless":

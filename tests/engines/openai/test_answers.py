@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from benchctl.engines.base import Ledger
+from benchctl.engines.completion_stream import read_completion
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
+from benchctl.runs.recording import measured_fields
 from tests.engines.openai.conftest import SPECULATION, Ask
 from tests.engines.openai.fake_endpoint import Script
 
@@ -104,6 +108,38 @@ def test_shared_counters_speak_only_where_they_moved_by_this_answer(endpoint: En
     script.pages.step = 40
     assert server.complete(server.render(RAW), GREEDY).ledger == Ledger()
     assert "1 of 2 answers shared the endpoint with other requests" in server.attest(4).evidence
+
+
+def test_counters_that_lag_are_waited_for(endpoint: Endpoint, ask: Ask) -> None:
+    script = endpoint(pages={"/metrics": VLLM_METRICS % (100, 5, 20, 9)})
+    server = ask(script, speculation=SPECULATION)
+
+    class Lagging(dict[str, str]):
+        """Counters that show the answer at the third reading after it."""
+
+        readings = 0
+
+        def __getitem__(self, path: str) -> str:
+            self.readings += bool(script.requests)
+            return VLLM_METRICS % ((104, 6, 24, 11) if self.readings > 2 else (100, 5, 20, 9))
+
+    script.pages = Lagging(script.pages)
+    assert server.complete(server.render(RAW), GREEDY).ledger == Ledger(drafted=4, accepted=2, rounds=1)
+    assert not [line for line in server.attest(4).evidence if "shared the endpoint" in line]
+
+
+def test_tokens_that_came_together_at_first_took_no_time(endpoint: Endpoint, ask: Ask) -> None:
+    first, rest = (json.dumps({"choices": [{"text": "w", "token_ids": ids}]}) for ids in ([1, 2, 3], [4]))
+    end = json.dumps({"choices": [{"text": "", "finish_reason": "length"}], "usage": {"completion_tokens": 4}})
+    chunks = [f"data: {event}\n\n".encode() for event in (first, rest, end)]
+    times = iter([1.0, 3.0, 3.0])
+    answer = read_completion(chunks, 0.0, 60.0, clock=lambda: next(times))
+    assert answer is not None
+    assert (answer.ttft_s, answer.decode_s, answer.first_tokens) == (1.0, 2.0, 3)
+    server = ask(endpoint())
+    done = replace(server.complete(server.render(RAW), GREEDY), first_tokens=3, decode_s=2.0)
+    assert measured_fields(done)["client_tok_per_sec"] == 0.5
+    assert measured_fields(replace(done, first_tokens=4))["client_tok_per_sec"] is None
 
 
 def test_counters_say_nothing_of_one_of_several_answers(endpoint: Endpoint, ask: Ask) -> None:

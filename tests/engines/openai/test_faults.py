@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import httpx
 import pytest
 
+from benchctl.engines.http_client import HttpClient
+from benchctl.engines.openai.address import ApiKey
 from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Message, Prompt
@@ -19,7 +23,13 @@ Endpoint = Callable[..., Script]
 RAW = Prompt(prompt="count")
 CHAT = Prompt(messages=(Message(role="user", content="count"),))
 GREEDY = Sampling(max_tokens=4)
+METRICS = "vllm:generation_tokens_total 4"
+KEYED = {"api_key_env": "BENCH_TEST_KEY"}
 SECRET = "sk-a-very-secret-key-0123456789"
+
+
+ESCAPED = 'sk-"quoted"\\and\\escaped-0123456789'
+"""A key whose characters JSON and Python write otherwise."""
 
 
 @pytest.fixture
@@ -40,6 +50,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> str:
         ("malformed-json", "protocol", "cannot be read"),
         ("not-an-object", "protocol", "cannot be read"),
         ("bad-choices", "protocol", "cannot be read"),
+        ("bad-text", "protocol", "cannot be read"),
         ("error-event", "http", "gave up in the middle of the answer: out of memory"),
         ("stalls", "timeout", "sent nothing for 0.3 s"),
         ("endless", "timeout", "took longer than 1 s"),
@@ -58,6 +69,36 @@ def test_every_failure_has_its_kind_and_keeps_the_key(
     told = f"{caught.value} {caught.value!r} {server.log_path.read_text()} {server.log_tail()}"
     assert key not in told
     assert f"Bearer {key}" in script.keys
+
+
+def test_a_key_that_is_written_otherwise_or_cut_is_kept_too(
+    endpoint: Endpoint, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BENCH_TEST_KEY", SECRET)
+    script = endpoint(key=SECRET, pages={"/version": {"version": f"9 {SECRET}"}, "/metrics": METRICS})
+    engine = OpenAiEngine(EngineSpec.model_validate({"kind": "openai", "url": script.url} | KEYED))
+    assert SECRET not in repr(engine.probe())
+    client = HttpClient("http://127.0.0.1:9", redact=ApiKey(SECRET).redact)
+    half = httpx.Response(
+        500, stream=httpx.ByteStream(b"x" * 485 + SECRET.encode())
+    )  # the message is cut in its middle
+    assert SECRET[:8] not in client.refused(half).what
+    client = HttpClient("http://127.0.0.1:9", redact=ApiKey(ESCAPED).redact)
+    whole = httpx.Response(500, stream=httpx.ByteStream(f"no {ESCAPED}".encode()))
+    assert "quoted" not in client.refused(whole).what
+
+
+def test_an_odd_endpoint_is_looked_at_without_harm(endpoint: Endpoint) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    script = endpoint(pages={"/props": deep, "/server_info": {"internal_states": 7}, "/metrics": "x{ 1 2 3"})
+    found = OpenAiEngine(EngineSpec(kind="openai", url=script.url)).probe()
+    assert found.details["server"] == "sglang"
+
+
+def test_no_gateway_may_compress_what_is_read_as_it_comes() -> None:
+    with httpx.Client() as ours:
+        assert "gzip" in ours.headers["Accept-Encoding"]  # as httpx would
+    assert HttpClient("http://127.0.0.1:9")._client.headers["Accept-Encoding"] == "identity"
 
 
 def test_an_endpoint_that_asks_to_wait(endpoint: Endpoint, ask: Ask) -> None:
@@ -164,6 +205,28 @@ def test_stopping_ends_what_is_in_flight(endpoint: Endpoint, ask: Ask) -> None:
     for thread in threads:
         thread.join(5)
     assert failures == ["protocol", "protocol"]
+
+
+def test_a_connection_that_is_made_while_it_stops_is_closed_too(endpoint: Endpoint, ask: Ask) -> None:
+    server = ask(endpoint(fault="stalls"))
+    prompt, connected = server.render(RAW), threading.Event()
+    client = server._client
+    remember = client._remember
+
+    def late(event: str, info: Mapping[str, Any]) -> None:
+        if event == "connection.connect_tcp.complete":
+            server.stop()
+            connected.set()
+        remember(event, info)
+
+    client._sockets.clear()
+    client._client._transport.close()  # forget the connections that looking made
+    client._remember = late  # type: ignore[method-assign]
+    began = time.monotonic()
+    with pytest.raises(EngineError):
+        server.complete(prompt, GREEDY)
+    assert connected.is_set()
+    assert time.monotonic() - began < 15  # the endpoint is silent for 20 s
 
 
 def test_another_server_at_the_same_address(endpoint: Endpoint, ask: Ask) -> None:

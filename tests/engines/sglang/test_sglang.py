@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.lossy_settings import THRESHOLD, lossy_settings
+from benchctl.engines.process import EngineProcess
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.engine import SglangEngine
 from benchctl.engines.sglang.ledger import drafts_are_counted, make_ledger
 from benchctl.engines.sglang.server import SglangServer
+from benchctl.engines.sglang.stream import read_generated
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
-from benchctl.recipes.schema import Arm, Sampling, Speculation
+from benchctl.recipes.schema import Arm, EngineSpec, Sampling, Speculation
 from tests.engines.cells import arm_of, recipe_of
 from tests.engines.sglang.conftest import Start, spec_of
 
@@ -220,6 +223,36 @@ def test_what_is_counted_and_what_is_not() -> None:
     told = {"spec_verify_ct": 2, "spec_num_correct_drafts": 3, "spec_correct_drafts_histogram": [0, 2]}
     assert make_ledger(told, counted=True) == Ledger(accepted=3, rounds=2)
     assert make_ledger({"spec_verify_ct": 0}, counted=True) == Ledger()
+
+
+def test_tokens_that_came_together_at_first_took_no_time() -> None:
+    last = {"finish_reason": {"type": "length"}, "completion_tokens": 5, "prompt_tokens": 3}
+    told = [("a b c", [1, 2, 3], {}), ("a b c d e", [1, 2, 3, 4, 5], last)]
+    chunks = [
+        f"data: {json.dumps({'text': text, 'output_ids': ids, 'meta_info': meta})}\n\n".encode()
+        for text, ids, meta in told
+    ]
+    times = iter([1.0, 2.0])
+    answer = read_generated(chunks, 0.0, 60.0, clock=lambda: next(times))
+    assert answer is not None
+    assert (answer.ttft_s, answer.decode_s, answer.first_tokens) == (1.0, 1.0, 3)
+
+
+def test_requests_that_stopping_broke_off_do_not_wait_for_its_end(tmp_path: Path) -> None:
+    waits: list[float] = []
+
+    class Process:
+        def wait(self, timeout: float) -> bool:
+            waits.append(timeout)
+            return False
+
+        def stop(self) -> None:
+            assert "still runs" in server._broken_off("The connection broke").what
+
+    spec = EngineSpec(kind="sglang")
+    server = SglangServer(cast("EngineProcess", Process()), tmp_path / "log", "http://127.0.0.1:9", spec, {})
+    server.stop()
+    assert waits == [0.0]  # each wait would hold up the SIGTERM
 
 
 def test_several_threads_may_ask(start: Start) -> None:

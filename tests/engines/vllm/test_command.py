@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchctl.engines.vllm.command import argument_problems, command_line, option_of
+from benchctl.engines.vllm.command import argument_problems, command_line, missing_options
 from benchctl.engines.vllm.environment import environment_problems, own_settings, vllm_environment
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import Arm, EngineSpec, Speculation
@@ -32,11 +33,22 @@ def test_an_arm_that_speculates(package: Make, folder: Make) -> None:
     spec = EngineSpec(kind="vllm", args=["--block-size", "32"])
     arm = Arm(name="ngram", speculation=Speculation(type="ngram-simple", max=4), concurrency=8)
     argv = command_line(PROGRAM, package(platform="cuda"), spec, arm, ResolvedPair(folder("target"), None))
-    assert option_of(argv, "--speculative-config") == '{"method": "ngram", "num_speculative_tokens": 4}'
-    assert option_of(argv, "--per-request-spec-decode-metrics") == "detailed"
-    assert option_of(argv, "--max-num-seqs") == "8"
+    given = dict(itertools.pairwise(argv))
+    assert given["--speculative-config"] == '{"method": "ngram", "num_speculative_tokens": 4}'
+    assert given["--per-request-spec-decode-metrics"] == "detailed"
+    assert given["--max-num-seqs"] == "8"
     assert "--enforce-eager" not in argv  # a GPU is measured with its graphs
     assert argv[-2:] == ("--block-size", "32")
+
+
+def test_a_vllm_that_cannot_be_counted_with_is_refused(package: Make) -> None:
+    old = package(version="0.20.0", options={"--speculative-config": None})
+    (said,) = missing_options(old, speculates=True)
+    assert "vLLM 0.20.0 has no --enable-per-request-metrics, --per-request-spec-decode-metrics" in said
+    assert missing_options(package(options=None), speculates=True) == []
+    fit = package(options={"--enable-per-request-metrics": 0})
+    assert missing_options(fit, speculates=False) == []
+    assert len(missing_options(fit, speculates=True)) == 1
 
 
 def test_an_argument_of_the_recipe_replaces_ours(package: Make, folder: Make) -> None:
@@ -55,6 +67,7 @@ def test_an_argument_of_the_recipe_replaces_ours(package: Make, folder: Make) ->
         ("-sc", "arms[].speculation"),
         ("--speculative-config.method", "arms[].speculation"),
         ("--api-key", "loopback"),
+        ("--hf-token=abc", "a recipe is recorded as it is"),
         ("--block-sise", "Did you mean '--block-size'?"),
         ("32", "is no option"),
     ],

@@ -96,8 +96,11 @@ def test_its_python_is_read_from_the_program(tmp_path: Path) -> None:
         python_of(program)
 
 
-def test_the_package_is_asked_once(tmp_path: Path) -> None:
+def test_the_package_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     found = FoundBinary(environment(tmp_path / "env", told(FACTS)), "option")
+    packages = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
+    (packages / "vllm-0.99.0+cpu.dist-info").mkdir(parents=True)
     assert remembered_probe(found) is None
     probe = probe_vllm(found)
     assert probe.capabilities.speculation_types == ("ngram-simple", "suffix")
@@ -106,9 +109,27 @@ def test_the_package_is_asked_once(tmp_path: Path) -> None:
     assert probe.package.cpu
     assert probe_vllm(found) == probe == remembered_probe(found)
     assert (tmp_path / "env" / "asked").read_text() == "x"
-    packages = tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "vllm-1.dist-info"
-    packages.mkdir(parents=True)
+    (packages / "vllm-1.dist-info").mkdir()
     probe_vllm(found)  # another package is asked again
+    assert (tmp_path / "env" / "asked").read_text() == "xx"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    probe_vllm(found)  # and so is one that sees other devices
+    assert (tmp_path / "env" / "asked").read_text() == "xxx"
+
+
+def test_an_answer_is_not_kept_where_nothing_would_show_another_package(tmp_path: Path) -> None:
+    found = FoundBinary(environment(tmp_path / "env", told(FACTS)), "option")
+    assert probe_vllm(found) == probe_vllm(found)
+    assert remembered_probe(found) is None
+    assert (tmp_path / "env" / "asked").read_text() == "xx"
+
+
+def test_an_answer_that_cannot_be_used_is_not_kept(tmp_path: Path) -> None:
+    found = FoundBinary(environment(tmp_path / "env", told({"platform": "cpu"})), "option")
+    (tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "vllm-1.dist-info").mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(EngineError, match="does not tell"):
+            probe_vllm(found)
     assert (tmp_path / "env" / "asked").read_text() == "xx"
 
 
@@ -139,3 +160,15 @@ def test_a_list_of_engines_shows_what_is_known_without_asking(tmp_path: Path, mo
     probe_vllm(FoundBinary(program, "environment"))
     (known,) = [one for one in find_engines() if one.kind == "vllm"]
     assert known.speculation_types == ("ngram-simple", "suffix")
+
+
+def test_an_sglang_that_the_environment_names_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (absent,) = [one for one in find_engines() if one.kind == "sglang"]
+    assert (absent.found_in, absent.problem) == (None, None)
+    assert "BENCHCTL_SGLANG" in (absent.hint or "")
+    monkeypatch.setenv("BENCHCTL_SGLANG", sys.executable)
+    (named,) = [one for one in find_engines() if one.kind == "sglang"]
+    assert (named.found_in, named.where, named.runs) == ("environment", sys.executable, True)
+    monkeypatch.setenv("BENCHCTL_SGLANG", str(tmp_path / "nowhere"))
+    (wrong,) = [one for one in find_engines() if one.kind == "sglang"]
+    assert (wrong.where, wrong.problem) == (str(tmp_path / "nowhere"), "there is no such program")

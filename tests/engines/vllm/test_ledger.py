@@ -12,7 +12,7 @@ import pytest
 from benchctl.engines.base import Ledger
 from benchctl.engines.completion_stream import StreamedAnswer, read_completion
 from benchctl.engines.spec_counters import Counters, read_counters, read_total, since
-from benchctl.engines.vllm.ledger import Totals, contradictions, make_ledger, plain_steps
+from benchctl.engines.vllm.ledger import Totals, contradictions, make_ledger, plain_steps, tokens_a_step
 
 DATA = Path(__file__).parent / "data"
 STEPS = "vllm:iteration_tokens_total_count"
@@ -77,6 +77,22 @@ def test_nothing_was_drafted_is_zero_and_not_absent() -> None:
     assert make_ledger({"speculative_decoding": told}) == Ledger(0, 0, 0, (0, 0), (0, 0))
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"per_step_accepted": ["x"], "per_step_drafted": [None]},
+        {"acceptance_histogram": ["x", 1]},
+        {"acceptance_histogram": []},
+        {"num_spec_tokens": 10**12, "num_spec_steps": 0},
+        {"num_spec_tokens": "4"},
+        {"num_spec_steps": True, "num_draft_tokens": -1},
+    ],
+)
+def test_figures_that_are_none_are_absent(odd: dict[str, Any]) -> None:
+    found = make_ledger({"speculative_decoding": {"num_spec_tokens": 4, **odd}})
+    assert (found.accepted_by_position, found.drafted_by_position, found.drafted) == (None, None, None)
+
+
 def test_positions_from_the_histogram_where_steps_are_not_told() -> None:
     told: dict[str, Any] = {"num_spec_steps": 11, "num_draft_tokens": 44, "num_accepted_draft_tokens": 11}
     found = make_ledger({"speculative_decoding": {**told, "acceptance_histogram": [6, 3, 0, 0, 2]}})
@@ -108,7 +124,7 @@ def test_tokens_that_no_step_made(ledger: Ledger, counted: tuple[Counters, int])
 
 def test_both_definitions_of_acceptance_length_are_told(ledger: Ledger, counted: tuple[Counters, int]) -> None:
     totals = Totals()
-    totals.add(ledger, 96, counted[1], [])
+    totals.add(replace(ledger, plain_steps=plain_steps(ledger, 96, counted[1])), 96, [])
     told = totals.sums.evidence()
     assert "acceptance length as vLLM defines it (1 + accepted / rounds): 2.000" in told
     assert "steps without a draft: 74 of 85; tokens a step, all counted: 1.118" in told
@@ -121,5 +137,20 @@ def test_both_definitions_of_acceptance_length_are_told(ledger: Ledger, counted:
 
 def test_steps_that_cannot_be_told_are_said_to_be_so(ledger: Ledger) -> None:
     totals = Totals()
-    totals.add(ledger, 96, None, [])
+    totals.add(ledger, 96, [])
     assert any("not told" in line for line in totals.sums.evidence())
+
+
+def test_how_much_of_a_prompt_is_read_in_one_step() -> None:
+    log = (
+        "INFO 11-21 18:07:47 [scheduler.py:307] Chunked prefill is enabled with max_num_batched_tokens=2048.\n"
+        "WARNING [vllm.py:2276] max_num_scheduled_tokens is set to 1024 based on the speculative decoding settings.\n"
+    )
+    assert tokens_a_step(log) == 1024
+    assert tokens_a_step("nothing of it") is None
+
+
+def test_positions_that_an_answer_does_not_tell_contradict_nothing(
+    ledger: Ledger, counted: tuple[Counters, int]
+) -> None:
+    assert contradictions(replace(ledger, accepted_by_position=None, drafted_by_position=None), 97, *counted) == []

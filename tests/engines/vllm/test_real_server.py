@@ -71,6 +71,8 @@ def test_answers_are_reproducible_and_their_figures_agree(server: VllmServer) ->
     assert received == sorted(received)
     assert first.ledger == again.ledger  # nothing of the first answer is left for the second
     assert (first.ledger.rounds or 0) > 0
+    assert first.ledger.plain_steps is not None
+    assert (first.ledger.rounds or 0) + first.ledger.plain_steps + (first.ledger.accepted or 0) >= 47
     assert first.engine_decode_s is not None
     assert 0 < first.ttft_s <= first.ttft_s + first.decode_s <= first.e2e_s
     found = server.attest(None)

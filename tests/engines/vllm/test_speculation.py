@@ -73,6 +73,7 @@ def test_what_the_package_knows_is_told_in_our_words() -> None:
     [
         ({"type": "ngram-map-k"}, "vLLM has nothing like `ngram-map-k`"),
         ({"type": "sufix"}, "Did you mean 'suffix'?"),
+        ({"type": "ngrm"}, "Did you mean 'ngram'? Here it has draft-simple, draft-eagle3, draft-mtp, ngram-simple, "),
         ({"type": "deepseek_mtp"}, "Write draft-mtp"),
         ({"type": "ngram_gpu", "max": 4}, "ngram_gpu does not run here"),
         ({"type": "mlp_speculator"}, "mlp_speculator does not run here"),

@@ -19,7 +19,7 @@ from benchctl.errors import GateError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Recipe
 from benchctl.runs.manifest import PreflightFinding, PreflightRecord
-from benchctl.runs.preflight.look import preflight, stop_if_strict
+from benchctl.runs.preflight.look import preflight, stop_if_strict, why_not_asked
 from benchctl.runs.preflight.probes import ProbeAnswer, agreement, confidence, expected, probe_items
 from benchctl.runs.prepare import Prepared, prepare
 
@@ -200,3 +200,14 @@ def test_what_is_read_counts_where_it_is_among_the_likeliest() -> None:
 def test_nothing_asked_is_nothing_known() -> None:
     assert confidence([]) == (0.0, 0)
     assert agreement(Fixed({1: 0.0}), []) is None
+
+
+def test_it_is_said_why_a_target_is_not_asked() -> None:
+    from types import SimpleNamespace
+
+    def told(model_format: str) -> str | None:
+        engine = SimpleNamespace(model_format=model_format)
+        return why_not_asked(SimpleNamespace(engine=engine))  # type: ignore[arg-type]
+
+    assert told("huggingface") == told("served") == "that needs a GGUF file, which tells its vocabulary"
+    assert told("gguf") == "this engine does not tell its probabilities"

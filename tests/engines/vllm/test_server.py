@@ -1,0 +1,178 @@
+"""What a vLLM's server makes of answers and counters, and how it ends: against a scripted endpoint."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from benchctl.engines.base import Ledger, Rendered
+from benchctl.engines.process import EngineProcess
+from benchctl.engines.vllm.server import VllmServer
+from benchctl.errors import EngineError
+from benchctl.recipes.schema import EngineSpec, Sampling
+from tests.engines.openai.fake_endpoint import Script, serving
+
+ONCE = {
+    "num_spec_steps": 1,
+    "num_draft_tokens": 4,
+    "num_accepted_draft_tokens": 1,
+    "acceptance_histogram": [0, 1, 0, 0, 0],
+    "num_spec_tokens": 4,
+}
+"""One round of four draft tokens, one of them accepted: four tokens with the first, and one plain step."""
+GREEDY = Sampling(max_tokens=4)
+PROMPT = Rendered("count", (1, 2, 3))
+LOG = "INFO Chunked prefill is enabled with max_num_batched_tokens={}.\n"
+
+
+class Process:
+    """A process that is said to be alive or dead, and remembers how long it was waited for."""
+
+    pid = 1
+
+    def __init__(self, status: int | None = None) -> None:
+        self.status = status
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float = 0.0) -> bool:
+        self.waits.append(timeout)
+        return self.status is not None
+
+    def stop(self, **_: float) -> int | None:
+        return self.status
+
+
+class Counting(dict[str, Any]):
+    """Pages whose counters move by one answer's figures after every answer, or so many readings later."""
+
+    def __init__(self, answers: Callable[[], int], lag: int = 0, **pages: Any) -> None:
+        super().__init__(**{"/metrics": "", "/health": "", "/v1/models": {"data": [{"root": "/m"}]}})
+        self.answers, self.lag, self.told, self.readings = answers, lag, 0, 0
+
+    def __getitem__(self, path: str) -> Any:
+        if path != "/metrics":
+            return super().__getitem__(path)
+        if self.answers() > self.told:
+            self.readings += 1
+            if self.readings > self.lag:
+                self.told, self.readings = self.answers(), 0
+        n = self.told
+        per = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+        lines = [f'{per}{{position="{place}"}} {n * (place == 0)}' for place in range(4)]
+        lines += [f"vllm:spec_decode_num_drafts_total {n}", f"vllm:spec_decode_num_draft_tokens_total {4 * n}"]
+        lines += [f"vllm:spec_decode_num_accepted_tokens_total {n}", f"vllm:iteration_tokens_total_count {3 * n}"]
+        return "\n".join(lines) + "\n"
+
+
+Start = Callable[..., tuple[VllmServer, Script]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Return a server of a scripted vLLM that answers with the figures of `ONCE`."""
+    with ExitStack() as stack:
+
+        def begin(
+            *, overlapping: bool = False, batch: int = 1024, lag: int = 0, process: Process | None = None, **script: Any
+        ) -> tuple[VllmServer, Script]:
+            fault = script.pop("fault", "no-list")
+            at = stack.enter_context(serving(Script(ids=True, fault=fault, routes=("completions",), **script)))
+            at.extra = {"metrics": {"generation_time_ms": 30.0, "speculative_decoding": ONCE}}
+            at.pages = Counting(lambda: len(at.requests), lag)
+            log = tmp_path / "server.log"
+            log.write_text(LOG.format(batch))
+            server = VllmServer(
+                cast("EngineProcess", process or Process()),
+                log,
+                at.url,
+                EngineSpec(kind="vllm"),
+                model="/m",
+                method="ngram",
+                overlapping=overlapping,
+            )
+            stack.callback(server.http.close)
+            return server, at
+
+        yield begin
+
+
+def test_an_answer_alone_is_held_against_the_counters(start: Start) -> None:
+    server, _ = start()
+    done = server.complete(PROMPT, GREEDY)
+    assert done.ledger == Ledger(4, 1, 1, None, (1, 0, 0, 0), plain_steps=1)
+    assert server.attest(None).state == "active"
+
+
+def test_counters_that_lag_are_waited_for(start: Start) -> None:
+    server, _ = start(lag=2)
+    assert server.complete(PROMPT, GREEDY).ledger.plain_steps == 1
+    other, _ = start(lag=2, overlapping=True)
+    other.complete(PROMPT, GREEDY)
+    assert other.attest(None).state == "active"
+
+
+def test_a_prompt_that_is_read_in_several_steps_hides_how_many_were_plain(start: Start) -> None:
+    server, _ = start(batch=2)
+    assert server.complete(PROMPT, GREEDY).ledger.plain_steps is None
+
+
+def test_of_overlapping_answers_each_counts_its_own(start: Start) -> None:
+    # As with `rate` at concurrency 1: the server takes one at a time, and the client sends on.
+    server, _ = start(overlapping=True)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: server.complete(PROMPT, GREEDY), range(8)))
+    assert {answer.ledger for answer in answers} == {Ledger(4, 1, 1, None, (1, 0, 0, 0))}
+    found = server.attest(None)
+    assert (found.state, found.reason) == ("active", None)
+
+
+def test_stopping_wakes_every_request_and_waits_for_none(start: Start) -> None:
+    process = Process()
+    server, _ = start(overlapping=True, fault="stalls", process=process)
+    failures: list[str] = []
+
+    def ask() -> None:
+        try:
+            server.complete(PROMPT, GREEDY)
+        except EngineError as error:
+            failures.append(error.kind)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    server.stop()
+    for thread in threads:
+        thread.join(5)
+    assert failures == ["protocol"] * 4
+    assert not any(process.waits)  # each wait would hold up the SIGTERM
+
+
+def test_an_engine_that_says_that_it_is_dead_is_dead(start: Start) -> None:
+    # A model that the CPU's attention cannot run: /health is 200, and the first request kills the engine.
+    server, _ = start(process=Process(status=0))
+    with server.log_path.open("a") as log:
+        log.write("(Worker pid=7) ERROR RuntimeError: Unsupported CPU attention configuration: head_dim=16\n")
+        log.write("RuntimeError: Worker failed with error, please check the stack trace above for the root cause\n")
+    gave_up = EngineError("HTTP 500: EngineCore encountered an issue. See stack trace (above)", kind="http")
+    told = server._told_apart(gave_up)
+    assert told.kind == "crash"
+    assert "does not know this model's shape (head_dim=16)" in told.what
+    assert "ended with status 0" in told.what
+
+
+def test_a_line_of_the_log_kills_no_engine_that_is_healthy(start: Start) -> None:
+    server, script = start(fault="cut-off")
+    script.pages["/v1/models"] = {"data": [{"root": "/m"}]}
+    with server.log_path.open("a") as log:
+        log.write("ImportError: an optional package is not there\n")
+    with pytest.raises(EngineError, match="but the engine still runs") as caught:
+        server.complete(PROMPT, GREEDY)
+    assert caught.value.kind == "protocol"
