@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import ssl
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -28,8 +27,8 @@ from benchctl.engines.llama_cpp.speculation import (
     speculation_problems,
     speculation_warnings,
 )
-from benchctl.engines.log_tail import log_tail, read_log
-from benchctl.engines.process import EngineProcess, describe_exit, free_port
+from benchctl.engines.process import EngineProcess, free_port
+from benchctl.engines.start_up import StartUp
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ModelFormat, ResolvedPair
@@ -134,8 +133,8 @@ class LlamaCppEngine:
         process = EngineProcess(argv, launch.env, log_path)
         client: httpx.Client | None = None
         try:
-            deadline = time.monotonic() + self._spec.health_timeout_s
-            told = self._listening_port(process, log_path, deadline)
+            start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, _POLL_S)
+            told = self._listening_port(start_up)
             # No proxy, no netrc: the caller's network settings have nothing to do with loopback.
             client = httpx.Client(
                 base_url=f"http://127.0.0.1:{told}",
@@ -143,7 +142,7 @@ class LlamaCppEngine:
                 verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),  # Never used, and quicker than loading certificates.
                 limits=httpx.Limits(max_connections=None),  # What waits for a connection here would be timed.
             )
-            self._wait_healthy(process, client, log_path, deadline)
+            self._wait_healthy(start_up, client)
         except BaseException:
             if client is not None:
                 client.close()
@@ -154,41 +153,19 @@ class LlamaCppEngine:
         slots, overlapping = slots_of(argv), launch.overlapping
         return LlamaServer(process, log_path, client, self._spec, asked, model, slots=slots, overlapping=overlapping)
 
-    def _listening_port(self, process: EngineProcess, log_path: Path, deadline: float) -> int:
+    def _listening_port(self, start_up: StartUp) -> int:
         """Wait for the log to tell on which port this very process listens."""
         while True:
-            found = _LISTENING.search(log_path.read_bytes())
+            found = _LISTENING.search(start_up.log_path.read_bytes())
             if found:
                 return int(found[1] or found[2])
-            self._still_starting(process, log_path, deadline)
+            start_up.wait_a_moment()
 
-    def _wait_healthy(self, process: EngineProcess, client: httpx.Client, log_path: Path, deadline: float) -> None:
+    def _wait_healthy(self, start_up: StartUp, client: httpx.Client) -> None:
         while True:
             try:
                 if client.get("/health", timeout=5.0).status_code == httpx.codes.OK:
                     return
             except httpx.TransportError:
                 pass  # Not yet, or never: the next lines find out.
-            self._still_starting(process, log_path, deadline)
-
-    def _still_starting(self, process: EngineProcess, log_path: Path, deadline: float) -> None:
-        """Wait a moment; raise when the process has ended or the time is up."""
-        ended = process.wait(_POLL_S)
-        if not ended and time.monotonic() < deadline:
-            return
-        tail = log_tail(log_path)
-        if not ended:
-            raise EngineError(
-                f"The engine was not healthy after {self._spec.health_timeout_s:g} s.",
-                kind="health",
-                fix="Raise engine.health_timeout_s if the model is large; else read the engine's log.",
-                log_tail=tail,
-            )
-        cause = launch_cause(read_log(log_path).split("\n"))
-        how = f"The engine ended with {describe_exit(process.status)} before it was healthy."
-        raise EngineError(
-            f"{how} {cause[0]}" if cause else how,
-            kind="launch",
-            fix=cause[1] if cause else "Read the engine's log.",
-            log_tail=tail,
-        )
+            start_up.wait_a_moment()

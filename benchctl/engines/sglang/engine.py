@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.log_tail import log_tail, read_log
-from benchctl.engines.process import EngineProcess, describe_exit, free_port
+from benchctl.engines.process import EngineProcess, free_port
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import argument_problems, command_line
 from benchctl.engines.sglang.environment import environment_problems, own_settings, sglang_environment
 from benchctl.engines.sglang.probe import Probe, find_python, probe_sglang
 from benchctl.engines.sglang.server import SglangServer
 from benchctl.engines.sglang.speculation import speculation_problems, speculation_warnings
+from benchctl.engines.start_up import StartUp
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ModelFormat, ResolvedPair
 from benchctl.recipes.schema import Arm, EngineSpec, Recipe
@@ -81,35 +80,20 @@ class SglangEngine:
         process = EngineProcess(argv, launch.env, log_path)
         server = SglangServer(process, log_path, f"http://127.0.0.1:{port}", self._spec, _options(argv))
         try:
-            self._wait_healthy(process, server, port, log_path)
+            start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, _POLL_S)
+            self._wait_healthy(start_up, server, port)
         except BaseException:
             server.stop()
             raise
         return server
 
-    def _wait_healthy(self, process: EngineProcess, server: SglangServer, port: int, log_path: Path) -> None:
+    def _wait_healthy(self, start_up: StartUp, server: SglangServer, port: int) -> None:
         """Wait for `/health`, which is passive here (see `environment.py`), and is asked before anything is timed."""
-        deadline = time.monotonic() + self._spec.health_timeout_s
         while True:
-            if process.wait(_POLL_S):
-                cause = launch_cause(read_log(log_path).split("\n"))
-                how = f"SGLang ended with {describe_exit(process.status)} before it was healthy."
-                raise EngineError(
-                    f"{how} {cause[0]}" if cause else how,
-                    kind="launch",
-                    fix=cause[1] if cause else "Read the engine's log.",
-                    log_tail=log_tail(log_path),
-                )
+            start_up.wait_a_moment()
             with suppress(OSError, EngineError), socket.create_connection(("127.0.0.1", port), timeout=5.0):
                 if server.http.get("/health", timeout_s=5.0).status_code == 200:
                     return
-            if time.monotonic() > deadline:
-                raise EngineError(
-                    f"SGLang was not healthy after {self._spec.health_timeout_s:g} s.",
-                    kind="health",
-                    fix="Raise engine.health_timeout_s if the model is large; else read the engine's log.",
-                    log_tail=log_tail(log_path),
-                )
 
 
 def _options(argv: Sequence[str]) -> dict[str, str]:

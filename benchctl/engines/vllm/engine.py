@@ -6,15 +6,14 @@ import os
 import shutil
 import socket
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.log_tail import log_tail, read_log
-from benchctl.engines.process import EngineProcess, describe_exit, free_port
+from benchctl.engines.process import EngineProcess, free_port
+from benchctl.engines.start_up import StartUp
 from benchctl.engines.vllm.causes import launch_cause
 from benchctl.engines.vllm.command import argument_problems, command_line, missing_options
 from benchctl.engines.vllm.environment import environment_problems, own_settings, vllm_environment
@@ -125,7 +124,8 @@ class VllmEngine:
             overlapping=launch.overlapping,
         )
         try:
-            self._wait_healthy(process, server, port, log_path)
+            start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, _POLL_S)
+            self._wait_healthy(start_up, server, port)
         except BaseException:
             server.stop()
             raise
@@ -149,26 +149,10 @@ class VllmEngine:
             timeout_s=self._spec.request_timeout_s,
         )
 
-    def _wait_healthy(self, process: EngineProcess, server: VllmServer, port: int, log_path: Path) -> None:
+    def _wait_healthy(self, start_up: StartUp, server: VllmServer, port: int) -> None:
         """Wait until the port takes connections, which it does not before everything is loaded."""
-        deadline = time.monotonic() + self._spec.health_timeout_s
         while True:
-            if process.wait(_POLL_S):
-                cause = launch_cause(read_log(log_path).split("\n"))
-                how = f"vLLM ended with {describe_exit(process.status)} before it was healthy."
-                raise EngineError(
-                    f"{how} {cause[0]}" if cause else how,
-                    kind="launch",
-                    fix=cause[1] if cause else "Read the engine's log.",
-                    log_tail=log_tail(log_path),
-                )
+            start_up.wait_a_moment()
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5.0):
                 if server.http.get("/health").status_code == 200:
                     return
-            if time.monotonic() > deadline:
-                raise EngineError(
-                    f"vLLM was not healthy after {self._spec.health_timeout_s:g} s.",
-                    kind="health",
-                    fix="Raise engine.health_timeout_s if the model is large; else read the engine's log.",
-                    log_tail=log_tail(log_path),
-                )
