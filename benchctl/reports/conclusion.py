@@ -24,13 +24,23 @@ def compared(analysis: Analysis) -> list[Verdict]:
 
 
 def headline(analysis: Analysis) -> str:
-    """One sentence: does speculation pay in this run."""
+    """Does speculation pay in this run; before that, whether it damages the output, which no speed makes up for."""
+    damage = {one.arm: count for one in analysis.losslessness if (count := one.counts.get("violation", 0))}
+    sound = [verdict for verdict in compared(analysis) if verdict.arm not in damage]
+    said = _pays(analysis, sound) if sound or not damage else ""
+    if not damage:
+        return said
+    arms = ", ".join(f"{arm} ({count} prompt{'s' if count > 1 else ''})" for arm, count in damage.items())
+    return f"Speculation damages the output here: {arms}, beyond what numeric noise explains. {said}".strip()
+
+
+def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
+    """One sentence: does speculation pay in the arms of these verdicts."""
     if any(warning.id == "baseline-speculates" for warning in analysis.warnings):
         return f"No conclusion about speculation: the baseline, {analysis.baseline}, speculates itself."
     told = sweep.lead(analysis)
     if told:
         return told
-    verdicts = compared(analysis)
     arms = f"all {len(verdicts)} arms are" if len(verdicts) > 1 else "the one arm is"
     faster = [verdict for verdict in verdicts if verdict.speed == "faster"]
     if faster:
