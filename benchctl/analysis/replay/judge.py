@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from benchctl.analysis.replay.noise import find_noise
 from benchctl.analysis.results import Fork, NoiseFloor, PromptClass, ShapeMargin
@@ -36,12 +37,13 @@ class Evidence:
         if self.replays is None or baseline.token_ids is None:
             return None
         agreed = sha256_tokens(baseline.token_ids[: fork.index])
-        for one in self.replays.positions:
-            where = (one.task, one.prompt_idx, one.prompt_sha, one.index, one.agreed_sha)
-            asked = (baseline.task, baseline.prompt_idx, baseline.prompt_sha, fork.index, agreed)
-            if one.fork and where == asked and (one.token, one.rival) == (fork.baseline_token, fork.arm_token):
-                return one
-        return None
+        place = (baseline.task, baseline.prompt_idx, baseline.prompt_sha, fork.index, agreed)
+        return self._forks.get((*place, fork.baseline_token, fork.arm_token, True))
+
+    @cached_property
+    def _forks(self) -> dict[tuple[object, ...], Position]:
+        """The replayed forks by their key: runs may have thousands."""
+        return {one.key: one for one in self.replays.positions if one.fork} if self.replays else {}
 
 
 def judge(fork: Fork, baseline: Record, width: int | None, evidence: Evidence) -> tuple[PromptClass, str, Fork]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,9 @@ from benchctl.runs.replay.relaunch import Relaunch, RelaunchError, relaunch
 from benchctl.runs.replay.stored import REPLAYS, Replays
 from benchctl.runs.store import RunData
 from benchctl.runs.writer import LOGS, write_whole
+
+KEPT_EVERY_S = 5.0
+"""The file is written whole; a killed benchctl loses no more than this."""
 
 Tell = Callable[[int, int, str], None]
 """Told how many answers of how many are done, and what comes next."""
@@ -91,6 +95,7 @@ def _replay(
     tell(0, len(plans), "starting the target alone")
     log = run.folder / LOGS / "replay.log"
     scorer = again.engine.start_scorer(again.launch, log, ignore_eos=again.ignore_eos)
+    kept_at, unkept = time.monotonic(), False
     try:
         replays = outcome.replays or _empty(run, baseline, scorer)
         outcome.replays = replays
@@ -104,12 +109,16 @@ def _replay(
             positions, decoded = read_answer(scorer, rendered.token_ids, plan)
             replays.add(positions)
             replays.add_decoded(decoded)
-            write_replays(run.folder, replays)
-        replays.sampled = sorted({*sampled, *widths_of(usable)})
-        write_replays(run.folder, replays)
+            unkept = True
+            if time.monotonic() - kept_at > KEPT_EVERY_S:
+                write_replays(run.folder, replays)
+                kept_at, unkept = time.monotonic(), False
+        replays.sampled, unkept = sorted({*sampled, *widths_of(usable)}), True
         tell(len(plans), len(plans), "done")
     finally:
         scorer.stop()
+        if unkept:
+            write_replays(run.folder, replays)
 
 
 def _empty(run: RunData, baseline: str, scorer: Scorer) -> Replays:
