@@ -71,7 +71,7 @@ def _analyse(group: Group, frame: Frame, *, alone: bool) -> Analysis:
         losslessness.append(lossless)
         costs.append(cost)
     return Analysis(
-        run=run.manifest.run if run.manifest else run.folder.name,
+        run=run.name,
         recipe=run.manifest.recipe_name if run.manifest else run.folder.name,
         baseline=frame.arms[frame.baseline],
         arms=list(frame.arms),

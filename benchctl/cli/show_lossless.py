@@ -43,7 +43,7 @@ def print_document(run: RunData, told: Explained) -> None:
     frame, found, consistency, replays = told.outputs.frame, told.found, told.consistency, told.replays
     document = {
         "schema": DOCUMENT_SCHEMA,
-        "run": run.manifest.run if run.manifest else run.folder.name,
+        "run": run.name,
         "baseline": told.outputs.baseline,
         "blocks": len(frame.blocks),
         "prompts": len(frame.prompts),
@@ -67,7 +67,7 @@ def print_tables(run: RunData, told: Explained) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPE_WIDTH)
-    name = run.manifest.run if run.manifest else run.folder.name
+    name = run.name
     baselines = {one.arms[one.baseline] for one in told.outputs.frames}
     against = one_line(frame.arms[frame.baseline]) if len(baselines) == 1 else "the baseline of its own condition"
     counts = f"{_count(len(frame.prompts), 'prompt')}, {_count(len(frame.blocks), 'block')}"

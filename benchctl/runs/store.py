@@ -52,6 +52,11 @@ class RunData:
     replays: Replays | None = None
     """What was replayed to explain differences."""
 
+    @property
+    def name(self) -> str:
+        """Its id, or for a bare file the name of its folder."""
+        return self.manifest.run if self.manifest else self.folder.name
+
 
 def open_run(path: Path) -> RunData:
     """Read a run folder or a bare JSONL file.
