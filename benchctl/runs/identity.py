@@ -47,7 +47,7 @@ def model_identity(model: ResolvedModel) -> ModelIdentity:
         return ModelIdentity(source=model.source, path=None, files=[])
     facts = read_facts(model.path).as_dict() if model.folder is None else folder_facts(model.folder)
     return ModelIdentity(
-        source=model.source,
+        source=homely(model.source),
         path=homely(model.path),
         files=[FileIdentity(name=file.path.name, size=file.size, sha256=file.sha256) for file in model.files],
         facts=facts,

@@ -128,6 +128,8 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
     """Describe a run that is about to start."""
     recipe = prepared.recipe
     written = recipe.model_dump(mode="json")
+    for model in filter(None, written["models"].values()):
+        model["source"] = homely(model["source"])
     prompts = [
         PromptIdentity(task=item.task, prompt_idx=item.prompt_idx, sha256=prompt_sha256(item.prompt))
         for item in prepared.prompts
