@@ -159,23 +159,24 @@ def answers(run: RunData) -> dict[tuple[str, int], Record]:
 
 
 def draw(rows: list[Row], target: Path) -> None:
-    """Draw acceptance and speed-up against the bits per weight of the swept model, SVG and PNG."""
+    """Draw acceptance and speed-up by the type of the swept model, SVG and PNG."""
     plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "sweep"})
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
-    for swept, colour, mark in (("draft", "#0072B2", "o"), ("target", "#D55E00", "s")):
+    for swept, colour, mark, aside in (("draft", "#0072B2", "o", -0.08), ("target", "#D55E00", "s", 0.08)):
         here = [row for row in rows if row.swept == swept]
-        bits = [row.draft_bits if swept == "draft" else row.target_bits for row in here]
-        left.plot(bits, [row.acceptance for row in here], mark, linestyle="-", color=colour, label=f"{swept} swept")
+        places = [number + aside for number in range(len(here))]
+        other = "target" if swept == "draft" else "draft"
+        name = f"{swept} swept, {other} {FIXED}"
+        left.plot(places, [row.acceptance for row in here], mark, linestyle="-", color=colour, label=name)
         middle = [row.speedup or 0.0 for row in here]
         low = [value - (row.low if row.low is not None else value) for row, value in zip(here, middle, strict=True)]
         high = [(row.high if row.high is not None else value) - value for row, value in zip(here, middle, strict=True)]
-        right.errorbar(bits, middle, yerr=[low, high], fmt=f"{mark}-", color=colour, capsize=3, label=f"{swept} swept")
-        for row, place, value in zip(here, bits, middle, strict=True):
-            name = row.draft if swept == "draft" else row.target
-            offset = (0, 9 if swept == "draft" else -15)
-            right.annotate(name, (place, value), offset, textcoords="offset points", fontsize=8, ha="center")
-    left.set(xlabel="bits per weight of the swept model", ylabel="draft tokens accepted", ylim=(0, 1))
-    right.set(xlabel="bits per weight of the swept model", ylabel=f"speed-up of {ARM} (95 % interval)")
+        right.errorbar(places, middle, yerr=[low, high], fmt=f"{mark}-", color=colour, capsize=3, label=name)
+    for axes in (left, right):
+        axes.set_xticks(range(len(TYPES)), TYPES)
+        axes.set_xlabel("type of the swept model")
+    left.set(ylabel="draft tokens accepted", ylim=(0, 1))
+    right.set(ylabel=f"speed-up of {ARM} (95 % interval)", ylim=(0, None))
     right.axhline(1.0, color="0.4", linewidth=0.8, linestyle=":")
     left.legend(frameon=False)
     for ending in ("svg", "png"):
