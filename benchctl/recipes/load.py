@@ -69,7 +69,7 @@ def find_recipe(name_or_path: str) -> Path:
 
 def shipped_recipes() -> dict[str, Path]:
     """Return the recipes that benchctl ships, by name."""
-    return {path.stem: path for path in sorted(shipped_folder("recipes").glob("*.yaml"))}
+    return {path.stem: path for path in sorted(shipped_folder("recipes").glob("*.yaml"), key=lambda path: path.stem)}
 
 
 def _expanded_arms(data: dict[str, Plain]) -> tuple[list[ExpandedArm] | None, list[tuple[KeyPath, str]]]:
