@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchctl.engines.llama_cpp.environment import engine_environment
+from benchctl.engines.environment import engine_environment
 from benchctl.engines.llama_cpp.probe import sibling_hashes
 from benchctl.engines.process import EngineProcess
 from benchctl.models.hashes import file_sha256

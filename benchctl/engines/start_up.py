@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchctl.engines.log_causes import Reason
 from benchctl.engines.log_tail import log_tail, read_log
 from benchctl.engines.process import EngineProcess, describe_exit
 from benchctl.errors import EngineError
-
-Cause = Callable[[Sequence[str]], tuple[str, str] | None]
-"""Tells from the log's lines why an engine ended and what to do, where they tell."""
 
 
 @dataclass
@@ -22,7 +20,8 @@ class StartUp:
     process: EngineProcess
     log_path: Path
     timeout_s: float
-    launch_cause: Cause
+    launch_cause: Callable[[Sequence[str]], Reason | None]
+    """Reads from the log why the engine ended."""
     poll_s: float
     _began: float = field(default_factory=time.monotonic)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.llama_cpp.failed_build import explain
-from benchctl.engines.llama_cpp.logged_command import CommandFailedError, run_logged
+from benchctl.engines.logged_command import CommandFailedError, run_logged
 from benchctl.errors import EngineError, StorageError
 
 LOG = Path("/cache/logs/build.log")

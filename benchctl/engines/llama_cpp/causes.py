@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Cause:
-    """What a log line means to the person who must act; `{0}` in the sentence is the pattern's first group."""
-
-    pattern: str
-    sentence: str
-    fix: str
-
+from benchctl.engines.log_causes import Cause, first_cause
 
 _LAUNCH = (
     Cause(
@@ -143,18 +133,6 @@ _NOT_SPECULATING = (
         "A draft type needs a draft model (models.draft), and a draft model alone is not enough: it needs --spec-type.",
     ),
 )
-
-
-def first_cause(log: Sequence[str], causes: Sequence[Cause]) -> tuple[str, str, str] | None:
-    """Return (sentence, fix, log line) for the first of `causes` that the log shows."""
-    for cause in causes:
-        pattern = re.compile(cause.pattern)
-        for line in log:
-            found = pattern.search(line)
-            if found:
-                groups = [str(group)[:200] for group in found.groups() or ("",)]
-                return cause.sentence.format(*groups), cause.fix, line
-    return None
 
 
 def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:

@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 
 from benchctl.engines.base import Capabilities, Launch
+from benchctl.engines.environment import OWN_SETTINGS, engine_environment, refused_variables
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line, slots_of
 from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
-from benchctl.engines.llama_cpp.environment import OWN_SETTINGS, engine_environment, refused_variables
 from benchctl.engines.llama_cpp.find import find_server, find_tool
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
 from benchctl.engines.llama_cpp.score import LlamaScorer, scoring_args, split_batch

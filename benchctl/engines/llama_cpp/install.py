@@ -26,7 +26,6 @@ from typing import TextIO
 
 from benchctl.engines.llama_cpp.builds import Backend, Build, Host, builds_folder
 from benchctl.engines.llama_cpp.failed_build import explain
-from benchctl.engines.llama_cpp.logged_command import CommandFailedError, run_logged
 from benchctl.engines.llama_cpp.source import (
     KNOWN_SHA256,
     PINNED_VERSION,
@@ -37,6 +36,7 @@ from benchctl.engines.llama_cpp.source import (
     sha256_file,
 )
 from benchctl.engines.llama_cpp.toolchain import Toolchain, find_toolchain
+from benchctl.engines.logged_command import CommandFailedError, run_logged
 from benchctl.errors import StorageError, UsageError
 from benchctl.host_cpu import usable_cores
 

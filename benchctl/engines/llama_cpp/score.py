@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchctl.engines.answer_clock import protocol_error
 from benchctl.engines.base import Rendered, Scores
 from benchctl.engines.llama_cpp.command import BATCH, with_one_slot
 from benchctl.engines.llama_cpp.dialect import Flags
 from benchctl.engines.llama_cpp.request import scoring_body
 from benchctl.engines.llama_cpp.server import LlamaServer
-from benchctl.engines.llama_cpp.stream import protocol_error
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
 from benchctl.prompts.suite import Prompt

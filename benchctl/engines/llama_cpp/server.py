@@ -13,17 +13,18 @@ from typing import Any
 
 import httpx
 
+from benchctl.engines.answer_clock import error_in, protocol_error
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
+from benchctl.engines.launched import LaunchedServer
 from benchctl.engines.llama_cpp.attest import Observed, judge
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.ledger import Counters, make_ledger, parse_metrics
 from benchctl.engines.llama_cpp.request import check_echo, completion_body
 from benchctl.engines.llama_cpp.speculation import Asked
-from benchctl.engines.llama_cpp.stream import Answer, error_in, protocol_error, read_answer
+from benchctl.engines.llama_cpp.stream import Answer, read_answer
 from benchctl.engines.llama_cpp.tally import Tally
 from benchctl.engines.llama_cpp.withheld import agreeing_ids, filled_ids
-from benchctl.engines.log_tail import log_tail, read_log
-from benchctl.engines.process import EngineProcess, describe_exit
+from benchctl.engines.process import EngineProcess
 from benchctl.errors import EngineError
 from benchctl.models.token_bytes import token_bytes
 from benchctl.prompts.suite import Prompt
@@ -33,6 +34,7 @@ _SIDE_TIMEOUT_S = 60.0
 """For the small requests around a measurement."""
 _BROKEN_OFF_GRACE_S = 1.0
 """For an engine that is stopped with requests in flight: it would not end before the last of them."""
+_DYING_S = 2.0
 _ERROR_BODY_BYTES = 65536
 _LAST_ONE = {"Connection": "close", "Content-Type": "application/json"}
 """llama-server often drops a connection after a streamed answer without saying so; whoever sends the next request on
@@ -47,7 +49,7 @@ class StreamedCompletion(Completion):
     known_ids: tuple[tuple[int, int], ...] = ()
 
 
-class LlamaServer:
+class LlamaServer(LaunchedServer):
     """A healthy llama-server; see `benchctl.engines.base.Server`."""
 
     def __init__(
@@ -62,8 +64,7 @@ class LlamaServer:
         slots: int = 1,
         overlapping: bool = False,
     ) -> None:
-        self._process = process
-        self._log_path = log_path
+        super().__init__(process, log_path, launch_cause, dying_s=_DYING_S)
         self._client = client
         self._spec = spec
         self._asked = asked
@@ -74,17 +75,6 @@ class LlamaServer:
         self._has_metrics = True
         self._at_start: Counters | None = None
         self._before_recovery: Counters | None = None
-        self._stopping = False
-
-    @property
-    def log_path(self) -> Path:
-        """Where the engine's output goes."""
-        return self._log_path
-
-    @property
-    def pid(self) -> int:
-        """The engine's process id."""
-        return self._process.pid
 
     @property
     def model(self) -> str:
@@ -104,18 +94,12 @@ class LlamaServer:
             text = self._post("/apply-template", {"messages": messages}).get("prompt")
         if not isinstance(text, str):
             raise protocol_error("The engine did not tell the prompt's text.")
-        ids = self.tokenize(text, special=True)
-        if not ids:
-            raise EngineError("The prompt has no tokens.", kind="http", fix="Give every prompt of the suite some text.")
-        return Rendered(text, ids)
+        return Rendered(text, self.tokenize(text, special=True))
 
     def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
         """Return the ids of `text`; `special`: with the tokens that begin a prompt, and special ones parsed."""
         answer = self._post("/tokenize", {"content": text, "add_special": special, "parse_special": special})
-        ids = answer.get("tokens")
-        if not isinstance(ids, list) or not all(isinstance(i, int) for i in ids):
-            raise protocol_error("The engine did not tell the prompt's token ids.")
-        return tuple(ids)
+        return self._prompt_ids(answer)
 
     def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
@@ -190,19 +174,11 @@ class LlamaServer:
                 asked_model=self._model,
                 drafted=max(counts, default=None),
                 longest_answer=self._tally.longest,
-                log=read_log(self._log_path).split("\n"),
+                log=self._log(),
                 asked_slots=self._slots,
                 counted=beside,
             )
         )
-
-    def alive(self) -> bool:
-        """Whether the process still runs."""
-        return self._process.alive()
-
-    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
-        """The engine's last log lines, oldest first, cleaned."""
-        return log_tail(self._log_path, lines)
 
     def stop(self) -> int | None:
         """Close the connections first (a request in flight would delay SIGTERM), then end the process.
@@ -248,19 +224,6 @@ class LlamaServer:
             ) from error
         except (httpx.TransportError, httpx.StreamError) as error:
             raise self._broken_off("The connection to the engine broke") from error
-
-    def _broken_off(self, what: str) -> EngineError:
-        """Return a crash when the process has ended, else a broken protocol."""
-        if not self._process.wait(0.0 if self._stopping else 2.0):
-            return protocol_error(f"{what}, but the engine still runs.")
-        cause = launch_cause(read_log(self._log_path).split("\n"))
-        reason = f" {cause[0]}" if cause else ""
-        return EngineError(
-            f"{what}: the engine ended with {describe_exit(self._process.status)}.{reason}",
-            kind="crash",
-            fix=cause[1] if cause else "Read the engine's log.",
-            log_tail=self.log_tail(),
-        )
 
     def _http_error(self, response: httpx.Response) -> EngineError:
         body = b""

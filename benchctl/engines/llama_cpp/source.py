@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import TextIO
 
 from benchctl.cache_folder import cache_folder
-from benchctl.engines.llama_cpp.logged_command import CommandFailedError, run_logged
+from benchctl.engines.logged_command import CommandFailedError, run_logged
 from benchctl.errors import EngineError, UsageError
 
 PACKAGE = "llama-cpp-python"

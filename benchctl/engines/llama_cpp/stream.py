@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchctl.engines.answer_clock import error_in, protocol_error
 from benchctl.engines.base import Progress
 from benchctl.engines.log_tail import clean
 from benchctl.engines.sse import SseParser
@@ -65,22 +66,6 @@ class Answer:
         if not missing:
             return None
         return f"the stream withheld {missing} of {self.n_predicted} token ids (characters of several tokens)"
-
-
-def protocol_error(what: str) -> EngineError:
-    """Return the error for an answer that is not what llama-server's protocol says."""
-    return EngineError(what, kind="protocol", fix="See the engine's log; is this really a llama-server?")
-
-
-def error_in(payload: object) -> str | None:
-    """Return the message of an error object as llama-server sends it, or `None` when there is none."""
-    if not isinstance(payload, dict):
-        return None
-    error = payload.get("error", payload if {"code", "message"} <= payload.keys() else None)
-    if error is None:
-        return None
-    message = error.get("message") if isinstance(error, dict) else error
-    return clean(str(message))[:500]
 
 
 def read_answer(

@@ -11,14 +11,13 @@ from typing import Any
 from benchctl.engines.answer_clock import protocol_error
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.http_client import HttpClient
-from benchctl.engines.log_tail import log_tail, read_log
-from benchctl.engines.process import EngineProcess, describe_exit
+from benchctl.engines.launched import LaunchedServer
+from benchctl.engines.process import EngineProcess
 from benchctl.engines.sglang.attest import Observed, judge
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import MODEL_NAME
 from benchctl.engines.sglang.ledger import drafts_are_counted, make_ledger
 from benchctl.engines.sglang.stream import GeneratedAnswer, read_generated
-from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import EngineSpec, Sampling
 
@@ -48,28 +47,19 @@ class _Totals:
         self.cached += cached if isinstance(cached, int) else 0
 
 
-class SglangServer:
+class SglangServer(LaunchedServer):
     """A healthy SGLang; see `benchctl.engines.base.Server`. Safe to use from several threads."""
 
     def __init__(
         self, process: EngineProcess, log_path: Path, url: str, spec: EngineSpec, asked: Mapping[str, str]
     ) -> None:
         """`asked`: the options of its command line, by name without dashes, underscores for them."""
-        self._process, self._log_path, self._spec, self._asked = process, log_path, spec, asked
+        super().__init__(process, log_path, launch_cause, dying_s=_DYING_S)
+        self._spec, self._asked = spec, asked
         self._lock = threading.Lock()
         self._totals = _Totals()
-        self._counted = self._stopping = False
+        self._counted = False
         self.http = HttpClient(url, broken=self._broken_off)
-
-    @property
-    def log_path(self) -> Path:
-        """Where the engine's output goes."""
-        return self._log_path
-
-    @property
-    def pid(self) -> int:
-        """The engine's process id."""
-        return self._process.pid
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
@@ -83,12 +73,7 @@ class SglangServer:
         return Rendered(text, ids)
 
     def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
-        ids = self.http.post("/tokenize", {"model": MODEL_NAME, **what}).get("tokens")
-        if not isinstance(ids, list) or not all(isinstance(one, int) for one in ids):
-            raise protocol_error("The engine did not tell the prompt's token ids.")
-        if not ids:
-            raise EngineError("The prompt has no tokens.", kind="http", fix="Give every prompt of the suite some text.")
-        return tuple(ids)
+        return self._prompt_ids(self.http.post("/tokenize", {"model": MODEL_NAME, **what}))
 
     def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
@@ -142,31 +127,11 @@ class SglangServer:
             )
         return judge(seen)
 
-    def alive(self) -> bool:
-        """Whether the process still runs."""
-        return self._process.alive()
-
-    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
-        """The engine's last log lines, oldest first, cleaned."""
-        return log_tail(self._log_path, lines)
-
     def stop(self) -> int | None:
         """Close the connections first, then end the process."""
         self._stopping = True
         self.http.close()
         return self._process.stop()
-
-    def _broken_off(self, what: str) -> EngineError:
-        """Return a crash when the engine has ended, else a broken protocol."""
-        if not self._process.wait(0.0 if self._stopping else _DYING_S):
-            return protocol_error(f"{what}, but the engine still runs.")
-        cause = launch_cause(read_log(self._log_path).split("\n"))
-        return EngineError(
-            f"{what}: the engine ended with {describe_exit(self._process.status)}.{f' {cause[0]}' if cause else ''}",
-            kind="crash",
-            fix=cause[1] if cause else "Read the engine's log.",
-            log_tail=self.log_tail(),
-        )
 
 
 def generate_body(token_ids: tuple[int, ...], sampling: Sampling) -> dict[str, Any]:

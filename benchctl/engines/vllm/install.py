@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from benchctl.cache_folder import cache_folder
-from benchctl.engines.llama_cpp.logged_command import CommandFailedError, run_logged
+from benchctl.engines.logged_command import CommandFailedError, run_logged
 from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.models.unfinished import finish, unfinished
 

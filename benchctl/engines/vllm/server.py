@@ -16,8 +16,9 @@ from benchctl.engines.answer_clock import protocol_error
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.completion_stream import StreamedAnswer, read_completion
 from benchctl.engines.http_client import HttpClient
-from benchctl.engines.log_tail import log_tail, read_log
-from benchctl.engines.process import EngineProcess, describe_exit
+from benchctl.engines.launched import LaunchedServer
+from benchctl.engines.log_tail import read_log
+from benchctl.engines.process import EngineProcess
 from benchctl.engines.spec_counters import Counters, read_counters, read_total, since
 from benchctl.engines.vllm.attest import Observed, judge
 from benchctl.engines.vllm.causes import launch_cause
@@ -41,7 +42,7 @@ _COUNTING_S = 1.0
 """The counters of `/metrics` may lag behind the end of a stream by so much."""
 
 
-class VllmServer:
+class VllmServer(LaunchedServer):
     """A healthy vLLM; see `benchctl.engines.base.Server`."""
 
     def __init__(
@@ -56,26 +57,14 @@ class VllmServer:
         overlapping: bool,
     ) -> None:
         """`model`: the folder that it was given; `method`: of speculation; `overlapping`: `Launch.overlapping`."""
-        self._process = process
-        self._log_path = log_path
+        super().__init__(process, log_path, launch_cause, dying_s=_DYING_S)
         self._spec = spec
         self._model = model
         self._method = method
         self._alone = not overlapping
-        self._stopping = False
         self._totals = Totals()
         self._url = url
         self.http = HttpClient(url, broken=self._broken_off)
-
-    @property
-    def log_path(self) -> Path:
-        """Where the engine's output goes."""
-        return self._log_path
-
-    @property
-    def pid(self) -> int:
-        """The engine's process id."""
-        return self._process.pid
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
@@ -90,12 +79,7 @@ class VllmServer:
         return Rendered(text, ids)
 
     def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
-        ids = self.http.post("/tokenize", {"model": MODEL_NAME, **what}).get("tokens")
-        if not isinstance(ids, list) or not all(isinstance(one, int) for one in ids):
-            raise protocol_error("The engine did not tell the prompt's token ids.")
-        if not ids:
-            raise EngineError("The prompt has no tokens.", kind="http", fix="Give every prompt of the suite some text.")
-        return tuple(ids)
+        return self._prompt_ids(self.http.post("/tokenize", {"model": MODEL_NAME, **what}))
 
     def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
@@ -161,17 +145,9 @@ class VllmServer:
                 counters=counters,
                 sums=self._totals.sums,
                 contradictions=found,
-                log=read_log(self._log_path).split("\n"),
+                log=self._log(),
             )
         )
-
-    def alive(self) -> bool:
-        """Whether the process still runs."""
-        return self._process.alive()
-
-    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
-        """The engine's last log lines, oldest first, cleaned."""
-        return log_tail(self._log_path, lines)
 
     def stop(self) -> int | None:
         """Close the connections first (with one open SIGTERM may hang for good), then end the process."""
@@ -228,18 +204,10 @@ class VllmServer:
         return error
 
     def _broken_off(self, what: str) -> EngineError:
-        """Return a crash when the engine has ended, be it with status 0, else a broken protocol."""
-        ended = self._process.wait(0.0 if self._stopping else _DYING_S)
-        cause = launch_cause(read_log(self._log_path).split("\n"))
-        if not ended and (cause is None or self._stopping or self._healthy()):
-            return protocol_error(f"{what}, but the engine still runs.")
-        how = f"the engine ended with {describe_exit(self._process.status)}" if ended else "its workers are dead"
-        return EngineError(
-            f"{what}: {how}.{f' {cause[0]}' if cause else ''}",
-            kind="crash",
-            fix=cause[1] if cause else "Read the engine's log.",
-            log_tail=self.log_tail(),
-        )
+        """Return a crash also for an engine that is dead behind a server that still runs."""
+        error = super()._broken_off(what)
+        alive = error.kind != "protocol" or self._stopping or launch_cause(self._log()) is None or self._healthy()
+        return error if alive else self._crash(what, "its workers are dead")
 
 
 def _seconds(milliseconds: object) -> float | None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchctl.engines.base import Attestation, Capabilities, Completion, Launch, Ledger, Progress, Rendered
 from benchctl.engines.completion_stream import read_completion
+from benchctl.engines.environment import engine_environment
 from benchctl.engines.http_client import HttpClient
-from benchctl.engines.llama_cpp.environment import engine_environment
-from benchctl.engines.log_tail import log_tail
-from benchctl.engines.process import EngineProcess, describe_exit, free_port
+from benchctl.engines.launched import LaunchedServer
+from benchctl.engines.log_causes import Cause, Reason, first_cause
+from benchctl.engines.process import EngineProcess, free_port
+from benchctl.engines.start_up import StartUp
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.hashes import file_sha256
 from benchctl.models.resolved import ModelFormat, ResolvedPair
@@ -77,28 +78,32 @@ class ToyEngine:
         server = ToyServer(
             process, log_path, f"http://127.0.0.1:{port}", self._spec, speculating="--lookup" in launch.argv
         )
-        deadline = time.monotonic() + self._spec.health_timeout_s
-        while not server.answers():
-            if time.monotonic() > deadline or not process.alive():
-                server.stop()
-                raise EngineError("toy-serve did not start", kind="health", log_tail=server.log_tail())
-            time.sleep(0.02)
+        start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, poll_s=0.02)
+        try:
+            while not server.answers():
+                start_up.wait_a_moment()
+        except BaseException:
+            server.stop()
+            raise
         return server
 
 
-class ToyServer:
-    """One process of one cell."""
+def launch_cause(log: Sequence[str]) -> Reason | None:
+    """Say why it ended, where its log tells, and what to do."""
+    known = [Cause("Address already in use", "The port is taken.", "Run it again.")]
+    found = first_cause(log, known)
+    return found[:2] if found else None
+
+
+class ToyServer(LaunchedServer):
+    """One process of one cell; what its end means, and its log, is the same for every engine that is launched."""
 
     def __init__(
         self, process: EngineProcess, log_path: Path, url: str, spec: EngineSpec, *, speculating: bool
     ) -> None:
-        self._process, self._log_path, self._spec, self._speculating = process, log_path, spec, speculating
-        self.http = HttpClient(url, broken=self._broken)
-
-    @property
-    def log_path(self) -> Path:
-        """Where the process writes."""
-        return self._log_path
+        super().__init__(process, log_path, launch_cause, dying_s=0.2)
+        self._spec, self._speculating = spec, speculating
+        self.http = HttpClient(url, broken=self._broken_off)
 
     def answers(self) -> bool:
         """Whether it takes requests yet."""
@@ -152,21 +157,8 @@ class ToyServer:
             return Attestation("failed", evidence, "The lookup is not as the arm asks.", "Read the engine's log.")
         return Attestation("off" if not on else "active" if drafted else "idle", evidence)
 
-    def alive(self) -> bool:
-        """Whether the process still runs."""
-        return self._process.alive()
-
-    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
-        """The last lines of its log, cleaned of what a terminal would obey."""
-        return log_tail(self._log_path, lines)
-
     def stop(self) -> int | None:
         """End what is in flight, then the process and its group."""
+        self._stopping = True
         self.http.close()
         return self._process.stop()
-
-    def _broken(self, what: str) -> EngineError:
-        """A connection that breaks means a crash where the process has ended."""
-        if not self._process.wait(0.2):
-            return EngineError(f"{what}.", kind="protocol")
-        return EngineError(f"{what}: {describe_exit(self._process.status)}.", kind="crash", log_tail=self.log_tail())

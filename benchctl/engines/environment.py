@@ -1,4 +1,4 @@
-"""The environment of an engine: built from an allow-list, so that nothing of the caller's leaks into a measurement.
+"""The environment of every engine: built from an allow-list, so that nothing of the caller's leaks into a measurement.
 
 llama-server takes flags from `LLAMA_ARG_*`, from `$XDG_CONFIG_HOME/llama.cpp/config.ini` and from `AIP_*`; OpenMP and
 GGML read variables of their own; and a token has no business in a benchmark.

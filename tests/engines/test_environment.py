@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchctl.engines.llama_cpp.environment import engine_environment, refused_variables
+from benchctl.engines.environment import engine_environment, refused_variables
 
 CALLER = {
     "PATH": "/bin",
