@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchctl.data.store import RunData, open_run
 from benchctl.engines.llama_cpp.find import find_server
+from benchctl.measure.prepare import prepare
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.run import start_run
 from benchctl.recipes.schema import Arm, EngineSpec, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling, Speculation
-from benchctl.runs.execute import start_run
-from benchctl.runs.prepare import prepare
-from benchctl.runs.progress import RunProgress
-from benchctl.runs.store import RunData, open_run
 from benchmarks.proxy import wrapper
 
 

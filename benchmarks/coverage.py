@@ -24,8 +24,8 @@ from scipy.special import stdtrit
 from benchctl.analysis import bootstrap
 from benchctl.analysis.comparison.interval import ratio_interval
 from benchctl.analysis.results import Interval
+from benchctl.analysis.stopping import why_stop
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks
-from benchctl.runs.stopping import why_stop
 from benchmarks.keep import keep
 
 Floats = NDArray[np.float64]

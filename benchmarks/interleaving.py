@@ -20,11 +20,11 @@ from typing import Any
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.analysis.speedup import find_speedups
+from benchctl.data.store import open_run
+from benchctl.measure.prepare import prepare
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.run import start_run
 from benchctl.recipes.schema import Recipe, Schedule
-from benchctl.runs.execute import start_run
-from benchctl.runs.prepare import prepare
-from benchctl.runs.progress import RunProgress
-from benchctl.runs.store import open_run
 from benchmarks.keep import keep
 
 SCHEDULES: tuple[Schedule, ...] = ("blocks", "interleaved")

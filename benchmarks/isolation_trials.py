@@ -21,11 +21,11 @@ from typing import Any
 
 from benchctl.analysis.degenerate import degeneration
 from benchctl.analysis.isolation.damage import damage as reasons
+from benchctl.data.isolation import Ask, Measurement
+from benchctl.measure.isolate.session import IsolateProgress, Search, TextWish, isolate
+from benchctl.measure.isolate.source_model import subject_of
 from benchctl.recipes.load import load_recipe
 from benchctl.recipes.source import bundled_folder
-from benchctl.runs.isolate.session import IsolateProgress, Search, TextWish, isolate
-from benchctl.runs.isolate.stored import Ask, Measurement
-from benchctl.runs.isolate.subject import subject_of
 from benchmarks.keep import keep
 from benchmarks.outliers import FAMILIES, Outliers, random_outliers, write_model
 

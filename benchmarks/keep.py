@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from benchctl import __version__
-from benchctl.runs.identity import homely
-from benchctl.runs.machine import describe_machine
+from benchctl.data.identity import homely
+from benchctl.machine.describe import describe_machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
 

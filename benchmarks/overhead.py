@@ -30,6 +30,7 @@ from typing import Any
 
 import httpx
 
+from benchctl.data.record import Record, sha256_text, sha256_tokens
 from benchctl.engines.base import Completion, Rendered
 from benchctl.engines.llama_cpp.request import completion_body
 from benchctl.engines.llama_cpp.server import LlamaServer
@@ -38,7 +39,6 @@ from benchctl.models.sources import resolve_pair
 from benchctl.prompts.load import load_suite
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, EngineSpec, ModelPair, ModelSpec, Sampling
-from benchctl.records import Record, sha256_text, sha256_tokens
 from benchmarks.keep import keep
 
 Client = Callable[[], tuple[float, float, int]]

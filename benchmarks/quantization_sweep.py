@@ -20,12 +20,12 @@ import matplotlib as mpl
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.fork import find_fork
 from benchctl.analysis.results import ALL_TASKS
+from benchctl.data.record import Record
+from benchctl.data.store import RunData, open_run
+from benchctl.measure.prepare import prepare
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.run import start_run
 from benchctl.recipes.schema import Recipe
-from benchctl.records import Record
-from benchctl.runs.execute import start_run
-from benchctl.runs.prepare import prepare
-from benchctl.runs.progress import RunProgress
-from benchctl.runs.store import RunData, open_run
 from benchmarks.keep import keep
 
 mpl.use("Agg")

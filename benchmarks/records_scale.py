@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchctl.records import Record, sha256_text, sha256_tokens
-from benchctl.runs.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity, PromptIdentity
+from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity, PromptIdentity
+from benchctl.data.record import Record, sha256_text, sha256_tokens
 from benchmarks.keep import keep
 
 TASKS = ("code", "en_chat", "ja_chat", "rag", "translation")

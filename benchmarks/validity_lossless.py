@@ -15,9 +15,9 @@ from typing import Any
 
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS
+from benchctl.data.identity import homely
 from benchctl.prompts.load import load_suite
 from benchctl.recipes.schema import PromptsSpec, Sampling
-from benchctl.runs.identity import homely
 from benchmarks.bundled_runs import bundled_recipe, drafting, engine_spec, faulty_engine, measure, plain
 
 _FAULTS = {

@@ -12,11 +12,11 @@ from benchctl.analysis.sampling.permutation import END, PromptSamples, holm, nam
 from benchctl.analysis.sampling.power import visible_sharpening, visible_shifts
 from benchctl.engines.base import Server
 from benchctl.engines.registry import make_engine
+from benchctl.measure.sampling import draw_answers, spread_over_tasks
 from benchctl.models.sources import resolve_pair
 from benchctl.prompts.load import load_suite
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, Sampling
-from benchctl.runs.sampling.check import draw_answers, spread_over_tasks
 from benchmarks.bundled_runs import bundled_recipe, drafting, plain
 
 if TYPE_CHECKING:

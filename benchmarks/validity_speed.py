@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.analysis.analyse import analyse
+from benchctl.data.store import RunData
+from benchctl.measure.prepare import prepare
 from benchctl.recipes.schema import PromptsSpec, Sampling
-from benchctl.runs.prepare import prepare
-from benchctl.runs.store import RunData
 from benchmarks.bundled_runs import bundled_recipe, measure, plain
 
 _BLOCKS = (3, 5, 8)

@@ -24,7 +24,7 @@ from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, 
 from benchctl.analysis.speedup import find_latency_speedup, find_speedups, find_throughput
 from benchctl.analysis.verdict import find_verdict
 from benchctl.analysis.warnings import find_warnings
-from benchctl.runs.store import RunData
+from benchctl.data.store import RunData
 
 
 def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:

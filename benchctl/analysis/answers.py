@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchctl.analysis.degenerate import degeneration
 from benchctl.analysis.results import SelfConsistency
-from benchctl.records import Record, sha256_text, sha256_tokens
+from benchctl.data.record import Record, sha256_text, sha256_tokens
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Frame, Integers

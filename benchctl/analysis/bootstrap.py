@@ -20,7 +20,7 @@ from benchctl.analysis.results import Interval
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Floats, Integers
-    from benchctl.runs.manifest import Manifest
+    from benchctl.data.manifest import Manifest
 
 RESAMPLES = 10_000
 SEED = 20240607

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchctl.runs.manifest import AttestationRecord, Cell, Manifest
+from benchctl.data.manifest import AttestationRecord, Cell, Manifest
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from benchctl.records import Record
+from benchctl.data.record import Record
 
 LOOP_SHARE = 0.75
 """A loop is degenerate when it fills so much of the answer, up to its end."""

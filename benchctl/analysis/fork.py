@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchctl.analysis.results import Fork
-from benchctl.records import Record
+from benchctl.data.record import Record
 
 AGREED = 48
 """Characters shown of what both said last."""

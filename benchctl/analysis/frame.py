@@ -13,9 +13,9 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
+from benchctl.data.manifest import Manifest
+from benchctl.data.record import Record
 from benchctl.errors import UsageError
-from benchctl.records import Record
-from benchctl.runs.manifest import Manifest
 
 if TYPE_CHECKING:
     import numpy as np

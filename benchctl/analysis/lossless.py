@@ -26,7 +26,7 @@ from benchctl.analysis.replay.judge import Evidence, judge
 from benchctl.analysis.replay.noise import find_fork_rate
 from benchctl.analysis.replay.wanted import verify_width
 from benchctl.analysis.results import Comparison, Fork, Losslessness, PromptClass
-from benchctl.records import Record
+from benchctl.data.record import Record
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers

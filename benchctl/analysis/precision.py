@@ -10,15 +10,15 @@ from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
 from benchctl.analysis.speedup import find_speedups
-from benchctl.runs.stopping import reason_in_words
-from benchctl.runs.time_left import spoken
+from benchctl.analysis.stopping import reason_in_words
+from benchctl.text import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from benchctl.analysis.conditions.results import Level
-    from benchctl.runs.manifest import Manifest
-    from benchctl.runs.store import RunData
+    from benchctl.data.manifest import Manifest
+    from benchctl.data.store import RunData
 
 MOST_BLOCKS = 100_000
 """Where the search for the number of blocks of a fixed design gives up."""

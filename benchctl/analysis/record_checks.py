@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
     from benchctl.analysis.counters import Counters
     from benchctl.analysis.frame import Frame, Integers
-    from benchctl.records import Record
+    from benchctl.data.record import Record
 
 REMEMBERING = frozenset({"ngram-cache", "ngram-mod", "suffix"})
 """Types of speculation that draft from what earlier requests of the same process said. The other n-gram types look up

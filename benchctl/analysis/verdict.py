@@ -16,7 +16,7 @@ from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, Interval, Los
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
-    from benchctl.runs.manifest import AttestationRecord
+    from benchctl.data.manifest import AttestationRecord
 
 Speed = Literal["faster", "slower", "no clear difference", "unknown"]
 

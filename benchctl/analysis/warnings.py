@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
     from benchctl.analysis.counters import Counters
     from benchctl.analysis.frame import Frame
-    from benchctl.records import Record
+    from benchctl.data.record import Record
 
 
 class Advice(NamedTuple):

@@ -41,7 +41,7 @@ def compare(
 
     from benchctl.analysis.comparison.compare import compare_runs
     from benchctl.cli.show_compare import gate_error, print_comparison, print_document
-    from benchctl.runs.store import open_run, resolve_run
+    from benchctl.data.store import open_run, resolve_run
 
     paths = [resolve_run(run, results) for run in (before, after)]
     found = compare_runs(*map(open_run, paths), baseline=baseline, arms=arm, names=[path.name for path in paths])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from benchctl.runs.check import Check
+    from benchctl.machine.check import Check
 
 _SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "unknown": ("?", "dim")}
 
@@ -20,9 +20,9 @@ def doctor(
 
     Exit code 0 when nothing fails (warnings do not), else 1.
     """
-    from benchctl.runs.fitness import check_machine
-    from benchctl.runs.installation import check_installation
-    from benchctl.runs.machine import describe_machine
+    from benchctl.cli.installation import check_installation
+    from benchctl.machine.describe import describe_machine
+    from benchctl.machine.doctor import check_machine
 
     machine = describe_machine()
     checks = [*check_machine(), *check_installation()]
@@ -41,7 +41,7 @@ def _show(machine: dict[str, object], checks: list[Check]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from benchctl.plain_text import one_line
+    from benchctl.text import one_line
 
     console = Console(highlight=False)
     gib = int(str(machine["memory_bytes"])) / 2**30

@@ -125,7 +125,7 @@ def _show_build(build: Build) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from benchctl.plain_text import one_line
+    from benchctl.text import one_line
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(f"llama.cpp for {build.backend}, from llama-cpp-python {build.version}"))
@@ -138,7 +138,7 @@ def _show_engines(found: list[FoundEngine]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from benchctl.plain_text import one_line
+    from benchctl.text import one_line
 
     table = Table.grid(padding=(0, 2, 0, 0))
     for engine in found:

@@ -53,11 +53,11 @@ def isolate(
     from benchctl.analysis.isolation.search import search
     from benchctl.analysis.isolation.table import rows
     from benchctl.cli.show_isolation import Lines, Live, repair_of, show_isolation
+    from benchctl.measure.isolate.session import IsolateProgress, TextWish
+    from benchctl.measure.isolate.session import isolate as hunt
+    from benchctl.measure.isolate.source_model import subject_of
+    from benchctl.measure.run import signals_interrupt
     from benchctl.recipes.load import find_recipe, load_recipe
-    from benchctl.runs.execute import signals_interrupt
-    from benchctl.runs.isolate.session import IsolateProgress, TextWish
-    from benchctl.runs.isolate.session import isolate as hunt
-    from benchctl.runs.isolate.subject import subject_of
 
     file = find_recipe(recipe)
     console = Console(stderr=True, highlight=False)

@@ -57,7 +57,7 @@ def export(
     """
     from benchctl.models.huggingface.folder import export_folder, huggingface_folder
     from benchctl.models.sources import locate_model
-    from benchctl.plain_text import one_line
+    from benchctl.text import one_line
 
     try:
         files = locate_model(source, recipe_folder=Path.cwd(), on_progress=lambda text: typer.echo(text, err=True))

@@ -36,8 +36,8 @@ class KindOption(StrEnum):
 @app.command("list")
 def list_suites(json_output: Json = False) -> None:
     """List the prompt suites that benchctl ships."""
+    from benchctl.paths import shipped_folder
     from benchctl.prompts.load import load_suite
-    from benchctl.shipped import shipped_folder
 
     folder = shipped_folder("prompts")
     suites = [load_suite(str(path), recipe_folder=folder) for path in sorted(folder.glob("*.json"))]
@@ -59,8 +59,8 @@ def show(
     json_output: Json = False,
 ) -> None:
     """Show a suite: its tasks and how each prompt begins; with --json all of it, with the prompts' hashes."""
-    from benchctl.plain_text import one_line
     from benchctl.prompts.load import load_suite, prompt_sha256
+    from benchctl.text import one_line
 
     loaded = load_suite(suite, recipe_folder=Path.cwd())
     if json_output:
@@ -136,7 +136,7 @@ def import_suite(
 
 
 def _print_import(questions: Questions, suite: Suite, output: Path) -> None:
-    from benchctl.plain_text import one_line
+    from benchctl.text import one_line
 
     counts = _counts(suite)
     total = sum(counts.values())
@@ -172,7 +172,7 @@ def _print_table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> No
     from rich.table import Table
     from rich.text import Text
 
-    from benchctl.plain_text import one_line
+    from benchctl.text import one_line
 
     cut = titles[-1].endswith("begins")  # the last column takes what the others leave, and is cut there
     table = Table(box=None, pad_edge=False, header_style="bold", expand=cut)

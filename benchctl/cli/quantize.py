@@ -49,15 +49,15 @@ def quantize(
     from rich.console import Console
 
     from benchctl.cli.show_inspection import show_inspection
-    from benchctl.engines.programs import program
+    from benchctl.engines.common.programs import program
     from benchctl.engines.registry import make_engine
+    from benchctl.measure.run import signals_interrupt
     from benchctl.models.inspection import inspect_model
     from benchctl.models.quantize import check_words, quantize_to
     from benchctl.models.shards import model_name
     from benchctl.models.sources import locate_model
-    from benchctl.plain_text import one_line
     from benchctl.recipes.schema import EngineSpec, QuantizeSpec
-    from benchctl.runs.execute import signals_interrupt
+    from benchctl.text import one_line
 
     spec = QuantizeSpec(type=base, tensors=_overrides(tensor or []), allow_requantize=allow_requantize)
     check_words(spec)
@@ -97,7 +97,7 @@ def quantize(
 def _check_free(target: Path, force: bool) -> None:
     """Raise UsageError when the result cannot, or must not, take this name."""
     from benchctl.errors import UsageError
-    from benchctl.plain_text import one_line
+    from benchctl.text import one_line
 
     where = one_line(str(target))
     if target.is_dir():

@@ -52,8 +52,8 @@ def show(
     json_output: Json = False,
 ) -> None:
     """Show a recipe: its file, or with --expanded (or --json) what it stands for, defaults filled in."""
-    from benchctl.plain_text import visible
     from benchctl.recipes.load import find_recipe, load_recipe
+    from benchctl.text import visible
 
     path = find_recipe(recipe)
     loaded = load_recipe(path)
@@ -86,7 +86,7 @@ def check(
             ]
         )
     else:
-        from benchctl.plain_text import visible
+        from benchctl.text import visible
 
         for file, recipe, problems, message in results:
             if problems:
@@ -170,7 +170,7 @@ def _print_arms(recipe: Recipe) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from benchctl.plain_text import visible
+    from benchctl.text import visible
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("arm", "type", "settings", "args"):

@@ -15,11 +15,11 @@ from benchctl.analysis.analyse import OutputComparison
 from benchctl.analysis.replay.judge import Evidence
 from benchctl.analysis.replay.wanted import find_wanted
 from benchctl.analysis.results import Losslessness, SelfConsistency
+from benchctl.data.replays import Replays
+from benchctl.data.store import RunData
 from benchctl.errors import EngineError
-from benchctl.plain_text import one_line
-from benchctl.runs.replay.session import Tell, replay
-from benchctl.runs.replay.stored import Replays
-from benchctl.runs.store import RunData
+from benchctl.measure.replay.session import Tell, replay
+from benchctl.text import one_line
 
 OFFLINE = "it was not replayed before, and --offline starts no engine"
 

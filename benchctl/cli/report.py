@@ -28,8 +28,8 @@ def report(
 ) -> None:
     """Write a run's report: what was concluded, why, and how it was measured (HTML, Markdown, CSV, JSON, figures)."""
     from benchctl.analysis.analyse import analyse
+    from benchctl.data.store import open_run, resolve_run
     from benchctl.reports.write import report_folder, write_report
-    from benchctl.runs.store import open_run, resolve_run
 
     path = resolve_run(run, results)
     data = open_run(path)

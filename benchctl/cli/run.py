@@ -45,13 +45,13 @@ def run(
 
     from benchctl.analysis.degenerate import degeneration
     from benchctl.analysis.precision import half_widths
+    from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
+    from benchctl.measure.plan import keep_only, with_blocks
+    from benchctl.measure.prepare import prepare
+    from benchctl.measure.progress import progress_for
+    from benchctl.measure.run import recipe_folder_of, recipe_of, resume_run, signals_interrupt, start_run
     from benchctl.recipes.load import find_recipe, load_recipe
-    from benchctl.runs.execute import recipe_folder_of, recipe_of, resume_run, signals_interrupt, start_run
-    from benchctl.runs.plan import keep_only, with_blocks
-    from benchctl.runs.prepare import prepare
-    from benchctl.runs.progress import progress_for
-    from benchctl.runs.store import open_run, resolve_run
 
     if (recipe is None) == (resume is None):
         raise UsageError(

@@ -16,8 +16,8 @@ from benchctl.analysis.comparison.results import ArmComparison, Ratio, RunCompar
 from benchctl.analysis.lossy import lossy_label
 from benchctl.cli.show_lossless import COLOUR, PIPE_WIDTH
 from benchctl.errors import GateError
-from benchctl.plain_text import one_line
 from benchctl.reports import numbers
+from benchctl.text import one_line
 
 DOCUMENT_SCHEMA = 1
 """The version of the JSON document; it rises when a key changes its meaning or goes."""

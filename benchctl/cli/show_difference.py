@@ -10,7 +10,7 @@ from benchctl.cli.show_inspection import mebibytes
 from benchctl.models.difference import Change, Difference
 from benchctl.models.inspection import Inspection
 from benchctl.models.tensor_types import family
-from benchctl.plain_text import one_line
+from benchctl.text import one_line
 
 _VALUE_CHARACTERS = 60
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from benchctl.errors import BenchctlError, EngineError
-from benchctl.plain_text import visible
+from benchctl.text import visible
 
 
 def show_error(error: BenchctlError) -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from benchctl.models.inspection import Inspection
 from benchctl.models.shards import all_shards, tensors_of
-from benchctl.plain_text import one_line
+from benchctl.text import one_line
 
 _TEMPLATE_CHARACTERS = 600
 

@@ -16,12 +16,11 @@ from benchctl.analysis.isolation.damage import BEYOND_USUAL, LEAST, MOST
 from benchctl.analysis.isolation.finding import Finding
 from benchctl.analysis.isolation.table import Row
 from benchctl.cli.show_inspection import mebibytes
+from benchctl.data.isolation import Isolation, Measurement
+from benchctl.measure.isolate.session import IsolateProgress
+from benchctl.measure.isolate.source_model import Subject
 from benchctl.models.quantize import quantize_words
-from benchctl.plain_text import one_line
-from benchctl.runs.isolate.session import IsolateProgress
-from benchctl.runs.isolate.stored import Isolation, Measurement
-from benchctl.runs.isolate.subject import Subject
-from benchctl.runs.time_left import spoken
+from benchctl.text import one_line, spoken
 
 _TABLE_WIDTH = 120
 """Characters in which every number has room on one line."""

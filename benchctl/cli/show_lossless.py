@@ -23,9 +23,9 @@ from benchctl.analysis.results import (
     ShapeMargin,
 )
 from benchctl.cli.replay_forks import Explained
-from benchctl.plain_text import one_line
-from benchctl.runs.replay.stored import Replays
-from benchctl.runs.store import RunData
+from benchctl.data.replays import Replays
+from benchctl.data.store import RunData
+from benchctl.text import one_line
 
 DOCUMENT_SCHEMA = 1
 """The version of the JSON document; it rises when a key changes its meaning or goes."""

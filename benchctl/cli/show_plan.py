@@ -10,13 +10,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from benchctl.plain_text import visible
+from benchctl.data.store import RunData
+from benchctl.measure.estimate import Outlook, outlook
+from benchctl.measure.plan import CellPlan, make_plan, measured
+from benchctl.measure.prepare import Prepared
 from benchctl.recipes.schema import AutoBlocks
-from benchctl.runs.outlook import Outlook, outlook
-from benchctl.runs.plan import CellPlan, make_plan, measured
-from benchctl.runs.prepare import Prepared
-from benchctl.runs.store import RunData
-from benchctl.runs.time_left import spoken
+from benchctl.text import spoken, visible
 
 
 def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json: bool) -> None:

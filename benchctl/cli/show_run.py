@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 
 from benchctl.analysis.analyse import analyse
+from benchctl.data.store import open_run
 from benchctl.errors import EngineError
 from benchctl.reports.terminal import print_summary
-from benchctl.runs.store import open_run
 
 
 def show_run(folder: Path, *, as_json: bool, quiet: bool) -> None:

@@ -84,8 +84,8 @@ def verify_lossless(
         return
     from benchctl.cli.replay_forks import explain
     from benchctl.cli.show_lossless import print_document, print_tables
+    from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
-    from benchctl.runs.store import open_run, resolve_run
 
     for name, value in asked.items():
         if value is not None:

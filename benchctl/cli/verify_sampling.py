@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from benchctl.data.store import RunData
     from benchctl.recipes.schema import Recipe
-    from benchctl.runs.store import RunData
 
 
 def verify_sampling(
@@ -36,8 +36,8 @@ def verify_sampling(
     when one does, is lossy by design or undetermined; raises EngineError when an engine failed.
     """
     from benchctl.analysis.sampling.judge import judge_sampling
+    from benchctl.data.sampling import open_check
     from benchctl.errors import EngineError, UsageError
-    from benchctl.runs.sampling.stored import open_check
 
     if not offline:
         folder = _draw(target, wanted, results, baseline, arms, engine_binary, models_dir, quiet=quiet or as_json)
@@ -62,8 +62,8 @@ def verify_sampling(
 
 
 def _stored(target: str | None, results: Path) -> Path:
-    from benchctl.runs.sampling.stored import CHECK, FOLDER, latest_check
-    from benchctl.runs.store import resolve_run
+    from benchctl.data.sampling import CHECK, FOLDER, latest_check
+    from benchctl.data.store import resolve_run
 
     for folder in (Path(target), results / target) if target is not None else ():
         if (folder / CHECK).is_file() or (folder / FOLDER).is_dir():
@@ -85,10 +85,10 @@ def _draw(
     """Run the engines and return the folder of the new check."""
     from rich.console import Console
 
-    from benchctl.runs.execute import signals_interrupt
-    from benchctl.runs.prepare import prepare
-    from benchctl.runs.progress import progress_for
-    from benchctl.runs.sampling.check import CheckPlan, is_greedy, run_check, sampled_recipe
+    from benchctl.measure.prepare import prepare
+    from benchctl.measure.progress import progress_for
+    from benchctl.measure.run import signals_interrupt
+    from benchctl.measure.sampling import CheckPlan, is_greedy, run_check, sampled_recipe
 
     plan = replace(CheckPlan(), **wanted)
     run, recipe, folder = _what(target, results)
@@ -108,10 +108,10 @@ def _draw(
 
 def _what(target: str | None, results: Path) -> tuple[RunData | None, Recipe, Path]:
     """Tell a run from a recipe: a YAML file is a recipe, a name that has runs is its latest run."""
+    from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
+    from benchctl.measure.run import recipe_folder_of, recipe_of
     from benchctl.recipes.load import find_recipe, load_recipe
-    from benchctl.runs.execute import recipe_folder_of, recipe_of
-    from benchctl.runs.store import open_run, resolve_run
 
     if target is None or Path(target).suffix not in (".yaml", ".yml"):
         try:

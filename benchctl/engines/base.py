@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
+from benchctl.data.record import FinishReason
 from benchctl.models.resolved import ModelFormat, ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Arm, Recipe, Sampling
-from benchctl.records import FinishReason
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import shutil
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from benchctl.engines.common.named_program import FoundBinary
 from benchctl.engines.llama_cpp.find import candidates
-from benchctl.engines.named_program import FoundBinary
 from benchctl.errors import BenchctlError
 
 _PACKAGES = {"transformers": "transformers"}

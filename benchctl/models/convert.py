@@ -14,13 +14,13 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from benchctl.cache_folder import cache_folder
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hashes import Notice, file_sha256
 from benchctl.models.program import Program
 from benchctl.models.unfinished import made_once
-from benchctl.plain_text import one_line
+from benchctl.paths import cache_folder
+from benchctl.text import one_line
 
 _NEEDED = ("torch", "transformers", "safetensors", "sentencepiece")
 """sentencepiece too: the converter imports it before it looks which kind of tokenizer there is."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.errors import UsageError
-from benchctl.plain_text import one_line
+from benchctl.text import one_line
 
 _RECURRENT = re.compile(r"\.(?:mamba|linear_attn|mixer|ssm|conv)\.")
 _ATTENTION = re.compile(r"\.(?:self_attn|attn|attention)\.")

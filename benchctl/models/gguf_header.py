@@ -13,7 +13,7 @@ from pathlib import Path
 from benchctl.errors import UsageError
 from benchctl.models.ggml_types import TENSOR_TYPES
 from benchctl.models.gguf_contents import SCALARS, STRING, ArrayPlace, GgufHeader, Tensor
-from benchctl.plain_text import one_line
+from benchctl.text import one_line
 
 __all__ = ["NEWEST_VERSION", "ArrayPlace", "GgufHeader", "Tensor", "read_header"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from benchctl.cache_folder import cache_folder
+from benchctl.paths import cache_folder
 
 Notice = Callable[[str], None]
 """Told in a few words what takes long."""

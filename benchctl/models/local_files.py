@@ -6,8 +6,8 @@ from pathlib import Path
 
 from benchctl.errors import UsageError
 from benchctl.models.shards import shard_names
-from benchctl.plain_text import one_line
 from benchctl.recipes.source import HubSource
+from benchctl.text import one_line
 
 
 def find_local(source: HubSource, folder: Path) -> Path | None:

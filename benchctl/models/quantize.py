@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchctl.cache_folder import cache_folder
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hashes import Notice, file_sha256
@@ -25,9 +24,10 @@ from benchctl.models.program import Program
 from benchctl.models.shards import tensors_of
 from benchctl.models.tensor_types import is_quantized, wanted_types
 from benchctl.models.unfinished import finish, made_once, unfinished
-from benchctl.plain_text import one_line
+from benchctl.paths import cache_folder
 from benchctl.recipes.quantization import UNQUANTIZED, quantize_problems, tensor_regex
 from benchctl.recipes.schema import QuantizeSpec
+from benchctl.text import one_line
 
 Steps = Callable[[int, int], None]
 """Told how many of how many tensors are done."""

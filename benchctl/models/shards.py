@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchctl.errors import UsageError
 from benchctl.models.gguf_header import Tensor, read_header
-from benchctl.plain_text import one_line
+from benchctl.text import one_line
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf\Z", re.IGNORECASE)
 

@@ -18,7 +18,6 @@ from benchctl.models.program import Program
 from benchctl.models.quantize import quantized
 from benchctl.models.resolved import ModelFile, ModelFormat, ResolvedModel, ResolvedPair
 from benchctl.models.shards import all_shards
-from benchctl.plain_text import one_line
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import ModelPair, ModelSpec
 from benchctl.recipes.source import (
@@ -30,6 +29,7 @@ from benchctl.recipes.source import (
     bundled_folder,
     parse_source,
 )
+from benchctl.text import one_line
 
 FindTool = Callable[[str], Program]
 """Finds a program of the engine by name; called only when a recipe needs it."""

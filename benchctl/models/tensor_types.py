@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from benchctl.errors import UsageError
 from benchctl.models.ggml_types import TENSOR_TYPES, TensorType
 from benchctl.models.gguf_header import Tensor
-from benchctl.plain_text import one_line
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.quantization import tensor_regex
+from benchctl.text import one_line
 
 _LEFT_ALONE = (
     *("_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel", "per_layer_model_proj"),

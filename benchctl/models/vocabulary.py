@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchctl.models.gguf_header import GgufHeader, read_header
 from benchctl.models.special_tokens import special_tokens
-from benchctl.plain_text import one_line
+from benchctl.text import one_line
 
 MAX_SIZE_DIFFERENCE = 128
 CHECK_FROM_TOKEN = 5

@@ -13,12 +13,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchctl.errors import UsageError
-from benchctl.plain_text import one_line
+from benchctl.paths import shipped_folder
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, path_text
 from benchctl.recipes.schema import Name
 from benchctl.recipes.translate import translate
-from benchctl.shipped import shipped_folder
+from benchctl.text import one_line
 
 SUITE_SCHEMA = 1
 MAX_BYTES = 64 << 20

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from benchctl.errors import UsageError
-from benchctl.plain_text import one_line
+from benchctl.paths import shipped_folder
 from benchctl.recipes.conditions import take_conditions, under_conditions
 from benchctl.recipes.document import Document, read_document
 from benchctl.recipes.matrix import MAX_ARMS, ExpandedArm, expand
@@ -17,7 +17,7 @@ from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, did_
 from benchctl.recipes.relations import relation_problems
 from benchctl.recipes.schema import Recipe
 from benchctl.recipes.translate import translate
-from benchctl.shipped import shipped_folder
+from benchctl.text import one_line
 
 
 def load_recipe(path: Path, *, overrides: Mapping[str, object] | None = None) -> Recipe:

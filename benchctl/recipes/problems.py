@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from benchctl.errors import UsageError
-from benchctl.plain_text import one_line
+from benchctl.text import one_line
 
 KeyPath = tuple[str | int, ...]
 """Where a value stands in a file: `("arms", 2, "speculation", "type")`."""

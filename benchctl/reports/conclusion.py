@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchctl.analysis.results import Analysis, Verdict
+from benchctl.data.store import RunData
 from benchctl.reports import numbers, sweep
-from benchctl.runs.store import RunData
 
 PAYS = {"faster": "pays", "slower": "does not pay", "no clear difference": "no clear gain", "unknown": "unknown"}
 """The answer to “does it pay?” for each `Verdict.speed`."""

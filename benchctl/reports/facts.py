@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity
 from benchctl.reports import numbers
-from benchctl.runs.manifest import ArmIdentity, Manifest, ModelIdentity
 
 Fact = tuple[str, str]
 LONG_LIST = 20

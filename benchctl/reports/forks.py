@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchctl.analysis.results import Analysis, Fork, NoiseFloor, PromptClass
-from benchctl.plain_text import one_line
+from benchctl.data.store import RunData
 from benchctl.reports.numbers import ABSENT
-from benchctl.runs.store import RunData
+from benchctl.text import one_line
 
 STARTS = 12
 """Characters shown of how an answer went on."""

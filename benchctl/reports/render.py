@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from benchctl.analysis.conditions.results import DIMENSIONS
 from benchctl.analysis.lossy import lossy_label
 from benchctl.analysis.results import ALL_TASKS, Analysis
-from benchctl.plain_text import visible
+from benchctl.data.store import RunData
 from benchctl.reports import conclusion, facts, numbers, sweep, untrusted
 from benchctl.reports.figures import style
 from benchctl.reports.forks import fork_rows, margin, nats, noise_rows, replayed, start
-from benchctl.runs.store import RunData
+from benchctl.text import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment

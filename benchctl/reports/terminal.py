@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from benchctl.analysis.lossy import lossy_label
 from benchctl.analysis.results import ALL_TASKS, Analysis, SpeedUp, Verdict
-from benchctl.plain_text import one_line
 from benchctl.reports import conclusion, numbers, sweep
+from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console

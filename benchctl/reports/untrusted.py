@@ -1,6 +1,6 @@
 """Text that others wrote (answers of a model, prompts, log lines, recipes) made safe for Markdown and spreadsheets.
 
-`benchctl.plain_text` makes every character harmless; here is what the formats need beside it. HTML escaping is jinja2's
+`benchctl.text` makes every character harmless; here is what the formats need beside it. HTML escaping is jinja2's
 autoescape.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from benchctl.plain_text import one_line, visible
+from benchctl.text import one_line, visible
 
 
 def markdown_text(text: str) -> str:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.analysis.results import Analysis
+from benchctl.data.store import RunData
 from benchctl.errors import StorageError
 from benchctl.reports.tables import all_tables
-from benchctl.runs.store import RunData
 
 MARK = "analysis.json"
 """The file by which a folder is known to be a report, and may be replaced."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchctl.records import Record, sha256_text, sha256_tokens
-from benchctl.runs.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity, PromptIdentity
-from benchctl.runs.store import RunData
+from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity, PromptIdentity
+from benchctl.data.record import Record, sha256_text, sha256_tokens
+from benchctl.data.store import RunData
 
 MakeRecord = Callable[..., Record]
 MakeRun = Callable[..., RunData]

@@ -10,7 +10,7 @@ import pytest
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.fork import AGREED, common_length, find_fork
 from benchctl.analysis.results import Comparison, Losslessness
-from benchctl.records import Record
+from benchctl.data.record import Record
 
 OTHER = [*range(100, 107), 7, 8, 9, 10]
 

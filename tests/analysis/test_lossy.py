@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from benchctl.analysis.analyse import OutputComparison, analyse
-from benchctl.records import Record
-from benchctl.runs.manifest import Manifest
-from benchctl.runs.store import RunData
+from benchctl.data.manifest import Manifest
+from benchctl.data.record import Record
+from benchctl.data.store import RunData
 
 LOSSY = ["synthetic acceptance"]
 

@@ -12,7 +12,7 @@ from benchctl.analysis.analyse import analyse
 from benchctl.analysis.bootstrap import LEVEL_LOOKED_AT
 from benchctl.analysis.precision import fixed_blocks, half_widths
 from benchctl.analysis.results import ALL_TASKS, SpeedUp
-from benchctl.runs.manifest import Stopped
+from benchctl.data.manifest import Stopped
 
 
 def records(make_record: Any, blocks: int, spread: float = 0.02) -> list[Any]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.analyse import analyse
-from benchctl.records import sha256_text
-from benchctl.runs.store import open_run
+from benchctl.data.record import sha256_text
+from benchctl.data.store import open_run
 
 
 def line(label: str, rep: int, rate: float, content: str = "こんにちは", **more: Any) -> str:

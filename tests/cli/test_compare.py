@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from benchctl.cli.app import main
-from benchctl.records import sha256_text, sha256_tokens
-from benchctl.runs.store import open_run, resolve_run
+from benchctl.data.record import sha256_text, sha256_tokens
+from benchctl.data.store import open_run, resolve_run
 from tests.benchctl_process import benchctl
 
 Line = dict[str, Any]

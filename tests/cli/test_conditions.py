@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchctl.records import Record
-from benchctl.runs.store import RunData, open_run
+from benchctl.data.record import Record
+from benchctl.data.store import RunData, open_run
 from tests.cli.test_run import RECIPE, run, start
 
 pytestmark = pytest.mark.engine

@@ -9,11 +9,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from benchctl.cli import installation
 from benchctl.cli.doctor import doctor
+from benchctl.cli.installation import check_installation
 from benchctl.engines.inventory import FoundEngine
-from benchctl.runs import installation
-from benchctl.runs.check import Check
-from benchctl.runs.installation import check_installation
+from benchctl.machine.check import Check
 
 app = typer.Typer()
 app.command()(doctor)
@@ -25,8 +25,8 @@ HIDDEN = Check("heat", "unknown", "The system does not tell.", "Heat slows.")
 
 
 def run(monkeypatch: pytest.MonkeyPatch, checks: list[Check], *arguments: str) -> tuple[int, str]:
-    monkeypatch.setattr("benchctl.runs.fitness.check_machine", lambda: checks)
-    monkeypatch.setattr("benchctl.runs.installation.check_installation", list)
+    monkeypatch.setattr("benchctl.machine.doctor.check_machine", lambda: checks)
+    monkeypatch.setattr("benchctl.cli.installation.check_installation", list)
     told = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
     return told.exit_code, told.stdout
 

@@ -13,9 +13,9 @@ import pytest
 
 from benchctl.cli.app import app
 from benchctl.errors import BenchctlError, EngineError, UsageError
+from benchctl.measure.isolate import measure
+from benchctl.measure.preflight.probes import probe_items
 from benchctl.models.gguf_header import read_header
-from benchctl.runs.isolate import measure
-from benchctl.runs.preflight.probes import probe_items
 from benchmarks.outliers import Outliers, write_model
 from tests.cli.calls import answer, call
 from tests.models.test_gguf_header import BROKEN

@@ -8,8 +8,8 @@ import pytest
 
 from benchctl.analysis.analyse import analyse
 from benchctl.cli.app import app
+from benchctl.data.store import latest_run, open_run
 from benchctl.errors import GateError
-from benchctl.runs.store import latest_run, open_run
 from tests.cli.calls import call
 
 RECIPE = """\

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchctl.cli.prompts import app
+from benchctl.paths import shipped_folder
 from benchctl.prompts.load import load_suite, prompt_sha256
-from benchctl.shipped import shipped_folder
 from tests.cli.calls import answer, call
 
 DATA = Path(__file__).parents[1] / "prompts" / "data"

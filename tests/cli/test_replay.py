@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from benchctl.cli.app import app
+from benchctl.data.record import sha256_text, sha256_tokens
+from benchctl.data.replays import REPLAYS, Replays, read_replays
 from benchctl.errors import EngineError
-from benchctl.records import sha256_text, sha256_tokens
-from benchctl.runs.replay.stored import REPLAYS, Replays, read_replays
 from tests.cli.calls import call
 
 pytestmark = pytest.mark.engine

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from benchctl.analysis.analyse import analyse
-from benchctl.runs.store import open_run
-from benchctl.shipped import shipped_folder
+from benchctl.data.store import open_run
+from benchctl.paths import shipped_folder
 
 pytestmark = pytest.mark.engine
 

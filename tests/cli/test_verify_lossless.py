@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.records import sha256_text, sha256_tokens
+from benchctl.data.record import sha256_text, sha256_tokens
 from tests.benchctl_process import benchctl
 
 Line = dict[str, Any]

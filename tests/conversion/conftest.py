@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from benchctl.engines.common.programs import program
 from benchctl.engines.llama_cpp.find import find_tool
-from benchctl.engines.programs import program
 from benchctl.models.bundled_index import BundledModel, bundled_models
 from benchctl.models.huggingface.folder import huggingface_folder
 from benchctl.models.quantize import quantize_to

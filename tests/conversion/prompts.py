@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchctl.paths import shipped_folder
 from benchctl.prompts.load import Suite, load_suite
-from benchctl.shipped import shipped_folder
 
 RAW_TASKS = ("newlines", "indentation", "empty_lines", "long_digits", "mixed_scripts")
 """Of `health.json`; its remaining task spells reserved tokens, which is about tokenization alone."""

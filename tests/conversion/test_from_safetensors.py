@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchctl.engines.common.programs import program
 from benchctl.engines.llama_cpp.converter import converter_script
-from benchctl.engines.programs import program
 from benchctl.models.convert import converted
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header

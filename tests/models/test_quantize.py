@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from benchctl.engines.common.programs import program
 from benchctl.engines.llama_cpp.find import find_tool
-from benchctl.engines.programs import program
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
@@ -261,7 +261,7 @@ def test_the_result_is_written_where_it_is_wanted_and_its_tensors_are_counted(
 SLEEPER = """
 import sys
 from pathlib import Path
-from benchctl.engines.programs import program
+from benchctl.engines.common.programs import program
 from benchctl.models.quantize import quantized
 from benchctl.recipes.schema import QuantizeSpec
 quantized([Path(sys.argv[1])], QuantizeSpec(type="q8_0"), program(Path(sys.argv[2])))

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from benchctl.errors import UsageError
+from benchctl.paths import shipped_folder
 from benchctl.prompts.load import load_suite, prompt_sha256
 from benchctl.prompts.suite import Message, Prompt
-from benchctl.shipped import shipped_folder
 
 GOOD: dict[str, Any] = {
     "schema": 1,

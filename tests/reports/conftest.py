@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchctl.analysis.results import Analysis
-from benchctl.records import Record
-from benchctl.runs.store import RunData
+from benchctl.data.record import Record
+from benchctl.data.store import RunData
 from tests.reports.handmade import ARMS, HOSTILE, build_analysis, build_manifest
 
 

@@ -23,7 +23,7 @@ from benchctl.analysis.results import (
     Throughput,
     Verdict,
 )
-from benchctl.runs.manifest import (
+from benchctl.data.manifest import (
     ArmIdentity,
     AttestationRecord,
     Cell,

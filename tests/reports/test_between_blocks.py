@@ -12,10 +12,10 @@ from rich.console import Console
 
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.data.store import open_run
 from benchctl.reports import numbers
 from benchctl.reports.terminal import print_summary
 from benchctl.reports.write import ReportFiles, write_report
-from benchctl.runs.store import open_run
 from tests.reports.page_text import PageText
 from tests.reports.recount import write_run
 

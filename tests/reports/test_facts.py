@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
+from benchctl.data.manifest import ArmIdentity
 from benchctl.reports import facts
-from benchctl.runs.manifest import ArmIdentity
 
 
 def test_nested_facts() -> None:

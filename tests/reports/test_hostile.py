@@ -11,11 +11,11 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from benchctl.analysis.results import Analysis, Caution, Verdict
-from benchctl.plain_text import visible
+from benchctl.data.store import RunData
 from benchctl.reports.terminal import print_summary
 from benchctl.reports.untrusted import markdown_block, markdown_code, markdown_text, spreadsheet_text
 from benchctl.reports.write import render_files
-from benchctl.runs.store import RunData
+from benchctl.text import visible
 from tests.reports.handmade import HOSTILE, build_analysis, build_manifest
 from tests.reports.page_text import PageText
 

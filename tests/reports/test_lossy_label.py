@@ -9,10 +9,10 @@ import re
 from rich.console import Console
 
 from benchctl.analysis.results import Analysis
+from benchctl.data.store import RunData
 from benchctl.reports.render import render_html, render_markdown
 from benchctl.reports.tables import all_tables
 from benchctl.reports.terminal import print_summary
-from benchctl.runs.store import RunData
 
 LABEL = "(lossy by design: synthetic acceptance)"
 

@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import pytest
 
 from benchctl.analysis.results import Analysis, Verdict
+from benchctl.data.manifest import RunStatus
+from benchctl.data.store import RunData
 from benchctl.reports.write import render_files
-from benchctl.runs.manifest import RunStatus
-from benchctl.runs.store import RunData
 from tests.reports.handmade import ARMS, build_analysis, build_manifest
 from tests.reports.page_text import PageText
 

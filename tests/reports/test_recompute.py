@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.analyse import analyse
+from benchctl.data.store import open_run
 from benchctl.reports.write import ReportFiles, write_report
-from benchctl.runs.store import open_run
 from tests.reports.recount import ARMS, BLOCKS, PROMPTS, TASKS, Recount, write_run
 
 

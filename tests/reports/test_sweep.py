@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from benchctl.analysis.analyse import analyse
+from benchctl.data.store import open_run
 from benchctl.reports.terminal import print_summary
 from benchctl.reports.write import ReportFiles, write_report
-from benchctl.runs.store import open_run
 from tests.analysis.conditions import recount
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 from tests.reports.test_recompute import markdown_tables

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.results import Analysis
+from benchctl.data.store import RunData
 from benchctl.errors import StorageError
 from benchctl.reports.write import report_folder, write_report
-from benchctl.runs.store import RunData
 
 
 def test_everything_is_written(run_data: RunData, analysis: Analysis, tmp_path: Path) -> None:

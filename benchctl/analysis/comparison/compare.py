@@ -20,8 +20,8 @@ from benchctl.analysis.comparison.same_answers import Outputs, compare_answers
 from benchctl.analysis.comparison.workload import find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, Losslessness
+from benchctl.data.store import RunData
 from benchctl.errors import UsageError
-from benchctl.runs.store import RunData
 
 
 @dataclass(frozen=True)

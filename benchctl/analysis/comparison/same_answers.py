@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from benchctl.analysis.answers import Answers, same_answer
 from benchctl.analysis.frame import Frame, PromptKey
 from benchctl.analysis.results import Result
-from benchctl.records import Record
+from benchctl.data.record import Record
 
 
 class Outputs(Result):

@@ -11,11 +11,11 @@ from typing import Any
 
 from benchctl.analysis.conditions.results import DIMENSIONS
 from benchctl.analysis.results import Result
+from benchctl.data.manifest import Manifest, ModelIdentity
+from benchctl.data.record import Record
+from benchctl.data.store import RunData
 from benchctl.errors import UsageError
-from benchctl.plain_text import one_line
-from benchctl.records import Record
-from benchctl.runs.manifest import Manifest, ModelIdentity
-from benchctl.runs.store import RunData
+from benchctl.text import one_line
 
 NAMED = 3
 """Prompts that a refusal names; the others are counted."""

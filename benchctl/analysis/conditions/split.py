@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from benchctl.analysis.conditions.results import Dimension
-from benchctl.runs.manifest import ArmIdentity, Manifest
-from benchctl.runs.store import RunData
+from benchctl.data.manifest import ArmIdentity, Manifest
+from benchctl.data.store import RunData
 
 
 class Condition(NamedTuple):

@@ -15,7 +15,7 @@ from benchctl.analysis.conditions.unjudged import where_unjudged
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
     from benchctl.analysis.results import Verdict
-    from benchctl.runs.manifest import Manifest
+    from benchctl.data.manifest import Manifest
 
 
 def find_sweep(

@@ -14,7 +14,7 @@ from math import ceil, log2
 
 from benchctl.analysis.isolation.damage import LEAST, damage, divergence_of, limit_of, usual
 from benchctl.analysis.isolation.finding import Finding, LayerFinding, Verdict
-from benchctl.runs.isolate.stored import Ask, Family, Kept, Measurement
+from benchctl.data.isolation import Ask, Family, Kept, Measurement
 
 GROUPS = 4
 """Groups that the families are first divided into."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchctl.analysis.isolation.damage import damage
 from benchctl.analysis.isolation.roles import role
-from benchctl.runs.isolate.stored import Family, Isolation, Measurement
+from benchctl.data.isolation import Family, Isolation, Measurement
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from benchctl.analysis.replay.noise import find_noise
 from benchctl.analysis.results import Fork, NoiseFloor, PromptClass, ShapeMargin
-from benchctl.records import Record, sha256_tokens
-from benchctl.runs.replay.stored import Position, Reading, Replays
+from benchctl.data.record import Record, sha256_tokens
+from benchctl.data.replays import Position, Reading, Replays
 
 UNREPLAYED = "benchctl verify-lossless has not replayed it"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.results import Comparison, ForkRate, NoiseFloor
-from benchctl.runs.replay.stored import Position, Replays
+from benchctl.data.replays import Position, Replays
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame

@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.replay.judge import Evidence
 from benchctl.analysis.results import Fork, Losslessness
-from benchctl.records import Record, sha256_tokens
-from benchctl.runs.replay.plan import WantedAnswer, WantedFork
+from benchctl.data.record import Record, sha256_tokens
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
-    from benchctl.runs.manifest import Manifest
-    from benchctl.runs.store import RunData
+    from benchctl.data.manifest import Manifest
+    from benchctl.data.store import RunData
+
+
+@dataclass(frozen=True)
+class WantedFork:
+    """Where an arm's answer leaves the baseline's, and with which token."""
+
+    index: int
+    rival: int
+    width: int | None
+    """Tokens that the arm verified in a round; `None` when nothing tells."""
+
+
+@dataclass(frozen=True)
+class WantedAnswer:
+    """A baseline's answer and the forks from it."""
+
+    task: str
+    prompt_idx: int
+    prompt_sha: str | None
+    prompt_tokens: int | None
+    token_ids: tuple[int, ...]
+    forks: tuple[WantedFork, ...]
 
 
 def verify_width(manifest: Manifest | None, record: Record) -> int | None:

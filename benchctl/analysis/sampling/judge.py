@@ -16,8 +16,8 @@ from benchctl.analysis.sampling.words import difference, would_have_seen
 
 if TYPE_CHECKING:
     from benchctl.analysis.sampling.permutation import Tokens
-    from benchctl.runs.manifest import ArmIdentity
-    from benchctl.runs.sampling.stored import SampledAnswer, SamplingData
+    from benchctl.data.manifest import ArmIdentity
+    from benchctl.data.sampling import SampledAnswer, SamplingData
 
 MOST_LEFT_OUT = 0.02
 """A larger share of answers without token ids could hide a difference, or make one."""

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from benchctl.cache_folder import cache_folder
-from benchctl.host_cpu import cpu_identity
+from benchctl.machine.processor import cpu_identity
+from benchctl.paths import cache_folder
 
 Backend = Literal["cpu", "cuda", "metal"]
 BUILD_SCHEMA = 1

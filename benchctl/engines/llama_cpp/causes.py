@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchctl.engines.log_causes import Cause, first_cause
+from benchctl.engines.common.log_causes import Cause, first_cause
 
 _LAUNCH = (
     Cause(

@@ -7,9 +7,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from benchctl.cache_folder import cache_folder
 from benchctl.engines.llama_cpp.source import PINNED_VERSION, extract_llama_cpp, fetch_sdist
 from benchctl.errors import StorageError
+from benchctl.paths import cache_folder
 
 CONVERTER = "convert_hf_to_gguf.py"
 _PARTS = (CONVERTER, "conversion", "gguf-py", "LICENSE")

@@ -13,7 +13,9 @@ from pathlib import Path
 import httpx
 
 from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.environment import OWN_SETTINGS, engine_environment, refused_variables
+from benchctl.engines.common.environment import OWN_SETTINGS, engine_environment, refused_variables
+from benchctl.engines.common.process import EngineProcess, free_port
+from benchctl.engines.common.start_up import StartUp
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line, slots_of
 from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
@@ -27,8 +29,6 @@ from benchctl.engines.llama_cpp.speculation import (
     speculation_problems,
     speculation_warnings,
 )
-from benchctl.engines.process import EngineProcess, free_port
-from benchctl.engines.start_up import StartUp
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ModelFormat, ResolvedPair

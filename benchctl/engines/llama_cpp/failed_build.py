@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from benchctl.engines.logged_command import CommandFailedError
+from benchctl.engines.common.logged_command import CommandFailedError
 from benchctl.errors import BenchctlError, EngineError, StorageError
 
 _WHAT = {

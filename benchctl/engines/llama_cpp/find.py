@@ -10,8 +10,8 @@ import os
 import shutil
 from pathlib import Path
 
+from benchctl.engines.common.named_program import FoundBinary, named_program
 from benchctl.engines.llama_cpp.builds import installed_builds
-from benchctl.engines.named_program import FoundBinary, named_program
 from benchctl.errors import EngineError
 
 SERVER = "llama-server"

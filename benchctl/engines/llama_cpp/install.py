@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
+from benchctl.engines.common.logged_command import CommandFailedError, run_logged
 from benchctl.engines.llama_cpp.builds import Backend, Build, Host, builds_folder
 from benchctl.engines.llama_cpp.failed_build import explain
 from benchctl.engines.llama_cpp.source import (
@@ -36,9 +37,8 @@ from benchctl.engines.llama_cpp.source import (
     sha256_file,
 )
 from benchctl.engines.llama_cpp.toolchain import Toolchain, find_toolchain
-from benchctl.engines.logged_command import CommandFailedError, run_logged
 from benchctl.errors import StorageError, UsageError
-from benchctl.host_cpu import usable_cores
+from benchctl.machine.processor import usable_cores
 
 TARGETS = ("llama-server", "llama-quantize", "llama-perplexity", "llama-bench")
 _FLAGS = (

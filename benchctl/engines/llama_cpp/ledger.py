@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.spec_counters import Counters, read_counters, since
+from benchctl.engines.common.metrics import Counters, read_counters, since
 
 __all__ = ["Counters", "make_ledger", "parse_metrics"]
 

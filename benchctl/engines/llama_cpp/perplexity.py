@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.engines.log_tail import log_tail, read_log
+from benchctl.engines.common.log import log_tail, read_log
 from benchctl.errors import EngineError
 from benchctl.models.program import Program
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
-from benchctl.engines.environment import engine_environment
+from benchctl.engines.common.environment import engine_environment
+from benchctl.engines.common.log import clean
 from benchctl.engines.llama_cpp.dialect import SERVER_FLAGS, Flags, parse_help
-from benchctl.engines.log_tail import clean
 from benchctl.errors import EngineError
 from benchctl.models.hashes import file_sha256
 

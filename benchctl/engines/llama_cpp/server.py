@@ -13,9 +13,10 @@ from typing import Any
 
 import httpx
 
-from benchctl.engines.answer_clock import error_in, protocol_error
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
-from benchctl.engines.launched import LaunchedServer
+from benchctl.engines.common.answer_clock import error_in, protocol_error
+from benchctl.engines.common.launched_server import LaunchedServer
+from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.llama_cpp.attest import Observed, judge
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.ledger import Counters, make_ledger, parse_metrics
@@ -24,7 +25,6 @@ from benchctl.engines.llama_cpp.speculation import Asked
 from benchctl.engines.llama_cpp.stream import Answer, read_answer
 from benchctl.engines.llama_cpp.tally import Tally
 from benchctl.engines.llama_cpp.withheld import agreeing_ids, filled_ids
-from benchctl.engines.process import EngineProcess
 from benchctl.errors import EngineError
 from benchctl.models.token_bytes import token_bytes
 from benchctl.prompts.suite import Prompt

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TextIO
 
-from benchctl.cache_folder import cache_folder
-from benchctl.engines.logged_command import CommandFailedError, run_logged
+from benchctl.engines.common.logged_command import CommandFailedError, run_logged
 from benchctl.errors import EngineError, UsageError
+from benchctl.paths import cache_folder
 
 PACKAGE = "llama-cpp-python"
 PINNED_VERSION = "0.3.36"

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchctl.engines.answer_clock import error_in, protocol_error
+from benchctl.data.record import FinishReason
 from benchctl.engines.base import Progress
-from benchctl.engines.log_tail import clean
-from benchctl.engines.sse import SseParser
+from benchctl.engines.common.answer_clock import error_in, protocol_error
+from benchctl.engines.common.log import clean
+from benchctl.engines.common.sse import SseParser
 from benchctl.errors import EngineError
-from benchctl.records import FinishReason
 
 _FINISH: dict[str, FinishReason] = {"eos": "stop", "word": "stop", "limit": "length"}
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from threading import Lock
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.spec_counters import Counters
+from benchctl.engines.common.metrics import Counters
 
 
 class Tally:

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.engines.answer_clock import protocol_error
 from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.http_client import HttpClient
+from benchctl.engines.common.answer_clock import protocol_error
+from benchctl.engines.common.http import HttpClient
 from benchctl.engines.openai.address import Address, ApiKey, parse_address, read_key
 from benchctl.engines.openai.request import unsupported
 from benchctl.engines.openai.server import EndpointServer, Terms
 from benchctl.engines.openai.shown import Shown, look
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.resolved import ModelFormat, ResolvedPair
-from benchctl.plain_text import one_line
 from benchctl.recipes.schema import Arm, EngineSpec, Recipe, Speculation
+from benchctl.text import one_line
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.completion_stream import StreamedAnswer
+from benchctl.engines.common.completion_stream import StreamedAnswer
+from benchctl.engines.common.metrics import Counters, since
 from benchctl.engines.llama_cpp.ledger import make_ledger as from_llama_server
 from benchctl.engines.openai.shown import Reading, Shown
 from benchctl.engines.sglang.ledger import make_ledger as from_sglang
-from benchctl.engines.spec_counters import Counters, since
 from benchctl.engines.vllm.ledger import make_ledger as from_vllm
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from benchctl.engines.http_client import HttpClient
+from benchctl.engines.common.http import HttpClient
+from benchctl.engines.common.metrics import Counters, read_counters, read_total
 from benchctl.engines.openai.address import Address
 from benchctl.engines.sglang.ledger import drafts_are_counted
-from benchctl.engines.spec_counters import Counters, read_counters, read_total
 from benchctl.errors import EngineError
-from benchctl.plain_text import one_line
+from benchctl.text import one_line
 
 Family = Literal["llama.cpp", "vllm", "sglang"]
 _GENERATED = {"llama.cpp": "llamacpp:tokens_predicted_total", "vllm": "vllm:generation_tokens_total"}

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchctl.engines.base import Attestation
 from benchctl.engines.sglang.ledger import drafts_are_counted
-from benchctl.plain_text import one_line
+from benchctl.text import one_line
 
 _SHOWN = (
     "version",

@@ -10,14 +10,14 @@ from functools import cached_property
 from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.process import EngineProcess, free_port
+from benchctl.engines.common.process import EngineProcess, free_port
+from benchctl.engines.common.start_up import StartUp
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import argument_problems, command_line
 from benchctl.engines.sglang.environment import environment_problems, own_settings, sglang_environment
 from benchctl.engines.sglang.probe import Probe, find_python, probe_sglang
 from benchctl.engines.sglang.server import SglangServer
 from benchctl.engines.sglang.speculation import speculation_problems, speculation_warnings
-from benchctl.engines.start_up import StartUp
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ModelFormat, ResolvedPair
 from benchctl.recipes.schema import Arm, EngineSpec, Recipe

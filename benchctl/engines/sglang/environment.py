@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from benchctl.engines.environment import engine_environment, refused_variables
+from benchctl.engines.common.environment import engine_environment, refused_variables
 
 OWN_SETTINGS = {
     # /health would generate a token and take a second for it.

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
-from benchctl.engines.installed_package import Question
+from benchctl.engines.common.package_probe import Question
 from benchctl.engines.sglang.environment import sglang_environment
 from benchctl.engines.sglang.speculation import words_of
 from benchctl.errors import EngineError

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.answer_clock import protocol_error
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
-from benchctl.engines.http_client import HttpClient
-from benchctl.engines.launched import LaunchedServer
-from benchctl.engines.process import EngineProcess
+from benchctl.engines.common.answer_clock import protocol_error
+from benchctl.engines.common.http import HttpClient
+from benchctl.engines.common.launched_server import LaunchedServer
+from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.sglang.attest import Observed, judge
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import MODEL_NAME

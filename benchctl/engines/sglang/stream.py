@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchctl.engines.answer_clock import Stopwatch, events, protocol_error, unreadable
+from benchctl.data.record import FinishReason
 from benchctl.engines.base import Progress
-from benchctl.engines.log_tail import clean
+from benchctl.engines.common.answer_clock import Stopwatch, events, protocol_error, unreadable
+from benchctl.engines.common.log import clean
 from benchctl.errors import EngineError
-from benchctl.records import FinishReason
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchctl.engines.base import Attestation
-from benchctl.engines.spec_counters import Counters
+from benchctl.engines.common.metrics import Counters
 from benchctl.engines.vllm.ledger import Sums
 
 _TELLING = re.compile(

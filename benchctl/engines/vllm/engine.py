@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.process import EngineProcess, free_port
-from benchctl.engines.start_up import StartUp
+from benchctl.engines.common.process import EngineProcess, free_port
+from benchctl.engines.common.start_up import StartUp
 from benchctl.engines.vllm.causes import launch_cause
 from benchctl.engines.vllm.command import argument_problems, command_line, missing_options
 from benchctl.engines.vllm.environment import environment_problems, own_settings, vllm_environment

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchctl.engines.environment import engine_environment, refused_variables
+from benchctl.engines.common.environment import engine_environment, refused_variables
 
 KV_CACHE_GIB = 2
 """On a CPU vLLM plans with most of the machine's memory unless it is told how much the cache may take."""

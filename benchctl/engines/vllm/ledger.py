@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.spec_counters import Counters
+from benchctl.engines.common.metrics import Counters
 
 _A_STEP = re.compile(r"(?:max_num_batched_tokens=|max_num_scheduled_tokens is set to )(\d+)")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
-from benchctl.engines.installed_package import Question
-from benchctl.engines.named_program import FoundBinary
+from benchctl.engines.common.named_program import FoundBinary
+from benchctl.engines.common.package_probe import Question
 from benchctl.engines.vllm.environment import own_settings, vllm_environment
 from benchctl.engines.vllm.find import python_of
 from benchctl.engines.vllm.speculation import words_of

@@ -12,14 +12,14 @@ from typing import Any
 
 import httpx
 
-from benchctl.engines.answer_clock import protocol_error
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
-from benchctl.engines.completion_stream import StreamedAnswer, read_completion
-from benchctl.engines.http_client import HttpClient
-from benchctl.engines.launched import LaunchedServer
-from benchctl.engines.log_tail import read_log
-from benchctl.engines.process import EngineProcess
-from benchctl.engines.spec_counters import Counters, read_counters, read_total, since
+from benchctl.engines.common.answer_clock import protocol_error
+from benchctl.engines.common.completion_stream import StreamedAnswer, read_completion
+from benchctl.engines.common.http import HttpClient
+from benchctl.engines.common.launched_server import LaunchedServer
+from benchctl.engines.common.log import read_log
+from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
+from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.vllm.attest import Observed, judge
 from benchctl.engines.vllm.causes import launch_cause
 from benchctl.engines.vllm.command import MODEL_NAME

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchctl.cache_folder import cache_folder
 from benchctl.errors import StorageError, UsageError
 from benchctl.models.gguf_header import GgufHeader, read_header
 from benchctl.models.hashes import Notice, file_sha256
@@ -19,7 +18,8 @@ from benchctl.models.huggingface.tensors import huggingface_tensors
 from benchctl.models.huggingface.tokenizer import ends_of_answer, special_tokens, tokenizer_config, tokenizer_json
 from benchctl.models.huggingface.weights import write_weights
 from benchctl.models.unfinished import unfinished
-from benchctl.plain_text import one_line
+from benchctl.paths import cache_folder
+from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.models.huggingface.transforms import Array

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from benchctl.errors import UsageError
 from benchctl.models.gguf_header import GgufHeader
 from benchctl.models.huggingface.transforms import SAME, Transform
-from benchctl.plain_text import one_line
+from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from benchctl.models.huggingface.falcon_h1 import FALCON_H1
 from benchctl.models.huggingface.layout import Layout
 from benchctl.models.huggingface.qwen3 import QWEN3
 from benchctl.models.huggingface.qwen3_5 import QWEN3_5
-from benchctl.plain_text import one_line
+from benchctl.text import one_line
 
 _ALL = (FALCON_H1, QWEN3, QWEN3_5, EAGLE3)
 LAYOUTS: dict[str, Layout] = {layout.architecture: layout for layout in _ALL}

@@ -10,7 +10,7 @@ from benchctl.models.ggml_types import TENSOR_TYPES
 from benchctl.models.gguf_header import GgufHeader, Tensor
 from benchctl.models.huggingface.bfloat16 import from_bfloat16, to_bfloat16
 from benchctl.models.huggingface.layout import TensorPair
-from benchctl.plain_text import one_line
+from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.models.huggingface.transforms import Array

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchctl.errors import UsageError
 from benchctl.models.gguf_header import GgufHeader
 from benchctl.models.huggingface.layout import Config
-from benchctl.plain_text import one_line
+from benchctl.text import one_line
 
 _CONTROL, _USER_DEFINED = 3, 4
 """`tokenizer.ggml.token_type` of a token that is found before the text is split; a control token is special as well."""

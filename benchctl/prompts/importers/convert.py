@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.errors import StorageError, UsageError
-from benchctl.plain_text import one_line
 from benchctl.prompts.importers.format import Format, Kind, Question, UnexpectedRowError
 from benchctl.prompts.importers.rows import read_rows
 from benchctl.prompts.importers.tasks import TaskNames
 from benchctl.prompts.load import MAX_BYTES, SUITE_SCHEMA, Suite, load_suite
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.problems import did_you_mean, quoted
+from benchctl.text import one_line
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 from benchctl.errors import UsageError
 from benchctl.models.hashes import Notice
 from benchctl.models.hub import OfflineError, fetch_dataset
-from benchctl.plain_text import one_line
 from benchctl.prompts.importers.rows import ENDINGS
 from benchctl.recipes.source import HubSource, PathSource, parse_source
+from benchctl.text import one_line
 
 
 def locate(source: str, notice: Notice | None = None) -> tuple[Path, str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import IO, cast
 
 from benchctl.errors import UsageError
-from benchctl.plain_text import one_line
 from benchctl.prompts.importers.format import Fields
 from benchctl.recipes.problems import Plain, quoted
+from benchctl.text import one_line
 
 ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".parquet")
 _MAX_LINE = 16 << 20

@@ -13,9 +13,9 @@ from benchctl.analysis.comparison.compare import compare_runs
 from benchctl.analysis.comparison.gates import Gate, judge, parse_gate
 from benchctl.analysis.comparison.interval import ratio_interval
 from benchctl.analysis.comparison.results import RunComparison
+from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
+from benchctl.data.store import RunData
 from benchctl.errors import UsageError
-from benchctl.runs.manifest import FileIdentity, ModelIdentity, PromptIdentity
-from benchctl.runs.store import RunData
 
 ARMS = {"baseline": None, "spec": {"type": "draft-simple", "max": 4}}
 RATES = {"baseline": 10.0, "spec": 12.0}

@@ -9,9 +9,9 @@ import pytest
 
 from benchctl.analysis.comparison.compare import compare_runs
 from benchctl.analysis.comparison.gates import judge, parse_gate
+from benchctl.data.record import sha256_text, sha256_tokens
+from benchctl.data.store import open_run
 from benchctl.errors import UsageError
-from benchctl.records import sha256_text, sha256_tokens
-from benchctl.runs.store import open_run
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 
 

@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchctl.records import sha256_text, sha256_tokens
+from benchctl.data.record import sha256_text, sha256_tokens
 
 RUN = "20261121-170500-5eed"
 BASE_RATE = 40.0

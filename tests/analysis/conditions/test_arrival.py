@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import Analysis
-from benchctl.runs.store import open_run
+from benchctl.data.store import open_run
 from tests.analysis.conditions import recount
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 

@@ -12,8 +12,8 @@ from benchctl.analysis.analyse import analyse
 from benchctl.analysis.precision import half_widths
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis
+from benchctl.data.store import open_run
 from benchctl.errors import UsageError
-from benchctl.runs.store import open_run
 from tests.analysis.conditions import recount
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 

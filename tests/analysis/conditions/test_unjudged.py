@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from benchctl.analysis.analyse import OutputComparison, analyse
 from benchctl.analysis.results import Losslessness
 from benchctl.cli.app import app
-from benchctl.records import sha256_text, sha256_tokens
-from benchctl.runs.store import open_run
+from benchctl.data.record import sha256_text, sha256_tokens
+from benchctl.data.store import open_run
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 
 BOTH = Sweep(concurrency=(1, 4))

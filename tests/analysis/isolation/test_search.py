@@ -10,8 +10,8 @@ import pytest
 
 from benchctl.analysis.isolation.finding import Finding
 from benchctl.analysis.isolation.search import GROUPS, search
-from benchctl.runs.isolate.stored import Family, Kept, Measurement, Severity
-from benchctl.runs.manifest import PreflightFinding
+from benchctl.data.isolation import Family, Kept, Measurement, Severity
+from benchctl.data.manifest import PreflightFinding
 
 USUAL = 0.0005
 """What one sound family costs, in nats."""

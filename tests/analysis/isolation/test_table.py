@@ -8,8 +8,8 @@ import pytest
 
 from benchctl.analysis.isolation.damage import LEAST, MOST, damage, limit_of, usual
 from benchctl.analysis.isolation.table import rows
-from benchctl.runs.isolate.stored import Family, Isolation, Measurement, Severity
-from benchctl.runs.manifest import ModelIdentity, PreflightFinding, PreflightProbe
+from benchctl.data.isolation import Family, Isolation, Measurement, Severity
+from benchctl.data.manifest import ModelIdentity, PreflightFinding, PreflightProbe
 
 
 def measured(kept: Sequence[str] | None, divergence: float | None = 0.0, finding: str | None = None) -> Measurement:

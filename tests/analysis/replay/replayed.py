@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from benchctl.records import sha256_text, sha256_tokens
-from benchctl.runs.replay.stored import Position, Reading, Replays
+from benchctl.data.record import sha256_text, sha256_tokens
+from benchctl.data.replays import Position, Reading, Replays
 
 ANSWER = list(range(100, 111))
 """The answer of `tests.analysis.conftest.build_record`."""

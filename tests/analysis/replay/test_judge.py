@@ -12,8 +12,8 @@ from benchctl.analysis.analyse import OutputComparison, analyse
 from benchctl.analysis.replay.judge import Evidence
 from benchctl.analysis.replay.wanted import find_wanted, verify_width
 from benchctl.analysis.results import Comparison, Losslessness
-from benchctl.runs.replay.stored import Position
-from benchctl.runs.store import RunData
+from benchctl.data.replays import Position
+from benchctl.data.store import RunData
 from tests.analysis.replay.replayed import ANSWER, fork_at, reading, replays, sample
 
 OTHER = [*ANSWER[:7], 7, 8, 9, 10]

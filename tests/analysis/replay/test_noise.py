@@ -7,7 +7,7 @@ import random
 import pytest
 
 from benchctl.analysis.replay.noise import FEWEST, find_noise, stretch
-from benchctl.runs.replay.stored import Position
+from benchctl.data.replays import Position
 from tests.analysis.replay.replayed import fork_at, reading, replays, sample
 
 

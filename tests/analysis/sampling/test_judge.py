@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from benchctl.analysis.sampling.judge import judge_sampling
-from benchctl.runs.manifest import Cell, Manifest
-from benchctl.runs.sampling.stored import SampledAnswer, SamplingCheck, SamplingData, SamplingSettings
+from benchctl.data.manifest import Cell, Manifest
+from benchctl.data.sampling import SampledAnswer, SamplingCheck, SamplingData, SamplingSettings
 
 SEEDS, TOKENS = 120, 4
 DRAFT = {"type": "draft-simple", "max": 4}

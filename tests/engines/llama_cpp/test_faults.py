@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from benchctl.engines.base import Completion, Server
+from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
-from benchctl.engines.process import EngineProcess
 from benchctl.errors import EngineError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt

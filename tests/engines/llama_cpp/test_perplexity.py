@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchctl.engines.common.programs import program
 from benchctl.engines.llama_cpp.find import PERPLEXITY, find_tool
 from benchctl.engines.llama_cpp.perplexity import (
     Perplexity,
@@ -15,7 +16,6 @@ from benchctl.engines.llama_cpp.perplexity import (
     read_divergence,
     reference_bytes,
 )
-from benchctl.engines.programs import program
 from benchctl.errors import EngineError
 from benchctl.models.program import OnLine, Program
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.answer_clock import error_in
+from benchctl.engines.common.answer_clock import error_in
 from benchctl.engines.llama_cpp.stream import Answer, Gap, read_answer
 from benchctl.errors import EngineError
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.completion_stream import read_completion
+from benchctl.engines.common.completion_stream import read_completion
 from benchctl.errors import EngineError
+from benchctl.measure.recording import measured_fields
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
-from benchctl.runs.recording import measured_fields
 from tests.engines.openai.conftest import SPECULATION, Ask
 from tests.engines.openai.fake_endpoint import Script
 
@@ -198,7 +198,7 @@ def test_a_prompt_from_a_cache_is_said(endpoint: Endpoint, ask: Ask) -> None:
 
 
 def test_thoughts_are_part_of_the_answer(endpoint: Endpoint, ask: Ask) -> None:
-    from benchctl.engines.completion_stream import read_completion
+    from benchctl.engines.common.completion_stream import read_completion
 
     events = [
         b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":null}}]}\n\n',
@@ -215,7 +215,7 @@ def test_thoughts_are_part_of_the_answer(endpoint: Endpoint, ask: Ask) -> None:
 
 
 def test_the_token_that_ends_an_answer_takes_time_too() -> None:
-    from benchctl.engines.completion_stream import read_completion
+    from benchctl.engines.common.completion_stream import read_completion
 
     def read(finish: bytes) -> float:
         last = b'data: {"choices":[{"index":0,"text":"","finish_reason":"%s"}]}\n\n' % finish

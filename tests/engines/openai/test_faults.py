@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from benchctl.engines.http_client import HttpClient
+from benchctl.engines.common.http import HttpClient
 from benchctl.engines.openai.address import ApiKey
 from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.errors import EngineError, UsageError

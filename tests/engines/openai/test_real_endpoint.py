@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchctl.engines.process import free_port
+from benchctl.engines.common.process import free_port
 
 pytestmark = pytest.mark.engine
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from benchctl.engines.base import Ledger
+from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.lossy_settings import THRESHOLD, lossy_settings
-from benchctl.engines.process import EngineProcess
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.engine import SglangEngine
 from benchctl.engines.sglang.ledger import drafts_are_counted, make_ledger

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchctl.engines.base import Attestation, Capabilities, Completion, Launch, Ledger, Progress, Rendered
-from benchctl.engines.completion_stream import read_completion
-from benchctl.engines.environment import engine_environment
-from benchctl.engines.http_client import HttpClient
-from benchctl.engines.launched import LaunchedServer
-from benchctl.engines.log_causes import Cause, Reason, first_cause
-from benchctl.engines.process import EngineProcess, free_port
-from benchctl.engines.start_up import StartUp
+from benchctl.engines.common.completion_stream import read_completion
+from benchctl.engines.common.environment import engine_environment
+from benchctl.engines.common.http import HttpClient
+from benchctl.engines.common.launched_server import LaunchedServer
+from benchctl.engines.common.log_causes import Cause, Reason, first_cause
+from benchctl.engines.common.process import EngineProcess, free_port
+from benchctl.engines.common.start_up import StartUp
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.hashes import file_sha256
 from benchctl.models.resolved import ModelFormat, ResolvedPair

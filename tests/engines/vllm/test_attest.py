@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchctl.engines.spec_counters import Counters
+from benchctl.engines.common.metrics import Counters
 from benchctl.engines.vllm.attest import Observed, judge
 from benchctl.engines.vllm.ledger import Sums
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.completion_stream import StreamedAnswer, read_completion
-from benchctl.engines.spec_counters import Counters, read_counters, read_total, since
+from benchctl.engines.common.completion_stream import StreamedAnswer, read_completion
+from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
 from benchctl.engines.vllm.ledger import Totals, contradictions, make_ledger, plain_steps, tokens_a_step
 
 DATA = Path(__file__).parent / "data"

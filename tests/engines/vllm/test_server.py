@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from benchctl.engines.base import Ledger, Rendered
-from benchctl.engines.process import EngineProcess
+from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.vllm.server import VllmServer
 from benchctl.errors import EngineError
 from benchctl.recipes.schema import EngineSpec, Sampling

@@ -1,0 +1,60 @@
+"""What a run is: hashes of its recipe and workload, and paths and files as the manifest names them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
+from benchctl.models.folder_facts import folder_facts
+from benchctl.models.gguf_facts import read_facts
+from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.recipes.schema import Recipe
+
+
+def new_run_id() -> str:
+    """Return a folder name that sorts by time and is not taken twice: `20261121-110500-3fa9`."""
+    return f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def canonical_sha256(value: object) -> str:
+    """Return the SHA-256 of `value` as JSON with sorted keys and no spaces."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def workload_sha256(recipe: Recipe, prompts: Sequence[PromptIdentity], models: ResolvedPair) -> str:
+    """Hash what must be equal before runs are compared: prompts, sampling, the target's files and the draft's."""
+    files = [[file.sha256 for file in model.files] for model in (models.target, models.draft) if model is not None]
+    return canonical_sha256(
+        {
+            "prompts": [prompt.model_dump() for prompt in prompts],
+            "sampling": recipe.sampling.model_dump(),
+            "models": files,
+        }
+    )
+
+
+def model_identity(model: ResolvedModel) -> ModelIdentity:
+    """Describe a resolved model for the manifest, with the facts of its GGUF header or of its folder."""
+    if not model.files:
+        return ModelIdentity(source=model.source, path=None, files=[])
+    facts = read_facts(model.path).as_dict() if model.folder is None else folder_facts(model.folder)
+    return ModelIdentity(
+        source=homely(model.source),
+        path=homely(model.path),
+        files=[FileIdentity(name=file.path.name, size=file.size, sha256=file.sha256) for file in model.files],
+        facts=facts,
+    )
+
+
+def homely(text: Path | str) -> str:
+    """Write every path below the user's home with `~`, so that a shared run does not tell who made it."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - a plain string is what is looked for
+    return str(text) if home == "/" else re.sub(rf"(?<![\w./-]){re.escape(home)}/", "~/", str(text))

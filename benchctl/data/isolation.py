@@ -1,0 +1,138 @@
+"""A hunt for the tensors that break, as it lies on disk: every measurement is there as soon as it was made.
+
+    results/<recipe>/isolate-<type>-<key>/isolation.json   what was asked, and the measurements; rewritten whole
+    results/<recipe>/isolate-<type>-<key>/text.txt         the text that was read
+    results/<recipe>/isolate-<type>-<key>/logs/            logs, one a program and measurement
+
+The key is a hash of everything that a measurement depends on, so the same question finds its own answers again.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from benchctl.data.manifest import ModelIdentity, Part, PreflightFinding, PreflightProbe
+from benchctl.data.versions import refuse_newer
+from benchctl.data.writer import write_whole
+from benchctl.errors import StorageError
+
+ISOLATION = "isolation.json"
+TEXT = "text.txt"
+SCHEMA = 1
+
+Kept = frozenset[str] | None
+"""The patterns of the tensors that keep the source's type; `None`: the source itself, nothing quantized."""
+
+
+class Family(Part):
+    """A family of tensors that the quantization changes: their name without block number and `.weight`."""
+
+    name: str
+    tensors: int
+    parameters: int
+    keep: str
+    """The type that its tensors have in the source, the widest where they differ."""
+    layers: list[str]
+    """A pattern for each of its tensors that belongs to a block; empty where they belong to none."""
+
+
+class Severity(Part):
+    """How far a model is from its source; see `benchctl.engines.llama_cpp.perplexity.Divergence`."""
+
+    model_config = ConfigDict(extra="ignore", from_attributes=True)
+
+    divergence: float | None
+    divergence_error: float | None
+    worst: float | None
+    same_top: float | None
+    same_top_error: float | None
+    perplexity: float | None
+    perplexity_error: float | None
+
+
+class Measurement(Part):
+    """One way to quantize the model, and what came of it."""
+
+    kept: list[str] | None
+    """As `Kept`, sorted."""
+    severity: Severity | None
+    """`None` for a source that is broken itself: nothing was held against it."""
+    findings: list[PreflightFinding]
+    """What the health probes found; empty for a healthy model."""
+    probes: list[PreflightProbe]
+    bytes: int
+    """Size of the model's files."""
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a search wants measured next."""
+
+    kept: Kept
+    more: int
+    """About so many further measurements will be wanted after it."""
+
+
+class TextRead(Part):
+    """The text that every model read."""
+
+    origin: str
+    """Where it came from, in words."""
+    sha256: str
+    context: int
+    """Tokens of a piece; the second half of each is scored."""
+    places: int
+    """Scored tokens."""
+
+
+class Isolation(Part):
+    """A hunt."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    schema_version: int = Field(default=SCHEMA, alias="schema")
+    benchctl_version: str
+    created_at: str
+    recipe_name: str
+    key: str
+    asked: dict[str, Any]
+    """What `key` is the hash of."""
+    source: ModelIdentity
+    type: str
+    """The base type, such as `q8_0`."""
+    families: list[Family]
+    """Largest first."""
+    text: TextRead | None = None
+    measurements: list[Measurement] = Field(default_factory=list)
+    wall_s: float = 0.0
+
+    def measured(self, kept: Kept) -> Measurement | None:
+        """Return the measurement of a configuration, if it was made."""
+        wanted = None if kept is None else sorted(kept)
+        return next((one for one in self.measurements if one.kept == wanted), None)
+
+
+def write_isolation(folder: Path, isolation: Isolation) -> None:
+    """Replace `isolation.json` atomically. Raises StorageError."""
+    write_whole(folder / ISOLATION, isolation.model_dump_json(by_alias=True, indent=1))
+
+
+def read_isolation(folder: Path) -> Isolation | None:
+    """Read what is there; `None` when nothing is. Raises StorageError for a file that cannot be read."""
+    file = folder / ISOLATION
+    try:
+        raw = json.loads(file.read_bytes())
+        refuse_newer(raw, SCHEMA, "This isolation", str(file))
+        return Isolation.model_validate(raw)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:  # pydantic's ValidationError is a ValueError
+        said = str(error).splitlines()[0]
+        fix = "Remove the folder to measure again."
+        raise StorageError(f"The isolation cannot be read: {said}.", where=str(file), fix=fix) from None

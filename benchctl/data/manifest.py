@@ -1,0 +1,274 @@
+"""The manifest: everything about a run that is not a request, kept in `manifest.json` beside the records.
+
+It is rewritten whole and atomically after every cell. Paths below the user's home are written with `~`, so that a run
+can be shared. No secret is ever written: of the environment only the names that benchctl itself set.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from benchctl.data.record import SCHEMA_VERSION
+from benchctl.engines.lossy_settings import lossy_settings
+from benchctl.recipes.schema import AutoBlocks
+
+RunStatus = Literal["started", "finished", "interrupted", "failed"]
+CellStatus = Literal["finished", "failed", "interrupted"]
+
+
+class Part(BaseModel):
+    """Base of every part: a newer benchctl may have added keys, which are ignored on reading."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class FileIdentity(Part):
+    """A file by name and content."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class ModelIdentity(Part):
+    """A model of the pair."""
+
+    source: str
+    path: str | None
+    """The file, the first shard or the folder; `None` for a model that an endpoint serves."""
+    files: list[FileIdentity]
+    facts: dict[str, Any] = Field(default_factory=dict)
+    """From the GGUF header, or the folder's config.json and weights: architecture, parameters, vocabulary size,
+    context, hybrid or not."""
+
+
+class EngineIdentity(Part):
+    """The engine that ran, and what probing it found."""
+
+    kind: str
+    binary: str | None
+    """`None` for an endpoint that ran already."""
+    found_in: str
+    version: str | None
+    build: str | None
+    commit: str | None
+    speculation_types: list[str]
+    details: dict[str, Any] = Field(default_factory=dict)
+    """The adapter's own facts: flag dialect, devices, SHA-256 of the binary and its sibling libraries."""
+
+
+class ArmIdentity(Part):
+    """An arm as it was run."""
+
+    name: str
+    baseline: bool
+    speculation: dict[str, Any] | None
+    """The recipe's words: type, max, min, …; `None` for the target alone."""
+    argv: list[str]
+    """The exact command line; `{port}` stands for the free port that each cell was given."""
+    env: list[str]
+    """`NAME=value` of the settings that benchctl added to the scrubbed environment."""
+    url: str | None = None
+    """Of an endpoint that ran already."""
+    of: str | None = None
+    """The recipe's arm that this is under one condition; `None` where nothing was swept."""
+    concurrency: int = 1
+    rate: float | None = None
+    """Requests a second of open-loop arrival; `None`: the next is sent when one ends."""
+    temperature: float | None = None
+    lossy: list[str] | None = None
+    """Settings that are lossy by design, in words; `Manifest` reads them from `argv` and `env`."""
+
+
+class PromptIdentity(Part):
+    """A prompt of the workload."""
+
+    task: str
+    prompt_idx: int
+    sha256: str
+    """Of the prompt as it stands in the suite (the rendered text's hash is in the records)."""
+
+
+class CellError(Part):
+    """Why a cell failed; `log_tail` is untrusted text."""
+
+    kind: str
+    message: str
+    remedy: str | None = None
+    log_tail: list[str] = Field(default_factory=list)
+
+
+class AttestationRecord(Part):
+    """`benchctl.engines.base.Attestation` as it is stored."""
+
+    state: Literal["off", "active", "idle", "unverified", "failed"]
+    evidence: list[str]
+    reason: str | None = None
+    remedy: str | None = None
+
+
+class WatchRecord(Part):
+    """What else went on in the machine while a cell was measured; `None` is what the system does not tell.
+
+    The cells of an interleaved block share one, in which all their engines are benchctl's own.
+    """
+
+    wall_s: float
+    """How long the watch lasted: the measured requests, without launch and warm-up."""
+    cores: int | None = None
+    """Logical cores that benchctl and the engine may run on; the times below are sums over them."""
+    own_cpu_s: float | None = None
+    """Processor time of benchctl, the engine and everything that they started."""
+    other_cpu_s: float | None = None
+    """Processor time of all other programs, the kernel's own work included."""
+    stolen_cpu_s: float | None = None
+    """Time that the host of a virtual machine gave to somebody else."""
+    engine_major_faults: int | None = None
+    """How often the engine waited for a page of its memory to come from disk."""
+    swapped_bytes: int | None = None
+    """What the whole system swapped in and out; on macOS only out."""
+    throttled: int | None = None
+    """How often heat slowed the core, or package, that was slowed most often."""
+    cpu_mhz: float | None = None
+    """Clock of the fastest core, the median of one reading a second; `None` for a watch shorter than that."""
+    gpu_slowed_s: float | None = None
+    """How long heat or the power brake slowed the GPU that was slowed longest."""
+    clock_jump_s: float | None = None
+    """The largest step of the wall clock against the monotonic one, forward positive."""
+    cost_s: float | None = None
+    """Processor time that watching took while requests were measured."""
+
+
+class Cell(Part):
+    """One process: an arm in a block. A resumed cell has several entries with rising `attempt`; the last counts."""
+
+    block: int
+    arm: str
+    order: int
+    attempt: int = 0
+    status: CellStatus
+    started_at: str
+    wall_s: float
+    """From launch to the end of stopping."""
+    startup_s: float | None = None
+    """From launch to healthy."""
+    load_before: float | None = None
+    """One-minute load average before the launch."""
+    exit_status: int | None = None
+    log: str
+    """File name below the run folder."""
+    attestation: AttestationRecord | None = None
+    error: CellError | None = None
+    watch: WatchRecord | None = None
+
+
+class PreflightFinding(Part):
+    """Something amiss. The set of ids is that of warnings: `benchctl.analysis.warnings`."""
+
+    id: str
+    where: str
+    """Such as `models.target`."""
+    seen: str
+    """The evidence, in sentences; may quote untrusted text."""
+
+
+class PreflightProbe(Part):
+    """A health probe and what the target said; untrusted text. It is no record and is measured by nothing."""
+
+    name: str
+    text: str
+    tokens: int
+    flaw: str | None = None
+    """How the answer is degenerate, as the end of a sentence."""
+
+
+class PreflightRecord(Part):
+    """What was looked at before anything was measured, and what was found."""
+
+    mode: Literal["on", "strict", "off"]
+    wall_s: float = 0.0
+    findings: list[PreflightFinding] = Field(default_factory=list)
+    checked: list[str] = Field(default_factory=list)
+    """A sentence for every look, the good news included; what could not be looked at says why."""
+    probes: list[PreflightProbe] = Field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the run may go on: whatever was found, unless the recipe is strict."""
+        return self.mode != "strict" or not self.findings
+
+    def find(self, kind: str, where: str, seen: str) -> None:
+        """Add a finding."""
+        self.findings.append(PreflightFinding(id=kind, where=where, seen=seen))
+
+
+class Stopped(Part):
+    """Why a run with `blocks: auto` measured no further block."""
+
+    reason: Literal["reached", "maximum", "budget", "no pairs"]
+    """`no pairs`: after the first blocks no arm could be compared with the baseline, so no further one would help."""
+    half_widths: dict[str, float | None]
+    """What was known then: half the width of each arm's interval, as a share of its speed-up; `None`: no interval."""
+
+
+class Manifest(Part):
+    """A whole run."""
+
+    schema_version: int = Field(default=SCHEMA_VERSION, alias="schema")
+    run: str
+    """The run's folder name: time stamp and a few hex digits, such as `20261121-110500-3fa9`."""
+    benchctl_version: str
+    status: RunStatus
+    created_at: str
+    finished_at: str | None = None
+    recipe_name: str
+    recipe: dict[str, Any]
+    """The recipe as run: expanded arms, defaults filled in, overrides of the command line applied."""
+    recipe_folder: str | None = None
+    """Where the recipe's relative paths start; `--resume` may be called from anywhere."""
+    recipe_sha256: str
+    workload_sha256: str
+    """Of prompts, sampling and model files: what must be equal before two runs are compared."""
+    baseline: str
+    blocks: int
+    """With `blocks: auto`, those begun so far."""
+    spent_s: float = 0.0
+    """Seconds of measuring, engine starts included; what a killed benchctl had not finished is missing."""
+    stopped: Stopped | None = None
+    """Of `blocks: auto` alone, once it has ended."""
+    engine: EngineIdentity
+    target: ModelIdentity
+    draft: ModelIdentity | None
+    arms: list[ArmIdentity]
+    suite: dict[str, Any] = Field(default_factory=dict)
+    """name, kind, licence and SHA-256 of the prompts file."""
+    prompts: list[PromptIdentity]
+    machine: dict[str, Any] = Field(default_factory=dict)
+    """CPU, cores, memory, accelerators, driver, OS, governor: see `benchctl.machine.describe`."""
+    command: list[str] = Field(default_factory=list)
+    """The benchctl command line."""
+    preflight: PreflightRecord | None = None
+    """`None` for a run that an older benchctl made."""
+    cells: list[Cell] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list)
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    @property
+    def auto_blocks(self) -> AutoBlocks | None:
+        """The rule of a run with `blocks: auto`, else `None`."""
+        blocks = self.recipe.get("blocks")
+        return AutoBlocks.model_validate(blocks) if isinstance(blocks, dict) else None
+
+    @model_validator(mode="after")
+    def _recognise_lossy_settings(self) -> Manifest:
+        """Label every arm, those of runs that an older benchctl wrote included."""
+        for arm in self.arms:
+            if arm.lossy is None and arm.speculation is None:
+                arm.lossy = []  # Nothing is accepted where nothing is drafted.
+            elif arm.lossy is None:
+                env = dict(setting.partition("=")[::2] for setting in arm.env)
+                arm.lossy = lossy_settings(self.engine.kind, arm.argv, env)
+        return self

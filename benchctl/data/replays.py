@@ -1,0 +1,164 @@
+"""What was replayed of a run: answers' prefixes, scored on the target alone, kept in `replays.json` beside the records.
+
+Every number that a verdict on a difference rests on is here, so that it can be judged again without an engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from benchctl.data.manifest import FileIdentity, Manifest, Part
+from benchctl.data.versions import refuse_newer
+from benchctl.errors import StorageError
+
+REPLAYS = "replays.json"
+SCHEMA = 1
+"""The version of the file; it rises when a key changes its meaning or goes."""
+
+Shape = Literal["decode", "verify", "prefill"]
+"""How a prefix was read. `decode`: the answer token by token, as the baseline made it. `verify`: the answer `width`
+tokens at a time, as an arm verifies drafts. `prefill`: prompt and answer at once."""
+
+
+class Reading(Part):
+    """One prefix in one shape: what the target expects next, in natural logarithms of probabilities."""
+
+    shape: Shape
+    width: int
+    """Tokens in the last batch."""
+    likeliest: int
+    """The token that greedy decoding would choose."""
+    token: float | None
+    """Of the baseline's token; `None` when it is not among the likeliest that were asked for."""
+    rival: float | None
+    rival_at_most: float | None = None
+    """Where `rival` is `None`: what the least likely of those asked for had."""
+
+    @property
+    def margin(self) -> float | None:
+        """How far the target prefers the baseline's token to its rival, in nats; the least that it can be."""
+        other = self.rival_at_most if self.rival is None else self.rival
+        return None if self.token is None or other is None else self.token - other
+
+
+class Position(Part):
+    """A place in a baseline's answer: a fork, whose rival is the arm's token, or one of the sample.
+
+    In the sample the rival is the second likeliest token, as the baseline's own shape has it.
+    """
+
+    task: str
+    prompt_idx: int
+    prompt_sha: str | None
+    index: int
+    """Of the token within the answer."""
+    agreed_sha: str
+    """SHA-256 of the answer's token ids before `index`."""
+    token: int
+    rival: int
+    fork: bool
+    readings: list[Reading] = Field(default_factory=list)
+    absent: dict[str, str] = Field(default_factory=dict)
+    """Shapes that could not be had, and why."""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What the position is, whatever was read there."""
+        return (
+            self.task,
+            self.prompt_idx,
+            self.prompt_sha,
+            self.index,
+            self.agreed_sha,
+            self.token,
+            self.rival,
+            self.fork,
+        )
+
+
+class Decoded(Part):
+    """How the target alone repeats a baseline's answer, token by token."""
+
+    task: str
+    prompt_idx: int
+    places: int
+    """Tokens of the answer that were compared, from its first."""
+    others: list[int]
+    """Where the target's likeliest token is not the answer's."""
+
+
+class Replays(Part):
+    """Everything that was replayed of a run."""
+
+    schema_version: int = Field(default=SCHEMA, alias="schema")
+    run: str
+    benchctl_version: str
+    made_at: str
+    baseline: str
+    """The arm that was launched again."""
+    command: list[str]
+    """As it ran; `{port}` stands for the port."""
+    engine_sha256: str | None
+    siblings: dict[str, str] = Field(default_factory=dict)
+    model: list[FileIdentity]
+    sampled: list[int] = Field(default_factory=list)
+    """Verify widths of which the sample is complete."""
+    decoded: list[Decoded] = Field(default_factory=list)
+    positions: list[Position] = Field(default_factory=list)
+
+    def of(self, manifest: Manifest) -> bool:
+        """Whether this was replayed with the engine and the model of that run."""
+        details = manifest.engine.details
+        return (
+            self.run == manifest.run
+            and self.model == manifest.target.files
+            and self.engine_sha256 == details.get("sha256")
+            and self.siblings == (details.get("siblings") or {})
+        )
+
+    def add(self, positions: Iterable[Position]) -> None:
+        """Add positions; of one that is there already only the shapes that it lacks."""
+        known = {position.key: position for position in self.positions}
+        for position in positions:
+            there = known.setdefault(position.key, position)
+            if there is position:
+                self.positions.append(position)
+                continue
+            have = {(reading.shape, reading.width) for reading in there.readings}
+            there.readings += [one for one in position.readings if (one.shape, one.width) not in have]
+            there.absent |= position.absent
+
+    def add_decoded(self, decoded: Decoded) -> None:
+        """Add how an answer was repeated, unless more of it is known already."""
+        same = [one for one in self.decoded if (one.task, one.prompt_idx) == (decoded.task, decoded.prompt_idx)]
+        if all(one.places < decoded.places for one in same):
+            self.decoded = [one for one in self.decoded if one not in same] + [decoded]
+
+
+def read_replays(folder: Path) -> Replays | None:
+    """Read what was replayed of the run in `folder`; `None` when nothing was.
+
+    Raises StorageError for a file that is damaged or of a newer benchctl.
+    """
+    file = folder / REPLAYS
+    try:
+        raw: Any = json.loads(file.read_bytes())
+        refuse_newer(raw, SCHEMA, "This replay", str(file))
+        return Replays.model_validate(raw)
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except (OSError, ValueError) as error:
+        reason = str(error)
+    raise StorageError(
+        f"The replays cannot be read: {reason}.",
+        where=str(file),
+        fix="Remove the file; verify-lossless then replays again.",
+    )

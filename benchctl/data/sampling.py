@@ -1,0 +1,111 @@
+"""A check of an arm's sampling as it lies on disk, so that its verdict can be computed again without an engine.
+
+    <run>/sampling/<check>/check.json       what was asked, of which engine and models; rewritten whole
+    <run>/sampling/<check>/answers.jsonl    one line an answer
+    <run>/sampling/<check>/logs/            engine logs, one an arm
+
+`<run>` is the folder of the run that was checked, or the recipe's folder below results/ where a recipe was.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from benchctl.data.manifest import Manifest, Part
+from benchctl.data.versions import refuse_newer
+from benchctl.data.writer import write_whole
+from benchctl.errors import StorageError, UsageError
+
+CHECK = "check.json"
+ANSWERS = "answers.jsonl"
+FOLDER = "sampling"
+SCHEMA = 1
+
+
+class SamplingSettings(Part):
+    """What a check was asked to do."""
+
+    seeds: int
+    """Answers to each prompt from each arm, every one with a seed of its own."""
+    level: float
+    """Chance of any false alarm in the whole check."""
+    planned: list[str]
+    """The arms to be compared, without the baseline: what the level is shared among."""
+
+
+class SamplingCheck(Part):
+    """The head of a check."""
+
+    schema_version: int = Field(default=SCHEMA, alias="schema")
+    settings: SamplingSettings
+    manifest: Manifest
+    """As of a run: engine, models, arms, prompts, the sampling that was used, and a cell for each arm."""
+
+
+class SampledAnswer(Part):
+    """One answer; `token_ids` is `None` where the request failed or its ids could not be told."""
+
+    arm: str
+    task: str
+    prompt_idx: int
+    seed: int
+    token_ids: list[int] | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class SamplingData:
+    """A check as it was read."""
+
+    folder: Path
+    check: SamplingCheck
+    answers: list[SampledAnswer]
+    damaged: int
+    """Lines that could not be read."""
+
+
+def write_check(folder: Path, check: SamplingCheck) -> None:
+    """Replace `check.json` atomically. Raises StorageError."""
+    write_whole(folder / CHECK, check.model_dump_json(by_alias=True, indent=1))
+
+
+def open_check(folder: Path) -> SamplingData:
+    """Read a check. Raises UsageError when there is none, StorageError when it cannot be read."""
+    file = folder / CHECK
+    try:
+        raw = json.loads(file.read_bytes())
+        refuse_newer(raw, SCHEMA, "This check", str(file))
+        check = SamplingCheck.model_validate(raw)
+        lines = (folder / ANSWERS).read_bytes().splitlines()
+    except FileNotFoundError as error:
+        raise UsageError(f"There is no check of the sampling here: {error.filename} is missing.") from None
+    except (ValueError, OSError) as error:
+        said = str(error).splitlines()[0]
+        raise StorageError(f"The check cannot be read: {said}.", where=str(file)) from None
+    answers, damaged = [], 0
+    for line in lines:
+        try:
+            answers.append(SampledAnswer.model_validate_json(line))
+        except ValidationError:
+            damaged += 1
+    return SamplingData(folder, check, answers, damaged)
+
+
+def latest_check(folder: Path) -> Path:
+    """Return the newest check below a run's or a recipe's folder, or the folder when it is one; raises UsageError."""
+    if (folder / CHECK).is_file():
+        return folder
+    found = [file.parent for file in (folder / FOLDER).glob(f"*/{CHECK}")]
+    if not found:
+        raise UsageError(
+            "The sampling of this run was not checked yet.",
+            where=str(folder),
+            fix="Check it: benchctl verify-lossless --sampling RUN",
+        )
+    return max(found, key=lambda one: one.name)  # names begin with the time

@@ -1,0 +1,1 @@
+"""The kit on which every adapter stands."""

@@ -1,0 +1,157 @@
+"""One engine process under its supervisor: in a process group of its own, always stopped, its exit status known."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchctl.errors import EngineError, StorageError
+
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
+STOP_GRACE_S = 10.0
+"""How long an engine may take to end after SIGTERM before it is killed."""
+KILL_GRACE_S = 10.0
+"""How long the kernel and the supervisor may take to clear away what was killed."""
+
+
+def free_port() -> int:
+    """Return a loopback port that was free a moment ago; another process may still take it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def describe_exit(status: int | None) -> str:
+    """Say how a process ended: `status 1`, `signal SIGABRT`."""
+    if status is None:
+        return "an unknown status"
+    if status >= 0:
+        return f"status {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal {-status}"
+
+
+class EngineProcess:
+    """A running engine; `pid` is its process id and that of its process group."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> None:
+        """Start `argv` with its output going to `log_path`. Raises EngineError (`launch`), StorageError.
+
+        A folder that `env` names as `BENCHCTL_SCRATCH` is the engine's own, and goes with it however it ends.
+        """
+        self._status: int | None = None
+        self._ended = False
+        self._unread = b""
+        self._waiting = threading.RLock()
+        try:
+            log_path.parent.mkdir(parents=True, exist_ok=True)
+            log = log_path.open("wb")
+        except OSError as error:
+            raise StorageError(f"The engine's log cannot be written: {error.strerror}.", where=str(log_path)) from error
+        with log:
+            # A process group of its own keeps the terminal's Ctrl-C away: benchctl decides when an engine stops.
+            # Not a session of its own: Linux schedules sessions against each other (autogroup), and on a busy
+            # machine the client then sees the engine's first tokens 20 ms late.
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(SUPERVISOR), *argv],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=dict(env),
+                process_group=0,
+            )
+        assert self._supervisor.stdin is not None
+        assert self._supervisor.stdout is not None
+        self._requests, self._replies = self._supervisor.stdin, self._supervisor.stdout
+        os.set_blocking(self._replies.fileno(), False)
+        try:
+            self.pid = self._started(argv[0])
+        except BaseException:
+            self._requests.close()
+            self._supervisor.wait(timeout=STOP_GRACE_S)
+            self._replies.close()
+            raise
+
+    def _started(self, name: str) -> int:
+        line = self._line(timeout=30.0)
+        if line is not None and line.startswith("pid "):
+            return int(line[4:])
+        reason = line[5:] if line and line.startswith("fail ") else "its supervisor did not start"
+        raise EngineError(f"The engine could not be started: {reason}", kind="launch", where=name)
+
+    def _line(self, timeout: float) -> str | None:
+        """Return the supervisor's next line, or `None` after `timeout` seconds or at its end."""
+        deadline = time.monotonic() + timeout
+        while b"\n" not in self._unread:
+            ready, _, _ = select.select([self._replies], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                return None
+            block = os.read(self._replies.fileno(), 4096)
+            if not block:
+                self._ended = True
+                return None
+            self._unread += block
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+    def wait(self, timeout: float = 0.0) -> bool:
+        """Wait up to `timeout` seconds for the end of the engine; return whether it has ended. Thread-safe."""
+        with self._waiting:
+            if not self._ended:
+                line = self._line(timeout)
+                if line is not None and line.startswith("exit "):
+                    self._status = int(line[5:])
+                    self._ended = True
+                elif self._ended:  # The supervisor was killed; end what the kernel did not end with it.
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.killpg(self.pid, signal.SIGKILL)
+            return self._ended
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, negative for the signal that ended it; `None` while it runs or when nobody knows."""
+        return self._status
+
+    def alive(self) -> bool:
+        """Whether the engine still runs."""
+        return not self.wait(0.0)
+
+    def _ask(self, request: bytes) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._requests.write(request)
+            self._requests.flush()
+
+    def remember_shared_memory(self) -> None:
+        """Have the supervisor note the engine's shared memory, so that nothing of it stays when it is killed."""
+        self._ask(b"R")
+
+    def stop(self, grace_s: float = STOP_GRACE_S, interrupt_s: float = 0.0) -> int | None:
+        """SIGTERM once, wait `grace_s` seconds, SIGKILL to the whole group; return the exit status. Idempotent.
+
+        `interrupt_s`: so long an engine that SIGTERM did not end is given after a SIGINT; 0 sends none.
+        """
+        if not self._requests.closed:
+            try:
+                for request, patience in ((b"T", grace_s), (b"I", interrupt_s), (b"K", KILL_GRACE_S)):
+                    if not self.wait(0.0) and patience:
+                        self._ask(request)
+                        self.wait(patience)
+            finally:
+                # An interrupt during the wait ends here too: the closed pipe has the supervisor finish the work.
+                with contextlib.suppress(OSError):
+                    self._requests.close()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._supervisor.wait(timeout=KILL_GRACE_S)
+                self._replies.close()
+        return self._status

@@ -1,0 +1,126 @@
+"""What kind of machine this is: the facts that a manifest records beside every run.
+
+No user name, no host name, no serial number. What cannot be read is `None`, never a guess. Every reader takes the
+root folder below which /proc and /sys lie, so that other machines can be tried on this one.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchctl.machine.processor import cpu_model, cpu_quota, usable_cores
+
+ROOT = Path("/")
+_MIB = 2**20
+
+
+def describe_machine(root: Path = ROOT) -> dict[str, Any]:
+    """Return the machine as flat, JSON-able facts; sizes in bytes, cores as logical cores unless named physical."""
+    import psutil
+
+    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    return {
+        "cpu": cpu_model(root),
+        "cores": os.cpu_count(),
+        "physical_cores": psutil.cpu_count(logical=False),
+        "usable_cores": usable_cores(root),
+        "cpu_quota": cpu_quota(root),
+        "architecture": platform.machine(),
+        "memory_bytes": memory.total,
+        "memory_available_bytes": memory.available,
+        "swap_bytes": swap.total,
+        "swap_used_bytes": swap.used,
+        "accelerators": accelerators(),
+        "os": _operating_system(root),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "governor": ", ".join(sorted(governors(root))) or None,
+        "boost": boost(root),
+        "virtualised": virtualised(root),
+        "container": container(root),
+    }
+
+
+def governors(root: Path = ROOT) -> set[str]:
+    """Return the frequency governors in use over all cores; empty where the system tells none."""
+    files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
+    return {text for file in files if (text := read(file))}
+
+
+def boost(root: Path = ROOT) -> bool | None:
+    """Return whether cores may run above their base clock, or `None` where the system does not tell."""
+    cpu = root / "sys/devices/system/cpu"
+    if no_turbo := read(cpu / "intel_pstate/no_turbo"):
+        return no_turbo == "0"
+    if allowed := read(cpu / "cpufreq/boost"):
+        return allowed == "1"
+    return None
+
+
+def virtualised(root: Path = ROOT) -> str | None:
+    """Return what kind of virtual machine this is, `no` on bare metal, `None` where the system does not tell."""
+    if sys.platform == "darwin":
+        return {"1": "virtual machine", "0": "no"}.get(answer("sysctl", "-n", "kern.hv_vmm_present") or "")
+    if "microsoft" in read(root / "proc/sys/kernel/osrelease").lower():
+        return "WSL"
+    dmi = " ".join(read(root / "sys/class/dmi/id" / name) for name in ("sys_vendor", "product_name")).strip()
+    flags = re.search(r"^flags\s*:(.*)$", read(root / "proc/cpuinfo"), re.MULTILINE)
+    if flags and "hypervisor" in flags[1].split():
+        return f"virtual machine ({dmi})" if dmi else "virtual machine"
+    if re.search(r"QEMU|KVM|VMware|VirtualBox|Xen|Bochs|Virtual Machine|Google Compute|Amazon EC2|Parallels", dmi):
+        # Amazon's bare-metal instances carry the vendor's name, too.
+        return "no" if ".metal" in dmi else f"virtual machine ({dmi})"
+    return "no" if flags or dmi else None
+
+
+def container(root: Path = ROOT) -> bool:
+    """Return whether this process runs in a container, as far as the usual marks tell."""
+    marks = (root / ".dockerenv", root / "run/.containerenv")
+    groups = read(root / "proc/1/cgroup")
+    return any(mark.exists() for mark in marks) or bool(re.search(r"docker|kubepods|containerd|lxc", groups))
+
+
+def accelerators() -> list[dict[str, Any]]:
+    """Return the GPUs as `{name, memory_bytes, driver}`: NVIDIA's by nvidia-smi, Apple's by system_profiler."""
+    if sys.platform == "darwin":
+        told = answer("system_profiler", "SPDisplaysDataType") or ""
+        names = re.findall(r"Chipset Model: (.+)", told)
+        metal = re.search(r"Metal(?: Support| Family)?: (.+)", told)
+        return [{"name": name, "memory_bytes": None, "driver": metal and metal[1]} for name in names]
+    told = answer("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits") or ""
+    rows = [[cell.strip() for cell in line.split(",")] for line in told.splitlines()]
+    return [
+        {"name": row[0], "memory_bytes": int(row[1]) * _MIB if row[1].isdigit() else None, "driver": row[2]}
+        for row in rows
+        if len(row) == 3
+    ]
+
+
+def read(path: Path) -> str:
+    """Return the text of a small system file, stripped; empty when it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def answer(*argv: str) -> str | None:
+    """Return what a system program prints, or `None` when it is not there, fails, or takes over ten seconds."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _operating_system(root: Path) -> str:
+    if sys.platform == "darwin":
+        return f"macOS {platform.mac_ver()[0]}"
+    name = re.search(r'^PRETTY_NAME="?([^"\n]+)', read(root / "etc/os-release"), re.MULTILINE)
+    return name[1] if name else platform.system()

@@ -1,0 +1,123 @@
+"""The watch: what else happened in the machine while a cell was measured.
+
+Counters of the system are read before and after; in between a thread looks at the clocks and the processor's frequency,
+at most once a second and never for more than a thousandth of the time. What the system does not tell is `None`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from benchctl.data.manifest import WatchRecord
+from benchctl.machine.describe import ROOT
+from benchctl.machine.system_counters import Counters, read_counters
+
+Number = TypeVar("Number", int, float)
+
+INTERVAL_S = 1.0
+LARGEST_SHARE = 0.001
+"""Of the time that the thread may spend looking: what takes longer is done less often."""
+
+
+class Watch:
+    """`with Watch() as watch: measure()`, then `watch.seen`; one use each."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self.seen: WatchRecord | None = None
+        """What was seen, once the block is left."""
+        self._root = root
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
+        self._offsets: list[float] = []
+        self._mhz: list[float] = []
+        self._cost_s = 0.0
+
+    def __enter__(self) -> Watch:
+        self._before = read_counters(self._root)
+        self._offsets.append(clock_offset())
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._over.set()
+        after = read_counters(self._root, at_end=True)
+        self._thread.join()
+        self._offsets.append(clock_offset())
+        self.seen = compare_counters(self._before, after).model_copy(
+            update={
+                "cpu_mhz": statistics.median(self._mhz) if self._mhz else None,
+                "clock_jump_s": largest_jump(self._offsets),
+                "cost_s": self._cost_s,
+            }
+        )
+
+    def _look(self) -> None:
+        pause = INTERVAL_S
+        while not self._over.wait(pause):
+            began = time.thread_time()
+            self._offsets.append(clock_offset())
+            mhz = fastest_core_mhz()
+            if mhz is not None:
+                self._mhz.append(mhz)
+            cost = time.thread_time() - began
+            self._cost_s += cost
+            pause = max(INTERVAL_S, cost / LARGEST_SHARE)
+
+
+def compare_counters(before: Counters, after: Counters) -> WatchRecord:
+    """Say what happened between two readings; an engine that is not ours, or has ended, cannot be told from others."""
+    ours = after.ours_s - before.ours_s if before.ours <= after.ours and len(before.ours) > 1 else None
+    busy = _rise(before.busy_s, after.busy_s)
+    heat = [_rise(before.throttled[name], count) for name, count in after.throttled.items() if name in before.throttled]
+    slowed: list[float] | None = None
+    if before.gpu_slowed_s and after.gpu_slowed_s and len(before.gpu_slowed_s) == len(after.gpu_slowed_s):
+        slowed = [max(0.0, late - early) for early, late in zip(before.gpu_slowed_s, after.gpu_slowed_s, strict=True)]
+    return WatchRecord(
+        wall_s=after.at - before.at,
+        cores=after.cores,
+        own_cpu_s=ours,
+        other_cpu_s=None if busy is None or ours is None else max(0.0, busy - ours),
+        stolen_cpu_s=_rise(before.stolen_s, after.stolen_s),
+        engine_major_faults=None if ours is None else _rise(before.major_faults, after.major_faults),
+        swapped_bytes=_rise(before.swapped_bytes, after.swapped_bytes),
+        throttled=max((one for one in heat if one is not None), default=None),
+        gpu_slowed_s=max(slowed) if slowed else None,
+    )
+
+
+def clock_offset() -> float:
+    """Return the wall clock minus the monotonic clock in seconds, read without a pause between the two."""
+    for _ in range(10):
+        early, wall, late = time.monotonic(), time.time(), time.monotonic()
+        if late - early < 0.001:
+            break
+    return wall - (early + late) / 2
+
+
+def largest_jump(offsets: list[float]) -> float:
+    """Return the largest change, by size, from one offset to the next; slow steering of the clock stays small."""
+    return max((late - early for early, late in pairwise(offsets)), key=abs)
+
+
+def fastest_core_mhz() -> float | None:
+    """Return the clock of the fastest core, which is a busy one where something computes."""
+    import psutil
+
+    try:
+        told = psutil.cpu_freq(percpu=True) if hasattr(psutil, "cpu_freq") else None
+    except (OSError, RuntimeError, NotImplementedError):
+        return None
+    return max((one.current for one in told or [] if one.current), default=None)
+
+
+def _rise(before: Number | None, after: Number | None) -> Number | None:
+    """Return how far a counter rose; `None` where it is not told, or was reset."""
+    return after - before if before is not None and after is not None and after >= before else None

@@ -1,0 +1,1 @@
+"""One wing above analysis: everything that launches engines and measures them."""

@@ -1,0 +1,1 @@
+"""Which tensors' quantization breaks a model: quantizing and asking."""

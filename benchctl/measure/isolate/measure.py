@@ -1,0 +1,140 @@
+"""One measurement: quantize the source in one way, have it answer the health probes, hold it against the source."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchctl.data.isolation import Kept, Measurement, Severity, TextRead
+from benchctl.data.manifest import PreflightRecord
+from benchctl.data.writer import LOGS
+from benchctl.engines.llama_cpp.perplexity import TextTooShortError
+from benchctl.errors import EngineError, StorageError, UsageError
+from benchctl.measure.isolate.source_model import Subject
+from benchctl.measure.preflight.probes import answers, expected, probe_items
+from benchctl.measure.preflight.verdicts import Judge, judge_answers, judge_reading
+from benchctl.models.quantize import quantize_to
+from benchctl.models.shards import all_shards
+from benchctl.models.unfinished import made_once
+
+CONTEXT = 512
+"""Tokens of a piece, as llama-perplexity has it, and as the published figures of quantizations were measured."""
+SHORTER = (256, 128, 64)
+"""Pieces of a text that is too short for two of the usual length."""
+PLACES = 100
+"""llama-perplexity says nothing of fewer scored tokens."""
+
+Tell = Callable[[str], None]
+"""Told what is being done, in a few words."""
+
+
+class Measurer:
+    """Measures one subject. Large files lie in `work` and go away when they have been read."""
+
+    def __init__(self, subject: Subject, folder: Path, work: Path, judge: Judge, tell: Tell) -> None:
+        self._subject, self._folder, self._work = subject, folder, work
+        self._judge, self._tell = judge, tell
+        self._reference = work / "reference.kld"
+
+    def read_text(self, text: Path, origin: str, tokens: int) -> TextRead:
+        """Have the source read the text, for the others to be held against. Raises UsageError, EngineError."""
+        context = CONTEXT
+        while True:
+            try:
+                places = self._write_reference(text, context, tokens)
+            except TextTooShortError as error:
+                fitting = [one for one in SHORTER if one < context and error.tokens // one * (one // 2 - 1) >= PLACES]
+                if not fitting:
+                    raise UsageError(
+                        f"the text has {error.tokens} tokens, which are too few to say something",
+                        where=origin,
+                        fix="Name a longer text with --text FILE, or more prompts in the recipe.",
+                    ) from None
+                context = fitting[0]
+            else:
+                digest = hashlib.sha256(text.read_bytes()).hexdigest()
+                return TextRead(origin=origin, sha256=digest, context=context, places=places)
+
+    def again(self, text: Path, read: TextRead, tokens: int) -> None:
+        """Write the source's distributions anew where an earlier call has removed them."""
+        self._write_reference(text, read.context, tokens)
+
+    def measure(self, kept: Kept, name: str, context: Callable[[], int]) -> Measurement:
+        """Quantize the source but for the tensors that are kept, and measure what came out.
+
+        `context` makes sure that the source has read the text, and tells the length of a piece; a source that fails
+        the probes needs to read nothing.
+        """
+        began = time.perf_counter()
+        if kept is None:
+            model = self._subject.files[0]
+            record = self._probe(model, name)
+            severity = None if record.findings else self._severity(model, name, context())
+            return _measurement(None, model, record, severity, began)
+        model = self._work / f"{hashlib.sha256(' '.join(sorted(kept)).encode()).hexdigest()[:16]}.gguf"
+        if not model.is_file():
+            self._tell(f"{name}: quantizing")
+            quantize_to(self._subject.files, self._subject.spec_with(kept), self._subject.quantizer, model)
+        record = self._probe(model, name)
+        found = _measurement(kept, model, record, self._severity(model, name, context()), began)
+        model.unlink()
+        return found
+
+    def _write_reference(self, text: Path, context: int, tokens: int) -> int:
+        places = 0
+
+        def make(part: Path) -> None:
+            nonlocal places
+            self._tell("the source reads the text")
+            source, log = self._subject.files[0], self._log("source", "reference")
+            pieces = max(2, tokens // context)
+            places = self._subject.perplexity.write_reference(source, text, part, log, context=context, pieces=pieces)
+
+        try:
+            made_once(self._reference, make)
+        except OSError as error:
+            raise StorageError(
+                f"the source's distributions cannot be kept: {error.strerror or error}",
+                where=str(self._work),
+                fix="Free some space, set BENCHCTL_CACHE to a folder on another disk, or ask for fewer --tokens.",
+            ) from None
+        return places
+
+    def _severity(self, model: Path, name: str, context: int) -> Severity:
+        self._tell(f"{name}: reading the text")
+        log = self._log(name, "perplexity")
+        return Severity.model_validate(self._subject.perplexity.compare(model, self._reference, log, context=context))
+
+    def _probe(self, model: Path, name: str) -> PreflightRecord:
+        self._tell(f"{name}: asking the health probes")
+        record = PreflightRecord(mode="on")
+        scorer = self._subject.scoring.start_scorer(self._subject.launch(model), self._log(name, "server"))
+        try:
+            found = list(answers(scorer, model, probe_items()))
+            judge_answers(found, self._judge, record)
+            judge_reading(*expected(scorer, found), record)
+        except EngineError as error:
+            if error.kind != "protocol":
+                raise
+            record.find("preflight-failed", "models.target", error.what)  # logits that are no numbers
+        finally:
+            scorer.stop()
+        return record
+
+    def _log(self, name: str, part: str) -> Path:
+        return self._folder / LOGS / f"{name}.{part}.log"
+
+
+def _measurement(
+    kept: Kept, model: Path, record: PreflightRecord, severity: Severity | None, began: float
+) -> Measurement:
+    return Measurement(
+        kept=None if kept is None else sorted(kept),
+        severity=severity,
+        findings=record.findings,
+        probes=record.probes,
+        bytes=sum(file.stat().st_size for file in all_shards(model)),
+        wall_s=time.perf_counter() - began,
+    )

@@ -1,0 +1,206 @@
+"""The hunt: a search says what to measure next, and every answer is on the disk before the next question."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from benchctl import __version__
+from benchctl.data.identity import canonical_sha256, model_identity
+from benchctl.data.isolation import TEXT, Ask, Isolation, Kept, Measurement, read_isolation, write_isolation
+from benchctl.data.writer import LOGS, cannot_write
+from benchctl.errors import StorageError
+from benchctl.measure.isolate.measure import Measurer
+from benchctl.measure.isolate.source_model import Subject
+from benchctl.measure.isolate.text import own_answers, text_of
+from benchctl.measure.preflight.probes import SUITE
+from benchctl.measure.preflight.verdicts import Judge
+from benchctl.measure.recording import now
+from benchctl.models.hashes import file_sha256
+from benchctl.paths import cache_folder, shipped_folder
+
+Finding = TypeVar("Finding")
+Search = Generator[Ask, Measurement, Finding]
+"""Yields what to measure, is sent the measurement, and returns what it concludes."""
+
+TOKENS = 4096
+"""Length of the text; half of it is scored."""
+LOCK = ".lock"
+
+
+class IsolateProgress:
+    """What a hunt tells. This one shows nothing, and is the base of those that do."""
+
+    def __enter__(self) -> IsolateProgress:
+        """Begin to show."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """The hunt is over, however it ended."""
+
+    def note(self, text: str) -> None:
+        """Something the user should read."""
+
+    def doing(self, text: str) -> None:
+        """What is being done, in a few words."""
+
+    def measured(self, found: Measurement, *, stored: bool, more: int, seconds_left: float | None) -> None:
+        """A configuration is measured, or was (`stored`); about `more` are left."""
+
+
+@dataclass(frozen=True)
+class TextWish:
+    """Which text is read: the user's `file`, or the source's own answers to the recipe's prompts."""
+
+    file: Path | None = None
+    tokens: int = TOKENS
+
+
+def isolate(
+    subject: Subject,
+    search: Callable[[], Search[Finding]],
+    wish: TextWish,
+    out: Path,
+    judge: Judge,
+    progress: IsolateProgress,
+) -> tuple[Path, Isolation, Finding]:
+    """Hunt until the search has its answer; return the folder, all measurements and that answer.
+
+    What an earlier call with the same inputs has measured is not measured again. Raises KeyboardInterrupt, after which
+    the next call goes on; EngineError, StorageError, UsageError.
+    """
+    asked = _asked(subject, wish)
+    key = canonical_sha256(asked)
+    folder = out / subject.recipe.name / f"isolate-{subject.spec.type.lower()}-{key[:12]}"
+    work = cache_folder() / "isolate" / key
+    with _alone(folder):
+        isolation = read_isolation(folder) or _new(subject, asked, key)
+        if isolation.measurements:
+            progress.note(f"{len(isolation.measurements)} measurements are there already: {folder}")
+        hunt = _Hunt(subject, isolation, folder, Measurer(subject, folder, work, judge, progress.doing), progress)
+        try:
+            finding = hunt.run(search(), wish)
+        except KeyboardInterrupt:
+            progress.note(f"Interrupted; the same command goes on from what is measured: {folder}")
+            raise
+        shutil.rmtree(work, ignore_errors=True)
+    return folder, isolation, finding
+
+
+class _Hunt:
+    def __init__(
+        self, subject: Subject, isolation: Isolation, folder: Path, measurer: Measurer, progress: IsolateProgress
+    ) -> None:
+        self._subject, self._isolation, self._folder = subject, isolation, folder
+        self._measurer, self._progress = measurer, progress
+        self._has_reference = False
+        self._seconds: list[float] = []
+
+    def run(self, search: Search[Finding], wish: TextWish) -> Finding:
+        try:
+            ask = next(search)
+            while True:
+                found = self._isolation.measured(ask.kept)
+                stored = found is not None
+                if found is None:
+                    found = self._measure(ask.kept, wish)
+                    self._isolation.measurements.append(found)
+                    self._isolation.wall_s += found.wall_s
+                    self._seconds.append(found.wall_s)
+                    write_isolation(self._folder, self._isolation)
+                mean = sum(self._seconds) / len(self._seconds) if self._seconds else None
+                left = None if mean is None else mean * ask.more
+                self._progress.measured(found, stored=stored, more=ask.more, seconds_left=left)
+                ask = search.send(found)
+        except StopIteration as end:
+            answer: Finding = end.value
+            return answer
+
+    def _measure(self, kept: Kept, wish: TextWish) -> Measurement:
+        name = f"{len(self._isolation.measurements):02d}"
+        return self._measurer.measure(kept, name, lambda: self._reference(wish))
+
+    def _reference(self, wish: TextWish) -> int:
+        """Make sure that the source has read the text; return the length of a piece."""
+        isolation, text = self._isolation, self._folder / TEXT
+        if isolation.text is None:
+            origin = self._write_text(text, wish)
+            isolation.text = self._measurer.read_text(text, origin, wish.tokens)
+            write_isolation(self._folder, isolation)
+        elif not self._has_reference:
+            if not text.is_file() or hashlib.sha256(text.read_bytes()).hexdigest() != isolation.text.sha256:
+                fix = "Remove the folder to measure again."
+                raise StorageError("the text that was read is not there any more", where=str(text), fix=fix)
+            self._measurer.again(text, isolation.text, wish.tokens)
+        self._has_reference = True
+        return isolation.text.context
+
+    def _write_text(self, text: Path, wish: TextWish) -> str:
+        if wish.file is not None:
+            content, origin = text_of(wish.file), wish.file.name
+        else:
+            log = self._folder / LOGS / "text.log"
+            content = own_answers(self._subject, wish.tokens, log, self._progress.doing)
+            origin = f"{self._subject.suite.name}, with the source's own answers"
+        try:
+            text.write_text(content, encoding="utf-8")
+        except OSError as error:
+            raise cannot_write(error, text) from None
+        return origin
+
+
+def _asked(subject: Subject, wish: TextWish) -> dict[str, Any]:
+    """Return everything that a measurement depends on."""
+    recipe, spec = subject.recipe, subject.spec
+    own = {"suite": subject.suite.sha256, "tasks": recipe.prompts.tasks, "limit": recipe.prompts.limit}
+    return {
+        "source": [file.sha256 for file in subject.model.files],
+        "type": spec.type.lower(),
+        "tensors": list(spec.tensors.items()),
+        "text": own if wish.file is None else hashlib.sha256(text_of(wish.file).encode("utf-8")).hexdigest(),
+        "tokens": wish.tokens,
+        "probes": file_sha256(shipped_folder("prompts") / SUITE),
+        "device": recipe.engine.device,
+        "engine": dict(subject.engine_identity),
+        "quantizer": subject.quantizer.build,
+        "perplexity": subject.perplexity.program.build,
+    }
+
+
+def _new(subject: Subject, asked: dict[str, Any], key: str) -> Isolation:
+    return Isolation(
+        benchctl_version=__version__,
+        created_at=now(),
+        recipe_name=subject.recipe.name,
+        key=key,
+        asked=asked,
+        source=model_identity(subject.model),
+        type=subject.spec.type.lower(),
+        families=list(subject.families),
+    )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock. Raises StorageError when it cannot be written, or another benchctl measures there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise cannot_write(error, folder) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise StorageError(
+            "Another benchctl is measuring here.", where=str(folder), fix="Wait until it has ended."
+        ) from None
+    finally:
+        os.close(lock)

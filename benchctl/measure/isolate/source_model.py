@@ -1,0 +1,208 @@
+"""What is hunted in: a source, the quantization that may break it, and the families of tensors that this changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchctl.data.isolation import Family
+from benchctl.engines.base import Engine, Launch, ScoringEngine
+from benchctl.engines.common.programs import program
+from benchctl.engines.llama_cpp.command import default_threads
+from benchctl.engines.llama_cpp.find import PERPLEXITY
+from benchctl.engines.llama_cpp.perplexity import Perplexity
+from benchctl.engines.registry import make_engine
+from benchctl.errors import UsageError
+from benchctl.models.ggml_types import TENSOR_TYPES
+from benchctl.models.gguf_header import Tensor
+from benchctl.models.hashes import Notice, file_sha256
+from benchctl.models.program import Program
+from benchctl.models.quantize import check_words
+from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
+from benchctl.models.shards import tensors_of
+from benchctl.models.sources import locate_model
+from benchctl.models.tensor_types import family, is_quantized, takes_other_type, wanted_types
+from benchctl.prompts.load import Suite, load_suite
+from benchctl.prompts.suite import PromptItem
+from benchctl.recipes.quantization import UNQUANTIZED, tensor_regex
+from benchctl.recipes.schema import QuantizeSpec, Recipe
+from benchctl.text import one_line
+
+USUAL_TYPE = "q8_0"
+"""Tried where neither the recipe nor the user names a type."""
+_BLOCK = re.compile(r"(blk\.\d+\.)")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A source that this machine can quantize and measure."""
+
+    recipe: Recipe
+    engine: Engine
+    scoring: ScoringEngine
+    """The same engine, as one that tells probabilities."""
+    engine_identity: Mapping[str, object]
+    """SHA-256 of the engine's binary and its libraries."""
+    model: ResolvedModel
+    spec: QuantizeSpec
+    """The quantization as it was asked for: base type and the overrides that stay as they are."""
+    families: tuple[Family, ...]
+    """Those that the quantization changes, largest first."""
+    suite: Suite
+    prompts: tuple[PromptItem, ...]
+    quantizer: Program
+    perplexity: Perplexity
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The source's files, first one first."""
+        return tuple(file.path for file in self.model.files)
+
+    def spec_with(self, kept: Collection[str]) -> QuantizeSpec:
+        """Return the quantization in which the tensors of these patterns keep the source's type."""
+        return spec_with(self.spec, self.families, kept, tensors_of(self.files))
+
+    def launch(self, model: Path) -> Launch:
+        """Return the baseline's command for the source, or for a file that was quantized from it."""
+        first = replace(self.model.files[0], path=model)
+        pair = ResolvedPair(replace(self.model, files=(first,)), None)
+        return self.engine.launch(self.recipe.arm(self.recipe.baseline), pair)
+
+
+def subject_of(
+    recipe: Recipe,
+    *,
+    recipe_folder: Path,
+    base: str | None = None,
+    allow_requantize: bool = False,
+    binary: str | None = None,
+    models_dir: Path | None = None,
+    notice: Notice | None = None,
+) -> Subject:
+    """Find the engine with its programs, the source and the prompts. `base` takes the place of the recipe's `quantize`.
+
+    Raises UsageError for an engine that is not llama.cpp, a source that is quantized already, a type that is no
+    quantization; EngineError (`launch`) when a program is missing.
+    """
+    if recipe.engine.kind != "llama.cpp":
+        raise UsageError(
+            f"tensors are isolated with llama.cpp's own quantization, and this recipe runs {recipe.engine.kind}",
+            where="engine.kind",
+            fix="Write a recipe for llama.cpp with the same model.",
+        )
+    spec = _spec(recipe, base, allow_requantize)
+    engine = make_engine(recipe.engine, binary=binary)
+    capabilities = engine.probe()
+    quantizer, measuring = (program(engine.tool(name)) for name in ("llama-quantize", PERPLEXITY))
+    suite = load_suite(recipe.prompts.suite, recipe_folder=recipe_folder)
+    prompts = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
+    files = _source(recipe, recipe_folder, models_dir, notice, lambda name: program(engine.tool(name)))
+    tensors = tensors_of(files)
+    done = sorted({tensor.type_name for tensor in tensors if is_quantized(tensor)})
+    if done and not spec.allow_requantize:
+        raise UsageError(
+            f"the source is quantized already ({', '.join(done)}), so it does not show what quantizing does to it",
+            where=f"models.target ({one_line(recipe.models.target.source, 120)})",
+            fix="Name the f16, bf16 or f32 file as `source` in the recipe. To hunt in what is left all the same: "
+            "--allow-requantize.",
+        )
+    found = families_of(tensors, spec)
+    if not found:
+        raise UsageError("this quantization changes no tensor of the model", where=one_line(str(files[0])))
+    check_words(spec.model_copy(update={"tensors": {one.name: one.keep for one in found}}))  # before any work is done
+    assert isinstance(engine, ScoringEngine)  # llama.cpp's is one
+    models = tuple(ModelFile(file, file.stat().st_size, file_sha256(file, notice)) for file in files)
+    return Subject(
+        recipe=recipe,
+        engine=engine,
+        scoring=engine,
+        engine_identity={part: capabilities.details.get(part) for part in ("sha256", "siblings")},
+        model=ResolvedModel(recipe.models.target.source, models),
+        spec=spec,
+        families=found,
+        suite=suite,
+        prompts=prompts,
+        quantizer=quantizer,
+        perplexity=Perplexity(measuring, recipe.engine.threads or default_threads(), recipe.engine.device),
+    )
+
+
+def families_of(tensors: Sequence[Tensor], spec: QuantizeSpec) -> tuple[Family, ...]:
+    """Return the families that `spec` changes, largest first. Raises UsageError for overrides that mean nothing."""
+    wanted = wanted_types(tensors, spec.tensors)
+    changed: dict[str, list[Tensor]] = {}
+    for tensor in tensors:
+        if takes_other_type(tensor) and wanted.get(tensor.name) not in {*UNQUANTIZED, tensor.type_name}:
+            changed.setdefault(family(tensor.name), []).append(tensor)
+    found = [
+        Family(
+            name=name,
+            tensors=len(members),
+            parameters=sum(tensor.elements for tensor in members),
+            keep=max(members, key=_bits).type_name,
+            layers=[
+                f"{block[1]}{name}" for tensor in members if (block := _BLOCK.match(tensor.name)) and len(members) > 1
+            ],
+        )
+        for name, members in changed.items()
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.parameters, one.name)))
+
+
+def spec_with(
+    spec: QuantizeSpec, families: Sequence[Family], kept: Collection[str], tensors: Sequence[Tensor]
+) -> QuantizeSpec:
+    """Return `spec` with the tensors of the patterns in `kept` (families, or single blocks of one) left as they are.
+
+    An override of `spec` that has nothing left to decide is dropped: llama-quantize takes the first that matches.
+    """
+    types = {pattern: one.keep for one in families for pattern in (one.name, *one.layers)}
+    overrides = {pattern: types[pattern] for pattern in sorted(kept)}
+    names = [tensor.name for tensor in tensors if takes_other_type(tensor)]
+    taken = {name for name in names for pattern in overrides if re.search(tensor_regex(pattern), name)}
+    for pattern, kind in spec.tensors.items():
+        matching = {name for name in names if re.search(tensor_regex(pattern), name)}
+        if matching - taken:
+            overrides[pattern] = kind
+        taken |= matching
+    return spec.model_copy(update={"tensors": overrides})
+
+
+def _bits(tensor: Tensor) -> float:
+    known = TENSOR_TYPES.get(tensor.type_id)
+    return 0.0 if known is None else known.size / known.block
+
+
+def _spec(recipe: Recipe, base: str | None, allow_requantize: bool) -> QuantizeSpec:
+    """Return the quantization to look into. Raises UsageError."""
+    asked = recipe.models.target.quantize if base is None else None
+    spec = asked or QuantizeSpec(type=base or USUAL_TYPE)
+    spec = spec.model_copy(update={"allow_requantize": spec.allow_requantize or allow_requantize})
+    check_words(spec)
+    if spec.type.lower() in UNQUANTIZED:
+        raise UsageError(
+            f"{spec.type} is no quantization, so no tensor of it can break",
+            where="quantize.type" if asked else "--type",
+            fix="Name the type that you want to use, such as --type q8_0 or --type q4_k_m.",
+        )
+    return spec
+
+
+def _source(
+    recipe: Recipe,
+    recipe_folder: Path,
+    models_dir: Path | None,
+    notice: Notice | None,
+    find_tool: Callable[[str], Program],
+) -> tuple[Path, ...]:
+    """Return the files of the recipe's target before any quantization. Raises UsageError."""
+    source = recipe.models.target.source
+    try:
+        return locate_model(
+            source, recipe_folder=recipe_folder, models_dir=models_dir, on_progress=notice, find_tool=find_tool
+        )
+    except UsageError as error:
+        where = ": ".join(filter(None, (f"models.target ({one_line(source, 120)})", error.where)))
+        raise UsageError(error.what, where=where, fix=error.fix) from None

@@ -1,0 +1,85 @@
+"""Is there room? For all engines of a block at once (`schedule: interleaved`), and for many slots in one engine.
+
+Counted for every engine: its model files in full (a mapped file is shared between processes, but llama.cpp repacks
+weights into memory of its own on many processors), for every slot the KV cache of the whole context and the recurrent
+state, and an allowance for buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from math import inf
+
+from benchctl.errors import UsageError
+from benchctl.machine.describe import answer
+from benchctl.models.gguf_facts import read_facts
+from benchctl.models.gguf_header import read_header
+from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.models.sequence_memory import kv_cache_bytes, recurrent_state
+from benchctl.recipes.schema import Arm, Recipe
+
+BUFFERS = 128 << 20
+"""Bytes allowed for the compute buffers and everything else of a process."""
+SHARE = 0.9
+"""Of what is free that may be planned with."""
+_GIB = 1 << 30
+_MIB = 1 << 20
+
+
+def check_room(recipe: Recipe, models: ResolvedPair, devices: Sequence[str]) -> None:
+    """Raise UsageError when the engines of all arms do not fit at once; `devices`: what the engine's binary sees."""
+    needed = {arm.name: engine_bytes(arm, models, recipe.engine.context) for arm in recipe.arms}
+    where, free = free_bytes(recipe.engine.device, devices)
+    total = sum(needed.values())
+    if total <= SHARE * free:
+        return
+    fits = sum(some <= SHARE * free for some in accumulate(sorted(needed.values())))
+    raise UsageError(
+        f"schedule: interleaved keeps the engines of all {len(needed)} arms up at once. That takes about "
+        f"{total / _GIB:.1f} GiB, and {free / _GIB:.1f} GiB of {where} are free.",
+        where="schedule",
+        fix="Measure one arm after the other (schedule: blocks)"
+        + (f", or fewer arms at once (--only): {fits} would fit." if fits > 1 else "."),
+    )
+
+
+def tight_slots(recipe: Recipe, models: ResolvedPair, devices: Sequence[str]) -> list[str]:
+    """Return a sentence for every number of slots with which no engine may fit; an estimate, so it only warns."""
+    where, free = free_bytes(recipe.engine.device, devices)
+    needed: dict[int, int] = {}
+    for arm in recipe.arms:
+        if arm.concurrency > 1:
+            taken = engine_bytes(arm, models, recipe.engine.context)
+            needed[arm.concurrency] = max(taken, needed.get(arm.concurrency, 0))
+    return [
+        f"Concurrency {slots}: so many slots of {recipe.engine.context} tokens take about {taken / _GIB:.1f} GiB, and "
+        f"{free / _GIB:.1f} GiB of {where} are free. Lower engine.context if the engine does not start."
+        for slots, taken in needed.items()
+        if taken > SHARE * free
+    ]
+
+
+def engine_bytes(arm: Arm, models: ResolvedPair, context: int) -> int:
+    """Return about how many bytes the engine of an arm takes."""
+    drafts = arm.speculation is not None and any(name.startswith("draft-") for name in arm.speculation.types)
+    used = [models.target, models.draft] if drafts else [models.target]
+    return BUFFERS + sum(_model_bytes(model, context, arm.concurrency) for model in used if model is not None)
+
+
+def free_bytes(device: str, devices: Sequence[str]) -> tuple[str, float]:
+    """Return (which memory, free bytes of it): the GPUs' where the engine will run there, else the machine's."""
+    import psutil
+
+    if device != "cpu" and any(name.startswith(("CUDA", "ROCm")) for name in devices):
+        told = answer("nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits")
+        free = [int(line) for line in (told or "").split() if line.isdigit()]
+        return "GPU memory", float(sum(free) * _MIB) if free else inf
+    return "memory", float(psutil.virtual_memory().available)
+
+
+def _model_bytes(model: ResolvedModel, context: int, slots: int) -> int:
+    header, facts = read_header(model.path), read_facts(model.path)
+    cache = kv_cache_bytes(header, facts.attention_layers) or 0
+    state = recurrent_state(header, facts.recurrent_layers)
+    return sum(file.size for file in model.files) + slots * (context * cache + (state.total if state else 0))

@@ -1,0 +1,1 @@
+"""A look at models and context before anything is measured."""

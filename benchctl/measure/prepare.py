@@ -1,0 +1,195 @@
+"""Everything that is settled before the first engine starts, so that what cannot work is refused while it is cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchctl import __version__
+from benchctl.data.identity import canonical_sha256, homely, model_identity, new_run_id, workload_sha256
+from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, PromptIdentity
+from benchctl.engines.base import Capabilities, Engine, Launch
+from benchctl.engines.common.programs import program
+from benchctl.engines.lossy_settings import lossy_settings
+from benchctl.engines.registry import make_engine
+from benchctl.errors import UsageError
+from benchctl.machine.describe import describe_machine
+from benchctl.machine.doctor import check_machine
+from benchctl.measure.memory import check_room, tight_slots
+from benchctl.measure.plan import idle_slots
+from benchctl.measure.recording import now
+from benchctl.models.folder_facts import vocabulary_differences
+from benchctl.models.resolved import ResolvedPair
+from benchctl.models.sources import resolve_pair
+from benchctl.models.vocabulary import compare
+from benchctl.prompts.load import Suite, load_suite, prompt_sha256
+from benchctl.prompts.suite import PromptItem
+from benchctl.recipes.schema import AutoBlocks, Recipe
+
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A recipe that this machine can run."""
+
+    recipe: Recipe
+    recipe_folder: Path
+    engine: Engine
+    capabilities: Capabilities
+    models: ResolvedPair
+    suite: Suite
+    prompts: tuple[PromptItem, ...]
+    launches: dict[str, Launch]
+    warnings: list[str]
+
+
+def prepare(
+    recipe: Recipe,
+    *,
+    recipe_folder: Path,
+    binary: str | None = None,
+    models_dir: Path | None = None,
+    notice: Notice | None = None,
+) -> Prepared:
+    """Find the engine, the models and the prompts, and check that they fit together.
+
+    Raises UsageError for what the recipe asks and this binary or these files cannot give, EngineError when there is no
+    engine.
+    """
+    engine = make_engine(recipe.engine, binary=binary)
+    capabilities = engine.probe()
+    suite = load_suite(recipe.prompts.suite, recipe_folder=recipe_folder)
+    prompts = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
+    models = resolve_pair(
+        recipe.models,
+        recipe_folder=recipe_folder,
+        models_dir=models_dir,
+        on_progress=notice,
+        find_tool=lambda name: program(engine.tool(name)),
+        form=engine.model_format,
+    )
+    _same_vocabulary(recipe, models)
+    warnings = list(engine.check(recipe, models))
+    if recipe.schedule == "interleaved":
+        check_room(recipe, models, seen_devices(capabilities))
+    warnings += idle_slots(recipe, len(prompts))
+    if engine.model_format == "gguf":
+        warnings += tight_slots(recipe, models, seen_devices(capabilities))
+    launches = {arm.name: engine.launch(arm, models) for arm in recipe.arms}
+    warnings += _lossy_arms(recipe, launches)
+    return Prepared(
+        recipe=recipe,
+        recipe_folder=recipe_folder,
+        engine=engine,
+        capabilities=capabilities,
+        models=models,
+        suite=suite,
+        prompts=prompts,
+        launches=launches,
+        warnings=warnings,
+    )
+
+
+def seen_devices(capabilities: Capabilities) -> list[str]:
+    """Return the names of the devices that the engine's binary sees; none where it does not tell."""
+    devices = capabilities.details.get("devices")
+    return [str(name) for name in devices] if isinstance(devices, list) else []
+
+
+def _lossy_arms(recipe: Recipe, launches: Mapping[str, Launch]) -> Iterator[str]:
+    """Yield a warning for every arm that does not even try to answer as the target alone would."""
+    for arm in recipe.arms:
+        launch = launches[arm.name]
+        named = {name: launch.env[name] for name in launch.set_by_us}
+        found = lossy_settings(recipe.engine.kind, launch.argv, named) if arm.speculation else []
+        if found:
+            yield f"Arm {arm.name} is lossy by design ({', '.join(found)}): its text is not the target's."
+
+
+def _same_vocabulary(recipe: Recipe, models: ResolvedPair) -> None:
+    """Refuse a plain draft model with another vocabulary: engines then run without speculation and say nothing."""
+    arms = [arm.name for arm in recipe.arms if arm.speculation and "draft-simple" in arm.speculation.types]
+    if not arms or models.draft is None or not models.draft.files:
+        return
+    same = compare if models.target.folder is None else vocabulary_differences
+    problems = same(models.target.path, models.draft.path)
+    if problems:
+        raise UsageError(
+            f"The draft cannot speak for the target: {'; '.join(problems)}.",
+            where=f"arms {', '.join(arms)}",
+            fix="Choose a draft of the same model family: it must have the target's vocabulary.",
+        )
+
+
+def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
+    """Describe a run that is about to start."""
+    recipe = prepared.recipe
+    written = recipe.model_dump(mode="json")
+    for model in filter(None, written["models"].values()):
+        model["source"] = homely(model["source"])
+    prompts = [
+        PromptIdentity(task=item.task, prompt_idx=item.prompt_idx, sha256=prompt_sha256(item.prompt))
+        for item in prepared.prompts
+    ]
+    draft = prepared.models.draft
+    return Manifest(
+        run=new_run_id(),
+        benchctl_version=__version__,
+        status="started",
+        created_at=now(),
+        recipe_name=recipe.name,
+        recipe=written,
+        recipe_folder=homely(prepared.recipe_folder.absolute()),
+        recipe_sha256=canonical_sha256(written),
+        workload_sha256=workload_sha256(recipe, prompts, prepared.models),
+        baseline=recipe.baseline,
+        blocks=0 if isinstance(recipe.blocks, AutoBlocks) else recipe.blocks,
+        engine=_engine_identity(prepared.capabilities),
+        target=model_identity(prepared.models.target),
+        draft=None if draft is None else model_identity(draft),
+        arms=[_arm_identity(prepared, name) for name in prepared.launches],
+        suite=_suite_identity(prepared.suite),
+        prompts=prompts,
+        machine=describe_machine(),
+        command=[homely(word) for word in command],
+        warnings=[
+            *prepared.warnings,
+            *(f"{check.seen} {check.why}" for check in check_machine() if check.state in {"warn", "fail"}),
+        ],
+    )
+
+
+def _engine_identity(found: Capabilities) -> EngineIdentity:
+    return EngineIdentity(
+        kind=found.kind,
+        binary=None if found.binary is None else homely(found.binary),
+        found_in=found.found_in,
+        version=found.version,
+        build=found.build,
+        commit=found.commit,
+        speculation_types=list(found.speculation_types),
+        details=dict(found.details),
+    )
+
+
+def _arm_identity(prepared: Prepared, name: str) -> ArmIdentity:
+    arm, launch = prepared.recipe.arm(name), prepared.launches[name]
+    return ArmIdentity(
+        name=name,
+        baseline=name == prepared.recipe.baseline,
+        speculation=None if arm.speculation is None else arm.speculation.model_dump(mode="json", exclude_none=True),
+        argv=[homely(word) for word in launch.argv],
+        env=[f"{key}={homely(launch.env[key])}" for key in sorted(launch.set_by_us)],
+        url=launch.url,
+        of=arm.of,
+        concurrency=arm.concurrency,
+        rate=arm.rate,
+        temperature=arm.temperature,
+    )
+
+
+def _suite_identity(suite: Suite) -> dict[str, Any]:
+    return {"name": suite.name, "kind": suite.kind, "licence": suite.licence, "sha256": suite.sha256}

@@ -1,0 +1,89 @@
+"""What an engine said, in the words of records and of the manifest. What it does not tell is absent, never 0."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from benchctl.data.identity import homely
+from benchctl.data.manifest import AttestationRecord, CellError
+from benchctl.data.record import sha256_text, sha256_tokens
+from benchctl.engines.base import Attestation, Completion, Server
+from benchctl.errors import EngineError
+
+
+def now() -> str:
+    """Return the time in ISO 8601 with its offset, to the millisecond."""
+    return datetime.now(UTC).astimezone().isoformat(timespec="milliseconds")
+
+
+def measured_fields(done: Completion) -> dict[str, object]:
+    """Return the numbers of an answer, by the record's keys."""
+    ledger = done.ledger
+    steps = done.n_predicted - 1
+    after_first = done.n_predicted - done.first_tokens  # what came with the first token took none of decode_s
+    return {
+        "n_predicted": done.n_predicted,
+        "tok_per_sec": steps / done.engine_decode_s if steps > 0 and done.engine_decode_s else None,
+        "client_tok_per_sec": after_first / done.decode_s if after_first > 0 and done.decode_s > 0 else None,
+        "prompt_per_sec": done.prompt_tokens / done.engine_prompt_s if done.engine_prompt_s else None,
+        "prompt_tokens": done.prompt_tokens,
+        "draft_n": ledger.drafted,
+        "draft_n_accepted": ledger.accepted,
+        "rounds": ledger.rounds,
+        "plain_steps": ledger.plain_steps,
+        "drafted_by_position": _listed(ledger.drafted_by_position),
+        "accepted_by_position": _listed(ledger.accepted_by_position),
+        "finish_reason": done.finish_reason,
+        "ttft_s": done.ttft_s,
+        "decode_s": done.decode_s,
+        "e2e_s": done.e2e_s,
+        "engine_prompt_s": done.engine_prompt_s,
+        "engine_decode_s": done.engine_decode_s,
+    }
+
+
+def answer_fields(done: Completion) -> dict[str, object]:
+    """Return the text and tokens of an answer with their hashes, by the record's keys."""
+    ids = done.token_ids
+    return {
+        "content": done.text,
+        "content_sha": sha256_text(done.text),
+        "token_ids": _listed(ids),
+        "token_sha": None if ids is None else sha256_tokens(ids),
+        "token_gap": done.token_gap,
+    }
+
+
+def attestation_record(found: Attestation) -> AttestationRecord:
+    """Return an attestation as the manifest keeps it."""
+    return AttestationRecord(
+        state=found.state,
+        evidence=[homely(line) for line in found.evidence],
+        reason=found.reason,
+        remedy=found.remedy,
+    )
+
+
+def must_hold(found: Attestation, server: Server) -> None:
+    """Raise EngineError (`attestation`) when an engine did not run as the recipe asked."""
+    if found.state == "failed":
+        raise EngineError(
+            found.reason or "The engine did not run as the recipe asked.",
+            kind="attestation",
+            fix=found.remedy,
+            log_tail=server.log_tail(),
+        )
+
+
+def cell_error(error: EngineError) -> CellError:
+    """Return why a cell failed, as the manifest keeps it."""
+    return CellError(
+        kind=error.kind,
+        message=homely(error.what),
+        remedy=error.fix,
+        log_tail=[homely(line) for line in error.log_tail],
+    )
+
+
+def _listed(values: tuple[int, ...] | None) -> list[int] | None:
+    return None if values is None else list(values)

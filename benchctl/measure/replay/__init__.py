@@ -1,0 +1,1 @@
+"""Scoring answers on the target alone, out of band, to explain differences."""

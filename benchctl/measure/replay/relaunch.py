@@ -1,0 +1,128 @@
+"""Launching a run's baseline again: the same binary, model and command line, or the reason why that cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchctl.data.manifest import Manifest
+from benchctl.data.store import RunData
+from benchctl.engines.base import Launch, ScoringEngine
+from benchctl.engines.registry import make_engine
+from benchctl.errors import BenchctlError
+from benchctl.measure.run import recipe_folder_of, recipe_of
+from benchctl.models.hashes import Notice, file_sha256
+from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
+from benchctl.models.sources import locate_folder
+from benchctl.prompts.load import load_suite, prompt_sha256
+from benchctl.prompts.suite import Prompt
+from benchctl.recipes.schema import Recipe
+
+
+class RelaunchError(Exception):
+    """Why a baseline cannot be launched as it was: a sentence for people."""
+
+
+@dataclass(frozen=True)
+class Relaunch:
+    """A baseline that can be launched again."""
+
+    engine: ScoringEngine
+    launch: Launch
+    ignore_eos: bool
+    """Whether the recipe has answers go on past their end."""
+    prompts: Mapping[tuple[str, int], Prompt]
+    """The run's prompts that are still what they were, by task and index."""
+    prompts_lack: str
+    """Why the others are not here."""
+
+
+def relaunch(
+    run: RunData,
+    baseline: str,
+    *,
+    binary: str | None = None,
+    models_dir: Path | None = None,
+    notice: Notice | None = None,
+) -> Relaunch:
+    """Find what the baseline ran with, and check it by hash. Raises RelaunchError, EngineError."""
+    manifest = run.manifest
+    if manifest is None:
+        raise RelaunchError("the run has no manifest, which would tell what it ran with")
+    arm = next((one for one in manifest.arms if one.name == baseline), None)
+    if manifest.target.path is None:
+        raise RelaunchError("an endpoint that ran already loaded its model itself")
+    if arm is None or not arm.argv:
+        raise RelaunchError(f"the manifest has no command line of {baseline}")
+    if arm.speculation is not None:
+        raise RelaunchError(f"{baseline} speculates itself, so it does not show the target alone")
+    recipe = recipe_of(run)
+    engine = make_engine(recipe.engine.model_copy(update={"binary": _binary(arm.argv[0], binary)}))
+    if not isinstance(engine, ScoringEngine):
+        raise RelaunchError(f"benchctl cannot ask the engine {recipe.engine.kind} for its logits")
+    details = engine.probe().details
+    recorded = manifest.engine.details
+    if any(details.get(part) != recorded.get(part) for part in ("sha256", "siblings")):
+        raise RelaunchError(f"the engine at {engine.probe().binary} is not the one that ran (its hash differs)")
+    target = _target(manifest, Path(manifest.target.path).expanduser(), models_dir, notice)
+    launch = engine.launch(recipe.arm(baseline), ResolvedPair(target, None))
+    words = [str(Path(word).expanduser()) if word.startswith("~/") else word for word in arm.argv]
+    model = str(Path(manifest.target.path).expanduser())
+    argv = [str(target.path) if word == model else word for word in words]
+    prompts, lack = _prompts(run, manifest, recipe)
+    again = Launch((str(engine.probe().binary), *argv[1:]), launch.env, launch.set_by_us)
+    return Relaunch(engine, again, recipe.sampling.ignore_eos, prompts, lack)
+
+
+def _binary(recorded: str, given: str | None) -> str:
+    path = Path(recorded).expanduser()
+    if given is None and not path.is_file():
+        raise RelaunchError(f"the engine is no longer at {recorded}; name it with --engine-binary")
+    return str(path) if given is None else given
+
+
+def _target(manifest: Manifest, first: Path, models_dir: Path | None, notice: Notice | None) -> ResolvedModel:
+    """Find the target's files where the manifest has them, or in `models_dir`, and check every hash.
+
+    Those of a Hugging Face model lie in one folder; one that was derived from a file that benchctl ships is made again.
+    """
+    names = [identity.name for identity in manifest.target.files]
+    whole = first.suffix != ".gguf" and not any(name.endswith(".gguf") for name in names)
+    home = first if whole else first.parent
+    folders = [folder.expanduser() for folder in (models_dir, home) if folder is not None]
+    if whole and models_dir is not None:
+        folders.insert(0, models_dir.expanduser() / first.name)
+    if whole and not home.is_dir() and manifest.target.source.startswith("bundled:"):
+        folders.append(locate_folder(manifest.target.source, recipe_folder=Path.cwd(), on_progress=notice))
+    files = []
+    for identity in manifest.target.files:
+        found = [folder / identity.name for folder in folders if (folder / identity.name).is_file()]
+        if not found:
+            raise RelaunchError(f"the model file {identity.name} is not here; name its folder with --models-dir")
+        path = next((path for path in found if file_sha256(path, notice) == identity.sha256), None)
+        if path is None:
+            raise RelaunchError(f"the model file {found[0]} is not the one that ran (its hash differs)")
+        files.append(ModelFile(path, identity.size, identity.sha256))
+    if not files:
+        raise RelaunchError("the manifest names no model file")
+    places = {file.path.parent for file in files}
+    if whole and len(places) > 1:
+        raise RelaunchError(f"the model's files lie in {len(places)} folders; name the one that has all: --models-dir")
+    return ResolvedModel(manifest.target.source, tuple(files), folder=places.pop() if whole else None)
+
+
+def _prompts(run: RunData, manifest: Manifest, recipe: Recipe) -> tuple[dict[tuple[str, int], Prompt], str]:
+    """Return the prompts whose hash is the manifest's."""
+    try:
+        suite = load_suite(recipe.prompts.suite, recipe_folder=recipe_folder_of(run))
+        items = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
+    except BenchctlError as error:
+        return {}, f"the prompts file {recipe.prompts.suite} cannot be read ({error.what})"
+    known = {(one.task, one.prompt_idx): one.sha256 for one in manifest.prompts}
+    same = {
+        (item.task, item.prompt_idx): item.prompt
+        for item in items
+        if known.get((item.task, item.prompt_idx)) == prompt_sha256(item.prompt)
+    }
+    return same, f"the prompt in {recipe.prompts.suite} is no longer the one that was asked"

@@ -1,0 +1,221 @@
+"""Asking the server of a cell, and keeping what comes: each record is safe on disk the moment its answer ends.
+
+One request at a time, or several where the arm's condition says so. In an open loop the times of a record count from
+when its request was due, so that a server that stalls cannot hide how long the requests behind the stall waited
+("coordinated omission").
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Event, RLock
+
+from benchctl.data.record import SCHEMA_VERSION, Phase, Record, RecordError, sha256_text, sha256_tokens
+from benchctl.data.writer import RunWriter
+from benchctl.engines.base import Completion, Progress, Rendered, Server
+from benchctl.errors import EngineError
+from benchctl.measure.arrivals import arrival_times
+from benchctl.measure.load_generator import MOST_IN_FLIGHT, closed_loop, open_loop
+from benchctl.measure.plan import CellPlan
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.recording import answer_fields, measured_fields, now
+from benchctl.prompts.suite import Prompt, PromptItem
+from benchctl.recipes.schema import Recipe
+
+REQUEST_ONLY = frozenset({"http"})
+"""Failures that cost one request; every other kind leaves an engine that cannot be trusted with the next one."""
+OPEN_LOOP_REQUEST_ONLY = REQUEST_ONLY | {"timeout"}
+"""An open loop may send more than the engine can answer, and the requests that wait too long are its finding."""
+
+WARMUP_PROMPT = Prompt(prompt="The harbour was quiet that morning, and the boats lay still. One, two, three, four,")
+"""Never a prompt of the suite: a drafter that remembers across requests would meet its own answer again."""
+WARMUP_TOKENS = 32
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A request: what is known of its record before it is sent, and the prompt as the model sees it."""
+
+    record: Record
+    prompt: Rendered
+
+
+class Asking:
+    """What one process of a cell is asked, and what has come of it so far."""
+
+    def __init__(
+        self, server: Server, plan: CellPlan, attempt: int, recipe: Recipe, writer: RunWriter, progress: RunProgress
+    ) -> None:
+        self.answers = 0
+        """Measured requests that ended well."""
+        self.drafted: int | None = None
+        """Tokens drafted in all answers, warm-ups included; `None` while the engine tells of none."""
+        self.failures: list[RecordError] = []
+        self._server = server
+        self._plan = plan
+        self._attempt = attempt
+        self._warmups = recipe.warmup
+        self._sampling = recipe.sampling_of(plan.arm)
+        self._writer = writer
+        self._progress = progress
+        self._withheld: list[tuple[Record, Rendered, Completion]] = []
+        self._began: float | None = None
+        self._lock = RLock()
+        self._over = Event()
+        self._crashed = False
+
+    def warm_up(self) -> None:
+        """Ask what is not measured."""
+        brief = self._sampling.model_copy(update={"max_tokens": min(self._sampling.max_tokens, WARMUP_TOKENS)})
+        for number in range(self._warmups):
+            record = self._record("warmup", number, self._plan.order, "warmup")
+            rendered = self._server.render(WARMUP_PROMPT)
+            completion = self._server.complete(rendered, brief)
+            self._count(completion)
+            seen = {"prompt_sha": sha256_text(rendered.text)}
+            self._writer.append(record.changed(**measured_fields(completion) | seen))  # as evidence, without its text
+
+    def ask(self, item: PromptItem, order: int) -> None:
+        """Measure one prompt. Raises EngineError when the engine cannot be trusted any more."""
+        asked = self._prepared(item, order)
+        if asked is not None:
+            self._measure(asked, self._begin(), None, self._progress.tokens)
+
+    def ask_together(self, items: Sequence[PromptItem], order: int) -> None:
+        """Measure prompts with several in flight, as the arm's condition says; raises as `ask`, with no thread left.
+
+        Prompts are rendered before the first is sent, so that the server has nothing to do but answer.
+        """
+        arm = self._plan.arm
+        prepared = [asked for item in items if (asked := self._prepared(item, order)) is not None]
+        meter = _Meter(self._plan, self._progress, self._over)
+        began = self._begin()
+        if arm.rate is None:
+            requests = [partial(self._measure, asked, began, None, meter.request()) for asked in prepared]
+            closed_loop(requests, arm.concurrency, self._abort)
+            return
+        seed, block = self._sampling.seed, self._plan.block
+        due = [began + at for at in arrival_times(len(prepared), arm.rate, seed, block)]
+        requests = [
+            partial(self._measure, asked, began, at, meter.request()) for asked, at in zip(prepared, due, strict=True)
+        ]
+        crowded = open_loop(requests, due, self._abort)
+        if crowded:
+            said = f"{self._plan.name}: {crowded} requests were sent late, as {MOST_IN_FLIGHT} were unanswered before."
+            self._writer.manifest.warnings.append(said)
+            self._progress.note(f"warning: {said}")
+
+    def recover(self) -> None:
+        """Fetch token ids that streams withheld, once nothing is timed any more; a second line replaces the record."""
+        for record, rendered, completion in self._withheld:
+            ids = self._server.recover_token_ids(rendered, self._sampling, completion)
+            if ids is not None:
+                known = {"token_ids": list(ids), "token_sha": sha256_tokens(ids), "token_gap": None}
+                self._writer.append(record.changed(**known))
+
+    def _begin(self) -> float:
+        """Return when the measuring of this cell began: now, the first time."""
+        self._began = time.perf_counter() if self._began is None else self._began
+        return self._began
+
+    def _prepared(self, item: PromptItem, order: int) -> _Asked | None:
+        """Render a prompt; `None` when the engine refused it, which is then recorded."""
+        record = self._record(item.task, item.prompt_idx, order, "measure")
+        try:
+            rendered = self._server.render(item.prompt)
+        except EngineError as failure:
+            self._fail(record, failure)
+            return None
+        return _Asked(record.changed(prompt_sha=sha256_text(rendered.text)), rendered)
+
+    def _measure(self, asked: _Asked, began: float, due: float | None, on_tokens: Progress) -> None:
+        """Send one request, wait for its answer and keep it. `began`, `due`: seconds of `time.perf_counter`."""
+        with self._lock:
+            self._progress.asked(self._plan, asked.record.task, asked.record.prompt_idx)
+        sent = time.perf_counter()
+        late = 0.0 if due is None else max(0.0, sent - due)
+        record = asked.record.changed(sent_s=sent - late - began, late_s=late, started_at=now())
+        try:
+            completion = self._server.complete(asked.prompt, self._sampling, on_tokens)
+        except EngineError as failure:
+            self._fail(record, failure)
+            return
+        except KeyboardInterrupt:
+            if self._over.is_set():
+                return  # broken off because the cell is over: not measured, and a resumed run asks again
+            raise
+        if late:
+            completion = replace(completion, ttft_s=completion.ttft_s + late, e2e_s=completion.e2e_s + late)
+        record = record.changed(**measured_fields(completion), **answer_fields(completion))
+        with self._lock:
+            self._writer.append(record)
+            self._count(completion)
+            self.answers += 1
+            if completion.token_gap is not None:
+                self._withheld.append((record, asked.prompt, completion))
+            self._progress.answered(self._plan, completion)
+
+    def _fail(self, record: Record, failure: EngineError) -> None:
+        """Record a failed request; raise when it leaves an engine that cannot be trusted."""
+        with self._lock:
+            if self._over.is_set() and not self._crashed:
+                return  # its connection broke because the cell is over: not measured
+            self._crashed = self._crashed or failure.kind == "crash"
+            error = RecordError(kind=failure.kind, message=failure.what)
+            self._writer.append(record.changed(error=error))
+            self.failures.append(error)
+            self._progress.answered(self._plan, None)
+            harmless = REQUEST_ONLY if self._plan.arm.rate is None else OPEN_LOOP_REQUEST_ONLY
+            if failure.kind not in harmless or not self._server.alive():
+                raise failure
+
+    def _abort(self) -> None:
+        """End what is in flight: streams that still talk at their next token, all others with the engine."""
+        self._over.set()
+        self._server.stop()
+
+    def _count(self, completion: Completion) -> None:
+        if completion.ledger.drafted is not None:
+            self.drafted = (self.drafted or 0) + completion.ledger.drafted
+
+    def _record(self, task: str, prompt_idx: int, order: int, phase: Phase) -> Record:
+        return Record(
+            label=self._plan.arm.name,
+            task=task,
+            prompt_idx=prompt_idx,
+            rep=self._plan.block,
+            schema_version=SCHEMA_VERSION,
+            run=self._writer.manifest.run,
+            block=self._plan.block,
+            order=order,
+            attempt=self._attempt,
+            phase=phase,
+            started_at=now(),
+        )
+
+
+class _Meter:
+    """Counts the tokens of all requests in flight, and breaks their streams off once the cell is over."""
+
+    def __init__(self, plan: CellPlan, progress: RunProgress, over: Event) -> None:
+        self._plan = plan
+        self._progress = progress
+        self._over = over
+        self._tokens = 0
+
+    def request(self) -> Progress:
+        """Return what one request calls with the number of its tokens so far."""
+        before = 0
+
+        def tokens(count: int) -> None:
+            nonlocal before
+            if self._over.is_set():
+                raise KeyboardInterrupt
+            self._tokens += count - before  # a lost update would cost a figure on the screen, and no lock is taken
+            before = count
+            self._progress.tokens_together(self._plan, self._tokens)
+
+        return tokens

@@ -1,0 +1,194 @@
+"""Starting and resuming runs: what `benchctl run` does once the options are read."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from benchctl.data.identity import workload_sha256
+from benchctl.data.manifest import Manifest
+from benchctl.data.store import RunData, open_run
+from benchctl.data.writer import LOGS, RunWriter
+from benchctl.errors import GateError, StorageError, UsageError
+from benchctl.measure.auto_blocks import HalfWidths, blocks_as_needed
+from benchctl.measure.plan import Key, make_plan, measured
+from benchctl.measure.preflight.look import preflight, stop_if_strict, why_not_asked
+from benchctl.measure.preflight.verdicts import Judge
+from benchctl.measure.prepare import Prepared, new_manifest
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.recording import now
+from benchctl.measure.runner import Runner
+from benchctl.recipes.schema import AutoBlocks, Recipe
+
+
+def start_run(
+    prepared: Prepared,
+    out: Path,
+    progress: RunProgress,
+    command: list[str],
+    half_widths: HalfWidths | None = None,
+    judge: Judge | None = None,
+) -> Path:
+    """Run a recipe into a new folder below `out` and return that folder.
+
+    `half_widths` tells a recipe with `blocks: auto` how precise the run is so far; no other recipe needs it.
+    `judge` says what is wrong with an answer of the preflight, which is left out without it; where the recipe is
+    strict and the preflight finds something, GateError.
+
+    Raises KeyboardInterrupt when interrupted and StorageError when the folder cannot be written; what was measured
+    until then is kept and can be resumed.
+    """
+    manifest = new_manifest(prepared, command)
+    folder = out / prepared.recipe.name / manifest.run
+    with RunWriter(folder, manifest) as writer:
+        progress.note(f"Run folder: {folder}")
+        for warning in manifest.warnings:
+            progress.note(f"warning: {warning}")
+        _execute(prepared, writer, set(), progress, half_widths, judge)
+    return folder
+
+
+def recipe_of(run: RunData) -> Recipe:
+    """Return the recipe that a run was started with, arms and overrides as they were."""
+    if run.manifest is None:
+        raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
+    return Recipe.model_validate(run.manifest.recipe)
+
+
+def recipe_folder_of(run: RunData) -> Path:
+    """Return the folder that the recipe's relative paths start from; here, for a run that does not tell."""
+    folder = run.manifest.recipe_folder if run.manifest else None
+    return Path.cwd() if folder is None else Path(folder).expanduser()
+
+
+def resume_run(
+    prepared: Prepared,
+    run: RunData,
+    progress: RunProgress,
+    half_widths: HalfWidths | None = None,
+    judge: Judge | None = None,
+) -> Path:
+    """Measure what a run lacks, and nothing twice. Raises UsageError when engine, models or prompts have changed.
+
+    `half_widths` and `judge`: as for `start_run`.
+    """
+    manifest = run.manifest
+    if manifest is None:
+        raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
+    _unchanged(prepared, manifest, run.folder)
+    with RunWriter(run.folder, manifest) as writer:
+        done = measured(open_run(run.folder), len(prepared.prompts))
+        progress.note(f"Run folder: {run.folder} ({len(done)} measurements are there already)")
+        manifest.status = "started"
+        _execute(prepared, writer, done, progress, half_widths, judge)
+    return run.folder
+
+
+def _unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> None:
+    """A run is one experiment: what is measured later must be the same thing."""
+    workload = workload_sha256(prepared.recipe, manifest.prompts, prepared.models)
+    suite = prepared.suite.sha256 == manifest.suite.get("sha256")
+    found, recorded = prepared.capabilities.details, manifest.engine.details
+    engine = all(found.get(part) == recorded.get(part) for part in ("sha256", "siblings"))
+    changed = [
+        what
+        for what, same in (
+            ("the models or the sampling", workload == manifest.workload_sha256),
+            ("the prompts", suite),
+            ("the engine's binary or its libraries", engine),
+        )
+        if not same
+    ]
+    if changed:
+        raise UsageError(
+            f"Since this run was started, {' and '.join(changed)} changed.",
+            where=str(folder),
+            fix="Bring back what it was started with, or start a new run.",
+        )
+
+
+def _execute(
+    prepared: Prepared,
+    writer: RunWriter,
+    done: set[Key],
+    progress: RunProgress,
+    half_widths: HalfWidths | None,
+    judge: Judge | None,
+) -> None:
+    models = [model for model in (prepared.models.target, prepared.models.draft) if model is not None]
+    binary = prepared.capabilities.binary
+    files = [*([] if binary is None else [binary]), *(file.path for model in models for file in model.files)]
+    runner = Runner(prepared.recipe, prepared.engine, prepared.launches, writer, files)
+    manifest, rule = writer.manifest, prepared.recipe.blocks
+    sure = max(prepared.recipe.first_blocks, manifest.blocks)
+    plan = make_plan(prepared.recipe, prepared.prompts, done, range(sure))
+    batches = iter([plan])
+    if isinstance(rule, AutoBlocks):
+        if half_widths is None:
+            raise ValueError("A recipe with blocks: auto needs half_widths.")
+        batches = blocks_as_needed(rule, prepared, writer, plan, progress, half_widths)
+    try:
+        with signals_interrupt():
+            if judge is not None:
+                _look_first(prepared, writer, progress, judge)
+            progress.begin(plan, open_ended=isinstance(rule, AutoBlocks))
+            for cells in batches:
+                began = time.perf_counter()
+                try:
+                    runner.run(cells, progress)
+                finally:
+                    manifest.spent_s += time.perf_counter() - began
+    except BaseException as stop:  # Ctrl-C, a full disk, a reader of the progress that is gone: all can be resumed
+        manifest.status = "failed" if isinstance(stop, GateError) else "interrupted"
+        manifest.finished_at = now()
+        if not isinstance(stop, StorageError):
+            writer.save()
+        if isinstance(stop, KeyboardInterrupt):
+            progress.note(f"Interrupted. To finish it: benchctl run --resume {shlex.quote(str(writer.folder))}")
+        raise
+    finally:
+        progress.end()
+    latest = {(cell.block, cell.arm): cell.status for cell in manifest.cells}
+    manifest.status = "finished" if all(status == "finished" for status in latest.values()) else "failed"
+    manifest.finished_at = now()
+    writer.save()
+
+
+def _look_first(prepared: Prepared, writer: RunWriter, progress: RunProgress, judge: Judge) -> None:
+    """Run the preflight, unless an earlier start of this run has passed it."""
+    manifest = writer.manifest
+    if manifest.preflight is not None and manifest.preflight.holds:
+        return
+    if prepared.recipe.preflight != "off":
+        unasked = why_not_asked(prepared)
+        doing = "asking the target a few health probes" if unasked is None else f"the target is not asked, as {unasked}"
+        progress.note(f"Preflight: {doing}.")
+    manifest.preflight = preflight(prepared, judge, writer.folder / LOGS / "preflight.log")
+    writer.save()
+    for finding in manifest.preflight.findings:
+        progress.note(f"warning: {finding.where}: {finding.seen}")
+    stop_if_strict(manifest.preflight, writer.folder)
+
+
+@contextmanager
+def signals_interrupt() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a run as Ctrl-C does: engine stopped, records kept, status written.
+
+    One that is ignored already, as SIGHUP is below `nohup`, stays so.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    heeded = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,1 +1,0 @@
-"""Finding the tensors whose quantization breaks a model: the work of it, measurement by measurement."""

@@ -1,1 +1,0 @@
-"""Looking at the models before any speed is measured."""

@@ -1,1 +1,0 @@
-"""Asking the target alone about forks, out of band."""

@@ -1,1 +1,0 @@
-"""Drawing sampled answers from every arm."""

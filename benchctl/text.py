@@ -1,0 +1,36 @@
+"""Text as it is shown: untrusted text made safe, and durations as people say them."""
+
+from __future__ import annotations
+
+import re
+
+# C0 and C1 controls, DEL, bidirectional overrides and isolates, zero-width marks, separators, lone surrogates.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+def _show(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if code < 0x20:
+        return chr(0x2400 + code)  # ␀ … ␟: the Unicode pictures of the control characters
+    if code == 0x7F:
+        return "␡"
+    return f"⟨U+{code:04X}⟩"
+
+
+def visible(text: str) -> str:
+    """Return `text` with every character that could act on a terminal or a page made visible; \\n and \\t stay."""
+    return _UNSAFE.sub(_show, text)
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    """Return `visible(text)` on one line (⏎ for a newline, ⇥ for a tab), cut to `limit` characters with an ellipsis."""
+    line = visible(text).replace("\n", "⏎").replace("\t", "⇥")
+    return line if limit is None or len(line) <= limit else line[: limit - 1] + "…"
+
+
+def spoken(seconds: float) -> str:
+    """Return a duration as people say it: `40 s`, `3 min`, `2 h 10 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,72 @@
+"""The file of replays: written whole, read strictly, added to without loss."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchctl.data.replays import REPLAYS, Decoded, read_replays
+from benchctl.data.store import open_run
+from benchctl.errors import StorageError
+from benchctl.measure.replay.session import write_replays
+from tests.analysis.conftest import build_manifest
+from tests.analysis.replay.replayed import fork_at, replays, sample
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    made = replays([*sample([0.1, 0.2]), fork_at(3, 9, [("decode", 1, 0.5)])])
+    write_replays(tmp_path, made)
+    assert read_replays(tmp_path) == made
+    assert [file.name for file in tmp_path.iterdir()] == [REPLAYS]
+
+
+def test_a_run_comes_with_its_replays(tmp_path: Path) -> None:
+    manifest = build_manifest({"baseline": None}, prompts=1, blocks=1)
+    (tmp_path / "manifest.json").write_text(manifest.model_dump_json(by_alias=True), "utf-8")
+    assert open_run(tmp_path).replays is None
+    write_replays(tmp_path, replays([]))
+    assert open_run(tmp_path).replays == replays([])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+        ('{"schema": 99}', "newer benchctl"),
+        ('{"run": 3}', "cannot be read"),
+    ],
+)
+def test_a_file_that_is_not_understood_is_refused(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / REPLAYS).write_text(content, "utf-8")
+    with pytest.raises(StorageError, match=said):
+        read_replays(tmp_path)
+
+
+def test_adding_keeps_what_is_there_and_takes_what_is_new() -> None:
+    made = replays(sample([0.1, 0.2]))
+    again = sample([9.9])[0]
+    made.add([again, *sample([0.4], width=9), *sample([0.5], start=7)])
+    assert len(made.positions) == 3
+    widths = {(one.shape, one.width): one.margin for one in made.positions[0].readings}
+    assert widths[("verify", 5)] == pytest.approx(3.1)  # what was measured first stays
+    assert widths[("verify", 9)] == pytest.approx(3.4)
+
+
+def test_the_longest_repetition_of_an_answer_counts() -> None:
+    made = replays([])
+    for places in (10, 30, 20):
+        made.add_decoded(Decoded(task="code", prompt_idx=0, places=places, others=[]))
+    assert [one.places for one in made.decoded] == [30]
+
+
+@pytest.mark.parametrize("changed", ["run", "engine_sha256", "model"])
+def test_replays_of_something_else_are_not_of_this_run(changed: str) -> None:
+    manifest = build_manifest({"baseline": None}, prompts=1, blocks=1)
+    made = replays([])
+    assert made.of(manifest)
+    other = {"run": "other", "engine_sha256": "0" * 64, "model": [{"name": "x", "size": 1, "sha256": "0" * 64}]}
+    raw = json.loads(made.model_dump_json(by_alias=True)) | {changed: other[changed]}
+    assert not type(made).model_validate(raw).of(manifest)

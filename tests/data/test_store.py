@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchctl.data.manifest import AttestationRecord, Cell, Manifest
+from benchctl.data.record import Record, RecordError, sha256_text
+from benchctl.data.store import latest_run, open_run, resolve_run
+from benchctl.data.writer import RunWriter
+from benchctl.errors import StorageError, UsageError
+
+STUDY_LINE = {
+    "label": "spec_d4",
+    "task": "code",
+    "prompt_idx": 3,
+    "rep": 2,
+    "tok_per_sec": 9.5,
+    "n_predicted": 256,
+    "draft_n": 300,
+    "draft_n_accepted": 270,
+    "prompt_per_sec": 120.0,
+    "content_sha": "ab12",
+    "content": "def f():\n",
+}
+
+
+def record(label: str = "spec", block: int = 0, prompt_idx: int = 0, text: str = "x", **more: object) -> Record:
+    return Record.from_dict(
+        {
+            "label": label,
+            "task": "code",
+            "prompt_idx": prompt_idx,
+            "rep": block,
+            "block": block,
+            "schema": 1,
+            "content": text,
+            "content_sha": sha256_text(text),
+            **more,
+        }
+    )
+
+
+def test_a_record_survives_its_line() -> None:
+    wild = record(text="\x1b[31m<script>\x00\n\u2028\ud800 日本語", token_ids=[1, 2])
+    line = wild.to_line()
+    assert line.isascii()
+    assert "\n" not in line
+    assert Record.from_line(line) == wild
+
+
+def test_the_studys_eleven_keys_load_unchanged(tmp_path: Path) -> None:
+    file = tmp_path / "study.jsonl"
+    file.write_text(json.dumps(STUDY_LINE) + "\n")
+    run = open_run(file)
+    assert run.manifest is None
+    (loaded,) = run.records
+    assert STUDY_LINE.items() <= loaded.to_dict().items()
+    assert loaded.schema_version == 0
+    assert loaded.token_ids is None
+
+
+def test_the_last_good_record_of_a_measurement_counts(writer: RunWriter, folder: Path) -> None:
+    failed = RecordError(kind="timeout", message="silent")
+    for line in (record(text="first"), record(text="second"), record(text="", error=failed)):
+        writer.append(line)
+    writer.append(record(prompt_idx=1, error=failed))
+    run = open_run(folder)
+    assert [(r.prompt_idx, r.content, r.error) for r in run.records] == [(0, "second", None), (1, "x", failed)]
+
+
+def test_records_of_a_cell_that_failed_its_attestation_do_not_count(writer: RunWriter, folder: Path) -> None:
+    writer.append(record("baseline"))
+    writer.append(record("spec"))
+    for arm, state in (("baseline", "off"), ("spec", "failed")):
+        writer.add_cell(cell(arm, state))
+    run = open_run(folder)
+    assert [r.label for r in run.records] == ["baseline"]
+    assert run.damaged == [], "the manifest says why; nothing is unreadable"
+    writer.append(record("spec", prompt_idx=1, attempt=1))
+    writer.add_cell(cell("spec", "active", attempt=1))
+    counting = [(r.label, r.prompt_idx) for r in open_run(folder).records]
+    assert counting == [("baseline", 0), ("spec", 1)], "a later attempt does not redeem what the first one measured"
+
+
+def cell(arm: str, state: str, attempt: int = 0) -> Cell:
+    return Cell(
+        block=0,
+        arm=arm,
+        order=0,
+        attempt=attempt,
+        status="finished",
+        started_at="now",
+        wall_s=1.0,
+        log="logs/x.log",
+        attestation=AttestationRecord.model_validate({"state": state, "evidence": []}),
+    )
+
+
+def test_damaged_lines_are_named_and_left_out(writer: RunWriter, folder: Path) -> None:
+    writer.append(record())
+    with (folder / "records.jsonl").open("ab") as stream:
+        stream.write(b"not json\n[1,2]\n" + record(prompt_idx=1).to_line().encode()[:-20])
+    run = open_run(folder)
+    assert len(run.records) == 1
+    assert [sentence.split(" and was")[0] for sentence in run.damaged] == [
+        "records.jsonl:2 is no record",
+        "records.jsonl:3 is no record",
+        "records.jsonl:4 is cut off",
+    ]
+
+
+@pytest.mark.parametrize("where", ["manifest", "records"])
+def test_a_newer_schema_is_refused(writer: RunWriter, folder: Path, where: str) -> None:
+    if where == "records":
+        writer.append(record(schema=99))
+    else:
+        raw = json.loads((folder / "manifest.json").read_text())
+        (folder / "manifest.json").write_text(json.dumps(raw | {"schema": 99}))
+    with pytest.raises(StorageError, match=r"newer benchctl \(schema 99") as caught:
+        open_run(folder)
+    assert caught.value.exit_code == 4
+
+
+def test_a_damaged_manifest_is_an_error_that_names_it(writer: RunWriter, folder: Path) -> None:
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(StorageError, match="manifest cannot be read"):
+        open_run(folder)
+    (folder / "manifest.json").write_text('{"schema": 1}')
+    with pytest.raises(StorageError, match="manifest is damaged: run: Field required"):
+        open_run(folder)
+
+
+def test_runs_are_found_by_folder_recipe_id_or_recency(tmp_path: Path, manifest: Manifest) -> None:
+    names = ["20260101-000000-aaaa", "20260301-000000-bbbb", "20260201-000000-cccc"]
+    for name, recipe in zip(names, ["one", "two", "one"], strict=True):
+        with RunWriter(tmp_path / recipe / name, manifest):
+            pass
+    assert latest_run(tmp_path).name == names[1]
+    assert resolve_run(None, tmp_path).name == names[1]
+    assert resolve_run("one", tmp_path).name == names[2]
+    assert resolve_run(str(tmp_path / "one"), tmp_path).name == names[2]
+    assert resolve_run(names[0], tmp_path).name == names[0]
+    with pytest.raises(UsageError, match="no such run") as caught:
+        resolve_run("three", tmp_path)
+    assert "one, two" in (caught.value.fix or "")
+    with pytest.raises(UsageError, match="no run yet"):
+        latest_run(tmp_path / "nothing")
+
+
+def test_equal_answers_share_their_memory_and_others_stay_apart(tmp_path: Path) -> None:
+    ids = [70001, 70002]
+    written = [
+        record("baseline", text="same", token_ids=ids),
+        record("spec", text="same", token_ids=list(ids)),
+        record("spec", prompt_idx=1, text="same", token_ids=[70001, 70003]),
+        record("spec", prompt_idx=2, text="other", content_sha=sha256_text("same"), token_ids=ids),
+    ]
+    file = tmp_path / "records.jsonl"
+    file.write_text("".join(one.to_line() + "\n" for one in written))
+    read = open_run(file).records
+    assert read == written
+    assert read[0].token_ids is read[1].token_ids
+
+
+def test_the_record_that_counts_keeps_its_own_place(tmp_path: Path) -> None:
+    failed = record("spec", error=RecordError(kind="crash", message="gone"))
+    written = [record("spec", text="first"), failed, record("spec", prompt_idx=1), record("spec", text="again")]
+    file = tmp_path / "records.jsonl"
+    file.write_text("".join(one.to_line() + "\n" for one in [*written, failed]))
+    assert open_run(file).records == [written[2], written[3]]

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
+
+VLLM = """# TYPE vllm:spec_decode_num_drafts_total counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 66.0
+vllm:spec_decode_num_drafts_total{engine="1",model_name="m"} 4.0
+vllm:spec_decode_num_drafts_created{engine="0",model_name="m"} 1.795e+09
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 2.64e+02
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 135.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="0"} 60.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="2"} 30.0 1795000000
+vllm:generation_tokens_total{engine="0"} 480.0
+vllm:generation_tokens_total{engine="1"} 20
+"""
+
+
+def test_series_of_all_labels_are_added_up() -> None:
+    assert read_counters(VLLM, "vllm") == Counters(70, 264, 135, (60, 0, 30))
+    assert read_total(VLLM, "vllm:generation_tokens_total") == 500
+
+
+def test_what_is_not_there_is_not_told() -> None:
+    assert read_counters(VLLM, "llamacpp") == Counters()
+    assert read_total(VLLM, "vllm:other_total") is None
+    assert read_counters("vllm:spec_decode_num_drafts_total NaN\nnonsense {\n", "vllm") == Counters()
+
+
+def test_between_two_readings() -> None:
+    assert since(Counters(1, 4, 2, (2,)), Counters(3, 9, 5, (3, 2))) == Counters(2, 5, 3, (1, 2))
+    assert since(Counters(), Counters(3, 9, 5, (3, 2))) == Counters(None, None, None, (3, 2))
+    assert since(Counters(1, 4, 2, (2,)), Counters()) == Counters()

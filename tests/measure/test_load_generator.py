@@ -1,0 +1,113 @@
+"""Threads that ask: how many there are at a time, that an open loop does not wait, and that none is left behind."""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from benchctl.measure import load_generator
+from benchctl.measure.arrivals import arrival_times
+from benchctl.measure.load_generator import MOST_IN_FLIGHT, Request, allow_connections, closed_loop, open_loop
+
+
+class Door:
+    """Requests wait behind it until it opens; it knows who came, and how many waited at most."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.came: list[int] = []
+        self.most = self._waiting = 0
+        self._lock = threading.Lock()
+
+    def ask(self, number: int) -> None:
+        with self._lock:
+            self.came.append(number)
+            self._waiting += 1
+            self.most = max(self.most, self._waiting)
+        self.open.wait(30)
+        with self._lock:
+            self._waiting -= 1
+
+
+def no_threads_left() -> bool:
+    return not any(thread.name.startswith("request") for thread in threading.enumerate())
+
+
+def test_a_closed_loop_keeps_its_number_in_flight() -> None:
+    door = Door()
+    threading.Timer(0.2, door.open.set).start()
+    closed_loop([partial(door.ask, number) for number in range(12)], 4, door.open.set)
+    assert door.most == 4
+    assert sorted(door.came) == list(range(12))
+    assert door.came[:4] == [0, 1, 2, 3], "in the order of the plan"
+    assert no_threads_left()
+
+
+def test_an_open_loop_waits_for_no_answer() -> None:
+    door = Door()
+    begun = time.perf_counter()
+    threading.Timer(0.3, door.open.set).start()
+    crowded = open_loop(
+        [partial(door.ask, n) for n in range(20)], [begun + 0.005 * n for n in range(20)], door.open.set
+    )
+    assert crowded == 0
+    assert door.most == 20, "all were sent before the first was answered"
+
+
+def test_what_finds_no_thread_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_generator, "MOST_IN_FLIGHT", 3)
+    door = Door()
+    threading.Timer(0.2, door.open.set).start()
+    assert open_loop([partial(door.ask, n) for n in range(5)], [0.0] * 5, door.open.set) == 2
+    assert door.most == 3
+    assert sorted(door.came) == list(range(5))
+
+
+@pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt])
+def test_a_failure_ends_what_is_in_flight_and_begins_nothing_more(failure: type[BaseException]) -> None:
+    door = Door()
+
+    def fail() -> None:
+        raise failure
+
+    requests: list[Request] = [partial(door.ask, 0), fail, *(partial(door.ask, number) for number in range(2, 9))]
+    with pytest.raises(failure):
+        closed_loop(requests, 2, door.open.set)
+    assert door.open.is_set(), "what was in flight was ended"
+    assert len(door.came) < 8
+    assert no_threads_left()
+
+
+def test_a_failure_ends_an_open_loop_before_its_schedule_does() -> None:
+    def fail() -> None:
+        raise RuntimeError
+
+    later: list[None] = []
+    with pytest.raises(RuntimeError):
+        open_loop([fail, lambda: later.append(None)], [0.0, time.perf_counter() + 3600], lambda: None)
+    assert not later
+
+
+def test_arrivals_are_the_same_for_every_arm_of_a_block() -> None:
+    times = arrival_times(2000, 4.0, seed=1, block=0)
+    assert times == arrival_times(2000, 4.0, seed=1, block=0)
+    assert times == sorted(times)
+    assert times[-1] == pytest.approx(500, rel=0.1), "2000 requests at 4 a second"
+    assert arrival_times(2000, 4.0, seed=1, block=1) != times
+    assert arrival_times(2000, 4.0, seed=2, block=0) != times
+    assert arrival_times(3, 8.0, seed=1, block=0) == pytest.approx([at / 2 for at in times[:3]]), "the same, compressed"
+
+
+def test_there_is_a_socket_for_every_request() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))
+    try:
+        allow_connections()
+        raised = resource.getrlimit(resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert raised == (4 * MOST_IN_FLIGHT if hard == resource.RLIM_INFINITY else min(4 * MOST_IN_FLIGHT, hard), hard)

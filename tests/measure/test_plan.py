@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.data.manifest import ArmIdentity, Cell, CellStatus, Manifest
+from benchctl.data.record import SCHEMA_VERSION, Record
+from benchctl.data.store import RunData
+from benchctl.errors import UsageError
+from benchctl.measure.plan import arms_of_block, idle_slots, keep_only, make_plan, measured, rotated, with_blocks
+from benchctl.prompts.suite import PromptItem
+from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
+
+
+def test_each_block_begins_one_arm_later() -> None:
+    arms = [Arm(name=name) for name in "abc"]
+    assert ["".join(arm.name for arm in rotated(arms, block)) for block in range(4)] == ["abc", "bca", "cab", "abc"]
+
+
+def test_the_plan_is_blocks_times_arms_times_prompts(recipe: Recipe, prompts: list[PromptItem]) -> None:
+    plan = make_plan(recipe, prompts)
+    assert [(cell.block, cell.order, cell.arm.name) for cell in plan] == [
+        (0, 0, "baseline"),
+        (0, 1, "spec"),
+        (1, 0, "spec"),
+        (1, 1, "baseline"),
+    ]
+    assert all([item.prompt_idx for item in cell.prompts] == [0, 1] for cell in plan)
+
+
+def test_what_is_done_is_not_planned_again(recipe: Recipe, prompts: list[PromptItem]) -> None:
+    done = {(0, "baseline", "code", 0), (0, "baseline", "code", 1), (1, "spec", "code", 0)}
+    plan = make_plan(recipe, prompts, done)
+    assert [(cell.block, cell.arm.name, len(cell.prompts)) for cell in plan] == [
+        (0, "spec", 2),
+        (1, "spec", 1),
+        (1, "baseline", 2),
+    ]
+    assert plan[0].order == 1, "an arm keeps its place in the rotation when others are done"
+
+
+@pytest.mark.parametrize(
+    ("status", "answers", "kept"), [("finished", 2, 2), ("interrupted", 1, 1), ("interrupted", 2, 0), ("failed", 2, 0)]
+)
+def test_a_cell_that_was_cut_off_after_its_last_answer_is_measured_again(
+    manifest: Manifest, status: CellStatus, answers: int, kept: int
+) -> None:
+    manifest.cells = [Cell(block=0, arm="spec", order=1, status=status, started_at="", wall_s=1.0, log="")]
+    records = [
+        Record(label="spec", task="code", prompt_idx=index, rep=0, schema_version=SCHEMA_VERSION)
+        for index in range(answers)
+    ]
+    assert len(measured(RunData(Path(), manifest, records, []), prompts=2)) == kept
+
+
+@pytest.mark.parametrize(("attempts", "kept"), [([0], 0), ([0, 0], 2), ([0, 1], 0)])
+@pytest.mark.parametrize("condition", [{"concurrency": 4}, {"rate": 5.0}])
+def test_a_cell_of_overlapping_requests_is_measured_as_a_whole(
+    manifest: Manifest, condition: dict[str, Any], attempts: list[int], kept: int
+) -> None:
+    manifest.arms = [ArmIdentity(name="spec", baseline=False, speculation=None, argv=[], env=[], **condition)]
+    manifest.cells = [Cell(block=0, arm="spec", order=1, status="finished", started_at="", wall_s=1.0, log="")]
+    records = [
+        Record(label="spec", task="code", prompt_idx=index, rep=0, schema_version=SCHEMA_VERSION, attempt=attempt)
+        for index, attempt in enumerate(attempts)
+    ]
+    assert len(measured(RunData(Path(), manifest, records, []), prompts=2)) == kept
+
+
+def test_only_keeps_the_baseline(recipe: Recipe) -> None:
+    assert [arm.name for arm in keep_only(recipe, ["spec"]).arms] == ["baseline", "spec"]
+    with pytest.raises(UsageError, match="no arm 'spek'") as caught:
+        keep_only(recipe, ["spek"])
+    assert "baseline, spec" in (caught.value.fix or "")
+
+
+@pytest.fixture
+def swept(recipe: Recipe) -> Recipe:
+    """Both arms with one and with four requests in flight."""
+    arms = [
+        arm.model_copy(update={"name": f"{arm.name}-c{count}", "of": arm.name, "concurrency": count})
+        for count in (1, 4)
+        for arm in recipe.arms
+    ]
+    return recipe.model_copy(update={"arms": arms, "baseline": "baseline-c1"})
+
+
+@pytest.mark.parametrize(
+    ("names", "kept", "baseline"),
+    [
+        (["spec"], ["baseline-c1", "spec-c1", "baseline-c4", "spec-c4"], "baseline-c1"),
+        (["spec-c4"], ["baseline-c4", "spec-c4"], "baseline-c4"),
+        (["baseline"], ["baseline-c1", "baseline-c4"], "baseline-c1"),
+    ],
+)
+def test_only_takes_an_arm_under_all_its_conditions_or_under_one(
+    swept: Recipe, names: list[str], kept: list[str], baseline: str
+) -> None:
+    chosen = keep_only(swept, names)
+    assert [arm.name for arm in chosen.arms] == kept
+    assert chosen.baseline == baseline
+    with pytest.raises(UsageError) as caught:
+        keep_only(swept, ["spec-c2"])
+    assert caught.value.fix == "The arms are: baseline, baseline-c1, spec, spec-c1, baseline-c4, spec-c4."
+
+
+def test_arms_of_a_condition_stay_neighbours_in_every_block(swept: Recipe) -> None:
+    assert [" ".join(arm.name for arm in arms_of_block(swept, block)) for block in range(3)] == [
+        "baseline-c1 spec-c1 baseline-c4 spec-c4",
+        "spec-c4 baseline-c4 spec-c1 baseline-c1",
+        "baseline-c1 spec-c1 baseline-c4 spec-c4",
+    ]
+
+
+def test_too_few_prompts_for_a_concurrency_are_said(swept: Recipe) -> None:
+    assert idle_slots(swept, 8) == []
+    (said,) = idle_slots(swept, 7)
+    assert said.startswith("Concurrency 4: with 7 prompts there are less than 4 requests in flight")
+    assert idle_slots(swept.model_copy(update={"arms": [Arm(name="a", concurrency=4, rate=1.0)]}), 1) == []
+
+
+def test_blocks_of_the_command_line(recipe: Recipe) -> None:
+    assert with_blocks(recipe, "7").blocks == 7
+    assert with_blocks(recipe, "auto").blocks == AutoBlocks()
+    own = recipe.model_copy(update={"blocks": AutoBlocks(max=9)})
+    assert with_blocks(own, "auto").blocks == AutoBlocks(max=9), "the recipe's own limits"
+
+
+@pytest.mark.parametrize("text", ["0", "1001", "-3", "three", "2.5", "9" * 5000, "²", "\x1b[2J"])
+def test_blocks_of_the_command_line_are_checked(recipe: Recipe, text: str) -> None:
+    with pytest.raises(UsageError, match=r"Expected 1 to 1000 blocks, or auto") as caught:
+        with_blocks(recipe, text)
+    assert "\x1b" not in str(caught.value)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import io
+import re
+import time
+
+from rich.console import Console
+
+from benchctl.measure.plan import make_plan
+from benchctl.measure.progress import Lines
+from benchctl.prompts.suite import PromptItem
+from benchctl.recipes.schema import Recipe
+from tests.measure.toy_engine import answer
+
+
+def test_in_a_pipe_a_cell_is_one_line(recipe: Recipe, prompts: list[PromptItem]) -> None:
+    written = io.StringIO()
+    lines = Lines(Console(file=written, width=40))
+    cells = make_plan(recipe, prompts)
+    lines.begin(cells)
+    lines.note("warning: one that is longer than\x1b[2J the forty columns of this console")
+    lines.cell_started(cells[0])
+    lines.cell_ended(cells[0], "The engine ended with status 3 before it was healthy.")
+    told = written.getvalue().splitlines()
+    assert told == [
+        "warning: one that is longer than␛[2J the forty columns of this console",
+        "[1/4] block 1, baseline: failed: The engine ended with status 3 before it was healthy.",
+    ]
+
+
+def test_a_cell_with_several_in_flight_says_what_it_yields_in_all(recipe: Recipe, prompts: list[PromptItem]) -> None:
+    written = io.StringIO()
+    lines = Lines(Console(file=written, width=80))
+    arm = recipe.arms[0].model_copy(update={"concurrency": 2})
+    (cell,) = make_plan(recipe.model_copy(update={"arms": [arm]}), prompts, blocks=[0])
+    lines.begin([cell])
+    lines.cell_started(cell)
+    lines.cell_ready(cell)
+    for item in prompts:
+        lines.asked(cell, item.task, item.prompt_idx)
+    for _ in prompts:
+        lines.tokens_together(cell, 8)
+        lines.answered(cell, answer())
+    first, last = lines.span[cell.name]
+    lines.span[cell.name] = first - 10, last
+    time.sleep(0.3)  # the engine takes its time to stop, and nothing is measured then
+    lines.cell_ended(cell, None)
+    assert re.search(r"baseline: 2 answers, 10\.0 tok/s each, 1\.6 tok/s together", written.getvalue())
+
+
+def test_an_open_end_is_said(recipe: Recipe, prompts: list[PromptItem]) -> None:
+    written = io.StringIO()
+    lines = Lines(Console(file=written, width=80))
+    first, *rest = make_plan(recipe, prompts)
+    lines.begin([first], open_ended=True)
+    lines.cell_started(first)
+    lines.cell_ended(first, None)
+    lines.more(rest)
+    lines.cell_started(rest[0])
+    lines.cell_ended(rest[0], None)
+    assert written.getvalue().splitlines() == [
+        "[1/1+] block 1, baseline: 0 answers, 0.0 tok/s",
+        "[2/4+] block 1, spec: 0 answers, 0.0 tok/s",
+    ]

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchctl.data.identity import workload_sha256
+from benchctl.data.manifest import Manifest
+from benchctl.data.store import RunData
+from benchctl.errors import UsageError
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.run import resume_run, signals_interrupt
+from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.recipes.schema import Recipe
+
+
+@pytest.fixture(autouse=True)
+def own_handler() -> Iterator[None]:
+    """Put back what handles SIGHUP."""
+    before = signal.getsignal(signal.SIGHUP)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_a_hang_up_is_an_interrupt() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    with signals_interrupt(), pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+def test_below_nohup_a_hang_up_is_nothing() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with signals_interrupt():
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_another_library_beside_the_binary_is_another_engine(recipe: Recipe, manifest: Manifest) -> None:
+    models = ResolvedPair(ResolvedModel("t.gguf", ()), None)
+    manifest.workload_sha256 = workload_sha256(recipe, [], models)
+    manifest.engine.details = {"sha256": "a", "siblings": {"libggml.so": "b"}}
+    prepared: Any = SimpleNamespace(
+        recipe=recipe,
+        models=models,
+        suite=SimpleNamespace(sha256=None),
+        capabilities=SimpleNamespace(details={"sha256": "a", "siblings": {"libggml.so": "c"}}),
+    )
+    with pytest.raises(UsageError, match="the engine's binary or its libraries changed"):
+        resume_run(prepared, RunData(Path(), manifest, [], []), RunProgress())

@@ -1,0 +1,167 @@
+"""Drawing the answers of a sampling check: what is asked, what is stored, what a failing engine costs; and for real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchctl.analysis.sampling.judge import judge_sampling
+from benchctl.data.sampling import CHECK, latest_check, open_check
+from benchctl.errors import EngineError, StorageError, UsageError
+from benchctl.measure.prepare import Prepared, prepare
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.sampling import CheckPlan, run_check, sampled_recipe, spread_over_tasks
+from benchctl.prompts.suite import Prompt, PromptItem
+from benchctl.recipes.schema import Recipe, Sampling
+from tests.measure.toy_engine import ToyEngine, answer
+
+PLAN = CheckPlan(seeds=4, tokens=8, prompts=2)
+
+
+def real_recipe(**sampling: float) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "name": "real",
+            "engine": {"device": "cpu", "context": 2048, "threads": 1},
+            "models": {
+                "target": {"source": "bundled:tiny-hybrid"},
+                "draft": {"source": "bundled:tiny-hybrid-draft"},
+            },
+            "prompts": {"suite": "tiny.json", "tasks": ["ja_chat", "translation_en_ja"], "limit": 1},
+            "sampling": sampling,
+            "arms": [{"name": "baseline"}, {"name": "spec", "speculation": {"type": "draft-simple", "max": 4}}],
+        }
+    )
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, llama_server: Path) -> Callable[..., Prepared]:
+    """Prepare a check of the bundled pair."""
+
+    def make(plan: CheckPlan = PLAN, **sampling: float) -> Prepared:
+        recipe = sampled_recipe(real_recipe(**sampling), plan)
+        return prepare(recipe, recipe_folder=tmp_path, binary=str(llama_server))
+
+    return make
+
+
+def test_a_greedy_recipe_is_sampled_from_the_whole_vocabulary(recipe: Recipe) -> None:
+    used = sampled_recipe(recipe, PLAN).sampling
+    assert (used.temperature, used.top_k, used.top_p, used.max_tokens) == (0.8, 0, 1.0, 8)
+    assert sampled_recipe(recipe, replace(PLAN, temperature=1.5)).sampling.temperature == 1.5
+
+
+def test_a_sampling_recipe_keeps_its_own(recipe: Recipe) -> None:
+    own = recipe.model_copy(update={"sampling": Sampling(temperature=0.6, top_k=40, top_p=0.9, ignore_eos=True)})
+    used = sampled_recipe(own, PLAN).sampling
+    assert (used.temperature, used.top_k, used.top_p, used.ignore_eos) == (0.6, 40, 0.9, False)
+
+
+def test_the_baseline_comes_first_and_arms_can_be_chosen(recipe: Recipe) -> None:
+    turned = recipe.model_copy(update={"arms": recipe.arms[::-1]})
+    assert [arm.name for arm in sampled_recipe(turned, PLAN).arms] == ["baseline", "spec"]
+    assert [arm.name for arm in sampled_recipe(turned, PLAN, ["other"]).arms] == ["baseline"]
+
+
+def test_prompts_are_taken_from_the_tasks_in_turn() -> None:
+    items = [PromptItem(task=task, prompt_idx=i, prompt=Prompt(prompt="p")) for task in "ab" for i in range(3)]
+    assert [(one.task, one.prompt_idx) for one in spread_over_tasks(items, 3)] == [("a", 0), ("a", 1), ("b", 0)]
+    assert len(spread_over_tasks(items, 99)) == 6
+
+
+@pytest.mark.engine
+def test_a_right_engine_passes_and_the_check_recomputes(prepared: Callable[..., Prepared], tmp_path: Path) -> None:
+    plan = CheckPlan(seeds=30, tokens=12, prompts=2)
+    folder = run_check(prepared(plan), plan, tmp_path, RunProgress(), ["benchctl"])
+    assert latest_check(tmp_path) == folder
+    data = open_check(folder)
+    assert len(data.answers) == 2 * 2 * 30
+    assert len({one.seed for one in data.answers}) == len(data.answers)
+    assert [cell.status for cell in data.check.manifest.cells] == ["finished", "finished"]
+    assert [cell.attestation.state for cell in data.check.manifest.cells if cell.attestation] == ["off", "active"]
+    spec = judge_sampling(data).arms[0]
+    assert spec.verdict == "no difference found"
+    assert spec.drafted
+    assert judge_sampling(open_check(folder)) == judge_sampling(data)
+
+
+@pytest.mark.engine
+def test_a_wrong_temperature_is_found(prepared: Callable[..., Prepared], tmp_path: Path) -> None:
+    plan = CheckPlan(seeds=40, tokens=12, prompts=2)
+    right = open_check(run_check(prepared(plan), plan, tmp_path, RunProgress(), []))
+    hot = replace(plan, temperature=2.5)
+    wrong = open_check(run_check(prepared(hot), hot, tmp_path, RunProgress(), []))
+    mixed = [one for one in right.answers if one.arm == "baseline"] + [
+        one for one in wrong.answers if one.arm == "spec"
+    ]
+    spec = judge_sampling(replace(right, answers=mixed)).arms[0]
+    assert spec.verdict == "difference found"
+    assert "The first token, which is never speculated, differs already" in spec.reason
+
+
+def toy(prepared: Prepared, engine: ToyEngine) -> Prepared:
+    launches = {arm.name: engine.launch(arm, prepared.models) for arm in prepared.recipe.arms}
+    return replace(prepared, engine=engine, launches=launches)
+
+
+@pytest.mark.engine
+def test_an_engine_that_fails_costs_its_arm(prepared: Callable[..., Prepared], tmp_path: Path) -> None:
+    engine = ToyEngine(start_failures={"spec": EngineError("It fell.", kind="launch")})
+    folder = run_check(toy(prepared(), engine), PLAN, tmp_path, RunProgress(), [])
+    data = open_check(folder)
+    assert data.check.manifest.status == "failed"
+    assert len(data.answers) == 4 * 2
+    found = judge_sampling(data)
+    assert found.failed_arms == {"spec": "It fell."}
+    assert (found.arms[0].verdict, found.arms[0].tests) == ("undetermined", [])
+
+
+@pytest.mark.engine
+def test_without_a_baseline_nothing_more_is_drawn(prepared: Callable[..., Prepared], tmp_path: Path) -> None:
+    engine = ToyEngine(start_failures={"baseline": EngineError("It fell.", kind="launch")})
+    data = open_check(run_check(toy(prepared(), engine), PLAN, tmp_path, RunProgress(), []))
+    assert engine.steps == ["baseline: start"]
+    assert "The engine of baseline failed: It fell." in judge_sampling(data).arms[0].reason
+
+
+@pytest.mark.engine
+def test_a_refused_request_and_withheld_ids(prepared: Callable[..., Prepared], tmp_path: Path) -> None:
+    def answers(arm: str, number: int) -> object:
+        if number == 2:
+            raise EngineError("Too long.", kind="http")
+        return answer(token_gap="withheld" if number == 1 else None, drafted=4)
+
+    engine = ToyEngine(answers=answers)  # type: ignore[arg-type]
+    data = open_check(run_check(toy(prepared(), engine), PLAN, tmp_path, RunProgress(), []))
+    first, second = data.answers[:2]
+    assert (first.token_ids, first.error) == (list(range(8)), None)
+    assert (second.token_ids, second.error) == (None, "Too long.")
+    assert engine.steps.count("baseline: recover") == 1
+
+
+@pytest.mark.engine
+def test_an_interrupted_check_says_so(prepared: Callable[..., Prepared], tmp_path: Path) -> None:
+    def answers(arm: str, number: int) -> object:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_check(toy(prepared(), ToyEngine(answers=answers)), PLAN, tmp_path, RunProgress(), [])  # type: ignore[arg-type]
+    data = open_check(latest_check(tmp_path))
+    assert data.check.manifest.status == "interrupted"
+    assert judge_sampling(data).arms[0].verdict == "undetermined"
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not checked yet"):
+        latest_check(tmp_path)
+    with pytest.raises(UsageError, match="no check"):
+        open_check(tmp_path)
+    (tmp_path / CHECK).write_text("{")
+    with pytest.raises(StorageError):
+        open_check(tmp_path)
+    (tmp_path / CHECK).write_text('{"schema": 99}')
+    with pytest.raises(StorageError, match="newer"):
+        open_check(tmp_path)
