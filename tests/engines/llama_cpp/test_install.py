@@ -23,7 +23,7 @@ from benchctl.engines.llama_cpp.install import InstallRequest, install
 from benchctl.errors import EngineError, StorageError, UsageError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-FAKE = Path(__file__).parent / "fake_llama_cpp"
+FAKE = Path(__file__).parents[1] / "fake_llama_cpp"
 INSTALL = """
 import sys
 from pathlib import Path
