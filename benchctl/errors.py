@@ -1,7 +1,7 @@
 """The errors that benchctl shows to people: what happened, where, and what to do next.
 
 Every error that a user can cause or must act on is a `BenchctlError`; the command line prints it in one block and
-exits with its code. Anything else that escapes is a bug of benchctl.
+exits with its code. Anything else that escapes is a bug of benchctl, shown as an `InternalError`.
 """
 
 from __future__ import annotations
@@ -73,3 +73,9 @@ class StorageError(BenchctlError):
     """
 
     exit_code = 4
+
+
+class InternalError(BenchctlError):
+    """Something that benchctl did not foresee: a bug of its own (exit code 70, `EX_SOFTWARE` of sysexits.h)."""
+
+    exit_code = 70

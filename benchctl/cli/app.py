@@ -30,7 +30,7 @@ from benchctl.errors import BenchctlError, StorageError
 
 EPILOG = (
     "Exit codes: 0 done (and lossless) · 1 not lossless, or a gate failed · 2 the recipe or the command line is wrong"
-    " · 3 an engine failed · 4 files could not be written or read · 130 interrupted."
+    " · 3 an engine failed · 4 files could not be written or read · 70 an error of benchctl's own · 130 interrupted."
 )
 
 app = typer.Typer(
@@ -97,6 +97,10 @@ def main() -> None:
         _discard(sys.stdout)
         where = "the output" if error.filename is None else str(error.filename)
         _fail(StorageError(f"It cannot be written or read: {error.strerror or error}.", where=where))
+    except Exception as error:
+        from benchctl.cli.internal_error import internal_error
+
+        _fail(internal_error(error))
 
 
 def _fail(error: BenchctlError) -> NoReturn:

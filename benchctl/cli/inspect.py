@@ -9,7 +9,7 @@ import typer
 
 
 def inspect(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A path, hf:ORG/REPO[/FILE] or bundled:NAME.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A path, hf:ORG/REPO\\[/FILE] or bundled:NAME.")],
     diff: Annotated[
         str | None, typer.Option(metavar="MODEL", help="Show what differs between the two instead, first model first.")
     ] = None,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def quantize(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A path, hf:ORG/REPO[/FILE] or bundled:NAME.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A path, hf:ORG/REPO\\[/FILE] or bundled:NAME.")],
     base: Annotated[
         str, typer.Option("--type", "-t", metavar="TYPE", help="A llama-quantize type such as q8_0 or q4_k_m.")
     ],

@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
+
+from benchctl.cli import app as program
+from benchctl.cli.app import app
 
 LIST = [sys.executable, "-m", "benchctl", "recipes", "list"]
 
@@ -29,3 +35,50 @@ def test_output_to_a_full_disk_is_one_message(words: list[str]) -> None:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 4
     assert done.stderr == "error: the output: It cannot be written or read: No space left on device.\n"
+
+
+def commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command and group."""
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+@pytest.mark.parametrize("words", list(commands(typer.main.get_command(app))), ids=" ".join)
+def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, [*words, "--help"])
+    assert done.exception is None
+    assert done.exit_code == 0
+    assert "Usage:" in done.output
+
+
+def _fails() -> None:
+    raise KeyError("[bold]nobody thought of this\x1b[2J")
+
+
+def test_an_error_of_our_own_is_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path))
+    monkeypatch.setattr(program, "app", _fails)
+    with pytest.raises(SystemExit) as left:
+        program.main()
+    assert left.value.code == 70, "1 would say: not lossless"
+    said = capsys.readouterr().err
+    (kept,) = (tmp_path / "errors").iterdir()
+    assert "KeyError" in said and str(kept) in said and "Traceback" not in said and "\x1b[2J" not in said
+    assert "[bold]nobody thought of this" in said
+    assert "Traceback" in kept.read_text() and "nobody thought of this" in kept.read_text()
+
+
+def test_an_error_of_our_own_is_told_where_nothing_can_be_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "file"))
+    monkeypatch.setattr(program, "app", _fails)
+    with pytest.raises(SystemExit) as left:
+        program.main()
+    assert left.value.code == 70
+    assert "Traceback" in capsys.readouterr().err
