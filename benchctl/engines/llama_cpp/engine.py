@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import os
-import re
-import ssl
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-import httpx
-
 from benchctl.engines.base import Capabilities, Launch
 from benchctl.engines.common.environment import OWN_SETTINGS, engine_environment, refused_variables
-from benchctl.engines.common.process import EngineProcess, free_port
-from benchctl.engines.common.start_up import StartUp
-from benchctl.engines.llama_cpp.causes import launch_cause
-from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line, slots_of
+from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line
 from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
 from benchctl.engines.llama_cpp.find import find_server, find_tool
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
 from benchctl.engines.llama_cpp.score import LlamaScorer, scoring_args, split_batch
 from benchctl.engines.llama_cpp.server import LlamaServer
-from benchctl.engines.llama_cpp.speculation import (
-    asked_of,
-    deepest_draft,
-    speculation_problems,
-    speculation_warnings,
-)
-from benchctl.errors import EngineError, UsageError
+from benchctl.engines.llama_cpp.speculation import deepest_draft, speculation_problems, speculation_warnings
+from benchctl.engines.llama_cpp.start import start_server
+from benchctl.errors import UsageError
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ModelFormat, ResolvedPair
 from benchctl.models.special_tokens import end_tokens
 from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, Arm, EngineSpec, Recipe
 
-_LISTENING = re.compile(rb"listening on https?://[^\s/]*?:(\d+)|HTTP server is listening, hostname: \S+, port: (\d+)")
-_POLL_S = 0.03
-_PORT_ATTEMPTS = 5
 _DEVICE_PREFIXES = {"cuda": ("CUDA", "ROCm"), "metal": ("Metal", "MTL")}
 
 
@@ -108,17 +94,7 @@ class LlamaCppEngine:
 
     def start(self, launch: Launch, log_path: Path) -> LlamaServer:
         """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
-        # Current builds choose a free port themselves and log it; for older ones one is looked for beforehand.
-        chooses = self._probe.flags.dialect == "current"
-        for attempt in range(1, _PORT_ATTEMPTS + 1):
-            port = 0 if chooses else free_port()
-            try:
-                return self._start(launch, log_path, port)
-            except EngineError as error:
-                taken = error.kind == "launch" and "couldn't bind" in "\n".join(error.log_tail)
-                if not taken or attempt == _PORT_ATTEMPTS:
-                    raise
-        raise AssertionError("unreachable")
+        return start_server(launch, log_path, self._spec, self._probe.flags)
 
     def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> LlamaScorer:
         """Start the target alone for scoring. Raises EngineError (`launch`, `health`)."""
@@ -127,45 +103,3 @@ class LlamaCppEngine:
         server = self.start(replace(launch, argv=argv), log_path)
         left_out = end_tokens(read_header(Path(server.model))) if ignore_eos else frozenset()
         return LlamaScorer(server, argv, splits=split_batch(launch.argv, flags), left_out=left_out)
-
-    def _start(self, launch: Launch, log_path: Path, port: int) -> LlamaServer:
-        argv = [str(port) if word == "{port}" else word for word in launch.argv]
-        process = EngineProcess(argv, launch.env, log_path)
-        client: httpx.Client | None = None
-        try:
-            start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, _POLL_S)
-            told = self._listening_port(start_up)
-            # No proxy, no netrc: the caller's network settings have nothing to do with loopback.
-            client = httpx.Client(
-                base_url=f"http://127.0.0.1:{told}",
-                trust_env=False,
-                verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),  # Never used, and quicker than loading certificates.
-                limits=httpx.Limits(max_connections=None),  # What waits for a connection here would be timed.
-            )
-            self._wait_healthy(start_up, client)
-        except BaseException:
-            if client is not None:
-                client.close()
-            process.stop(grace_s=2.0)
-            raise
-        asked = asked_of(argv, self._probe.flags)
-        model = argv[argv.index("-m") + 1]
-        slots, overlapping = slots_of(argv), launch.overlapping
-        return LlamaServer(process, log_path, client, self._spec, asked, model, slots=slots, overlapping=overlapping)
-
-    def _listening_port(self, start_up: StartUp) -> int:
-        """Wait for the log to tell on which port this very process listens."""
-        while True:
-            found = _LISTENING.search(start_up.log_path.read_bytes())
-            if found:
-                return int(found[1] or found[2])
-            start_up.wait_a_moment()
-
-    def _wait_healthy(self, start_up: StartUp, client: httpx.Client) -> None:
-        while True:
-            try:
-                if client.get("/health", timeout=5.0).status_code == httpx.codes.OK:
-                    return
-            except httpx.TransportError:
-                pass  # Not yet, or never: the next lines find out.
-            start_up.wait_a_moment()
