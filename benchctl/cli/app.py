@@ -20,6 +20,7 @@ from benchctl.cli.engines import app as engines
 from benchctl.cli.inspect import inspect
 from benchctl.cli.isolate import isolate
 from benchctl.cli.models import app as models
+from benchctl.cli.predict import predict
 from benchctl.cli.prompts import app as prompts
 from benchctl.cli.quantize import quantize
 from benchctl.cli.recipes import app as recipes
@@ -62,6 +63,7 @@ app.command("run")(run)
 app.command("verify-lossless")(verify_lossless)
 app.command("compare")(compare)
 app.command("report")(report)
+app.command("predict")(predict)
 app.command("doctor")(doctor)
 app.command("inspect")(inspect)
 app.command("quantize")(quantize)

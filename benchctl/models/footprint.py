@@ -1,0 +1,170 @@
+"""What a model takes in memory and what a decode step reads of it: from a file's header, a config, or a size by hand.
+
+Good enough to answer "does the pair fit, and can it pay" before a download: weights, KV cache and recurrent state, no
+compute buffers. Decoding one token reads every weight it uses once (of a mixture only the experts that are active, of
+an embedding table that is not the output matrix, too, one row), and the whole cache: at batch 1 that, not arithmetic,
+is what a step waits for on most machines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchctl.errors import UsageError
+from benchctl.models.folder_facts import folder_facts
+from benchctl.models.gguf_facts import facts_of
+from benchctl.models.gguf_header import GgufHeader, Tensor, read_header
+from benchctl.models.sequence_memory import CACHE_BYTES, kv_cache_bytes, recurrent_state
+from benchctl.models.shards import all_shards
+from benchctl.text import one_line
+
+_BY_HAND = re.compile(
+    r"(?P<count>[0-9]+(?:\.[0-9]+)?)(?P<unit>[MB])(?:@(?P<bits>[0-9]+(?:\.[0-9]+)?))?\Z", re.IGNORECASE
+)
+_UNITS = {"m": 1e6, "b": 1e9}
+_DEFAULT_BITS = 16.0
+_PLAIN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+"""Model types whose weights can be counted from the config alone."""
+_DTYPE_BITS = {"float32": 32.0, "f32": 32.0, "bfloat16": 16.0, "bf16": 16.0, "float16": 16.0, "f16": 16.0}
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes. `None`: not known from what was given."""
+
+    name: str
+    weights: int
+    weights_per_step: int
+    """Of the weights, what one decode step reads."""
+    cache_per_token: int | None
+    """KV cache of 16 bits."""
+    state: int | None
+    """Recurrent state of one sequence; 0 for a model that has none."""
+
+    def at(self, context: int) -> int:
+        """Return the bytes with `context` tokens in the cache, without what is not known."""
+        return self.weights + context * (self.cache_per_token or 0) + (self.state or 0)
+
+    def read_per_step(self, context: int) -> int:
+        """Return the bytes that one decode step reads with `context` tokens in the cache; the state is also written."""
+        return self.weights_per_step + context * (self.cache_per_token or 0) + 2 * (self.state or 0)
+
+
+def footprint_by_hand(text: str) -> Footprint | None:
+    """Return the footprint of a size such as `8B`, `1.5B@4.5` (bits a weight) or `135M`; `None` for other text."""
+    match = _BY_HAND.match(text)
+    if match is None:
+        return None
+    parameters = float(match["count"]) * _UNITS[match["unit"].lower()]
+    weights = round(parameters * float(match["bits"] or _DEFAULT_BITS) / 8)
+    return Footprint(text, weights, weights, None, None)
+
+
+def footprint_of_gguf(first: Path) -> Footprint:
+    """Return the footprint of a GGUF model, all its shards. Raises UsageError."""
+    headers = [read_header(shard) for shard in all_shards(first)]
+    facts = facts_of(headers)
+    tensors = [tensor for header in headers for tensor in header.tensors]
+    state = recurrent_state(headers[0], facts.recurrent_layers)
+    return Footprint(
+        name=one_line(facts.name or first.name, 80),
+        weights=facts.tensor_bytes,
+        weights_per_step=_read_per_step(tensors, headers[0]),
+        cache_per_token=kv_cache_bytes(headers[0], facts.attention_layers),
+        state=0 if not facts.recurrent_layers else None if state is None else state.total,
+    )
+
+
+def _read_per_step(tensors: list[Tensor], header: GgufHeader) -> int:
+    architecture = header.text("general.architecture")
+    experts, active = (header.integer(f"{architecture}.{key}") for key in ("expert_count", "expert_used_count"))
+    share = active / experts if experts and active and active <= experts else 1.0
+    tied = not any(tensor.name == "output.weight" for tensor in tensors)
+    total = 0.0
+    for tensor in tensors:
+        if tensor.name == "token_embd.weight" and not tied:
+            continue  # one row of it
+        total += (tensor.nbytes or 0) * (share if "_exps." in tensor.name else 1.0)
+    return round(total)
+
+
+def footprint_of_folder(folder: Path) -> Footprint:
+    """Return the footprint of a Hugging Face folder, or of a `config.json` alone. Raises UsageError."""
+    config = _config(folder if folder.is_file() else folder / "config.json")
+    if folder.is_file():
+        weights, read = _counted(config, folder)
+    else:
+        facts = folder_facts(folder)
+        sizes: dict[str, int] = facts["parameters_by_dtype"]
+        if not sizes:
+            weights, read = _counted(config, folder / "config.json")
+        else:
+            weights = round(sum(count * _DTYPE_BITS.get(dtype, 8.0) / 8 for dtype, count in sizes.items()))
+            read = weights if config.get("tie_word_embeddings") else weights - _embedding(config)
+    cache = _cache_of(config)
+    hybrid = "layer_types" in config or any(key.startswith(("mamba", "linear_")) for key in config)
+    return Footprint(one_line(folder.name, 80), weights, max(read, 0), None if hybrid else cache, None if hybrid else 0)
+
+
+def _config(file: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the model's config cannot be read: {error}", where=one_line(str(file))) from None
+    inner = config.get("text_config") if isinstance(config, dict) else None
+    if not isinstance(config, dict):
+        raise UsageError("this is no model's config: expected a JSON object", where=one_line(str(file)))
+    return {**config, **(inner if isinstance(inner, dict) else {})}
+
+
+def _sizes(config: dict[str, Any], *keys: str) -> list[int] | None:
+    values = [config.get(key) for key in keys]
+    return [v for v in values if isinstance(v, int)] if all(isinstance(v, int) and v > 0 for v in values) else None
+
+
+def _head_size(config: dict[str, Any]) -> int | None:
+    told = config.get("head_dim")
+    if isinstance(told, int) and told > 0:
+        return told
+    sizes = _sizes(config, "hidden_size", "num_attention_heads")
+    return None if sizes is None else sizes[0] // sizes[1]
+
+
+def _cache_of(config: dict[str, Any]) -> int | None:
+    layers, head = _sizes(config, "num_hidden_layers"), _head_size(config)
+    groups = _sizes(config, "num_key_value_heads") or _sizes(config, "num_attention_heads")
+    return None if layers is None or head is None or groups is None else 2 * layers[0] * groups[0] * head * CACHE_BYTES
+
+
+def _embedding(config: dict[str, Any]) -> int:
+    sizes = _sizes(config, "vocab_size", "hidden_size")
+    return 0 if sizes is None else round(sizes[0] * sizes[1] * _bits(config) / 8)
+
+
+def _bits(config: dict[str, Any]) -> float:
+    return _DTYPE_BITS.get(str(config.get("dtype") or config.get("torch_dtype")), _DEFAULT_BITS)
+
+
+def _counted(config: dict[str, Any], file: Path) -> tuple[int, int]:
+    """Count the weights of a plain transformer: (all bytes, bytes that a step reads)."""
+    kind = config.get("model_type")
+    sizes = _sizes(config, "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+    head = _head_size(config)
+    if kind not in _PLAIN or sizes is None or head is None:
+        raise UsageError(
+            f"the weights of a {one_line(str(kind), 40)} model cannot be counted from its config alone",
+            where=one_line(str(file)),
+            fix="Name a folder with the weights, a GGUF file, or the size by hand, such as 8B@4.5.",
+        )
+    hidden, inner, layers, heads, vocabulary = sizes
+    groups = (_sizes(config, "num_key_value_heads") or [heads])[0]
+    layer = 2 * hidden * heads * head + 2 * hidden * groups * head + 3 * hidden * inner + 2 * hidden
+    embedding = vocabulary * hidden
+    tied = bool(config.get("tie_word_embeddings", False))
+    parameters = layers * layer + hidden + embedding * (1 if tied else 2)
+    width = _bits(config) / 8
+    return round(parameters * width), round((parameters - (0 if tied else embedding)) * width)

@@ -1,0 +1,85 @@
+"""`benchctl predict`: numbers by hand in, a table and a recommendation out; nothing is downloaded or measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.benchctl_process import benchctl
+
+
+def predicted(*words: object) -> Any:
+    done = benchctl("predict", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_numbers_by_hand() -> None:
+    found = predicted("--alpha", 0.8, "--depth", "1:16", "--cost", 0.1)
+    assert [row["depth"] for row in found["depths"]] == list(range(1, 17))
+    assert found["depths"][4]["speedup"] == pytest.approx(2.46, abs=0.005)
+    assert found["memory"] is None
+
+
+def test_the_terminal_shows_the_best_depth_and_every_alpha() -> None:
+    done = benchctl("predict", "--alpha", 0.8, "--depth", "2,5,9", "--cost", 0.1)
+    assert done.returncode == 0
+    assert done.stdout.startswith("Best predicted: depth 5, 2.46× the speed of no speculation.")
+    assert all(f"\n {alpha / 10:.1f} " in done.stdout or f"{alpha / 10:.1f}  " in done.stdout for alpha in range(1, 11))
+
+
+def test_what_cannot_pay_is_said_first() -> None:
+    done = benchctl("predict", "--alpha", 0.2, "--depth", "4", "--cost", 0.5)
+    assert done.stdout.startswith("Not predicted to pay at any of these depths: 0.42× at most (depth 4).")
+
+
+def test_the_cost_comes_from_what_both_models_read(tiny_target: Path, tiny_draft: Path) -> None:
+    found = predicted(
+        "-a", 0.9, "-t", tiny_target, "-d", tiny_draft, "--context", 512, "--memory", 1, "--bandwidth", 10
+    )
+    target, draft = found["memory"]["models"]
+    assert found["costs"]["draft_step_from_bytes_read"]
+    share = draft["read_per_step_bytes"] / target["read_per_step_bytes"]
+    assert found["costs"]["draft_step"] == pytest.approx(share)
+    assert target["step_s"] == pytest.approx(target["read_per_step_bytes"] / 10e9)
+    assert target["state_bytes"] > 0 and target["cache_bytes"] > 0, "a hybrid has both"
+    assert found["memory"]["fits"]
+
+
+def test_sizes_by_hand_and_a_pair_that_does_not_fit() -> None:
+    found = predicted("-a", 0.8, "-t", "70B@4.5", "-d", "1B@8", "--memory", 24)
+    assert found["memory"]["models"][0]["weights_bytes"] == round(70e9 * 4.5 / 8)
+    assert not found["memory"]["fits"]
+    assert found["costs"]["draft_step"] == pytest.approx(8 / (70 * 4.5))
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_the_heat_map_is_written(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"map.{suffix}"
+    predicted("--alpha", 0.8, "--cost", 0.1, "--figure", file)
+    assert file.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--alpha", 1.2, "--cost", 0.1), "expected 0 to 1, got 1.2"),
+        (("--alpha", "nan", "--cost", 0.1), "α is a share"),
+        (("--alpha", 0.8, "--cost", -0.1), "expected 0 or more, got -0.1"),
+        (("--alpha", 0.8, "--cost", 0.1, "--overhead", "inf"), "overhead is a cost"),
+        (("--alpha", 0.8), "The cost of a draft step is not known"),
+        (("--alpha", 0.8, "--cost", 0.1, "--depth", "0"), "Expected draft depths from 1 to 256"),
+        (("--alpha", 0.8, "--cost", 0.1, "--depth", "8:2"), "Nothing lies between 8 and 2"),
+        (("--alpha", 0.8, "--cost", 0.1, "--depth", "٣"), "Expected draft depths"),
+        (("--alpha", 0.8, "-t", "missing.gguf", "-d", "1B"), "missing.gguf"),
+        (("--alpha", 0.8, "--cost", 0.1, "--figure", "map.bmp"), ".png or .svg"),
+        (("--alpha", 0.8, "-t", "0B", "-d", "1B"), "The target has no weights"),
+    ],
+)
+def test_bad_input_is_one_message(words: tuple[object, ...], said: str, tmp_path: Path) -> None:
+    done = benchctl("predict", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr and "Traceback" not in done.stderr
