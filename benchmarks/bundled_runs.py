@@ -26,7 +26,7 @@ def bundled_recipe(arms: Sequence[Arm], *, engine: EngineSpec | None = None, **m
         "sampling": Sampling(max_tokens=32),
         "arms": list(arms),
     }
-    return Recipe.model_validate(values | more)
+    return Recipe.model_validate({"preflight": "off"} | values | more)
 
 
 def engine_spec(binary: Path | None = None, env: Mapping[str, str] | None = None) -> EngineSpec:

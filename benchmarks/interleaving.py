@@ -69,6 +69,7 @@ def _recipe(options: argparse.Namespace, schedule: Schedule) -> Recipe:
             "sampling": {"max_tokens": options.max_tokens, "ignore_eos": True},
             "blocks": options.blocks,
             "schedule": schedule,
+            "preflight": "off",
             "arms": [{"name": "baseline"}, {"name": "spec_d4", "speculation": {"type": "draft-simple", "max": 4}}],
         }
     )

@@ -19,7 +19,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.degenerate import degeneration
 from benchctl.analysis.isolation.damage import damage as reasons
 from benchctl.data.isolation import Ask, Measurement
 from benchctl.measure.isolate.session import IsolateProgress, Search, TextWish, isolate
@@ -78,7 +77,7 @@ def _truth(
 
     with contextlib.chdir(folder):
         subject = subject_of(load_recipe(Path("recipe.yaml")), recipe_folder=folder, base=base)
-        return isolate(subject, ask, TextWish(), Path("results"), degeneration, IsolateProgress())[2]
+        return isolate(subject, ask, TextWish(), Path("results"), IsolateProgress())[2]
 
 
 def _judged(

@@ -49,7 +49,6 @@ def isolate(
 
     from rich.console import Console
 
-    from benchctl.analysis.degenerate import degeneration
     from benchctl.analysis.isolation.search import search
     from benchctl.analysis.isolation.table import rows
     from benchctl.cli.show_isolation import Lines, Live, repair_of, show_isolation
@@ -77,7 +76,6 @@ def isolate(
             lambda: search(subject.families, every=every, layers=layers),
             TextWish(text, tokens),
             out,
-            degeneration,
             progress,
         )
     table = rows(isolation, finding.limit)

@@ -43,8 +43,6 @@ def run(
 
     from rich.console import Console
 
-    from benchctl.analysis.degenerate import degeneration
-    from benchctl.analysis.precision import half_widths
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
     from benchctl.measure.plan import keep_only, with_blocks
@@ -83,9 +81,9 @@ def run(
         show_plan(prepared, earlier, out, as_json=as_json)
         return
     where = (
-        resume_run(prepared, earlier, progress, half_widths, degeneration)
+        resume_run(prepared, earlier, progress)
         if earlier is not None
-        else start_run(prepared, out, progress, ["benchctl", *sys.argv[1:]], half_widths, degeneration)
+        else start_run(prepared, out, progress, ["benchctl", *sys.argv[1:]])
     )
 
     from benchctl.cli.show_run import show_run

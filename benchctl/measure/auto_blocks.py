@@ -1,18 +1,18 @@
 """`blocks: auto`: block after block, until every arm's interval is narrow enough or a limit is met.
 
-What an interval is belongs to the analysis, which lies a floor above: it comes in as a function of the run so far. The
-analysis also widens the intervals of such a run, so that they hold the stated coverage although they were looked at
-after every block (`benchctl.analysis.precision`).
+The intervals of such a run are wider, so that they hold the stated coverage although they were looked at after every
+block (`benchctl.analysis.precision`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count, groupby
 from math import ceil
 
+from benchctl.analysis.precision import half_widths
 from benchctl.analysis.stopping import reason_in_words, why_stop
-from benchctl.data.store import RunData, open_run
+from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
 from benchctl.measure.plan import CellPlan, make_plan
 from benchctl.measure.prepare import Prepared
@@ -20,20 +20,9 @@ from benchctl.measure.progress import RunProgress
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks
 from benchctl.text import spoken
 
-HalfWidths = Callable[[RunData], dict[str, float | None]]
-"""Half the width of each arm's interval as a share of its speed-up; `None` where there is no interval yet.
-
-An arm that has no answer to compare with the baseline's is not in it, and is not waited for.
-"""
-
 
 def blocks_as_needed(
-    rule: AutoBlocks,
-    prepared: Prepared,
-    writer: RunWriter,
-    plan: list[CellPlan],
-    progress: RunProgress,
-    half_widths: HalfWidths,
+    rule: AutoBlocks, prepared: Prepared, writer: RunWriter, plan: list[CellPlan], progress: RunProgress
 ) -> Iterator[list[CellPlan]]:
     """Yield the cells of one block after the other: those of `plan`, which leaves out what is measured, and then more.
 

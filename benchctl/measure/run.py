@@ -15,10 +15,9 @@ from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.errors import GateError, StorageError, UsageError
-from benchctl.measure.auto_blocks import HalfWidths, blocks_as_needed
+from benchctl.measure.auto_blocks import blocks_as_needed
 from benchctl.measure.plan import Key, make_plan, measured
 from benchctl.measure.preflight.look import preflight, stop_if_strict, why_not_asked
-from benchctl.measure.preflight.verdicts import Judge
 from benchctl.measure.prepare import Prepared, new_manifest
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import now
@@ -31,17 +30,11 @@ def start_run(
     out: Path,
     progress: RunProgress,
     command: list[str],
-    half_widths: HalfWidths | None = None,
-    judge: Judge | None = None,
 ) -> Path:
     """Run a recipe into a new folder below `out` and return that folder.
 
-    `half_widths` tells a recipe with `blocks: auto` how precise the run is so far; no other recipe needs it.
-    `judge` says what is wrong with an answer of the preflight, which is left out without it; where the recipe is
-    strict and the preflight finds something, GateError.
-
-    Raises KeyboardInterrupt when interrupted and StorageError when the folder cannot be written; what was measured
-    until then is kept and can be resumed.
+    Raises GateError where the recipe is strict and the preflight finds something, KeyboardInterrupt when interrupted,
+    StorageError when the folder cannot be written; what was measured until then is kept and can be resumed.
     """
     manifest = new_manifest(prepared, command)
     folder = out / prepared.recipe.name / manifest.run
@@ -49,7 +42,7 @@ def start_run(
         progress.note(f"Run folder: {folder}")
         for warning in manifest.warnings:
             progress.note(f"warning: {warning}")
-        _execute(prepared, writer, set(), progress, half_widths, judge)
+        _execute(prepared, writer, set(), progress)
     return folder
 
 
@@ -70,13 +63,8 @@ def resume_run(
     prepared: Prepared,
     run: RunData,
     progress: RunProgress,
-    half_widths: HalfWidths | None = None,
-    judge: Judge | None = None,
 ) -> Path:
-    """Measure what a run lacks, and nothing twice. Raises UsageError when engine, models or prompts have changed.
-
-    `half_widths` and `judge`: as for `start_run`.
-    """
+    """Measure what a run lacks, and nothing twice. Raises UsageError when engine, models or prompts have changed."""
     manifest = run.manifest
     if manifest is None:
         raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
@@ -85,7 +73,7 @@ def resume_run(
         done = measured(open_run(run.folder), len(prepared.prompts))
         progress.note(f"Run folder: {run.folder} ({len(done)} measurements are there already)")
         manifest.status = "started"
-        _execute(prepared, writer, done, progress, half_widths, judge)
+        _execute(prepared, writer, done, progress)
     return run.folder
 
 
@@ -117,8 +105,6 @@ def _execute(
     writer: RunWriter,
     done: set[Key],
     progress: RunProgress,
-    half_widths: HalfWidths | None,
-    judge: Judge | None,
 ) -> None:
     models = [model for model in (prepared.models.target, prepared.models.draft) if model is not None]
     binary = prepared.capabilities.binary
@@ -129,13 +115,10 @@ def _execute(
     plan = make_plan(prepared.recipe, prepared.prompts, done, range(sure))
     batches = iter([plan])
     if isinstance(rule, AutoBlocks):
-        if half_widths is None:
-            raise ValueError("A recipe with blocks: auto needs half_widths.")
-        batches = blocks_as_needed(rule, prepared, writer, plan, progress, half_widths)
+        batches = blocks_as_needed(rule, prepared, writer, plan, progress)
     try:
         with signals_interrupt():
-            if judge is not None:
-                _look_first(prepared, writer, progress, judge)
+            _preflight(prepared, writer, progress)
             progress.begin(plan, open_ended=isinstance(rule, AutoBlocks))
             for cells in batches:
                 began = time.perf_counter()
@@ -159,7 +142,7 @@ def _execute(
     writer.save()
 
 
-def _look_first(prepared: Prepared, writer: RunWriter, progress: RunProgress, judge: Judge) -> None:
+def _preflight(prepared: Prepared, writer: RunWriter, progress: RunProgress) -> None:
     """Run the preflight, unless an earlier start of this run has passed it."""
     manifest = writer.manifest
     if manifest.preflight is not None and manifest.preflight.holds:
@@ -168,7 +151,7 @@ def _look_first(prepared: Prepared, writer: RunWriter, progress: RunProgress, ju
         unasked = why_not_asked(prepared)
         doing = "asking the target a few health probes" if unasked is None else f"the target is not asked, as {unasked}"
         progress.note(f"Preflight: {doing}.")
-    manifest.preflight = preflight(prepared, judge, writer.folder / LOGS / "preflight.log")
+    manifest.preflight = preflight(prepared, writer.folder / LOGS / "preflight.log")
     writer.save()
     for finding in manifest.preflight.findings:
         progress.note(f"warning: {finding.where}: {finding.seen}")

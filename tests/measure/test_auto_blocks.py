@@ -14,7 +14,8 @@ from benchctl.data.manifest import Stopped
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Launch
-from benchctl.measure.auto_blocks import HalfWidths, blocks_as_needed
+from benchctl.measure import auto_blocks
+from benchctl.measure.auto_blocks import blocks_as_needed
 from benchctl.measure.plan import make_plan, measured
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.runner import Runner
@@ -22,23 +23,25 @@ from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks, Recipe
 from tests.measure.toy_engine import ToyEngine
 
+HalfWidths = Callable[[RunData], dict[str, float | None]]
 Go = Callable[..., Stopped | None]
 """(rule, half-widths, where notes go) -> why it ended."""
 
 
 @pytest.fixture
-def go(recipe: Recipe, prompts: list[PromptItem], writer: RunWriter) -> Go:
+def go(recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, monkeypatch: pytest.MonkeyPatch) -> Go:
     """Measure by a rule, from wherever the run folder stands; return why it ended."""
     launches = {arm.name: Launch(argv=("toy", arm.name), env={}) for arm in recipe.arms}
     runner = Runner(recipe, ToyEngine(), launches, writer)
     writer.manifest.blocks = 0
 
     def measure(rule: AutoBlocks, widths: HalfWidths, progress: RunProgress | None = None) -> Stopped | None:
+        monkeypatch.setattr(auto_blocks, "half_widths", widths)
         run = open_run(writer.folder)
         done = measured(run, len(prompts))
         plan = make_plan(recipe, prompts, done, range(max(FIRST_LOOK, writer.manifest.blocks)))
         prepared: Any = SimpleNamespace(recipe=recipe, prompts=prompts)
-        for cells in blocks_as_needed(rule, prepared, writer, plan, progress or RunProgress(), widths):
+        for cells in blocks_as_needed(rule, prepared, writer, plan, progress or RunProgress()):
             runner.run(cells, RunProgress())
         return writer.manifest.stopped
 

@@ -14,7 +14,7 @@ from benchctl.engines.llama_cpp.perplexity import TextTooShortError
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.measure.isolate.source_model import Subject
 from benchctl.measure.preflight.probes import answers, expected, probe_items
-from benchctl.measure.preflight.verdicts import Judge, judge_answers, judge_reading
+from benchctl.measure.preflight.verdicts import check_answers, check_reading
 from benchctl.models.quantize import quantize_to
 from benchctl.models.shards import all_shards
 from benchctl.models.unfinished import made_once
@@ -33,9 +33,9 @@ Tell = Callable[[str], None]
 class Measurer:
     """Measures one subject. Large files lie in `work` and go away when they have been read."""
 
-    def __init__(self, subject: Subject, folder: Path, work: Path, judge: Judge, tell: Tell) -> None:
+    def __init__(self, subject: Subject, folder: Path, work: Path, tell: Tell) -> None:
         self._subject, self._folder, self._work = subject, folder, work
-        self._judge, self._tell = judge, tell
+        self._tell = tell
         self._reference = work / "reference.kld"
 
     def read_text(self, text: Path, origin: str, tokens: int) -> TextRead:
@@ -113,8 +113,8 @@ class Measurer:
         scorer = self._subject.scoring.start_scorer(self._subject.launch(model), self._log(name, "server"))
         try:
             found = list(answers(scorer, model, probe_items()))
-            judge_answers(found, self._judge, record)
-            judge_reading(*expected(scorer, found), record)
+            check_answers(found, record)
+            check_reading(*expected(scorer, found), record)
         except EngineError as error:
             if error.kind != "protocol":
                 raise

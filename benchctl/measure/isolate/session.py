@@ -21,7 +21,6 @@ from benchctl.measure.isolate.measure import Measurer
 from benchctl.measure.isolate.source_model import Subject
 from benchctl.measure.isolate.text import own_answers, text_of
 from benchctl.measure.preflight.probes import SUITE
-from benchctl.measure.preflight.verdicts import Judge
 from benchctl.measure.recording import now
 from benchctl.models.hashes import file_sha256
 from benchctl.paths import cache_folder, shipped_folder
@@ -68,7 +67,6 @@ def isolate(
     search: Callable[[], Search[Finding]],
     wish: TextWish,
     out: Path,
-    judge: Judge,
     progress: IsolateProgress,
 ) -> tuple[Path, Isolation, Finding]:
     """Hunt until the search has its answer; return the folder, all measurements and that answer.
@@ -84,7 +82,7 @@ def isolate(
         isolation = read_isolation(folder) or _new(subject, asked, key)
         if isolation.measurements:
             progress.note(f"{len(isolation.measurements)} measurements are there already: {folder}")
-        hunt = _Hunt(subject, isolation, folder, Measurer(subject, folder, work, judge, progress.doing), progress)
+        hunt = _Hunt(subject, isolation, folder, Measurer(subject, folder, work, progress.doing), progress)
         try:
             finding = hunt.run(search(), wish)
         except KeyboardInterrupt:

@@ -15,7 +15,7 @@ from benchctl.engines.base import Launch, Scorer, ScoringEngine
 from benchctl.errors import EngineError, GateError
 from benchctl.measure.memory import SHARE, free_bytes
 from benchctl.measure.preflight.probes import agreement, answers, expected, probe_items
-from benchctl.measure.preflight.verdicts import Judge, judge_agreement, judge_answers, judge_reading
+from benchctl.measure.preflight.verdicts import check_agreement, check_answers, check_reading
 from benchctl.measure.prepare import Prepared, seen_devices
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
@@ -29,7 +29,7 @@ _LONGEST = 16
 """So many of the longest prompts, by characters, are counted in tokens."""
 
 
-def preflight(prepared: Prepared, judge: Judge, log: Path) -> PreflightRecord:
+def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
     """Look at models, probes and context; the engine's log goes to `log`. Raises nothing for what it finds."""
     record = PreflightRecord(mode=prepared.recipe.preflight)
     if record.mode == "off":
@@ -45,7 +45,7 @@ def preflight(prepared: Prepared, judge: Judge, log: Path) -> PreflightRecord:
         record.checked.append(f"The target was not asked anything: {unasked}.")
     elif isinstance(engine, ScoringEngine):
         try:
-            _ask(prepared, engine, judge, log, record)
+            _probe(prepared, engine, log, record)
         except EngineError as error:
             tail = f" Its last line: {one_line(error.log_tail[-1], 200)}" if error.log_tail else ""
             record.find("preflight-failed", "models.target", f"{error.what}{tail}")
@@ -110,15 +110,15 @@ def _quantization(role: str, spec: ModelSpec, model: ResolvedModel, record: Pref
         record.checked.append(f"{role} is quantized as asked: {asked.type}, {len(wanted)} tensors otherwise.")
 
 
-def _ask(prepared: Prepared, engine: ScoringEngine, judge: Judge, log: Path, record: PreflightRecord) -> None:
+def _probe(prepared: Prepared, engine: ScoringEngine, log: Path, record: PreflightRecord) -> None:
     """Have the target answer, and the source of its quantization, if there is one, be asked the same. EngineError."""
     target = prepared.models.target
     scorer = engine.start_scorer(prepared.launches[prepared.recipe.baseline], log)
     try:
         _context(prepared, scorer, record)
         found = list(answers(scorer, target.path, probe_items()))
-        judge_answers(found, judge, record)
-        judge_reading(*expected(scorer, found), record)
+        check_answers(found, record)
+        check_reading(*expected(scorer, found), record)
     finally:
         scorer.stop()
     if target.unquantized is None:
@@ -139,7 +139,7 @@ def _ask(prepared: Prepared, engine: ScoringEngine, judge: Judge, log: Path, rec
     except EngineError as error:
         record.checked.append(f"The unquantized target could not be asked: {error.what}")
         return
-    judge_agreement(compared, record)
+    check_agreement(compared, record)
 
 
 def _launch_of(prepared: Prepared, model: Path) -> Launch:

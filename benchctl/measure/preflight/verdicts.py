@@ -6,15 +6,13 @@ The thresholds were measured on the bundled models, on real ones, and on bundled
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from benchctl.analysis.degenerate import degeneration
 from benchctl.analysis.isolation.damage import DAMAGED
 from benchctl.data.manifest import PreflightProbe, PreflightRecord
 from benchctl.data.record import Record
 from benchctl.measure.preflight.probes import ENOUGH, MIN_PROBES, TOP, Agreement, ProbeAnswer, confidence, is_blank
-
-Judge = Callable[[Record], str | None]
-"""Says how an answer is degenerate, as the end of a sentence; None when it is not (`benchctl.analysis.degenerate`)."""
 
 LINE_BREAKS = ("newlines/", "empty_lines/")
 FLAWED_SHARE = 2 / 3
@@ -28,14 +26,14 @@ EXPECTED = 0.45
 as they are; the target with one tensor family scaled, shuffled or zeroed 0.19 to 0.37."""
 
 
-def judge_answers(found: Sequence[ProbeAnswer], judge: Judge, record: PreflightRecord) -> None:
+def check_answers(found: Sequence[ProbeAnswer], record: PreflightRecord) -> None:
     """Say whether the answers are those of a sound model."""
     flaws: dict[str, str] = {}
     for answer in found:
         said = Record(
             label="preflight", task="health", prompt_idx=0, rep=0, content=answer.text, token_ids=answer.tokens
         )
-        if flaw := judge(said):
+        if flaw := degeneration(said):
             flaws[answer.name] = flaw
         probe = PreflightProbe(
             name=answer.name, text=answer.text, tokens=len(answer.tokens), flaw=flaws.get(answer.name)
@@ -61,7 +59,7 @@ def judge_answers(found: Sequence[ProbeAnswer], judge: Judge, record: PreflightR
         record.checked.append(f"{seen}.")
 
 
-def judge_reading(hits: int, places: int, record: PreflightRecord) -> None:
+def check_reading(hits: int, places: int, record: PreflightRecord) -> None:
     """Say whether the model expects what it reads."""
     if places < ENOUGH:
         record.checked.append(f"Whether it expects what it reads was not judged: {places} tokens are too few.")
@@ -73,7 +71,7 @@ def judge_reading(hits: int, places: int, record: PreflightRecord) -> None:
         record.checked.append(f"{seen}.")
 
 
-def judge_agreement(compared: Agreement | None, record: PreflightRecord) -> None:
+def check_agreement(compared: Agreement | None, record: PreflightRecord) -> None:
     """Say whether the quantized target still says what its source says."""
     if compared is None or compared.places < ENOUGH:
         places = compared.places if compared else 0

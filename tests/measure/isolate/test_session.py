@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchctl.analysis.degenerate import degeneration
 from benchctl.analysis.isolation.damage import divergence_of
 from benchctl.data.isolation import ISOLATION, TEXT, Ask, Isolation, Kept, Measurement, read_isolation
 from benchctl.errors import StorageError, UsageError
@@ -88,7 +87,7 @@ def test_an_interrupted_hunt_goes_on_and_measures_nothing_twice(subject: Subject
 
     stopped = Watched(stop_after=2)
     with pytest.raises(KeyboardInterrupt):
-        isolate(subject, ask, wish, out, degeneration, stopped)
+        isolate(subject, ask, wish, out, stopped)
     (folder,) = (out / "hunt").iterdir()
     assert stopped.notes == [f"Interrupted; the same command goes on from what is measured: {folder}"]
     assert folder.name.startswith("isolate-q8_0-")
@@ -96,7 +95,7 @@ def test_an_interrupted_hunt_goes_on_and_measures_nothing_twice(subject: Subject
     first = json.loads((folder / ISOLATION).read_text())["measurements"]
 
     progress = Watched()
-    again, isolation, found = isolate(subject, ask, wish, out, degeneration, progress)
+    again, isolation, found = isolate(subject, ask, wish, out, progress)
     assert again == folder
     assert (progress.old, progress.new) == (2, 2)
     assert json.loads((folder / ISOLATION).read_text())["measurements"][:2] == first
@@ -111,7 +110,7 @@ def test_an_interrupted_hunt_goes_on_and_measures_nothing_twice(subject: Subject
     assert found[1].bytes < found[3].bytes < found[2].bytes < found[0].bytes
 
     silent = Watched()
-    isolate(subject, ask, wish, out, degeneration, silent)
+    isolate(subject, ask, wish, out, silent)
     assert (silent.old, silent.new) == (4, 0)
 
 
@@ -138,17 +137,17 @@ def test_a_text_of_ones_own_is_another_question(subject: Subject, tmp_path: Path
     text = tmp_path / "own.txt"
     text.write_text("The children opened the window at the hotel because it was raining.\n" * 20)
     wish = TextWish(text, 1024)
-    folder, isolation, _ = isolate(subject, lambda: one(None), wish, tmp_path, degeneration, IsolateProgress())
+    folder, isolation, _ = isolate(subject, lambda: one(None), wish, tmp_path, IsolateProgress())
     assert isolation.text is not None
     assert isolation.text.origin == "own.txt"
     assert isolation.text.context < 512  # too short for two whole pieces
     assert (folder / TEXT).read_text() == text.read_text()
     (folder / TEXT).write_text("something else")
     with pytest.raises(StorageError, match="is not there any more"):
-        isolate(subject, lambda: one(frozenset()), wish, tmp_path, degeneration, IsolateProgress())
+        isolate(subject, lambda: one(frozenset()), wish, tmp_path, IsolateProgress())
     text.write_text("Short.")
     with pytest.raises(UsageError, match=r"the text has \d+ tokens, which are too few"):
-        isolate(subject, lambda: one(None), TextWish(text, 1024), tmp_path, degeneration, IsolateProgress())
+        isolate(subject, lambda: one(None), TextWish(text, 1024), tmp_path, IsolateProgress())
 
 
 @pytest.mark.engine
@@ -159,14 +158,14 @@ def test_a_disk_that_fills_up_costs_nothing_that_was_measured(
     text = tmp_path / "own.txt"
     text.write_text("The children opened the window at the hotel because it was raining.\n" * 20)
     wish = TextWish(text, 1024)
-    folder, *_ = isolate(subject, lambda: one(None), wish, tmp_path, degeneration, IsolateProgress())
+    folder, *_ = isolate(subject, lambda: one(None), wish, tmp_path, IsolateProgress())
 
     def full(*args: object) -> None:
         raise StorageError("the quantized model cannot be kept: No space left on device")
 
     monkeypatch.setattr(measure, "quantize_to", full)
     with pytest.raises(StorageError, match="No space left"):
-        isolate(subject, lambda: one(frozenset()), wish, tmp_path, degeneration, IsolateProgress())
+        isolate(subject, lambda: one(frozenset()), wish, tmp_path, IsolateProgress())
     assert len(stored(folder).measurements) == 1
 
 
@@ -178,11 +177,11 @@ def test_two_at_once_are_refused(subject: Subject, tmp_path: Path) -> None:
         with (folder / LOCK).open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with pytest.raises(StorageError, match="Another benchctl is measuring here"):
-            isolate(subject, lambda: one(None), TextWish(), tmp_path, degeneration, IsolateProgress())
+            isolate(subject, lambda: one(None), TextWish(), tmp_path, IsolateProgress())
         return
         yield
 
-    isolate(subject, measuring, TextWish(), tmp_path, degeneration, IsolateProgress())
+    isolate(subject, measuring, TextWish(), tmp_path, IsolateProgress())
 
 
 def test_a_damaged_file_of_results_is_not_overwritten(subject: Subject, tmp_path: Path) -> None:
@@ -190,11 +189,11 @@ def test_a_damaged_file_of_results_is_not_overwritten(subject: Subject, tmp_path
         return
         yield
 
-    folder, *_ = isolate(subject, nothing, TextWish(), tmp_path, degeneration, IsolateProgress())
+    folder, *_ = isolate(subject, nothing, TextWish(), tmp_path, IsolateProgress())
     (folder / ISOLATION).write_text("{half")
     with pytest.raises(StorageError, match="The isolation cannot be read"):
-        isolate(subject, nothing, TextWish(), tmp_path, degeneration, IsolateProgress())
+        isolate(subject, nothing, TextWish(), tmp_path, IsolateProgress())
     assert (folder / ISOLATION).read_text() == "{half"
     (folder / ISOLATION).write_text('{"schema": 99}')
     with pytest.raises(StorageError, match="newer benchctl"):
-        isolate(subject, nothing, TextWish(), tmp_path, degeneration, IsolateProgress())
+        isolate(subject, nothing, TextWish(), tmp_path, IsolateProgress())

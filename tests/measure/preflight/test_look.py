@@ -12,7 +12,6 @@ import gguf
 import numpy as np
 import pytest
 
-from benchctl.analysis.degenerate import degeneration
 from benchctl.analysis.warnings import ADVICE
 from benchctl.data.manifest import PreflightFinding, PreflightRecord
 from benchctl.engines.base import Rendered, Scores
@@ -60,7 +59,7 @@ def damaged(source: Path, target: Path, part: str, change: Damage) -> Path:
 
 @pytest.mark.engine
 def test_a_sound_pair_is_passed_in_silence_and_the_looks_are_kept(tmp_path: Path, llama_server: Path) -> None:
-    record = preflight(prepared(tmp_path, llama_server), degeneration, tmp_path / "preflight.log")
+    record = preflight(prepared(tmp_path, llama_server), tmp_path / "preflight.log")
     assert record.findings == []
     assert record.checked[0] == "Target and draft have the same tokens and special tokens."
     assert record.checked[1].endswith(" tokens; with 16 of answer and a draft of 4 that is 60 of a context of 1024.")
@@ -84,7 +83,7 @@ def test_a_quantization_that_does_damage_is_told_from_one_that_does_not(
 ) -> None:
     models = {"target": {"source": "bundled:tiny-hybrid", "quantize": quantize}}
     look = prepared(tmp_path, llama_server, models=models, arms=[{"name": "baseline"}])
-    record = preflight(look, degeneration, tmp_path / "preflight.log")
+    record = preflight(look, tmp_path / "preflight.log")
     assert set(found(record)) >= ids
     assert ids or not record.findings
     assert any(sentence.startswith("models.target is quantized as asked") for sentence in record.checked)
@@ -99,7 +98,7 @@ def test_a_source_that_does_not_fit_the_memory_is_not_started(
     models = {"target": {"source": "bundled:tiny-hybrid", "quantize": {"type": "q8_0"}}}
     look = prepared(tmp_path, llama_server, models=models, arms=[{"name": "baseline"}])
     monkeypatch.setattr("benchctl.measure.preflight.look.free_bytes", lambda device, devices: ("memory", 9e6))
-    record = preflight(look, degeneration, tmp_path / "preflight.log")
+    record = preflight(look, tmp_path / "preflight.log")
     assert record.checked[-1] == "The unquantized target was not asked: its 8 MiB do not fit the free memory."
     assert not (tmp_path / "preflight.source.log").exists()
 
@@ -116,7 +115,7 @@ def test_damaged_weights_are_found_without_anything_to_compare_with(
     broken = damaged(tiny_target, tmp_path / "broken.gguf", part, change)
     models = {"target": {"source": str(broken)}}
     look = prepared(tmp_path, llama_server, models=models, arms=[{"name": "baseline"}], preflight="strict")
-    record = preflight(look, degeneration, tmp_path / "preflight.log")
+    record = preflight(look, tmp_path / "preflight.log")
     assert set(found(record)) & {"unsure-target", "degenerate-target", "preflight-failed"}
     with pytest.raises(GateError, match="The preflight found what a strict recipe does not allow"):
         stop_if_strict(record, tmp_path)
@@ -126,13 +125,13 @@ def test_damaged_weights_are_found_without_anything_to_compare_with(
 def test_a_context_that_is_too_short_is_counted_in_tokens(tmp_path: Path, llama_server: Path) -> None:
     engine = {"device": "cpu", "context": 128, "threads": 1}
     look = prepared(tmp_path, llama_server, engine=engine, sampling={"max_tokens": 100})
-    seen = found(preflight(look, degeneration, tmp_path / "preflight.log"))
+    seen = found(preflight(look, tmp_path / "preflight.log"))
     assert seen["context-too-short"].endswith("that is 144 of a context of 128.")
 
 
 def test_off_looks_at_nothing_and_is_recorded(recipe: Recipe) -> None:
     nothing: Any = type("Nothing", (), {"recipe": recipe.model_copy(update={"preflight": "off"})})()
-    record = preflight(nothing, degeneration, Path("log"))
+    record = preflight(nothing, Path("log"))
     assert (record.mode, record.findings, record.holds) == ("off", [], True)
     assert record.checked == ["Nothing was looked at: the recipe says `preflight: off`."]
 
