@@ -21,8 +21,8 @@ from typing import Any
 
 from benchctl.analysis.isolation.damage import damage as reasons
 from benchctl.data.isolation import Ask, Measurement
-from benchctl.measure.isolate.session import IsolateProgress, Search, TextWish, isolate
-from benchctl.measure.isolate.source_model import subject_of
+from benchctl.measure.isolate.session import IsolateProgress, Search, TextSource, isolate
+from benchctl.measure.isolate.source_model import find_source_model
 from benchctl.recipes.load import load_recipe
 from benchctl.recipes.source import bundled_folder
 from benchmarks.keep import keep
@@ -70,14 +70,14 @@ def _truth(
     def ask() -> Search[dict[str, tuple[Measurement, Measurement | None]]]:
         answers = {}
         for name in families:
-            alone = yield Ask(frozenset(one.name for one in subject.families) - {name}, 0)
+            alone = yield Ask(frozenset(one.name for one in source.families) - {name}, 0)
             kept = (yield Ask(frozenset({name}), 0)) if len(families) > 1 else None
             answers[name] = (alone, kept)
         return answers
 
     with contextlib.chdir(folder):
-        subject = subject_of(load_recipe(Path("recipe.yaml")), recipe_folder=folder, base=base)
-        return isolate(subject, ask, TextWish(), Path("results"), IsolateProgress())[2]
+        source = find_source_model(load_recipe(Path("recipe.yaml")), recipe_folder=folder, base=base)
+        return isolate(source, ask, TextSource(), Path("results"), IsolateProgress())[2]
 
 
 def _judged(

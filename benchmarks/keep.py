@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl import __version__
-from benchctl.data.identity import homely
+from benchctl.data.identity import home_relative
 from benchctl.machine.describe import describe_machine
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -21,7 +21,7 @@ def keep(name: str, found: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     document = {
         "benchmark": name,
-        "command": ["python", "-m", f"benchmarks.{name}", *(homely(word) for word in sys.argv[1:])],
+        "command": ["python", "-m", f"benchmarks.{name}", *(home_relative(word) for word in sys.argv[1:])],
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "benchctl": __version__,
         "load_average": os.getloadavg(),

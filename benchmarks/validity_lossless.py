@@ -15,7 +15,7 @@ from typing import Any
 
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS
-from benchctl.data.identity import homely
+from benchctl.data.identity import home_relative
 from benchctl.prompts.load import load_suite
 from benchctl.recipes.schema import PromptsSpec, Sampling
 from benchmarks.bundled_runs import bundled_recipe, drafting, engine_spec, faulty_engine, measure, plain
@@ -59,7 +59,7 @@ def spoilt_answers(scratch: Path, options: argparse.Namespace) -> dict[str, Any]
     if options.real_run:
         real_code, real_document = _verified(options.real_run, "--offline")
         real = {
-            "run": homely(options.real_run),
+            "run": home_relative(options.real_run),
             "exit_code": real_code,
             "classes": {arm["arm"]: arm["counts"] for arm in real_document["arms"]},
         }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import benchctl.models
 from benchctl.engines.inventory import FoundEngine, find_engines
-from benchctl.machine.check import Check
+from benchctl.machine.doctor import Check
 
 BUNDLED_MODELS = Path(benchctl.models.__file__).parent / "bundled"
 

@@ -52,9 +52,9 @@ def isolate(
     from benchctl.analysis.isolation.search import search
     from benchctl.analysis.isolation.table import rows
     from benchctl.cli.show_isolation import Lines, Live, repair_of, show_isolation
-    from benchctl.measure.isolate.session import IsolateProgress, TextWish
-    from benchctl.measure.isolate.session import isolate as hunt
-    from benchctl.measure.isolate.source_model import subject_of
+    from benchctl.measure.isolate.session import IsolateProgress, TextSource
+    from benchctl.measure.isolate.session import isolate as run_isolation
+    from benchctl.measure.isolate.source_model import find_source_model
     from benchctl.measure.run import signals_interrupt
     from benchctl.recipes.load import find_recipe, load_recipe
 
@@ -62,7 +62,7 @@ def isolate(
     console = Console(stderr=True, highlight=False)
     progress = IsolateProgress() if quiet or as_json else Live(console) if console.is_terminal else Lines(console)
     with signals_interrupt(), progress:
-        subject = subject_of(
+        source = find_source_model(
             load_recipe(file),
             recipe_folder=file.parent,
             base=base,
@@ -71,15 +71,15 @@ def isolate(
             models_dir=models_dir,
             notice=progress.note,
         )
-        folder, isolation, finding = hunt(
-            subject,
-            lambda: search(subject.families, every=every, layers=layers),
-            TextWish(text, tokens),
+        folder, isolation, finding = run_isolation(
+            source,
+            lambda: search(source.families, every=every, layers=layers),
+            TextSource(text, tokens),
             out,
             progress,
         )
     table = rows(isolation, finding.limit)
-    repair = repair_of(subject, finding)
+    repair = repair_of(source, finding)
     if as_json:
         document = {
             "schema": 1,

@@ -1,4 +1,4 @@
-"""How a hunt for breaking tensors is shown, while it runs and when it has its answer."""
+"""How a search for breaking tensors is shown, while it runs and when it has its answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchctl.analysis.isolation.table import Row
 from benchctl.cli.show_inspection import mebibytes
 from benchctl.data.isolation import Isolation, Measurement
 from benchctl.measure.isolate.session import IsolateProgress
-from benchctl.measure.isolate.source_model import Subject
+from benchctl.measure.isolate.source_model import SourceModel
 from benchctl.models.quantize import quantize_words
 from benchctl.text import one_line, spoken
 
@@ -71,16 +71,16 @@ class Live(Lines):
         self.status.update(Text(one_line(text)))
 
 
-def repair_of(subject: Subject, finding: Finding) -> dict[str, Any] | None:
+def repair_of(source: SourceModel, finding: Finding) -> dict[str, Any] | None:
     """Return the recipe's words and the command that repair the model; `None` where nothing is to be repaired."""
     if not finding.kept:
         return None
-    spec = subject.spec_with(finding.kept)
-    source = subject.files[0]
-    target = Path(f"{source.stem}-{spec.type.lower()}-repaired.gguf")
+    spec = source.spec_with(finding.kept)
+    file = source.files[0]
+    target = Path(f"{file.stem}-{spec.type.lower()}-repaired.gguf")
     return {
         "quantize": {"type": spec.type, "tensors": dict(spec.tensors)},
-        "command": shlex.join([*subject.quantizer.command, *quantize_words(spec, source, target)]),
+        "command": shlex.join([*source.quantizer.command, *quantize_words(spec, file, target)]),
     }
 
 

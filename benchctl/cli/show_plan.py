@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from benchctl.data.store import RunData
-from benchctl.measure.estimate import Outlook, outlook
+from benchctl.measure.estimate import RunEstimate, estimate_run
 from benchctl.measure.plan import CellPlan, make_plan, measured
 from benchctl.measure.prepare import Prepared
 from benchctl.recipes.schema import AutoBlocks
@@ -25,11 +25,11 @@ def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json
     begun = earlier.manifest.blocks if earlier and earlier.manifest else 0
     plan = make_plan(recipe, prepared.prompts, done, range(max(recipe.first_blocks, begun)))
     runs = out / recipe.name
-    cost = outlook(plan, recipe.sampling.max_tokens, runs)
+    cost = estimate_run(plan, recipe.sampling.max_tokens, runs)
     most = None
     if isinstance(recipe.blocks, AutoBlocks):
         everything = make_plan(recipe, prepared.prompts, done, range(recipe.blocks.max))
-        most = outlook(everything, recipe.sampling.max_tokens, runs)
+        most = estimate_run(everything, recipe.sampling.max_tokens, runs)
     if as_json:
         typer.echo(json.dumps(_document(prepared, plan, cost, most), indent=1))
         return
@@ -52,7 +52,7 @@ def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json
         console.print(Text(f"\nwarning: {visible(warning)}", style="yellow"))
 
 
-def _headline(prepared: Prepared, cost: Outlook) -> str:
+def _headline(prepared: Prepared, cost: RunEstimate) -> str:
     found = prepared.capabilities
     time = (
         f"about {spoken(cost.seconds)}, going by run {cost.learnt_from}"
@@ -67,7 +67,7 @@ def _headline(prepared: Prepared, cost: Outlook) -> str:
     )
 
 
-def _further(rule: AutoBlocks, most: Outlook) -> str:
+def _further(rule: AutoBlocks, most: RunEstimate) -> str:
     """What `blocks: auto` may add to the blocks that are sure to come."""
     time = f", about {spoken(most.seconds)}" if most.seconds is not None else ""
     budget = f", and none that would end after {rule.budget_min:g} min" if rule.budget_min is not None else ""
@@ -77,7 +77,9 @@ def _further(rule: AutoBlocks, most: Outlook) -> str:
     )
 
 
-def _document(prepared: Prepared, plan: list[CellPlan], cost: Outlook, most: Outlook | None) -> dict[str, object]:
+def _document(
+    prepared: Prepared, plan: list[CellPlan], cost: RunEstimate, most: RunEstimate | None
+) -> dict[str, object]:
     binary = prepared.capabilities.binary
     return {
         "recipe": prepared.recipe.model_dump(mode="json"),

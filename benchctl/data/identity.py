@@ -47,14 +47,14 @@ def model_identity(model: ResolvedModel) -> ModelIdentity:
         return ModelIdentity(source=model.source, path=None, files=[])
     facts = read_facts(model.path).as_dict() if model.folder is None else folder_facts(model.folder)
     return ModelIdentity(
-        source=homely(model.source),
-        path=homely(model.path),
+        source=home_relative(model.source),
+        path=home_relative(model.path),
         files=[FileIdentity(name=file.path.name, size=file.size, sha256=file.sha256) for file in model.files],
         facts=facts,
     )
 
 
-def homely(text: Path | str) -> str:
+def home_relative(text: Path | str) -> str:
     """Write every path below the user's home with `~`, so that a shared run does not tell who made it."""
     home = os.path.expanduser("~")  # noqa: PTH111 - a plain string is what is looked for
     return str(text) if home == "/" else re.sub(rf"(?<![\w./-]){re.escape(home)}/", "~/", str(text))

@@ -1,4 +1,4 @@
-"""A hunt for the tensors that break, as it lies on disk: every measurement is there as soon as it was made.
+"""A search for the tensors that break, as it lies on disk: every measurement is there as soon as it was made.
 
     results/<recipe>/isolate-<type>-<key>/isolation.json   what was asked, and the measurements; rewritten whole
     results/<recipe>/isolate-<type>-<key>/text.txt         the text that was read
@@ -92,7 +92,7 @@ class TextRead(Part):
 
 
 class Isolation(Part):
-    """A hunt."""
+    """A whole search."""
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from benchctl.data.manifest import WatchRecord
 from benchctl.machine.describe import ROOT
 from benchctl.machine.system_counters import Counters, read_counters
 
@@ -25,11 +25,41 @@ LARGEST_SHARE = 0.001
 """Of the time that the thread may spend looking: what takes longer is done less often."""
 
 
+@dataclass(frozen=True)
+class Disturbance:
+    """What else went on in the machine during a watch; `None` is what the system does not tell."""
+
+    wall_s: float
+    """How long the watch lasted."""
+    cores: int | None = None
+    """Logical cores that benchctl and the engine may run on; the times below are sums over them."""
+    own_cpu_s: float | None = None
+    """Processor time of benchctl, the engine and everything that they started."""
+    other_cpu_s: float | None = None
+    """Processor time of all other programs, the kernel's own work included."""
+    stolen_cpu_s: float | None = None
+    """Time that the host of a virtual machine gave to somebody else."""
+    engine_major_faults: int | None = None
+    """How often the engine waited for a page of its memory to come from disk."""
+    swapped_bytes: int | None = None
+    """What the whole system swapped in and out; on macOS only out."""
+    throttled: int | None = None
+    """How often heat slowed the core, or package, that was slowed most often."""
+    cpu_mhz: float | None = None
+    """Clock of the fastest core, the median of one reading a second; `None` for a watch shorter than that."""
+    gpu_slowed_s: float | None = None
+    """How long heat or the power brake slowed the GPU that was slowed longest."""
+    clock_jump_s: float | None = None
+    """The largest step of the wall clock against the monotonic one, forward positive."""
+    cost_s: float | None = None
+    """Processor time that watching took meanwhile."""
+
+
 class Watch:
     """`with Watch() as watch: measure()`, then `watch.seen`; one use each."""
 
     def __init__(self, root: Path = ROOT) -> None:
-        self.seen: WatchRecord | None = None
+        self.seen: Disturbance | None = None
         """What was seen, once the block is left."""
         self._root = root
         self._over = threading.Event()
@@ -51,12 +81,11 @@ class Watch:
         after = read_counters(self._root, at_end=True)
         self._thread.join()
         self._offsets.append(clock_offset())
-        self.seen = compare_counters(self._before, after).model_copy(
-            update={
-                "cpu_mhz": statistics.median(self._mhz) if self._mhz else None,
-                "clock_jump_s": largest_jump(self._offsets),
-                "cost_s": self._cost_s,
-            }
+        self.seen = replace(
+            compare_counters(self._before, after),
+            cpu_mhz=statistics.median(self._mhz) if self._mhz else None,
+            clock_jump_s=largest_jump(self._offsets),
+            cost_s=self._cost_s,
         )
 
     def _look(self) -> None:
@@ -72,7 +101,7 @@ class Watch:
             pause = max(INTERVAL_S, cost / LARGEST_SHARE)
 
 
-def compare_counters(before: Counters, after: Counters) -> WatchRecord:
+def compare_counters(before: Counters, after: Counters) -> Disturbance:
     """Say what happened between two readings; an engine that is not ours, or has ended, cannot be told from others."""
     ours = after.ours_s - before.ours_s if before.ours <= after.ours and len(before.ours) > 1 else None
     busy = _rise(before.busy_s, after.busy_s)
@@ -80,7 +109,7 @@ def compare_counters(before: Counters, after: Counters) -> WatchRecord:
     slowed: list[float] | None = None
     if before.gpu_slowed_s and after.gpu_slowed_s and len(before.gpu_slowed_s) == len(after.gpu_slowed_s):
         slowed = [max(0.0, late - early) for early, late in zip(before.gpu_slowed_s, after.gpu_slowed_s, strict=True)]
-    return WatchRecord(
+    return Disturbance(
         wall_s=after.at - before.at,
         cores=after.cores,
         own_cpu_s=ours,

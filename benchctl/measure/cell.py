@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.data.identity import homely
+from benchctl.data.identity import home_relative
 from benchctl.data.manifest import AttestationRecord, Cell, CellStatus
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.engines.base import Engine, Launch, Server
@@ -21,7 +21,7 @@ from benchctl.errors import EngineError, StorageError
 from benchctl.machine.monitor import Watch
 from benchctl.measure.plan import CellPlan
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.recording import attestation_record, cell_error, must_hold, now
+from benchctl.measure.recording import attestation_record, cell_error, must_hold, now, watch_record
 from benchctl.measure.requests import Asking
 from benchctl.measure.unchanged_files import SameFiles
 from benchctl.prompts.suite import PromptItem
@@ -127,7 +127,7 @@ class LiveCell:
                 log=f"{LOGS}/{self._log.name}",
                 attestation=self._attestation,
                 error=None if error is None else cell_error(error),
-                watch=None if self.watch is None else self.watch.seen,
+                watch=None if self.watch is None else watch_record(self.watch.seen),
             )
         )
         self.over = True
@@ -136,9 +136,9 @@ class LiveCell:
 
     def _tell(self, error: EngineError | None) -> None:
         progress = self._bench.progress
-        progress.cell_ended(self.plan, None if error is None else homely(error.what))
+        progress.cell_ended(self.plan, None if error is None else home_relative(error.what))
         for line in error.log_tail if error else ():
-            progress.note(f"  | {homely(line)}")
+            progress.note(f"  | {home_relative(line)}")
         if error and error.fix:
             progress.note(f"  {error.fix}")
 

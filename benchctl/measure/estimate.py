@@ -1,7 +1,8 @@
-"""What a run would do and cost, said before it starts."""
+"""How long a run takes: estimated from an earlier run before it starts, and from the run itself while it goes on."""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from benchctl.measure.plan import CellPlan
 
 
 @dataclass(frozen=True)
-class Outlook:
+class RunEstimate:
     """The size of a plan, and its time as far as an earlier run of the recipe tells."""
 
     cells: int
@@ -25,7 +26,7 @@ class Outlook:
     learnt_from: str | None
 
 
-def outlook(plan: list[CellPlan], max_tokens: int, recipe_runs: Path) -> Outlook:
+def estimate_run(plan: list[CellPlan], max_tokens: int, recipe_runs: Path) -> RunEstimate:
     """Size up `plan`; times come from the latest run below `recipe_runs` that finished a cell of every arm."""
     requests = sum(len(cell.prompts) for cell in plan)
     seconds, source = None, None
@@ -36,7 +37,7 @@ def outlook(plan: list[CellPlan], max_tokens: int, recipe_runs: Path) -> Outlook
     if earlier is not None and earlier.manifest is not None:
         seconds = _seconds(plan, earlier, earlier.manifest)
         source = earlier.manifest.run if seconds is not None else None
-    return Outlook(len(plan), requests, requests * max_tokens, seconds, source)
+    return RunEstimate(len(plan), requests, requests * max_tokens, seconds, source)
 
 
 def _seconds(plan: list[CellPlan], earlier: RunData, manifest: Manifest) -> float | None:
@@ -65,3 +66,58 @@ def _seconds(plan: list[CellPlan], earlier: RunData, manifest: Manifest) -> floa
             return None
         total += sum(start) / len(start) + len(planned.prompts) * sum(answer) / len(answer)
     return total
+
+
+class TimeLeft:
+    """Estimates seconds left from each arm's own mean times; arms not yet seen are taken for the mean of the others."""
+
+    def __init__(self, plan: list[CellPlan]) -> None:
+        self._requests: dict[str, int] = defaultdict(int)
+        self._cells: dict[str, int] = defaultdict(int)
+        self._request_s: dict[str, list[float]] = defaultdict(list)
+        self._start_s: dict[str, list[float]] = defaultdict(list)
+        self._since = 0.0
+        self.extend(plan)
+
+    def extend(self, plan: list[CellPlan]) -> None:
+        """Add cells that will be run, too."""
+        for cell in plan:
+            self._requests[cell.arm.name] += len(cell.prompts)
+            self._cells[cell.arm.name] += 1
+
+    def cell_started(self, arm: str) -> None:
+        """An engine of `arm` is being launched."""
+        self._cells[arm] -= 1
+        self._since = time.monotonic()
+
+    def cell_ready(self, arm: str) -> None:
+        """The engine is up and warm."""
+        self._start_s[arm].append(self._passed())
+
+    def answered(self, arm: str) -> None:
+        """A request ended; it took what has passed since the one before it, however many are in flight."""
+        self._request_s[arm].append(self._passed())
+        self._requests[arm] -= 1
+
+    def cell_ended(self, arm: str, unanswered: int) -> None:
+        """The engine ended, perhaps early: what it did not answer is not coming."""
+        self._requests[arm] -= unanswered
+
+    def _passed(self) -> float:
+        """Return the seconds since this was asked before."""
+        before, self._since = self._since, time.monotonic()
+        return self._since - before
+
+    def left(self) -> float | None:
+        """Return the estimate in seconds, or `None` before anything is known."""
+        if not any(self._request_s.values()):
+            return None
+        return sum(
+            self._requests[arm] * _mean(self._request_s, arm) + self._cells[arm] * _mean(self._start_s, arm)
+            for arm in list(self._requests)
+        )
+
+
+def _mean(seen: dict[str, list[float]], arm: str) -> float:
+    values = seen.get(arm) or [value for others in seen.values() for value in others]
+    return sum(values) / len(values) if values else 0.0

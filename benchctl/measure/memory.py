@@ -27,7 +27,7 @@ _GIB = 1 << 30
 _MIB = 1 << 20
 
 
-def check_room(recipe: Recipe, models: ResolvedPair, devices: Sequence[str]) -> None:
+def check_memory(recipe: Recipe, models: ResolvedPair, devices: Sequence[str]) -> None:
     """Raise UsageError when the engines of all arms do not fit at once; `devices`: what the engine's binary sees."""
     needed = {arm.name: engine_bytes(arm, models, recipe.engine.context) for arm in recipe.arms}
     where, free = free_bytes(recipe.engine.device, devices)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl import __version__
-from benchctl.data.identity import canonical_sha256, homely, model_identity, new_run_id, workload_sha256
+from benchctl.data.identity import canonical_sha256, home_relative, model_identity, new_run_id, workload_sha256
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, PromptIdentity
 from benchctl.engines.base import Capabilities, Engine, Launch
 from benchctl.engines.common.programs import program
@@ -17,7 +17,7 @@ from benchctl.engines.registry import make_engine
 from benchctl.errors import UsageError
 from benchctl.machine.describe import describe_machine
 from benchctl.machine.doctor import check_machine
-from benchctl.measure.memory import check_room, tight_slots
+from benchctl.measure.memory import check_memory, tight_slots
 from benchctl.measure.plan import idle_slots
 from benchctl.measure.recording import now
 from benchctl.models.folder_facts import vocabulary_differences
@@ -74,7 +74,7 @@ def prepare(
     _same_vocabulary(recipe, models)
     warnings = list(engine.check(recipe, models))
     if recipe.schedule == "interleaved":
-        check_room(recipe, models, seen_devices(capabilities))
+        check_memory(recipe, models, seen_devices(capabilities))
     warnings += idle_slots(recipe, len(prompts))
     if engine.model_format == "gguf":
         warnings += tight_slots(recipe, models, seen_devices(capabilities))
@@ -129,7 +129,7 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
     recipe = prepared.recipe
     written = recipe.model_dump(mode="json")
     for model in filter(None, written["models"].values()):
-        model["source"] = homely(model["source"])
+        model["source"] = home_relative(model["source"])
     prompts = [
         PromptIdentity(task=item.task, prompt_idx=item.prompt_idx, sha256=prompt_sha256(item.prompt))
         for item in prepared.prompts
@@ -142,7 +142,7 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
         created_at=now(),
         recipe_name=recipe.name,
         recipe=written,
-        recipe_folder=homely(prepared.recipe_folder.absolute()),
+        recipe_folder=home_relative(prepared.recipe_folder.absolute()),
         recipe_sha256=canonical_sha256(written),
         workload_sha256=workload_sha256(recipe, prompts, prepared.models),
         baseline=recipe.baseline,
@@ -154,7 +154,7 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
         suite=_suite_identity(prepared.suite),
         prompts=prompts,
         machine=describe_machine(),
-        command=[homely(word) for word in command],
+        command=[home_relative(word) for word in command],
         warnings=[
             *prepared.warnings,
             *(f"{check.seen} {check.why}" for check in check_machine() if check.state in {"warn", "fail"}),
@@ -165,7 +165,7 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
 def _engine_identity(found: Capabilities) -> EngineIdentity:
     return EngineIdentity(
         kind=found.kind,
-        binary=None if found.binary is None else homely(found.binary),
+        binary=None if found.binary is None else home_relative(found.binary),
         found_in=found.found_in,
         version=found.version,
         build=found.build,
@@ -181,8 +181,8 @@ def _arm_identity(prepared: Prepared, name: str) -> ArmIdentity:
         name=name,
         baseline=name == prepared.recipe.baseline,
         speculation=None if arm.speculation is None else arm.speculation.model_dump(mode="json", exclude_none=True),
-        argv=[homely(word) for word in launch.argv],
-        env=[f"{key}={homely(launch.env[key])}" for key in sorted(launch.set_by_us)],
+        argv=[home_relative(word) for word in launch.argv],
+        env=[f"{key}={home_relative(launch.env[key])}" for key in sorted(launch.set_by_us)],
         url=launch.url,
         of=arm.of,
         concurrency=arm.concurrency,

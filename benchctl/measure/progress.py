@@ -9,8 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from benchctl.engines.base import Completion
+from benchctl.measure.estimate import TimeLeft
 from benchctl.measure.plan import CellPlan
-from benchctl.measure.time_left import TimeLeft
 from benchctl.text import spoken, visible
 
 

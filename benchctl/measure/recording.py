@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 
-from benchctl.data.identity import homely
-from benchctl.data.manifest import AttestationRecord, CellError
+from benchctl.data.identity import home_relative
+from benchctl.data.manifest import AttestationRecord, CellError, WatchRecord
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.engines.base import Attestation, Completion, Server
 from benchctl.errors import EngineError
+from benchctl.machine.monitor import Disturbance
 
 
 def now() -> str:
@@ -58,10 +60,15 @@ def attestation_record(found: Attestation) -> AttestationRecord:
     """Return an attestation as the manifest keeps it."""
     return AttestationRecord(
         state=found.state,
-        evidence=[homely(line) for line in found.evidence],
+        evidence=[home_relative(line) for line in found.evidence],
         reason=found.reason,
         remedy=found.remedy,
     )
+
+
+def watch_record(seen: Disturbance | None) -> WatchRecord | None:
+    """Return what a watch saw as the manifest keeps it; `None` where nothing was watched."""
+    return None if seen is None else WatchRecord(**asdict(seen))
 
 
 def must_hold(found: Attestation, server: Server) -> None:
@@ -79,9 +86,9 @@ def cell_error(error: EngineError) -> CellError:
     """Return why a cell failed, as the manifest keeps it."""
     return CellError(
         kind=error.kind,
-        message=homely(error.what),
+        message=home_relative(error.what),
         remedy=error.fix,
-        log_tail=[homely(line) for line in error.log_tail],
+        log_tail=[home_relative(line) for line in error.log_tail],
     )
 
 

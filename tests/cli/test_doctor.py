@@ -13,7 +13,7 @@ from benchctl.cli import installation
 from benchctl.cli.doctor import doctor
 from benchctl.cli.installation import check_installation
 from benchctl.engines.inventory import FoundEngine
-from benchctl.machine.check import Check
+from benchctl.machine.doctor import Check
 
 app = typer.Typer()
 app.command()(doctor)

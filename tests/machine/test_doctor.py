@@ -11,9 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from benchctl.machine import current_load, doctor
-from benchctl.machine.check import Check
-from benchctl.machine.doctor import check_machine
+from benchctl.machine import doctor
+from benchctl.machine.doctor import Check, check_machine
 
 CPU = "sys/devices/system/cpu"
 GIB = 2**30
@@ -68,7 +67,7 @@ def test_settings_of_linux(
 ) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(psutil, "sensors_temperatures", dict, raising=False)
-    monkeypatch.setattr(doctor, "check_activity", list)
+    monkeypatch.setattr(doctor, "check_load", list)
     found = named(check_machine(write(tmp_path, files)), check)
     assert found.state == state
     assert words in found.seen
@@ -94,7 +93,7 @@ def test_settings_told_by_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, prints: str, check: str, state: str
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(doctor, "check_activity", list)
+    monkeypatch.setattr(doctor, "check_load", list)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     (tmp_path / program).write_text(f"#!/bin/sh\necho '{prints}'\n")
     (tmp_path / program).chmod(0o755)
@@ -103,7 +102,7 @@ def test_settings_told_by_programs(
 
 def test_hot_sensor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(doctor, "check_activity", list)
+    monkeypatch.setattr(doctor, "check_load", list)
     for current, state in ((95.0, "warn"), (45.0, "ok")):
         sensor = SimpleNamespace(current=current, high=100.0, critical=None)
         monkeypatch.setattr(psutil, "sensors_temperatures", lambda sensor=sensor: {"k10temp": [sensor]}, raising=False)
@@ -114,7 +113,7 @@ def test_hot_sensor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_battery(plugged: bool | None, state: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     battery = SimpleNamespace(percent=50.0, power_plugged=plugged)
     monkeypatch.setattr(psutil, "sensors_battery", lambda: battery, raising=False)
-    monkeypatch.setattr(doctor, "check_activity", list)
+    monkeypatch.setattr(doctor, "check_load", list)
     assert named(check_machine(tmp_path), "battery").state == state
 
 
@@ -136,20 +135,20 @@ class FakeProcess:
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, **seen: Any) -> list[Check]:
-    """Run the checks of current_load on a machine that answers as `seen` says; idle and roomy where it does not."""
+    """Run the checks of the load on a machine that answers as `seen` says; idle and roomy where it does not."""
     times = namedtuple("times", "user idle iowait steal")
     busy, steal = seen.get("busy", 1.0), seen.get("steal", 0.0)
     memory = SimpleNamespace(total=16 * GIB, available=int(seen.get("free", 12.0) * GIB))
     swap = SimpleNamespace(total=8 * GIB, used=int(seen.get("swapped", 0.0) * GIB))
-    monkeypatch.setattr(current_load, "_WATCH_S", 0.0)
-    monkeypatch.setattr(current_load, "usable_cores", lambda: 4.0)
+    monkeypatch.setattr(doctor, "_WATCH_S", 0.0)
+    monkeypatch.setattr(doctor, "usable_cores", lambda: 4.0)
     monkeypatch.setattr("os.getloadavg", lambda: (seen.get("average", 0.1), 0.0, 0.0))
     monkeypatch.setattr(psutil, "cpu_times_percent", lambda interval: times(busy, 100.0 - busy, 0.0, steal))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     monkeypatch.setattr(psutil, "swap_memory", lambda: swap)
     monkeypatch.setattr(psutil, "disk_usage", lambda path: SimpleNamespace(free=int(seen.get("disk", 50.0) * GIB)))
     monkeypatch.setattr(psutil, "process_iter", lambda: iter(seen.get("processes", [])))
-    return current_load.check_activity()
+    return doctor.check_load()
 
 
 @pytest.mark.parametrize(

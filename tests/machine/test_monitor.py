@@ -7,17 +7,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import psutil
 import pytest
 
+from benchctl.data.manifest import WatchRecord
 from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Launch
 from benchctl.machine import monitor as module
-from benchctl.machine.monitor import Watch, compare_counters, fastest_core_mhz, largest_jump
+from benchctl.machine.monitor import Disturbance, Watch, compare_counters, fastest_core_mhz, largest_jump
 from benchctl.machine.system_counters import Counters, read_counters
 from benchctl.measure.plan import make_plan
 from benchctl.measure.progress import RunProgress
@@ -133,7 +134,7 @@ def test_a_counter_that_was_reset_says_nothing() -> None:
 
 def test_what_a_system_does_not_tell_is_none_and_never_0() -> None:
     seen = compare_counters(NOTHING, replace(NOTHING, at=10.0))
-    assert seen.model_dump(exclude={"wall_s"}) == dict.fromkeys(set(type(seen).model_fields) - {"wall_s"})
+    assert {name for name, value in asdict(seen).items() if value is not None} == {"wall_s"}
 
 
 @linux_only
@@ -200,6 +201,10 @@ def test_a_machine_without_frequencies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fastest_core_mhz() is None
     monkeypatch.setattr(psutil, "cpu_freq", lambda percpu: [])
     assert fastest_core_mhz() is None
+
+
+def test_the_manifest_keeps_all_that_a_watch_sees() -> None:
+    assert set(WatchRecord.model_fields) == {one.name for one in fields(Disturbance)}
 
 
 def test_every_cell_keeps_what_its_watch_saw(

@@ -57,10 +57,10 @@ def test_what_does_not_fit_is_refused_with_what_would(
     wanted = recipe.model_copy(update={"arms": arms, "schedule": "interleaved"})
     one = memory.engine_bytes(arms[0], models, wanted.engine.context)
     free(monkeypatch, 4 * one / memory.SHARE + 1)
-    memory.check_room(wanted, models, [])
+    memory.check_memory(wanted, models, [])
     free(monkeypatch, 2 * one / memory.SHARE + 1)
     with pytest.raises(UsageError, match="all 4 arms up at once") as caught:
-        memory.check_room(wanted, models, [])
+        memory.check_memory(wanted, models, [])
     assert "2 would fit" in (caught.value.fix or "")
 
 

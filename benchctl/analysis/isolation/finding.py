@@ -1,4 +1,4 @@
-"""What a hunt found, and the words for it."""
+"""What a search found, and the words for it."""
 
 from __future__ import annotations
 

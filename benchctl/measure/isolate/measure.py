@@ -12,9 +12,10 @@ from benchctl.data.manifest import PreflightRecord
 from benchctl.data.writer import LOGS
 from benchctl.engines.llama_cpp.perplexity import TextTooShortError
 from benchctl.errors import EngineError, StorageError, UsageError
-from benchctl.measure.isolate.source_model import Subject
+from benchctl.measure.isolate.source_model import SourceModel
 from benchctl.measure.preflight.probes import answers, expected, probe_items
 from benchctl.measure.preflight.verdicts import check_answers, check_reading
+from benchctl.models.hashes import Notice
 from benchctl.models.quantize import quantize_to
 from benchctl.models.shards import all_shards
 from benchctl.models.unfinished import made_once
@@ -26,16 +27,13 @@ SHORTER = (256, 128, 64)
 PLACES = 100
 """llama-perplexity says nothing of fewer scored tokens."""
 
-Tell = Callable[[str], None]
-"""Told what is being done, in a few words."""
-
 
 class Measurer:
-    """Measures one subject. Large files lie in `work` and go away when they have been read."""
+    """Measures one source. Large files lie in `work` and go away when they have been read."""
 
-    def __init__(self, subject: Subject, folder: Path, work: Path, tell: Tell) -> None:
-        self._subject, self._folder, self._work = subject, folder, work
-        self._tell = tell
+    def __init__(self, source: SourceModel, folder: Path, work: Path, notice: Notice) -> None:
+        self._source, self._folder, self._work = source, folder, work
+        self._notice = notice
         self._reference = work / "reference.kld"
 
     def read_text(self, text: Path, origin: str, tokens: int) -> TextRead:
@@ -69,14 +67,14 @@ class Measurer:
         """
         began = time.perf_counter()
         if kept is None:
-            model = self._subject.files[0]
+            model = self._source.files[0]
             record = self._probe(model, name)
             severity = None if record.findings else self._severity(model, name, context())
             return _measurement(None, model, record, severity, began)
         model = self._work / f"{hashlib.sha256(' '.join(sorted(kept)).encode()).hexdigest()[:16]}.gguf"
         if not model.is_file():
-            self._tell(f"{name}: quantizing")
-            quantize_to(self._subject.files, self._subject.spec_with(kept), self._subject.quantizer, model)
+            self._notice(f"{name}: quantizing")
+            quantize_to(self._source.files, self._source.spec_with(kept), self._source.quantizer, model)
         record = self._probe(model, name)
         found = _measurement(kept, model, record, self._severity(model, name, context()), began)
         model.unlink()
@@ -87,10 +85,10 @@ class Measurer:
 
         def make(part: Path) -> None:
             nonlocal places
-            self._tell("the source reads the text")
-            source, log = self._subject.files[0], self._log("source", "reference")
+            self._notice("the source reads the text")
+            source, log = self._source.files[0], self._log("source", "reference")
             pieces = max(2, tokens // context)
-            places = self._subject.perplexity.write_reference(source, text, part, log, context=context, pieces=pieces)
+            places = self._source.perplexity.write_reference(source, text, part, log, context=context, pieces=pieces)
 
         try:
             made_once(self._reference, make)
@@ -103,14 +101,14 @@ class Measurer:
         return places
 
     def _severity(self, model: Path, name: str, context: int) -> Severity:
-        self._tell(f"{name}: reading the text")
+        self._notice(f"{name}: reading the text")
         log = self._log(name, "perplexity")
-        return Severity.model_validate(self._subject.perplexity.compare(model, self._reference, log, context=context))
+        return Severity.model_validate(self._source.perplexity.compare(model, self._reference, log, context=context))
 
     def _probe(self, model: Path, name: str) -> PreflightRecord:
-        self._tell(f"{name}: asking the health probes")
+        self._notice(f"{name}: asking the health probes")
         record = PreflightRecord(mode="on")
-        scorer = self._subject.scoring.start_scorer(self._subject.launch(model), self._log(name, "server"))
+        scorer = self._source.scoring.start_scorer(self._source.launch(model), self._log(name, "server"))
         try:
             found = list(answers(scorer, model, probe_items()))
             check_answers(found, record)

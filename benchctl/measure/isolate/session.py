@@ -1,4 +1,4 @@
-"""The hunt: a search says what to measure next, and every answer is on the disk before the next question."""
+"""The session: a search says what to measure next, and every answer is on the disk before the next question."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from benchctl.data.isolation import TEXT, Ask, Isolation, Kept, Measurement, rea
 from benchctl.data.writer import LOGS, cannot_write
 from benchctl.errors import StorageError
 from benchctl.measure.isolate.measure import Measurer
-from benchctl.measure.isolate.source_model import Subject
-from benchctl.measure.isolate.text import own_answers, text_of
+from benchctl.measure.isolate.source_model import SourceModel, own_answers, text_of
 from benchctl.measure.preflight.probes import SUITE
 from benchctl.measure.recording import now
 from benchctl.models.hashes import file_sha256
@@ -35,14 +34,14 @@ LOCK = ".lock"
 
 
 class IsolateProgress:
-    """What a hunt tells. This one shows nothing, and is the base of those that do."""
+    """What a session reports. This one shows nothing, and is the base of those that do."""
 
     def __enter__(self) -> IsolateProgress:
         """Begin to show."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """The hunt is over, however it ended."""
+        """The session is over, however it ended."""
 
     def note(self, text: str) -> None:
         """Something the user should read."""
@@ -55,7 +54,7 @@ class IsolateProgress:
 
 
 @dataclass(frozen=True)
-class TextWish:
+class TextSource:
     """Which text is read: the user's `file`, or the source's own answers to the recipe's prompts."""
 
     file: Path | None = None
@@ -63,28 +62,28 @@ class TextWish:
 
 
 def isolate(
-    subject: Subject,
+    source: SourceModel,
     search: Callable[[], Search[Finding]],
-    wish: TextWish,
+    wish: TextSource,
     out: Path,
     progress: IsolateProgress,
 ) -> tuple[Path, Isolation, Finding]:
-    """Hunt until the search has its answer; return the folder, all measurements and that answer.
+    """Measure until the search has its answer; return the folder, all measurements and that answer.
 
     What an earlier call with the same inputs has measured is not measured again. Raises KeyboardInterrupt, after which
     the next call goes on; EngineError, StorageError, UsageError.
     """
-    asked = _asked(subject, wish)
+    asked = _asked(source, wish)
     key = canonical_sha256(asked)
-    folder = out / subject.recipe.name / f"isolate-{subject.spec.type.lower()}-{key[:12]}"
+    folder = out / source.recipe.name / f"isolate-{source.spec.type.lower()}-{key[:12]}"
     work = cache_folder() / "isolate" / key
     with _alone(folder):
-        isolation = read_isolation(folder) or _new(subject, asked, key)
+        isolation = read_isolation(folder) or _new(source, asked, key)
         if isolation.measurements:
             progress.note(f"{len(isolation.measurements)} measurements are there already: {folder}")
-        hunt = _Hunt(subject, isolation, folder, Measurer(subject, folder, work, progress.doing), progress)
+        session = _Session(source, isolation, folder, Measurer(source, folder, work, progress.doing), progress)
         try:
-            finding = hunt.run(search(), wish)
+            finding = session.run(search(), wish)
         except KeyboardInterrupt:
             progress.note(f"Interrupted; the same command goes on from what is measured: {folder}")
             raise
@@ -92,16 +91,21 @@ def isolate(
     return folder, isolation, finding
 
 
-class _Hunt:
+class _Session:
     def __init__(
-        self, subject: Subject, isolation: Isolation, folder: Path, measurer: Measurer, progress: IsolateProgress
+        self,
+        source: SourceModel,
+        isolation: Isolation,
+        folder: Path,
+        measurer: Measurer,
+        progress: IsolateProgress,
     ) -> None:
-        self._subject, self._isolation, self._folder = subject, isolation, folder
+        self._source, self._isolation, self._folder = source, isolation, folder
         self._measurer, self._progress = measurer, progress
         self._has_reference = False
         self._seconds: list[float] = []
 
-    def run(self, search: Search[Finding], wish: TextWish) -> Finding:
+    def run(self, search: Search[Finding], wish: TextSource) -> Finding:
         try:
             ask = next(search)
             while True:
@@ -121,11 +125,11 @@ class _Hunt:
             answer: Finding = end.value
             return answer
 
-    def _measure(self, kept: Kept, wish: TextWish) -> Measurement:
+    def _measure(self, kept: Kept, wish: TextSource) -> Measurement:
         name = f"{len(self._isolation.measurements):02d}"
         return self._measurer.measure(kept, name, lambda: self._reference(wish))
 
-    def _reference(self, wish: TextWish) -> int:
+    def _reference(self, wish: TextSource) -> int:
         """Make sure that the source has read the text; return the length of a piece."""
         isolation, text = self._isolation, self._folder / TEXT
         if isolation.text is None:
@@ -140,13 +144,13 @@ class _Hunt:
         self._has_reference = True
         return isolation.text.context
 
-    def _write_text(self, text: Path, wish: TextWish) -> str:
+    def _write_text(self, text: Path, wish: TextSource) -> str:
         if wish.file is not None:
             content, origin = text_of(wish.file), wish.file.name
         else:
             log = self._folder / LOGS / "text.log"
-            content = own_answers(self._subject, wish.tokens, log, self._progress.doing)
-            origin = f"{self._subject.suite.name}, with the source's own answers"
+            content = own_answers(self._source, wish.tokens, log, self._progress.doing)
+            origin = f"{self._source.suite.name}, with the source's own answers"
         try:
             text.write_text(content, encoding="utf-8")
         except OSError as error:
@@ -154,34 +158,34 @@ class _Hunt:
         return origin
 
 
-def _asked(subject: Subject, wish: TextWish) -> dict[str, Any]:
+def _asked(source: SourceModel, wish: TextSource) -> dict[str, Any]:
     """Return everything that a measurement depends on."""
-    recipe, spec = subject.recipe, subject.spec
-    own = {"suite": subject.suite.sha256, "tasks": recipe.prompts.tasks, "limit": recipe.prompts.limit}
+    recipe, spec = source.recipe, source.spec
+    own = {"suite": source.suite.sha256, "tasks": recipe.prompts.tasks, "limit": recipe.prompts.limit}
     return {
-        "source": [file.sha256 for file in subject.model.files],
+        "source": [file.sha256 for file in source.model.files],
         "type": spec.type.lower(),
         "tensors": list(spec.tensors.items()),
         "text": own if wish.file is None else hashlib.sha256(text_of(wish.file).encode("utf-8")).hexdigest(),
         "tokens": wish.tokens,
         "probes": file_sha256(shipped_folder("prompts") / SUITE),
         "device": recipe.engine.device,
-        "engine": dict(subject.engine_identity),
-        "quantizer": subject.quantizer.build,
-        "perplexity": subject.perplexity.program.build,
+        "engine": dict(source.engine_identity),
+        "quantizer": source.quantizer.build,
+        "perplexity": source.perplexity.program.build,
     }
 
 
-def _new(subject: Subject, asked: dict[str, Any], key: str) -> Isolation:
+def _new(source: SourceModel, asked: dict[str, Any], key: str) -> Isolation:
     return Isolation(
         benchctl_version=__version__,
         created_at=now(),
-        recipe_name=subject.recipe.name,
+        recipe_name=source.recipe.name,
         key=key,
         asked=asked,
-        source=model_identity(subject.model),
-        type=subject.spec.type.lower(),
-        families=list(subject.families),
+        source=model_identity(source.model),
+        type=source.spec.type.lower(),
+        families=list(source.families),
     )
 
 

@@ -1,4 +1,8 @@
-"""What is hunted in: a source, the quantization that may break it, and the families of tensors that this changes."""
+"""What is examined: a source, the quantization that may break it, the families that this changes, and the text.
+
+The text is the recipe's prompts, each with what the unquantized model answers to it: a model is held to what it would
+itself say, so the text means something to any model, whatever it was trained on.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +29,22 @@ from benchctl.models.shards import tensors_of
 from benchctl.models.sources import locate_model
 from benchctl.models.tensor_types import family, is_quantized, takes_other_type, wanted_types
 from benchctl.prompts.load import Suite, load_suite
-from benchctl.prompts.suite import PromptItem
+from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.quantization import UNQUANTIZED, tensor_regex
-from benchctl.recipes.schema import QuantizeSpec, Recipe
+from benchctl.recipes.schema import QuantizeSpec, Recipe, Sampling
 from benchctl.text import one_line
 
 USUAL_TYPE = "q8_0"
 """Tried where neither the recipe nor the user names a type."""
+ANSWER = 256
+"""Longest answer in tokens."""
+SPARE = 1.5
+"""So much more is written than was asked for: the chat template's tokens are counted, and are not in the text."""
 _BLOCK = re.compile(r"(blk\.\d+\.)")
 
 
 @dataclass(frozen=True)
-class Subject:
+class SourceModel:
     """A source that this machine can quantize and measure."""
 
     recipe: Recipe
@@ -71,7 +79,7 @@ class Subject:
         return self.engine.launch(self.recipe.arm(self.recipe.baseline), pair)
 
 
-def subject_of(
+def find_source_model(
     recipe: Recipe,
     *,
     recipe_folder: Path,
@@ -80,7 +88,7 @@ def subject_of(
     binary: str | None = None,
     models_dir: Path | None = None,
     notice: Notice | None = None,
-) -> Subject:
+) -> SourceModel:
     """Find the engine with its programs, the source and the prompts. `base` takes the place of the recipe's `quantize`.
 
     Raises UsageError for an engine that is not llama.cpp, a source that is quantized already, a type that is no
@@ -105,7 +113,7 @@ def subject_of(
         raise UsageError(
             f"the source is quantized already ({', '.join(done)}), so it does not show what quantizing does to it",
             where=f"models.target ({one_line(recipe.models.target.source, 120)})",
-            fix="Name the f16, bf16 or f32 file as `source` in the recipe. To hunt in what is left all the same: "
+            fix="Name the f16, bf16 or f32 file as `source` in the recipe. To search what is left all the same: "
             "--allow-requantize.",
         )
     found = families_of(tensors, spec)
@@ -114,7 +122,7 @@ def subject_of(
     check_words(spec.model_copy(update={"tensors": {one.name: one.keep for one in found}}))  # before any work is done
     assert isinstance(engine, ScoringEngine)  # llama.cpp's is one
     models = tuple(ModelFile(file, file.stat().st_size, file_sha256(file, notice)) for file in files)
-    return Subject(
+    return SourceModel(
         recipe=recipe,
         engine=engine,
         scoring=engine,
@@ -206,3 +214,35 @@ def _source(
     except UsageError as error:
         where = ": ".join(filter(None, (f"models.target ({one_line(source, 120)})", error.where)))
         raise UsageError(error.what, where=where, fix=error.fix) from None
+
+
+def own_answers(source: SourceModel, tokens: int, log: Path, notice: Notice) -> str:
+    """Return prompts and greedy answers of the source, some `tokens` tokens if the suite has them. EngineError."""
+    sampling = Sampling(max_tokens=ANSWER)
+    parts: list[str] = []
+    written = 0
+    server = source.engine.start(source.launch(source.files[0]), log)
+    try:
+        for item in sorted(source.prompts, key=lambda item: item.prompt_idx):  # one of every task before a second
+            if written >= SPARE * tokens:
+                break
+            notice(f"writing the text, {written} of {tokens} tokens")
+            done = server.complete(server.render(item.prompt), sampling)
+            parts.append(f"{_words_of(item.prompt)}\n\n{done.text.strip()}\n")
+            written += done.prompt_tokens + done.n_predicted
+    finally:
+        server.stop()
+    return "\n".join(parts)
+
+
+def text_of(file: Path) -> str:
+    """Return the user's own text. Raises UsageError."""
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"the text cannot be read: {reason}", where=f"--text {one_line(str(file))}") from None
+
+
+def _words_of(prompt: Prompt) -> str:
+    return prompt.prompt or "\n".join(message.content for message in prompt.messages or ())

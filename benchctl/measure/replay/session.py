@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchctl import __version__
 from benchctl.analysis.replay.wanted import WantedAnswer
-from benchctl.data.identity import homely
+from benchctl.data.identity import home_relative
 from benchctl.data.record import sha256_text
 from benchctl.data.replays import REPLAYS, Replays
 from benchctl.data.store import RunData
@@ -130,7 +130,7 @@ def _empty(run: RunData, baseline: str, scorer: Scorer) -> Replays:
         benchctl_version=__version__,
         made_at=now(),
         baseline=baseline,
-        command=[homely(word) for word in scorer.command],
+        command=[home_relative(word) for word in scorer.command],
         engine_sha256=manifest.engine.details.get("sha256"),
         siblings=manifest.engine.details.get("siblings") or {},
         model=manifest.target.files,

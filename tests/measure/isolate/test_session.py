@@ -13,8 +13,8 @@ from benchctl.analysis.isolation.damage import divergence_of
 from benchctl.data.isolation import ISOLATION, TEXT, Ask, Isolation, Kept, Measurement, read_isolation
 from benchctl.errors import StorageError, UsageError
 from benchctl.measure.isolate import measure
-from benchctl.measure.isolate.session import LOCK, IsolateProgress, Search, TextWish, isolate
-from benchctl.measure.isolate.source_model import Subject, subject_of
+from benchctl.measure.isolate.session import LOCK, IsolateProgress, Search, TextSource, isolate
+from benchctl.measure.isolate.source_model import SourceModel, find_source_model
 from benchctl.measure.preflight.probes import probe_items
 from benchctl.recipes.schema import Recipe
 from benchmarks.outliers import FAMILIES, Outliers, write_model
@@ -47,7 +47,7 @@ def few_probes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def subject(tmp_path: Path, llama_server: Path, tiny_target: Path) -> Subject:
+def source(tmp_path: Path, llama_server: Path, tiny_target: Path) -> SourceModel:
     """A model whose ssm_in does not survive quantization."""
     damage = Outliers("ssm_in", (1, 2), 4, 7)
     write_model(tiny_target, tmp_path / "model.gguf", [damage], np.random.default_rng(1))
@@ -60,7 +60,7 @@ def subject(tmp_path: Path, llama_server: Path, tiny_target: Path) -> Subject:
             "arms": [{"name": "baseline"}],
         }
     )
-    return subject_of(recipe, recipe_folder=tmp_path, base="q8_0", binary=str(llama_server))
+    return find_source_model(recipe, recipe_folder=tmp_path, base="q8_0", binary=str(llama_server))
 
 
 def stored(folder: Path) -> Isolation:
@@ -78,8 +78,10 @@ def one(*wanted: Kept) -> Search[list[Measurement]]:
 
 @pytest.mark.engine
 @pytest.mark.usefixtures("few_probes")
-def test_an_interrupted_hunt_goes_on_and_measures_nothing_twice(subject: Subject, tmp_path: Path, cache: Path) -> None:
-    out, wish = tmp_path / "results", TextWish(tokens=1024)
+def test_an_interrupted_hunt_goes_on_and_measures_nothing_twice(
+    source: SourceModel, tmp_path: Path, cache: Path
+) -> None:
+    out, wish = tmp_path / "results", TextSource(tokens=1024)
     family, layers = frozenset({"ssm_in"}), frozenset({"blk.1.ssm_in", "blk.2.ssm_in"})
 
     def ask() -> Search[list[Measurement]]:
@@ -87,7 +89,7 @@ def test_an_interrupted_hunt_goes_on_and_measures_nothing_twice(subject: Subject
 
     stopped = Watched(stop_after=2)
     with pytest.raises(KeyboardInterrupt):
-        isolate(subject, ask, wish, out, stopped)
+        isolate(source, ask, wish, out, stopped)
     (folder,) = (out / "hunt").iterdir()
     assert stopped.notes == [f"Interrupted; the same command goes on from what is measured: {folder}"]
     assert folder.name.startswith("isolate-q8_0-")
@@ -95,7 +97,7 @@ def test_an_interrupted_hunt_goes_on_and_measures_nothing_twice(subject: Subject
     first = json.loads((folder / ISOLATION).read_text())["measurements"]
 
     progress = Watched()
-    again, isolation, found = isolate(subject, ask, wish, out, progress)
+    again, isolation, found = isolate(source, ask, wish, out, progress)
     assert again == folder
     assert (progress.old, progress.new) == (2, 2)
     assert json.loads((folder / ISOLATION).read_text())["measurements"][:2] == first
@@ -104,72 +106,72 @@ def test_an_interrupted_hunt_goes_on_and_measures_nothing_twice(subject: Subject
     assert isolation.text.origin == "tiny, with the source's own answers"
     assert isolation.text.places >= 255
 
-    source, full, kept, kept_layers = map(divergence_of, found)
-    assert source < kept < 0.01 < full
+    whole, full, kept, kept_layers = map(divergence_of, found)
+    assert whole < kept < 0.01 < full
     assert kept < kept_layers < 0.01  # two of four layers are enough, and no more than the whole family
     assert found[1].bytes < found[3].bytes < found[2].bytes < found[0].bytes
 
     silent = Watched()
-    isolate(subject, ask, wish, out, silent)
+    isolate(source, ask, wish, out, silent)
     assert (silent.old, silent.new) == (4, 0)
 
 
 @pytest.mark.engine
 def test_the_damage_of_these_tests_is_none_in_full_precision(
-    subject: Subject, tmp_path: Path, tiny_target: Path
+    source: SourceModel, tmp_path: Path, tiny_target: Path
 ) -> None:
     text, silent, log = tmp_path / "text", tmp_path / "silent.gguf", tmp_path / "log"
     text.write_text("The children opened the window because it was raining.\n" * 40)
     for family in FAMILIES:
         damage, seed = [Outliers(family, (0, 2), 4, 8)], 3
         write_model(tiny_target, silent, damage, np.random.default_rng(seed), loud=False)
-        write_model(tiny_target, subject.files[0], damage, np.random.default_rng(seed))
-        assert subject.files[0].read_bytes() != silent.read_bytes()
-        subject.perplexity.write_reference(silent, text, tmp_path / family, log, context=64, pieces=4)
-        found = subject.perplexity.compare(subject.files[0], tmp_path / family, log, context=64)
+        write_model(tiny_target, source.files[0], damage, np.random.default_rng(seed))
+        assert source.files[0].read_bytes() != silent.read_bytes()
+        source.perplexity.write_reference(silent, text, tmp_path / family, log, context=64, pieces=4)
+        found = source.perplexity.compare(source.files[0], tmp_path / family, log, context=64)
         assert found.divergence == pytest.approx(0, abs=1e-5)
         assert found.same_top == 1
 
 
 @pytest.mark.engine
 @pytest.mark.usefixtures("few_probes")
-def test_a_text_of_ones_own_is_another_question(subject: Subject, tmp_path: Path) -> None:
+def test_a_text_of_ones_own_is_another_question(source: SourceModel, tmp_path: Path) -> None:
     text = tmp_path / "own.txt"
     text.write_text("The children opened the window at the hotel because it was raining.\n" * 20)
-    wish = TextWish(text, 1024)
-    folder, isolation, _ = isolate(subject, lambda: one(None), wish, tmp_path, IsolateProgress())
+    wish = TextSource(text, 1024)
+    folder, isolation, _ = isolate(source, lambda: one(None), wish, tmp_path, IsolateProgress())
     assert isolation.text is not None
     assert isolation.text.origin == "own.txt"
     assert isolation.text.context < 512  # too short for two whole pieces
     assert (folder / TEXT).read_text() == text.read_text()
     (folder / TEXT).write_text("something else")
     with pytest.raises(StorageError, match="is not there any more"):
-        isolate(subject, lambda: one(frozenset()), wish, tmp_path, IsolateProgress())
+        isolate(source, lambda: one(frozenset()), wish, tmp_path, IsolateProgress())
     text.write_text("Short.")
     with pytest.raises(UsageError, match=r"the text has \d+ tokens, which are too few"):
-        isolate(subject, lambda: one(None), TextWish(text, 1024), tmp_path, IsolateProgress())
+        isolate(source, lambda: one(None), TextSource(text, 1024), tmp_path, IsolateProgress())
 
 
 @pytest.mark.engine
 @pytest.mark.usefixtures("few_probes")
 def test_a_disk_that_fills_up_costs_nothing_that_was_measured(
-    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: SourceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = tmp_path / "own.txt"
     text.write_text("The children opened the window at the hotel because it was raining.\n" * 20)
-    wish = TextWish(text, 1024)
-    folder, *_ = isolate(subject, lambda: one(None), wish, tmp_path, IsolateProgress())
+    wish = TextSource(text, 1024)
+    folder, *_ = isolate(source, lambda: one(None), wish, tmp_path, IsolateProgress())
 
     def full(*args: object) -> None:
         raise StorageError("the quantized model cannot be kept: No space left on device")
 
     monkeypatch.setattr(measure, "quantize_to", full)
     with pytest.raises(StorageError, match="No space left"):
-        isolate(subject, lambda: one(frozenset()), wish, tmp_path, IsolateProgress())
+        isolate(source, lambda: one(frozenset()), wish, tmp_path, IsolateProgress())
     assert len(stored(folder).measurements) == 1
 
 
-def test_two_at_once_are_refused(subject: Subject, tmp_path: Path) -> None:
+def test_two_at_once_are_refused(source: SourceModel, tmp_path: Path) -> None:
     import fcntl
 
     def measuring() -> Generator[Ask, Measurement, None]:
@@ -177,23 +179,23 @@ def test_two_at_once_are_refused(subject: Subject, tmp_path: Path) -> None:
         with (folder / LOCK).open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with pytest.raises(StorageError, match="Another benchctl is measuring here"):
-            isolate(subject, lambda: one(None), TextWish(), tmp_path, IsolateProgress())
+            isolate(source, lambda: one(None), TextSource(), tmp_path, IsolateProgress())
         return
         yield
 
-    isolate(subject, measuring, TextWish(), tmp_path, IsolateProgress())
+    isolate(source, measuring, TextSource(), tmp_path, IsolateProgress())
 
 
-def test_a_damaged_file_of_results_is_not_overwritten(subject: Subject, tmp_path: Path) -> None:
+def test_a_damaged_file_of_results_is_not_overwritten(source: SourceModel, tmp_path: Path) -> None:
     def nothing() -> Generator[Ask, Measurement, None]:
         return
         yield
 
-    folder, *_ = isolate(subject, nothing, TextWish(), tmp_path, IsolateProgress())
+    folder, *_ = isolate(source, nothing, TextSource(), tmp_path, IsolateProgress())
     (folder / ISOLATION).write_text("{half")
     with pytest.raises(StorageError, match="The isolation cannot be read"):
-        isolate(subject, nothing, TextWish(), tmp_path, IsolateProgress())
+        isolate(source, nothing, TextSource(), tmp_path, IsolateProgress())
     assert (folder / ISOLATION).read_text() == "{half"
     (folder / ISOLATION).write_text('{"schema": 99}')
     with pytest.raises(StorageError, match="newer benchctl"):
-        isolate(subject, nothing, TextWish(), tmp_path, IsolateProgress())
+        isolate(source, nothing, TextSource(), tmp_path, IsolateProgress())
