@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.results import ALL_TASKS, Acceptance
 
 if TYPE_CHECKING:
@@ -21,8 +23,6 @@ def find_acceptance(frame: Frame, counters: Counters, arm: int) -> list[Acceptan
 
 
 def _acceptance(frame: Frame, counters: Counters, arm: str, task: str, rows: Booleans) -> Acceptance:
-    import numpy as np
-
     drafted, accepted = _known_sums(rows, counters.drafted, counters.accepted)
     in_rounds, rounds = _known_sums(rows, counters.accepted, counters.rounds)
     decoded, steps = _known_sums(rows & (counters.rounds > 0), frame.decoded, counters.rounds)
@@ -58,7 +58,5 @@ def _conditional(counts: list[float]) -> list[float]:
 
 def _known_sums(rows: Booleans, left: Floats, right: Floats) -> tuple[float | None, float | None]:
     """Sum two columns over the rows in which both are told; `None` where there is none."""
-    import numpy as np
-
     both = rows & ~np.isnan(left) & ~np.isnan(right)
     return (float(left[both].sum()), float(right[both].sum())) if both.any() else (None, None)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.degenerate import degeneration
 from benchctl.analysis.results import SelfConsistency
 from benchctl.data.record import Record, sha256_text, sha256_tokens
@@ -35,8 +37,6 @@ class Answers:
 
 def find_answers(frame: Frame) -> Answers:
     """Number the distinct answers of a run and find those that cannot be compared."""
-    import numpy as np
-
     codes: dict[tuple[object, ...], int] = {}
     numbers: list[int] = []
     examples: list[Record] = []
@@ -113,8 +113,6 @@ def _same(left: object, right: object) -> bool:
 
 def find_consistency(frame: Frame, answers: Answers, arm: int) -> SelfConsistency:
     """Compare an arm with itself: prompts that were answered in at least two blocks."""
-    import numpy as np
-
     rows = frame.row_at[arm]
     sound = answers.sound[rows]
     codes = np.where(sound, answers.code[rows], -1)

@@ -16,6 +16,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.results import Interval
 
 if TYPE_CHECKING:
@@ -51,8 +53,6 @@ def pooled_intervals(
     `sums` is (pairs, 4): tokens and seconds of the arm, tokens and seconds of the baseline; the ratio of a set of
     pairs is (Σ0 / Σ1) / (Σ2 / Σ3). `block` and `task` are (pairs,). Fewer than three blocks give no interval.
     """
-    import numpy as np
-
     by_task = {}
     for number in np.unique(task):
         interval = _interval(_block_sums(sums[task == number], block[task == number]), level)
@@ -63,8 +63,6 @@ def pooled_intervals(
 
 def _block_sums(sums: Floats, block: Integers) -> Floats:
     """Return the sums over the pairs of each block that has any, (blocks, 4)."""
-    import numpy as np
-
     blocks, place = np.unique(block, return_inverse=True)
     totals = [np.bincount(place, weights=column, minlength=len(blocks)) for column in sums.T]
     return np.stack(totals, axis=1)
@@ -72,7 +70,6 @@ def _block_sums(sums: Floats, block: Integers) -> Floats:
 
 def _interval(blocks: Floats, level: float) -> Interval | None:
     """Return the wider of bootstrap and Student's t on either side; `blocks` is (blocks, 4)."""
-    import numpy as np
     from scipy.special import stdtrit  # Student's t without the whole of scipy.stats, which takes long to import
 
     count = len(blocks)
@@ -90,8 +87,6 @@ def _interval(blocks: Floats, level: float) -> Interval | None:
 @lru_cache(maxsize=8)
 def _drawn(count: int, resamples: int) -> Floats:
     """Return how often each of `count` blocks is drawn, (resamples, count): the same for every arm and task."""
-    import numpy as np
-
     drawn = np.random.default_rng(SEED).multinomial(count, np.full(count, 1 / count), size=resamples)
     return drawn.astype(np.float64)
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
 
 if TYPE_CHECKING:
@@ -82,8 +84,6 @@ def _round_cost(frame: Frame, counters: Counters, arm: int) -> float | None:
     a recurrent model's evaluation after a partial rejection, which yields a token, is such a step. `None` where they
     are too many.
     """
-    import numpy as np
-
     ours, theirs = frame.pairs(arm, frame.baseline)
     known = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs]) & counters.trusted[ours]
     known &= ~np.isnan(counters.rounds[ours]) & ~np.isnan(counters.accepted[ours])

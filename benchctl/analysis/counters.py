@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Floats, Frame, Integers
 
@@ -29,16 +31,12 @@ class Counters:
     @property
     def trusted(self) -> Booleans:
         """The records that contradict themselves in no way."""
-        import numpy as np
-
         contradictory: Booleans = np.any([mask for _, mask in self.contradictions], axis=0)
         return ~contradictory
 
 
 def find_counters(frame: Frame) -> Counters:
     """Collect the counters of every record and check them against each other and against the tokens seen."""
-    import numpy as np
-
     records = frame.records
     drafted, accepted, rounds = frame.told("draft_n"), frame.told("draft_n_accepted"), frame.told("rounds")
     plain = frame.told("plain_steps")
@@ -83,8 +81,6 @@ def find_counters(frame: Frame) -> Counters:
 
 
 def _by_position(by_place: list[list[int] | None], positions: Integers) -> Floats:
-    import numpy as np
-
     told = np.full((len(by_place), int(positions.max(initial=1))), np.nan)
     told[[counts is not None for counts in by_place]] = 0
     every = chain.from_iterable(counts for counts in by_place if counts)

@@ -13,12 +13,13 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+
 from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -78,16 +79,12 @@ class Frame:
     @cached_property
     def row_at(self) -> Integers:
         """The row of every measurement, (arms, blocks, prompts); -1 where there is none."""
-        import numpy as np
-
         table = np.full((len(self.arms), len(self.blocks), len(self.prompts)), -1, dtype=np.int64)
         table[self.arm, self.block, self.prompt] = np.arange(len(self.records))
         return table
 
     def rows(self, arm: int) -> Integers:
         """Return the rows of an arm, sorted by block and prompt."""
-        import numpy as np
-
         return np.flatnonzero(self.arm == arm)
 
     def pairs(self, arm: int, other: int) -> tuple[Integers, Integers]:
@@ -102,8 +99,6 @@ class Frame:
 
     @cached_property
     def _told(self) -> dict[str, Floats]:
-        import numpy as np
-
         table = np.array(list(map(attrgetter(*TOLD), self.records)), dtype=np.float64).reshape(-1, len(TOLD))
         return dict(zip(TOLD, table.T, strict=True))
 
@@ -119,8 +114,6 @@ class Frame:
 
 def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: str | None = None) -> Frame:
     """Lay out the measured records (warm-ups are left out). Raises UsageError when there is no such baseline."""
-    import numpy as np
-
     measured = [record for record in records if record.phase == "measure"]
     labels = [record.label for record in measured]
     keys = list(map(attrgetter("task", "prompt_idx"), measured))

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.answers import same_answer, same_text, same_tokens
 from benchctl.analysis.cells import speculates
 from benchctl.analysis.conditions.split import is_greedy
@@ -103,8 +105,6 @@ def _verdict(frame: Frame, arm: int, verdict: str, reason: str, comparisons: lis
 
 def _plainly_equal(frame: Frame, answers: Answers, arm: int) -> Booleans:
     """Find the prompts whose answers are all there, plain, and the same in both arms and every block."""
-    import numpy as np
-
     rows = np.concatenate([frame.row_at[frame.baseline], frame.row_at[arm]])
     codes = answers.code[rows]
     plain: Booleans = np.all(answers.plain[rows] & (codes == codes[:1]), axis=0)

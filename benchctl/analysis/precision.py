@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.bootstrap import LEVEL, MIN_BLOCKS
 from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.split import split
@@ -97,7 +99,6 @@ def fixed_blocks(by_block: Sequence[float], half_width: float) -> int | None:
     The smallest n with t(0.975, n - 1) · s / √n ≤ asinh(half_width), s the standard deviation of log `by_block`;
     `None` below three blocks, and where no number would do.
     """
-    import numpy as np
     from scipy.special import stdtrit
 
     if len(by_block) < MIN_BLOCKS:

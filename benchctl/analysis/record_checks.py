@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.bootstrap import MIN_BLOCKS
 from benchctl.analysis.cells import attestations, failed_cells, speculates
 from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
@@ -41,8 +43,6 @@ def check_cells(frame: Frame) -> Iterator[Seen]:
 
 def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Iterator[Seen]:
     """Records that are missing, damaged, too short, or without token ids."""
-    import numpy as np
-
     planned = len(frame.prompts) * len(frame.blocks)
     for number, arm in enumerate(frame.arms):
         rows = frame.rows(number)
@@ -101,8 +101,6 @@ def check_work(frame: Frame, speedups: Sequence[SpeedUp]) -> Iterator[Seen]:
 
 def check_speculation(frame: Frame, counters: Counters) -> Iterator[Seen]:
     """Counters that contradict themselves, speculation that never fired, depths beyond the recipe."""
-    import numpy as np
-
     for number, arm in enumerate(frame.arms):
         here = frame.arm == number
         for sentence, mask in counters.contradictions:
@@ -126,8 +124,6 @@ def check_speculation(frame: Frame, counters: Counters) -> Iterator[Seen]:
 
 def check_repeats(frame: Frame, warm_ups: Sequence[Record]) -> Iterator[Seen]:
     """Prompts that one process was asked twice, where the drafter remembers what it has seen."""
-    import numpy as np
-
     for number, arm in enumerate(frame.arms):
         if not REMEMBERING & set(_speculation_types(frame, arm)):
             continue
@@ -155,8 +151,6 @@ def _speculation_types(frame: Frame, arm: str) -> list[str]:
 
 def _deeper(frame: Frame, counters: Counters, rows: Integers, limit: int) -> Integers:
     """Return the rows with a round that drafted more than `limit` tokens."""
-    import numpy as np
-
     records = [frame.records[row] for row in rows.tolist()]
     placed = [any((r.drafted_by_position or r.accepted_by_position or ())[limit:]) for r in records]
     return rows[np.array(placed, dtype=bool) | (counters.drafted[rows] > limit * counters.rounds[rows])]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.bootstrap import level_for, pooled_intervals
 from benchctl.analysis.results import ALL_TASKS, Interval, SpeedUp, Throughput
 
@@ -13,8 +15,6 @@ if TYPE_CHECKING:
 
 def find_speedups(frame: Frame, arm: int) -> list[SpeedUp]:
     """Return the speed-up of an arm over all tasks, then of each task."""
-    import numpy as np
-
     ours, theirs = frame.pairs(arm, frame.baseline)
     both = frame.answered[ours] & frame.answered[theirs]
     finished = frame.prompt[ours[both]]
@@ -55,8 +55,6 @@ def find_speedups(frame: Frame, arm: int) -> list[SpeedUp]:
 
 def find_latency_speedup(frame: Frame, arm: int) -> tuple[float | None, Interval | None]:
     """Return `SpeedUp.end_to_end` of an arm over all tasks, with its interval."""
-    import numpy as np
-
     ours, theirs = frame.pairs(arm, frame.baseline)
     timed = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs])
     ours, theirs = ours[timed], theirs[timed]
@@ -67,8 +65,6 @@ def find_latency_speedup(frame: Frame, arm: int) -> tuple[float | None, Interval
 
 def _whole_answers(frame: Frame, ours: Integers, theirs: Integers) -> tuple[Floats, Booleans]:
     """Return all tokens and the whole time of the pairs, (pairs, 4), and where both times are known."""
-    import numpy as np
-
     waited = frame.told("e2e_s")
     sums = np.stack([frame.decoded[ours] + 1, waited[ours], frame.decoded[theirs] + 1, waited[theirs]], axis=1)
     waits: Booleans = np.all(np.isfinite(sums) & (sums > 0), axis=1)
@@ -83,8 +79,6 @@ def pooled(sums: Floats) -> float | None:
 
 def find_throughput(frame: Frame, arm: int) -> list[Throughput]:
     """Return the decode rates of an arm, for each task."""
-    import numpy as np
-
     rows = frame.rows(arm)
     ttft_s, prefill_rate = frame.told("ttft_s"), frame.told("prompt_per_sec")
     return [
@@ -103,7 +97,5 @@ def find_throughput(frame: Frame, arm: int) -> list[Throughput]:
 
 def median(values: Floats) -> float | None:
     """Return the median of the values that are known, `None` where none is."""
-    import numpy as np
-
     known: Booleans = np.isfinite(values)
     return float(np.median(values[known])) if known.any() else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.record_checks import NAMED, Seen
 
 if TYPE_CHECKING:
@@ -22,8 +24,6 @@ OUTLIER_SHARE = 0.20
 
 def check_clocks(frame: Frame) -> Iterator[Seen]:
     """Compare the client's clock with the engine's."""
-    import numpy as np
-
     engine = frame.told("tok_per_sec")
     client = frame.told("client_tok_per_sec")
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -42,8 +42,6 @@ def check_clocks(frame: Frame) -> Iterator[Seen]:
 
 def check_drift(frame: Frame) -> Iterator[Seen]:
     """Compare the first and last third of the baseline's answers within every block; the worst block is told."""
-    import numpy as np
-
     worst, found = DRIFT, None
     timed = [row for row in frame.rows(frame.baseline).tolist() if np.isfinite(frame.rate[row])]
     for block in range(len(frame.blocks)):
@@ -64,8 +62,6 @@ def check_drift(frame: Frame) -> Iterator[Seen]:
 
 def check_outliers(frame: Frame) -> Iterator[Seen]:
     """Find rates far from the same arm's and prompt's in the other blocks."""
-    import numpy as np
-
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(frame.rate)
     for number, arm in enumerate(frame.arms):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Floats, Frame, PromptKey
 
@@ -16,8 +18,6 @@ class BlockRates:
     """
 
     def __init__(self, frame: Frame, arm: str, prompts: list[PromptKey]) -> None:
-        import numpy as np
-
         place = {key: number for number, key in enumerate(frame.prompts)}
         rows = frame.row_at[frame.arms.index(arm)][:, [place[key] for key in prompts]]
         tokens = np.where(rows >= 0, frame.decoded[rows], np.nan)

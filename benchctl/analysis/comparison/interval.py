@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from benchctl.analysis.bootstrap import LEVEL, MIN_BLOCKS
 from benchctl.analysis.results import Interval
 
@@ -20,7 +22,6 @@ def ratio_interval(
     prompts are the same in both runs and count as fixed: the interval speaks of these prompts. `None` below three
     blocks in either run.
     """
-    import numpy as np
     from scipy.special import stdtrit
 
     if min(len(ours), len(theirs)) < MIN_BLOCKS:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.conditions.results import Arrival
 from benchctl.analysis.speedup import median
 
@@ -25,8 +27,6 @@ FEWEST = 9
 
 def find_arrival(frame: Frame, arm: int) -> Arrival:
     """Return how the open loop of an arm went, over all of its cells."""
-    import numpy as np
-
     late: list[Floats] = []
     first: list[Floats] = []
     last: list[Floats] = []
@@ -80,23 +80,17 @@ def _processes(frame: Frame, arm: int) -> list[Integers]:
         if not frame.answered[row] and frame.records[row].sent_s is None:
             continue  # never sent: the engine refused its prompt
         found.setdefault((int(frame.block[row]), frame.records[row].attempt), []).append(row)
-    import numpy as np
-
     return [np.array(one, dtype=np.int64) for one in found.values()]
 
 
 def _clocked(frame: Frame, rows: Integers) -> tuple[Floats, Floats]:
     """When requests were due, and how much later they were sent, in seconds; NaN: not told."""
-    import numpy as np
-
     told = [(record.sent_s, record.late_s) for record in (frame.records[row] for row in rows.tolist())]
     due, late = np.array(told, dtype=np.float64).reshape(-1, 2).T
     return due, late
 
 
 def _late(values: Floats) -> float | None:
-    import numpy as np
-
     known = values[np.isfinite(values)]
     if not len(known):
         return None
@@ -104,6 +98,4 @@ def _late(values: Floats) -> float | None:
 
 
 def _joined(parts: list[Floats]) -> Floats:
-    import numpy as np
-
     return np.concatenate([np.empty(0), *parts])

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.bootstrap import level_for, pooled_intervals
 from benchctl.analysis.conditions.arrival import count_given_up, find_arrival
 from benchctl.analysis.conditions.results import Level, Quantiles
@@ -93,8 +95,6 @@ def _level(
 
 def _cells(frame: Frame, arm: int, *, one_at_a_time: bool) -> dict[int, CellLoad]:
     """Return an arm's cells by block; one of which a time is not known, or that was resumed, is left out."""
-    import numpy as np
-
     found = {}
     waited = frame.told("e2e_s")
     rows = frame.rows(arm)
@@ -118,8 +118,6 @@ def _throughput_speedup(
     frame: Frame, ours: dict[int, CellLoad], theirs: dict[int, CellLoad]
 ) -> tuple[float | None, Interval | None, list[float]]:
     """Over the blocks in which both answered the same prompts: others are other work."""
-    import numpy as np
-
     blocks = sorted(ours.keys() & theirs.keys())
     cells = [(ours[block], theirs[block]) for block in blocks if ours[block].prompts == theirs[block].prompts]
     sums = np.array([(a.tokens, a.makespan_s, b.tokens, b.makespan_s) for a, b in cells], dtype=np.float64)
@@ -138,8 +136,6 @@ def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
 
     `beyond` more are known to be larger than all of them; a quantile that lies there is not known.
     """
-    import numpy as np
-
     known = np.append(values[np.isfinite(values)], np.full(beyond, np.inf))
 
     def at(share: float) -> float | None:

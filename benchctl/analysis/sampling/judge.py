@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.sampling.permutation import END, PromptSamples, holm, names_of_tests, p_values
 from benchctl.analysis.sampling.power import visible_sharpening, visible_shifts
 from benchctl.analysis.sampling.results import ArmSampling, SamplingPower, SamplingResult, SamplingTest, SamplingWord
@@ -82,8 +84,6 @@ def judge_sampling(data: SamplingData) -> SamplingResult:
 
 def _by_prompt(data: SamplingData, answers: Iterable[SampledAnswer], tokens: int) -> list[Tokens]:
     """Return the known token ids of an arm's answers, a prompt an array, filled up with `END`."""
-    import numpy as np
-
     rows: dict[tuple[str, int], list[list[int]]] = {
         (prompt.task, prompt.prompt_idx): [] for prompt in data.check.manifest.prompts
     }

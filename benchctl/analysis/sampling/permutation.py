@@ -26,8 +26,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Tokens = NDArray[np.int64]
@@ -71,8 +72,6 @@ def p_values(samples: Sequence[PromptSamples], resamples: int, *, seed: int = 0)
 
     Ends after `FIRST_LOOK` permutations when no test can become significant any more.
     """
-    import numpy as np
-
     rng = np.random.default_rng(seed)
     prompts = [_features(one) for one in samples]
     observed = sum((one.statistics(one.labels[:, None]) for one in prompts), np.zeros(1))
@@ -95,8 +94,6 @@ def score(rows: Tokens) -> Scores:
     The sum over positions of log p(token | the tokens before it) plus that distribution's entropy, with p the shares
     among all `rows`; positions that fewer than `FEW` answers reached alike count 0. In units of nats.
     """
-    import numpy as np
-
     follow: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
     answers = [tuple(row) for row in rows.tolist()]
     for answer in answers:
@@ -132,14 +129,10 @@ class _Features:
     scores: Scores
 
     def shuffled(self, rng: np.random.Generator, size: int) -> Scores:
-        import numpy as np
-
         return rng.permuted(np.tile(self.labels[:, None], (1, size)), axis=0)
 
     def statistics(self, labels: Scores) -> Scores:
         """Return tests x permutations."""
-        import numpy as np
-
         share = float(self.labels.mean())
         inside = self.categories @ labels
         expected = self.counts * share
@@ -149,7 +142,6 @@ class _Features:
 
 
 def _features(samples: PromptSamples) -> _Features:
-    import numpy as np
     from scipy.sparse import csr_array
 
     rows = np.concatenate([samples.baseline, samples.arm])

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from benchctl.analysis.sampling.permutation import prefix_lengths, score
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from benchctl.analysis.sampling.permutation import Scores, Tokens
 
 POWER = 0.9
@@ -34,8 +34,6 @@ def visible_shifts(baseline: Sequence[Tokens], answers: int, level: float, *, se
     come: their mass shifts, too, and cannot be seen. Where all answers begin alike, the shift goes to one other prefix.
     Simulated, with the test's permutations replaced by the gamma distribution of their mean and variance.
     """
-    import numpy as np
-
     found: dict[int, float | None] = {}
     for length in prefix_lengths(baseline[0].shape[1]):
         prompts = [(_shares(rows, length), len(rows), answers) for rows in baseline]
@@ -57,7 +55,6 @@ def visible_sharpening(baseline: Sequence[Tokens], answers: int, level: float) -
     0.1 stands for a temperature ten per cent lower or higher. Where p becomes p^(1 + x), the mean score of an arm moves
     by x times the score's variance; the test sees it from x = (z(level / 2) + z(1 - power)) / sqrt(information) on.
     """
-    import numpy as np
     from scipy.stats import norm
 
     information = 0.0
@@ -71,15 +68,12 @@ def visible_sharpening(baseline: Sequence[Tokens], answers: int, level: float) -
 
 def _shares(rows: Tokens, length: int) -> Scores:
     """Return the shares of the prefixes that came more than once; what lacks to 1 is of those that did not."""
-    import numpy as np
-
     counts = np.unique(rows[:, :length], axis=0, return_counts=True)[1]
     return np.asarray(counts[counts > 1] / len(rows), dtype=np.float64)
 
 
 def _seen(prompts: Sequence[tuple[Scores, int, int]], shift: float, level: float, rng: np.random.Generator) -> float:
     """Return the share of simulated checks that find the shift; a prompt is (shares, answers of both sides)."""
-    import numpy as np
     from scipy.stats import gamma
 
     statistic, mean, variance = np.zeros(_DRAWS), np.zeros(_DRAWS), np.zeros(_DRAWS)
@@ -106,8 +100,6 @@ def _permuted(pooled: Tokens, once: Tokens, theirs: int, ours: int) -> tuple[Sco
 
     `pooled`: draws x prefixes; `once`: further prefixes with a single answer.
     """
-    import numpy as np
-
     n = theirs + ours
     columns = (pooled > 0).sum(axis=1) + once
     with np.errstate(divide="ignore"):
@@ -122,8 +114,6 @@ def _permuted(pooled: Tokens, once: Tokens, theirs: int, ours: int) -> tuple[Sco
 
 def _shifted(share: Scores, rest: float, shift: float, rng: np.random.Generator) -> Scores:
     """Return `_DRAWS` distributions over the prefixes, one other and the rest, each `shift` away in total variation."""
-    import numpy as np
-
     up = rng.random((_DRAWS, len(share))) < 0.5
     rising = (up * share).sum(axis=1) + rest / 2
     too_little = 1 - rising < shift  # what falls must have that much to lose: exchange the sides

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from benchctl.analysis.sampling.permutation import END, SHARPNESS, PromptSamples, prefix_name, score
 from benchctl.analysis.sampling.results import SamplingPower, SamplingTest
 
@@ -36,16 +38,12 @@ def difference(seen: Sequence[SamplingTest], samples: Sequence[PromptSamples]) -
 
 
 def _tendency(samples: Sequence[PromptSamples]) -> str:
-    import numpy as np
-
     scores = [score(np.concatenate([one.baseline, one.arm]))[len(one.baseline) :].sum() for one in samples]
     return "likelier" if sum(scores) > 0 else "less likely"
 
 
 def _most_shifted(length: int, samples: Sequence[PromptSamples]) -> str:
     """Name the prefix whose share differs most."""
-    import numpy as np
-
     largest, said = 0.0, ""
     for one in samples:
         for prefix in np.unique(np.concatenate([one.baseline, one.arm])[:, :length], axis=0):
