@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from benchctl.engines.llama_cpp.install import Report
+    from benchctl.engines.llama_cpp.compile import Report
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import benchctl.models
 from benchctl.engines.inventory import FoundEngine, find_engines
+from benchctl.engines.llama_cpp.trial import check_quantized
 from benchctl.machine.doctor import Check
 
 BUNDLED_MODELS = Path(benchctl.models.__file__).parent / "bundled"
@@ -16,6 +17,8 @@ def check_installation(models: Path = BUNDLED_MODELS) -> list[Check]:
     found = find_engines()
     usable = [engine for engine in found if engine.runs and not engine.problem]
     checks = [_llama_cpp([engine for engine in found if engine.kind == "llama.cpp"], others=usable)]
+    if checks[0].state == "ok" and (server := next(engine for engine in found if engine.kind == "llama.cpp").where):
+        checks.append(check_quantized(Path(server)))
     others = [engine for engine in usable if engine.kind != "llama.cpp"]
     if others:
         names = ", ".join(f"{engine.kind} {engine.version or ''}".strip() for engine in others)

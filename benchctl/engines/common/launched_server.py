@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchctl.engines.common.answer_clock import protocol_error
-from benchctl.engines.common.log import log_tail, read_log
+from benchctl.engines.common.log import log_tail, name_log, read_log
 from benchctl.engines.common.log_causes import Reason
 from benchctl.engines.common.process import EngineProcess, describe_exit
 from benchctl.errors import EngineError
@@ -69,10 +69,10 @@ class LaunchedServer:
         return self._crash(what, f"the engine ended with {describe_exit(self._process.status)}")
 
     def _crash(self, what: str, how: str) -> EngineError:
-        cause = self._launch_cause(self._log())
+        cause = self._launch_cause([*self._log(), describe_exit(self._process.status)])
         return EngineError(
             f"{what}: {how}.{f' {cause[0]}' if cause else ''}",
             kind="crash",
-            fix=cause[1] if cause else "Read the engine's log.",
+            fix=name_log(cause[1] if cause else "Read the engine's log.", self._log_path),
             log_tail=self.log_tail(),
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_LOG_MENTIONED = re.compile(r"the engine's log(?=[.;,]|$)")
 _TAIL_BYTES = 128 * 1024
 _LINE_CHARACTERS = 600
 
@@ -35,3 +36,8 @@ def log_tail(path: Path, lines: int = 20) -> tuple[str, ...]:
         return ()
     kept = [line.rstrip()[:_LINE_CHARACTERS] for line in clean(text).split("\n") if line.strip()]
     return tuple(kept[-lines:])
+
+
+def name_log(advice: str, path: Path) -> str:
+    """Return `advice` with the file's path where it sends the reader to the engine's log."""
+    return _LOG_MENTIONED.sub(lambda mention: f"{mention[0]} ({path})", advice)

@@ -55,6 +55,8 @@ class Build:
     """What `llama-server --version` printed: the proof that the binary starts here."""
     files: dict[str, str] = field(default_factory=dict)
     """SHA-256 of every file below `bin`."""
+    left_out: tuple[str, ...] = ()
+    """Instructions of this processor that it does without, because with them it crashed: `AMX`."""
 
     def binary(self, name: str = "llama-server") -> Path:
         """Return where the program `name` lies."""
@@ -69,9 +71,10 @@ class Build:
         """Return the build in `folder`, or `None` when there is no whole one that this benchctl understands."""
         try:
             facts = json.loads((folder / "build.json").read_text())
-            if facts.pop("schema") != BUILD_SCHEMA:
+            if facts.pop("schema") != BUILD_SCHEMA or facts["flags"] is None:
                 return None
-            build = cls(folder=folder, **{**facts, "host": Host(**facts["host"]), "flags": tuple(facts["flags"])})
+            lists = {name: tuple(facts.get(name, ())) for name in ("flags", "left_out")}
+            build = cls(folder=folder, **{**facts, "host": Host(**facts["host"]), **lists})
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         return build if build.binary().is_file() else None

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from benchctl.engines.common.log_causes import Cause, first_cause
+
+BROKEN_BUILD = (
+    "Run `benchctl engines install llama.cpp`: what it builds is tried, and built again without the processor's "
+    "instructions (AMX first) that crash. For a build of your own: --no-repack in engine.args, or compile it with "
+    "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16."
+)
+_AMX = re.compile(r"\bAMX\b.* model buffer size")
+_HOW_IT_ENDED = (
+    Cause(
+        r"^signal SIGILL$",
+        "This llama-server has instructions that this processor lacks.",
+        "Build it on this machine: `benchctl engines install llama.cpp`.",
+    ),
+    Cause(
+        r"^signal SIG(SEGV|BUS|FPE)$",
+        "llama-server crashed.",
+        "Run `benchctl doctor`: it tries this llama-server with small quantized models.",
+    ),
+)
+"""By `describe_exit`, the last line of what `launch_cause` is given."""
 
 _LAUNCH = (
     Cause(
@@ -136,8 +157,13 @@ _NOT_SPECULATING = (
 
 
 def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
-    """Return (sentence, fix) for the first known reason in the log's lines why the engine ended."""
-    found = first_cause(log, _LAUNCH)
+    """Return (sentence, fix) for the first known reason in the log's lines why the engine ended.
+
+    The last line may say how it ended: `signal SIGSEGV`.
+    """
+    if log and log[-1] == "signal SIGSEGV" and any(_AMX.search(line) for line in log):
+        return "This llama-server crashes in its code for AMX: its compiler made it wrong.", BROKEN_BUILD
+    found = first_cause(log, (*_LAUNCH, *_HOW_IT_ENDED))
     return found[:2] if found else None
 
 

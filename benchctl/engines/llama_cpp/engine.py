@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch
 from benchctl.engines.common.environment import OWN_SETTINGS, engine_environment, refused_variables
+from benchctl.engines.llama_cpp.builds import Build
 from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line
 from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
 from benchctl.engines.llama_cpp.find import find_server, find_tool
@@ -18,6 +19,7 @@ from benchctl.engines.llama_cpp.score import LlamaScorer, scoring_args, split_ba
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.engines.llama_cpp.speculation import deepest_draft, speculation_problems, speculation_warnings
 from benchctl.engines.llama_cpp.start import start_server
+from benchctl.engines.llama_cpp.trial import refuse_crashing
 from benchctl.errors import UsageError
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ModelFormat, ResolvedPair
@@ -39,7 +41,13 @@ class LlamaCppEngine:
     @cached_property
     def _probe(self) -> Probe:
         found = find_server(self._spec.binary, self._option, device=self._spec.device)
-        return probe_server(found.path, found.found_in, self._spec.env)
+        probe = probe_server(found.path, found.found_in, self._spec.env)
+        build = Build.read(found.path.parent.parent) if found.found_in == "bundled" else None
+        if build is None:
+            return probe
+        refuse_crashing(build)
+        details = {**probe.capabilities.details, "left_out": list(build.left_out)}
+        return replace(probe, capabilities=replace(probe.capabilities, details=details))
 
     def probe(self) -> Capabilities:
         """Find the binary and ask it what it can do. Raises EngineError (`launch`), UsageError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchctl.engines.common.logged_command import CommandFailedError
@@ -30,6 +31,18 @@ _CAUSES = (
     (r"^\s*CUDA::\w+$", "The CUDA toolkit is there in part only: install its development libraries (cuBLAS, cudart)."),
     (r"Illegal instruction", "Flags in CMAKE_ARGS or CXXFLAGS ask for instructions that this processor lacks."),
 )
+
+
+def crashes(crashed: Sequence[str], left_out: Sequence[str], log: Path) -> EngineError:
+    """Return the error for a build that crashes with quantized models, whatever it leaves out of the processor."""
+    return EngineError(
+        f"the llama-server that was built crashes with quantized models, also without {', '.join(left_out)}",
+        kind="install",
+        where="llama.cpp",
+        fix="Try another compiler: set CC and CXX, and install again. Report it to llama.cpp with the log if that "
+        f"crashes, too: {log}",
+        log_tail=tuple(crashed),
+    )
 
 
 def explain(step: str, failure: CommandFailedError, log: Path) -> BenchctlError:

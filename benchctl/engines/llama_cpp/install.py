@@ -16,31 +16,19 @@ import shlex
 import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
 
-from benchctl.engines.common.logged_command import CommandFailedError, run_logged
 from benchctl.engines.llama_cpp.builds import Backend, Build, Host, builds_folder
-from benchctl.engines.llama_cpp.failed_build import explain
-from benchctl.engines.llama_cpp.source import (
-    KNOWN_SHA256,
-    PINNED_VERSION,
-    Sdist,
-    extract_llama_cpp,
-    fetch_sdist,
-    read_sdist,
-    sha256_file,
-)
+from benchctl.engines.llama_cpp.compile import TARGETS, Report, Work, make_build
+from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetch_sdist, read_sdist
 from benchctl.engines.llama_cpp.toolchain import Toolchain, find_toolchain
+from benchctl.engines.llama_cpp.trial import Trial, tried_once
 from benchctl.errors import StorageError, UsageError
 from benchctl.machine.processor import usable_cores
 
-TARGETS = ("llama-server", "llama-quantize", "llama-perplexity", "llama-bench")
 _FLAGS = (
     "-DCMAKE_BUILD_TYPE=Release",
     "-DLLAMA_BUILD_TESTS=OFF",
@@ -61,9 +49,6 @@ _FREE_BYTES: dict[Backend, int] = {"cpu": 700 * 10**6, "metal": 700 * 10**6, "cu
 """Measured for cpu: 80 MB archive, 180 MB source, 110 MB objects and programs; with room to spare."""
 _BYTES_A_JOB = 1.5e9
 """What the largest translation units take to compile."""
-
-Report = Callable[[str, int, int], None]
-"""Told what is being done, and how many of how many steps are; 0 of 0 when that is not known."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +91,12 @@ def install(request: InstallRequest, report: Report) -> Build:
     flags = (*_FLAGS, *_BACKEND_FLAGS[request.backend], *request.cmake_args, *_LAST_FLAGS)
     key = _key(version, sdist.sha256 if sdist else KNOWN_SHA256.get(version), flags, toolchain)
     final = builds_folder() / f"{version}-{request.backend}-{key}"
-    if not request.force and (build := Build.read(final)):
+    if not request.force and (build := _usable(final, report)):
         return build
     try:
         (builds_folder() / "logs").mkdir(parents=True, exist_ok=True)
         with _lock(builds_folder() / "install.lock", report):
-            if not request.force and (build := Build.read(final)):  # made by the one that we waited for
+            if not request.force and (build := _usable(final, report)):  # made by the one that we waited for
                 return build
             for leftover in builds_folder().glob(".building-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -123,8 +108,9 @@ def install(request: InstallRequest, report: Report) -> Build:
                 with log_path.open("w", buffering=1) as log:
                     report("fetching the source", 0, 0)
                     sdist = sdist or fetch_sdist(version, log)
-                    work = _Work(Path(temporary), toolchain, flags, request, log, log_path)
-                    finished = _build(work, sdist, key, report)
+                    jobs = request.jobs or _jobs()
+                    work = Work(Path(temporary), toolchain, request.backend, flags, jobs, log, log_path, report)
+                    finished = make_build(work, sdist, key)
                 _put_in_place(finished, final)
     except OSError as error:
         raise _storage_error(error) from error
@@ -133,69 +119,12 @@ def install(request: InstallRequest, report: Report) -> Build:
     return build
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What one build goes by."""
-
-    folder: Path
-    toolchain: Toolchain
-    flags: tuple[str, ...]
-    request: InstallRequest
-    log: TextIO
-    log_path: Path
-
-    def run(self, step: str, *argv: str, on_line: Callable[[str], None] | None = None) -> tuple[str, ...]:
-        env = {**os.environ, "NINJA_STATUS": "[%f/%t] ", "CLICOLOR_FORCE": "0"}
-        if self.toolchain.nvcc:
-            env.setdefault("CUDACXX", self.toolchain.nvcc)
-        try:
-            return run_logged(argv, log=self.log, env=env, on_line=on_line)
-        except CommandFailedError as failure:
-            raise explain(step, failure, self.log_path) from failure
-
-
-def _build(work: _Work, sdist: Sdist, key: str, report: Report) -> Path:
-    """Unpack, configure, compile and try; return the folder with `bin` and `build.json`."""
-    started = time.monotonic()
-    toolchain, staged = work.toolchain, work.folder / "staged"
-    report("unpacking the source", 0, 0)
-    source = extract_llama_cpp(sdist, work.folder / "source")
-    # A plain build of the unpacked archive counts one commit, too: its history is cut off. The commit is what tells.
-    identity = ("-DLLAMA_BUILD_NUMBER=1", f"-DLLAMA_BUILD_COMMIT={(source.commit or 'unknown')[:7]}")
-    report("configuring", 0, 0)
-    build = str(work.folder / "build")
-    generator = ("-G", toolchain.generator, f"-DCMAKE_MAKE_PROGRAM={toolchain.maker}")
-    work.run("configure", toolchain.cmake, "-S", str(source.folder), "-B", build, *generator, *work.flags, *identity)
-
-    def on_line(line: str) -> None:
-        if (step := re.match(r"\[\s*(\d+)/(\d+)\]", line)) or (step := re.match(r"\[\s*(\d+)(%)\]", line)):
-            report("compiling", int(step[1]), 100 if step[2] == "%" else int(step[2]))
-
-    jobs = str(work.request.jobs or _jobs())
-    work.run("compile", toolchain.cmake, "--build", build, "--parallel", jobs, "--target", *TARGETS, on_line=on_line)
-    report("trying the result", 0, 0)
-    (staged / "bin").mkdir(parents=True)
-    for name in TARGETS:
-        shutil.copy2(Path(build) / "bin" / name, staged / "bin" / name)
-    version_output = work.run("try", str(staged / "bin" / "llama-server"), "--version")
-    finished = Build(
-        folder=staged,
-        version=sdist.version,
-        backend=work.request.backend,
-        key=key,
-        commit=source.commit,
-        sdist_sha256=sdist.sha256,
-        flags=(*work.flags, *identity),
-        compiler=toolchain.compiler,
-        cmake=toolchain.cmake_version,
-        host=Host.here(),
-        built_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        build_s=round(time.monotonic() - started, 1),
-        version_output=" · ".join(line for line in version_output if line.strip()),
-        files={name: sha256_file(staged / "bin" / name) for name in TARGETS},
-    )
-    (staged / "build.json").write_text(json.dumps(finished.to_json(), indent=1) + "\n")
-    return staged
+def _usable(folder: Path, report: Report) -> Build | None:
+    """Return the build in `folder`, unless there is none or it crashes; one that was never tried is tried now."""
+    build = Build.read(folder)
+    if build is not None and Trial.read(folder) is None:
+        report("trying the build that is there with quantized models", 0, 0)
+    return build if build is not None and not tried_once(build).crashed else None
 
 
 def _put_in_place(finished: Path, final: Path) -> None:

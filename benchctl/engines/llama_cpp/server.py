@@ -16,6 +16,7 @@ import httpx
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
 from benchctl.engines.common.answer_clock import error_in, protocol_error
 from benchctl.engines.common.launched_server import LaunchedServer
+from benchctl.engines.common.log import name_log
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.llama_cpp.attest import Observed, judge
 from benchctl.engines.llama_cpp.causes import launch_cause
@@ -219,7 +220,7 @@ class LlamaServer(LaunchedServer):
             raise EngineError(
                 f"The engine sent nothing for {limit_s:g} s.",
                 kind="timeout",
-                fix=fix,
+                fix=name_log(fix, self._log_path),
                 log_tail=self.log_tail(),
             ) from error
         except (httpx.TransportError, httpx.StreamError) as error:
@@ -231,7 +232,7 @@ class LlamaServer(LaunchedServer):
             body += block
             if len(body) > _ERROR_BODY_BYTES:
                 break
-        message, fix = body[:500].decode("utf-8", "replace"), "Read the engine's log."
+        message, fix = body[:500].decode("utf-8", "replace"), name_log("Read the engine's log.", self._log_path)
         try:
             payload = json.loads(body)
         except ValueError:

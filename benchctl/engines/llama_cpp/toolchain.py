@@ -28,6 +28,8 @@ class Toolchain:
     maker: str
     """Path of the program that runs the build: ninja or make."""
     compiler: str
+    cxx: str
+    """Path of the C++ compiler."""
     nvcc: str | None = None
     """Path of the CUDA compiler, for a CUDA build."""
 
@@ -44,7 +46,7 @@ def find_toolchain(backend: Backend) -> Toolchain:
     ninja, make = _find("ninja"), _find("make")
     if not ninja and not make:
         raise EngineError("neither ninja nor make is installed", kind="install", fix=_BUILD_EXTRA)
-    compiler = _compiler()
+    cxx, compiler = _compiler()
     nvcc = None
     if backend == "cuda":
         nvcc, nvcc_version = _nvcc()
@@ -55,6 +57,7 @@ def find_toolchain(backend: Backend) -> Toolchain:
         generator="Ninja" if ninja else "Unix Makefiles",
         maker=ninja or make or "",
         compiler=compiler,
+        cxx=cxx,
         nvcc=nvcc,
     )
 
@@ -64,13 +67,13 @@ def _find(program: str) -> str | None:
     return shutil.which(program, path=sysconfig.get_path("scripts")) or shutil.which(program)
 
 
-def _compiler() -> str:
+def _compiler() -> tuple[str, str]:
     wanted = shlex.split(os.environ.get("CXX", ""))[:1] or ["c++", "g++", "clang++"]
     for name in wanted:
         if (path := shutil.which(name)) and (
             version := _version(path)
         ):  # macOS has a c++ that only asks to be installed
-            return version
+            return path, version
     fix = "Debian and Ubuntu: `sudo apt install g++`; Fedora: `sudo dnf install gcc-c++`."
     if sys.platform == "darwin":
         fix = "Run `xcode-select --install`."

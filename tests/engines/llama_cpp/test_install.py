@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,9 +19,13 @@ import psutil
 import pytest
 
 from benchctl.engines.llama_cpp.builds import Build, builds_folder, installed_builds
+from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.find import find_server
 from benchctl.engines.llama_cpp.install import InstallRequest, install
+from benchctl.engines.llama_cpp.processor_features import LeftOut
+from benchctl.engines.llama_cpp.trial import Trial, try_quantized
 from benchctl.errors import EngineError, StorageError, UsageError
+from benchctl.recipes.schema import EngineSpec
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FAKE = Path(__file__).parents[1] / "fake_llama_cpp"
@@ -75,7 +80,7 @@ def test_builds_once_and_is_found_again(sdist: Path, monkeypatch: pytest.MonkeyP
     assert build.version == "0.0.1"
     assert build.commit == COMMIT
     assert build.version_output == "version: 0.0.1-fake (build 1, commit 0123456)"
-    assert set(build.files) == {"llama-server", "llama-quantize", "llama-perplexity", "llama-bench"}
+    assert set(build.files) == {"llama-server", "llama-quantize", "llama-perplexity"}
     told = subprocess.run([build.binary("llama-quantize")], capture_output=True, text=True, check=True).stdout
     assert "0.0.1-fake" in told
     assert any(stage.startswith("compiling") for stage in stages)
@@ -107,7 +112,8 @@ def test_other_flags_are_another_build(sdist: Path) -> None:
 
 def test_a_build_with_fewer_programs_is_made_anew(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as older:
-        older.setattr("benchctl.engines.llama_cpp.install.TARGETS", ("llama-server", "llama-quantize"))
+        for module in ("install", "compile"):
+            older.setattr(f"benchctl.engines.llama_cpp.{module}.TARGETS", ("llama-server", "llama-quantize"))
         before = install(InstallRequest("cpu", sdist=sdist), Stages())
     after = install(InstallRequest("cpu", sdist=sdist), Stages())
     assert after.folder != before.folder
@@ -124,6 +130,86 @@ def test_build_of_another_machine_or_schema_is_not_used(sdist: Path) -> None:
     (build.folder / "build.json").write_text(json.dumps(facts))
     build.binary().unlink()
     assert Build.read(build.folder) is None
+
+
+@pytest.fixture
+def one_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a processor with one feature, whose code crashes in a build with -DFAKE_CRASHES=ON."""
+    amx = LeftOut(("AMX",), ("-DWITHOUT_THE_FEATURE",))
+    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.without_more_and_more", lambda cxx: iter([amx]))
+
+
+@pytest.mark.usefixtures("one_feature")
+def test_a_build_that_crashes_on_quantized_models_is_made_again_without_the_feature(
+    sdist: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = Stages()
+    crashing = InstallRequest("cpu", sdist=sdist, cmake_args=("-DFAKE_CRASHES=ON", "-DCMAKE_CXX_FLAGS=-O0 -g"))
+    build = install(crashing, stages)
+    assert build.left_out == ("AMX",)
+    assert "-DCMAKE_CXX_FLAGS=-O0 -g -DWITHOUT_THE_FEATURE" in build.flags
+    assert "crashed with quantized models; building again without AMX" in stages
+    assert try_quantized(build.binary()) == []
+    log = (builds_folder() / "logs" / f"{build.folder.name}.log").read_text()
+    assert re.search("q4_0 alone: .*SIGSEGV", log)
+
+    again = Stages()
+    assert install(crashing, again) == build
+    assert again == []
+    monkeypatch.setenv("PATH", os.defpath)
+    assert LlamaCppEngine(EngineSpec()).probe().details["left_out"] == ["AMX"]
+
+
+def test_a_build_that_does_not_crash_leaves_nothing_out(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = install(InstallRequest("cpu", sdist=sdist), Stages())
+    assert build.left_out == ()
+    assert Trial.read(build.folder) == Trial(())
+    monkeypatch.setenv("PATH", os.defpath)
+    assert LlamaCppEngine(EngineSpec()).probe().details["left_out"] == []
+
+
+def test_a_build_that_crashes_whatever_it_leaves_out_is_refused(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = LeftOut(("AVX-512",), ("-DSOMETHING_ELSE",))
+    monkeypatch.setattr("benchctl.engines.llama_cpp.compile.without_more_and_more", lambda cxx: iter([nothing]))
+    with pytest.raises(EngineError, match="crashes with quantized models, also without AVX-512") as caught:
+        install(InstallRequest("cpu", sdist=sdist, cmake_args=("-DFAKE_CRASHES=ON",)), Stages())
+    assert len(caught.value.log_tail) == 8  # four quantizations, alone and with a draft
+    assert installed_builds() == []
+
+
+@pytest.mark.usefixtures("one_feature")
+def test_a_build_from_before_such_trials_is_tried_when_it_is_next_used(
+    sdist: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = InstallRequest("cpu", sdist=sdist, cmake_args=("-DFAKE_CRASHES=ON",))
+    with monkeypatch.context() as earlier:
+        earlier.setattr("benchctl.engines.llama_cpp.compile.try_quantized", lambda server, on_case: [])
+        old = install(request, Stages())
+    (old.folder / "trial.json").unlink()
+    facts = json.loads((old.folder / "build.json").read_text())
+    del facts["left_out"]
+    (old.folder / "build.json").write_text(json.dumps(facts))
+    assert installed_builds() == [old]
+
+    monkeypatch.setenv("PATH", os.defpath)
+    for _ in range(2):
+        with pytest.raises(EngineError, match="crashes with quantized models") as caught:
+            LlamaCppEngine(EngineSpec()).probe()
+        assert caught.value.kind == "launch"
+        assert "engines install llama.cpp" in (caught.value.fix or "")
+        assert any("q6_k with a draft" in line and "SIGSEGV" in line for line in caught.value.log_tail)
+        monkeypatch.setattr("benchctl.engines.llama_cpp.trial.try_quantized", None)  # it is not tried twice
+    monkeypatch.undo()
+    monkeypatch.setenv("BENCHCTL_CACHE", str(old.folder.parents[2]))
+    monkeypatch.setattr(
+        "benchctl.engines.llama_cpp.compile.without_more_and_more",
+        lambda cxx: iter([LeftOut(("AMX",), ("-DWITHOUT_THE_FEATURE",))]),
+    )
+    stages = Stages()
+    new = install(request, stages)
+    assert new.folder == old.folder
+    assert new.left_out == ("AMX",)
+    assert try_quantized(new.binary()) == []
 
 
 def test_compile_error_shows_the_compilers_words(sdist: Path) -> None:

@@ -1,0 +1,171 @@
+"""Does a llama-server survive quantized models? Bundled ones are not quantized, and would never tell.
+
+Compilers have made builds that start, answer with f16 models and crash on every quantized one: GCC 12.2 on processors
+with AMX (it drops stores before `ldtilecfg`). So tiny models of the common quantizations are loaded and asked, alone
+and with a draft.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchctl.engines.base import Launch
+from benchctl.engines.common.environment import engine_environment
+from benchctl.engines.llama_cpp.builds import Build
+from benchctl.engines.llama_cpp.causes import BROKEN_BUILD
+from benchctl.engines.llama_cpp.command import command_line
+from benchctl.engines.llama_cpp.probe import Probe, probe_server
+from benchctl.engines.llama_cpp.request import completion_body
+from benchctl.engines.llama_cpp.start import start_server
+from benchctl.engines.llama_cpp.trial_models import QUANTIZATIONS, write_trial_model
+from benchctl.errors import EngineError
+from benchctl.machine.doctor import Check
+from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
+from benchctl.models.unfinished import finish, unfinished
+from benchctl.recipes.schema import Arm, EngineSpec, Sampling, Speculation
+
+_PROMPT = (1, *range(60, 100))
+"""More tokens than one tile of AMX has rows (16), and no multiple of them."""
+_SAMPLING = Sampling(max_tokens=8, ignore_eos=True)
+_ARMS = {
+    "alone": Arm(name="alone"),
+    "with a draft": Arm(name="draft", speculation=Speculation(type="draft-simple", max=4)),
+}
+_FILE, _SCHEMA = "trial.json", 1
+_SIGNAL = re.compile(r"signal (SIG[A-Z]+)")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One quantization that did not work: `q4_0 alone`, and why."""
+
+    case: str
+    error: EngineError
+
+    @property
+    def sentence(self) -> str:
+        """What failed, and how."""
+        return f"{self.case}: {self.error.what}"
+
+    @property
+    def crashed(self) -> bool:
+        """Whether a signal ended the server: the code of the build is wrong, not a setting."""
+        return _SIGNAL.search(self.error.what) is not None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of trying a build, each failure a sentence; kept beside `build.json` unless something is unclear."""
+
+    crashed: tuple[str, ...]
+    unclear: tuple[str, ...] = ()
+    """What failed in another way, such as a machine that was too busy to answer in time: it is tried again."""
+
+    @classmethod
+    def of(cls, failures: Sequence[Failure]) -> Trial:
+        """Return the trial with these failures."""
+        crashed = tuple(failure.sentence for failure in failures if failure.crashed)
+        return cls(crashed, tuple(failure.sentence for failure in failures if not failure.crashed))
+
+    @classmethod
+    def read(cls, folder: Path) -> Trial | None:
+        """Return the trial of the build in `folder`, or `None` when it was not tried, or not by this benchctl."""
+        try:
+            facts = json.loads((folder / _FILE).read_text())
+            known = facts["schema"] == _SCHEMA and facts["cases"] == _cases()
+            return cls(tuple(facts["crashed"])) if known else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, folder: Path) -> None:
+        """Keep it beside the build. Raises OSError."""
+        if not self.unclear:
+            facts = {"schema": _SCHEMA, "cases": _cases(), "crashed": list(self.crashed)}
+            with unfinished(folder / _FILE) as part:
+                part.write_text(json.dumps(facts, indent=1) + "\n")
+                finish(part, folder / _FILE)
+
+
+def tried_once(build: Build) -> Trial:
+    """Return what became of trying `build`, which is done now if it was never done; takes seconds then."""
+    known = Trial.read(build.folder)
+    if known is None:
+        known = Trial.of(try_quantized(build.binary()))
+        with suppress(OSError):  # a cache that cannot be written to: it is tried again
+            known.write(build.folder)
+    return known
+
+
+def refuse_crashing(build: Build) -> None:
+    """Raise EngineError (`launch`) where `build` crashes with quantized models."""
+    if crashed := tried_once(build).crashed:
+        raise EngineError(
+            "this build of llama.cpp crashes with quantized models",
+            kind="launch",
+            where=str(build.binary()),
+            fix=BROKEN_BUILD,
+            log_tail=crashed,
+        )
+
+
+def try_quantized(binary: Path, on_case: Callable[[str], None] | None = None) -> list[Failure]:
+    """Load and ask a model of every common quantization, alone and with a draft; return what failed.
+
+    Takes some seconds. Raises EngineError where `binary` is no llama-server that runs here.
+    """
+    probe = probe_server(binary, "option")
+    drafts = "draft-simple" in probe.capabilities.speculation_types
+    failures = []
+    with tempfile.TemporaryDirectory(prefix="benchctl-trial-", ignore_cleanup_errors=True) as folder:
+        for quantization in QUANTIZATIONS:
+            model = Path(folder) / f"{quantization}.gguf"
+            write_trial_model(model, quantization)
+            for name, arm in _ARMS.items():
+                if arm.speculation and not drafts:
+                    continue
+                case = f"{quantization} {name}"
+                if on_case:
+                    on_case(case)
+                try:
+                    _ask(probe, model, arm, Path(folder) / "server.log")
+                except EngineError as error:
+                    failures.append(Failure(case, error))
+    return failures
+
+
+def check_quantized(binary: Path) -> Check:
+    """Try `binary` now, for `benchctl doctor`."""
+    name, why = "engine.llama.cpp.quantized", "Most models that people serve are quantized."
+    try:
+        trial = Trial.of(try_quantized(binary))
+    except EngineError as error:
+        return Check(name, "fail", f"It cannot be tried: {error.what}", why, error.fix)
+    if trial.crashed:
+        seen = f"It crashes with {len(trial.crashed)} of {len(_cases())} small models: {' '.join(trial.crashed)}"
+        return Check(name, "fail", seen, why, BROKEN_BUILD)
+    if trial.unclear:
+        todo = "Run `benchctl doctor` again when the machine is less busy."
+        return Check(name, "warn", f"Not all small models were answered: {' '.join(trial.unclear)}", why, todo)
+    return Check(name, "ok", f"It answers with {', '.join(QUANTIZATIONS)}, alone and with a draft.", why)
+
+
+def _cases() -> list[str]:
+    return [f"{quantization} {name}" for quantization in QUANTIZATIONS for name in _ARMS]
+
+
+def _ask(probe: Probe, model: Path, arm: Arm, log: Path) -> None:
+    resolved = ResolvedModel(str(model), (ModelFile(model, model.stat().st_size, ""),))
+    spec = EngineSpec(context=256, health_timeout_s=60, request_timeout_s=60)
+    argv = command_line(probe.binary, probe.flags, spec, arm, ResolvedPair(resolved, resolved))
+    server = start_server(Launch(argv, engine_environment(os.environ, {})), log, spec, probe.flags)
+    try:
+        server.ask(completion_body(_PROMPT, _SAMPLING, stream=False))
+    finally:
+        server.stop()
