@@ -9,7 +9,6 @@ The key is a hash of everything that a measurement depends on, so the same quest
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,12 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from benchctl.data.manifest import ModelIdentity, Part, PreflightFinding, PreflightProbe
-from benchctl.data.versions import refuse_newer
+from benchctl.data.versions import StoredFormat
 from benchctl.data.writer import write_whole
-from benchctl.errors import StorageError
 
 ISOLATION = "isolation.json"
 TEXT = "text.txt"
-SCHEMA = 1
+FORMAT = StoredFormat("isolation", version=1, fix="Remove the folder to measure again.")
 
 Kept = frozenset[str] | None
 """The patterns of the tensors that keep the source's type; `None`: the source itself, nothing quantized."""
@@ -96,7 +94,7 @@ class Isolation(Part):
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
 
-    schema_version: int = Field(default=SCHEMA, alias="schema")
+    schema_version: int = Field(default=FORMAT.version, alias="schema")
     benchctl_version: str
     created_at: str
     recipe_name: str
@@ -125,14 +123,7 @@ def write_isolation(folder: Path, isolation: Isolation) -> None:
 
 def read_isolation(folder: Path) -> Isolation | None:
     """Read what is there; `None` when nothing is. Raises StorageError for a file that cannot be read."""
-    file = folder / ISOLATION
     try:
-        raw = json.loads(file.read_bytes())
-        refuse_newer(raw, SCHEMA, "This isolation", str(file))
-        return Isolation.model_validate(raw)
+        return FORMAT.read(folder / ISOLATION, Isolation)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:  # pydantic's ValidationError is a ValueError
-        said = str(error).splitlines()[0]
-        fix = "Remove the folder to measure again."
-        raise StorageError(f"The isolation cannot be read: {said}.", where=str(file), fix=fix) from None

@@ -10,12 +10,24 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from benchctl.data.record import SCHEMA_VERSION
+from benchctl.data.versions import Document, StoredFormat
 from benchctl.engines.lossy_settings import lossy_settings
 from benchctl.recipes.schema import AutoBlocks
 
 RunStatus = Literal["started", "finished", "interrupted", "failed"]
 CellStatus = Literal["finished", "failed", "interrupted"]
+ArmOrder = Literal["rotated", "balanced"]
+"""How arms are ordered within blocks; see `benchctl.measure.plan`."""
+
+
+def _to_2(document: Document) -> Document:
+    """Runs of the first version rotated their arms, and are finished in that order."""
+    return document | {"arm_order": "rotated"}
+
+
+MANIFEST_FORMAT = StoredFormat(
+    "manifest", version=2, steps={1: _to_2}, fix="Restore it from a copy, or run the recipe again."
+)
 
 
 class Part(BaseModel):
@@ -80,6 +92,11 @@ class ArmIdentity(Part):
     temperature: float | None = None
     lossy: list[str] | None = None
     """Settings that are lossy by design, in words; `Manifest` reads them from `argv` and `env`."""
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether several of its requests may be in flight at a time."""
+        return self.concurrency > 1 or self.rate is not None
 
 
 class PromptIdentity(Part):
@@ -205,7 +222,7 @@ class Stopped(Part):
 class Manifest(Part):
     """A whole run."""
 
-    schema_version: int = Field(default=SCHEMA_VERSION, alias="schema")
+    schema_version: int = Field(default=MANIFEST_FORMAT.version, alias="schema")
     run: str
     """The run's folder name: time stamp and a few hex digits, such as `20261121-110500-3fa9`."""
     benchctl_version: str
@@ -223,6 +240,7 @@ class Manifest(Part):
     baseline: str
     blocks: int
     """With `blocks: auto`, those begun so far."""
+    arm_order: ArmOrder = "balanced"
     spent_s: float = 0.0
     """Seconds of measuring, engine starts included; what a killed benchctl had not finished is missing."""
     stopped: Stopped | None = None
@@ -250,6 +268,11 @@ class Manifest(Part):
         """The rule of a run with `blocks: auto`, else `None`."""
         blocks = self.recipe.get("blocks")
         return AutoBlocks.model_validate(blocks) if isinstance(blocks, dict) else None
+
+    @model_validator(mode="after")
+    def _blocks_are_understood(self) -> Manifest:
+        _ = self.auto_blocks
+        return self
 
     @model_validator(mode="after")
     def _recognise_lossy_settings(self) -> Manifest:

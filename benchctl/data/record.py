@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 SCHEMA_VERSION = 1
-"""The version that this benchctl writes; files of a newer one are refused."""
+"""The version that this benchctl writes; newer records are refused. There is no older one: 0 is the study's."""
 
 Phase = Literal["warmup", "measure"]
 FinishReason = Literal["stop", "length"]
@@ -32,7 +32,7 @@ def sha256_tokens(token_ids: Sequence[int]) -> str:
 
 
 class RecordError(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Why a request has no usable answer. `kind` is a word of `benchctl.errors.EngineError.kind`."""
+    """Why a request has no usable answer. `kind` is a word of `benchctl.errors.EngineError.kind`, or `conflict`."""
 
     kind: str
     message: str

@@ -5,20 +5,17 @@ Every number that a verdict on a difference rests on is here, so that it can be 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from benchctl.data.manifest import FileIdentity, Manifest, Part
-from benchctl.data.versions import refuse_newer
-from benchctl.errors import StorageError
+from benchctl.data.versions import StoredFormat
 
 REPLAYS = "replays.json"
-SCHEMA = 1
-"""The version of the file; it rises when a key changes its meaning or goes."""
+FORMAT = StoredFormat("replay file", version=1, fix="Remove the file; verify-lossless then replays again.")
 
 Shape = Literal["decode", "verify", "prefill"]
 """How a prefix was read. `decode`: the answer token by token, as the baseline made it. `verify`: the answer `width`
@@ -95,7 +92,7 @@ class Decoded(Part):
 class Replays(Part):
     """Everything that was replayed of a run."""
 
-    schema_version: int = Field(default=SCHEMA, alias="schema")
+    schema_version: int = Field(default=FORMAT.version, alias="schema")
     run: str
     benchctl_version: str
     made_at: str
@@ -145,20 +142,7 @@ def read_replays(folder: Path) -> Replays | None:
 
     Raises StorageError for a file that is damaged or of a newer benchctl.
     """
-    file = folder / REPLAYS
     try:
-        raw: Any = json.loads(file.read_bytes())
-        refuse_newer(raw, SCHEMA, "This replay", str(file))
-        return Replays.model_validate(raw)
+        return FORMAT.read(folder / REPLAYS, Replays)
     except FileNotFoundError:
         return None
-    except ValidationError as error:
-        first = error.errors()[0]
-        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    except (OSError, ValueError) as error:
-        reason = str(error)
-    raise StorageError(
-        f"The replays cannot be read: {reason}.",
-        where=str(file),
-        fix="Remove the file; verify-lossless then replays again.",
-    )

@@ -9,21 +9,22 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
-from benchctl.data.manifest import Manifest, Part
-from benchctl.data.versions import refuse_newer
+from benchctl.data.manifest import MANIFEST_FORMAT, Manifest, Part
+from benchctl.data.versions import StoredFormat
 from benchctl.data.writer import write_whole
-from benchctl.errors import StorageError, UsageError
+from benchctl.errors import UsageError
 
 CHECK = "check.json"
 ANSWERS = "answers.jsonl"
 FOLDER = "sampling"
-SCHEMA = 1
+
+
+FORMAT = StoredFormat("sampling check", version=1, fix="Draw a new one.")
 
 
 class SamplingSettings(Part):
@@ -40,10 +41,16 @@ class SamplingSettings(Part):
 class SamplingCheck(Part):
     """The head of a check."""
 
-    schema_version: int = Field(default=SCHEMA, alias="schema")
+    schema_version: int = Field(default=FORMAT.version, alias="schema")
     settings: SamplingSettings
     manifest: Manifest
     """As of a run: engine, models, arms, prompts, the sampling that was used, and a cell for each arm."""
+
+    @field_validator("manifest", mode="before")
+    @classmethod
+    def _migrated(cls, manifest: object) -> object:
+        """The manifest within has versions of its own."""
+        return MANIFEST_FORMAT.current(manifest, f"manifest in {CHECK}") if isinstance(manifest, dict) else manifest
 
 
 class SampledAnswer(Part):
@@ -77,17 +84,13 @@ def write_check(folder: Path, check: SamplingCheck) -> None:
 
 def open_check(folder: Path) -> SamplingData:
     """Read a check. Raises UsageError when there is none, StorageError when it cannot be read."""
-    file = folder / CHECK
     try:
-        raw = json.loads(file.read_bytes())
-        refuse_newer(raw, SCHEMA, "This check", str(file))
-        check = SamplingCheck.model_validate(raw)
+        check = FORMAT.read(folder / CHECK, SamplingCheck)
         lines = (folder / ANSWERS).read_bytes().splitlines()
     except FileNotFoundError as error:
         raise UsageError(f"There is no check of the sampling here: {error.filename} is missing.") from None
-    except (ValueError, OSError) as error:
-        said = str(error).splitlines()[0]
-        raise StorageError(f"The check cannot be read: {said}.", where=str(file)) from None
+    except OSError as error:
+        raise FORMAT.unreadable(error.strerror or str(error), str(folder / ANSWERS)) from None
     answers, damaged = [], 0
     for line in lines:
         try:

@@ -10,19 +10,16 @@ A published study's bare JSONL file of eleven keys reads as a run without a mani
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import force_setattr
-from pydantic import ValidationError
 
-from benchctl.data.manifest import Cell, Manifest
-from benchctl.data.record import SCHEMA_VERSION, Record
+from benchctl.data.manifest import MANIFEST_FORMAT, Cell, Manifest
+from benchctl.data.record import SCHEMA_VERSION, Record, RecordError
 from benchctl.data.replays import Replays, read_replays
-from benchctl.data.versions import newer, refuse_newer
+from benchctl.data.versions import newer
 from benchctl.errors import StorageError, UsageError
 
 RECORDS = "records.jsonl"
@@ -31,6 +28,8 @@ TOKEN_IDS = b'"token_ids":['
 """How the writer begins a list of token ids."""
 READ_AHEAD = 1 << 20
 """Bytes: a line is some thousand, and the usual buffer holds three of them."""
+CONFLICT = "conflict"
+"""`RecordError.kind` of a measurement of which two good records disagree."""
 MANY = 10_000
 """Of so many records the garbage collector is told that they stay."""
 
@@ -45,7 +44,8 @@ class RunData:
     records: list[Record]
     """In file order. Of several records of one measurement only the one that counts; warm-ups are all here.
 
-    Records of a cell whose attestation failed are not: what ran there is not what the recipe asked for.
+    Two good ones that disagree leave a failed one (`CONFLICT`): which of them was measured is not known. Records of a
+    cell whose attestation failed are left out: what ran there is not what the recipe asked for.
     """
     damaged: list[str]
     """A sentence for every line that could not be read."""
@@ -75,8 +75,7 @@ def open_run(path: Path) -> RunData:
             "There is no run here.", where=str(path), fix="Name a run folder below results/, or a JSONL file."
         )
     damaged: list[str] = []
-    rejected = rejected_cells(manifest.cells) if manifest else set()
-    records = _read_records(records_file, damaged, rejected) if records_file.exists() else []
+    records = _read_records(records_file, damaged, manifest) if records_file.exists() else []
     if manifest is None and not records:
         raise UsageError(
             "This file holds no benchctl record.", where=str(path), fix="Name a run folder, or a records.jsonl file."
@@ -87,36 +86,24 @@ def open_run(path: Path) -> RunData:
 
 def read_manifest(folder: Path) -> Manifest:
     """Read `manifest.json` of a run folder; errors as `open_run`."""
-    file = folder / MANIFEST
     try:
-        raw: Any = json.loads(file.read_bytes())
+        return MANIFEST_FORMAT.read(folder / MANIFEST, Manifest)
     except FileNotFoundError:
         raise UsageError(
             "This folder is no run: it has no manifest.json.",
             where=str(folder),
             fix="Name a run folder such as results/<recipe>/<run>.",
         ) from None
-    except (OSError, ValueError) as error:
-        raise StorageError(
-            f"The manifest cannot be read: {error}.",
-            where=str(file),
-            fix="Restore it from a copy, or run the recipe again.",
-        ) from None
-    refuse_newer(raw, SCHEMA_VERSION, "This run", str(file))
-    try:
-        return Manifest.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise StorageError(f"The manifest is damaged: {key}: {first['msg']}.", where=str(file)) from None
 
 
-def _read_records(file: Path, damaged: list[str], rejected: set[tuple[int, str, int]]) -> list[Record]:
+def _read_records(file: Path, damaged: list[str], manifest: Manifest | None) -> list[Record]:
+    rejected = rejected_cells(manifest.cells) if manifest else set()
+    overlapping = {arm.name for arm in manifest.arms if arm.overlapping} if manifest else set()
     collecting = gc.isenabled()
     gc.disable()  # many small objects, none of them garbage: looking for it takes a sixth of the time
     try:
         with file.open("rb", buffering=READ_AHEAD) as lines:
-            records = _that_count(_shared(_parsed(file, lines, damaged)), rejected)
+            records = _that_count(_shared(_parsed(file, lines, damaged)), rejected, overlapping)
     except OSError as error:
         raise StorageError(f"The records cannot be read: {error.strerror}.", where=str(file)) from None
     finally:
@@ -139,7 +126,7 @@ def _parsed(file: Path, lines: Iterable[bytes], damaged: list[str]) -> Iterator[
             damaged.append(f"{file.name}:{number} {how} and was left out ({len(line)} bytes).")
             continue
         if record.schema_version > SCHEMA_VERSION:
-            raise newer(record.schema_version, SCHEMA_VERSION, "This run", f"{file}:{number}")
+            raise newer(record.schema_version, SCHEMA_VERSION, "record", f"{file}:{number}")
         yield record
 
 
@@ -162,12 +149,23 @@ def _parse(line: bytes, known: dict[bytes, list[int]]) -> Record:
 
 
 def rejected_cells(cells: Iterable[Cell]) -> set[tuple[int, str, int]]:
-    """Return (block, arm, attempt) of every process that did not run what was asked for."""
-    return {
-        (cell.block, cell.arm, cell.attempt)
-        for cell in cells
-        if cell.attestation is not None and cell.attestation.state == "failed"
-    }
+    """Return (block, arm, attempt) of every process that did not run what was asked for.
+
+    With a process whose attestation failed go the earlier ones of its cell that were broken off before their own: it
+    is their attestation, too.
+    """
+    found: set[tuple[int, str, int]] = set()
+    failed: dict[tuple[int, str], int] = {}
+    closed: set[tuple[int, str, int]] = set()
+    for cell in cells:
+        if cell.attestation is not None and cell.attestation.state == "failed":
+            found.add((cell.block, cell.arm, cell.attempt))
+            failed[cell.block, cell.arm] = max(cell.attempt, failed.get((cell.block, cell.arm), 0))
+        elif cell.status == "finished":
+            closed.add((cell.block, cell.arm, cell.attempt))
+    for (block, arm), last in failed.items():
+        found |= {(block, arm, one) for one in range(last) if (block, arm, one) not in closed}
+    return found
 
 
 def _shared(records: Iterable[Record]) -> Iterator[Record]:
@@ -180,8 +178,12 @@ def _shared(records: Iterable[Record]) -> Iterator[Record]:
         yield record
 
 
-def _that_count(records: Iterable[Record], rejected: set[tuple[int, str, int]]) -> list[Record]:
-    """Of the records of one measurement the last good one counts, else the last; none of a rejected cell does."""
+def _that_count(records: Iterable[Record], rejected: set[tuple[int, str, int]], overlapping: set[str]) -> list[Record]:
+    """Of the records of one measurement the last good one counts, else the last; none of a rejected cell does.
+
+    Answers of `overlapping` requests do not repeat, and a cell of them that was broken off is measured again as a
+    whole: there the last process counts, and only records of one process can disagree.
+    """
     counting: dict[object, Record] = {}
     for number, record in enumerate(records):
         if rejected and (record.block, record.label, record.attempt) in rejected:
@@ -190,10 +192,55 @@ def _that_count(records: Iterable[Record], rejected: set[tuple[int, str, int]]) 
         earlier = counting.get(key)
         if earlier is None:
             counting[key] = record
-        elif record.error is None or earlier.error is not None:
-            del counting[key]  # so that the new one stands at its own place in the file
-            counting[key] = record
+            continue
+        if is_conflict(earlier) or (record.error is not None and earlier.error is None):
+            continue
+        if record.error is None and earlier.error is None:
+            measured_anew = record.label in overlapping and record.attempt != earlier.attempt
+            differ = None if measured_anew else _disagreement(earlier, record)
+        else:
+            differ = None
+        del counting[key]  # so that the new one stands at its own place in the file
+        counting[key] = record if differ is None else _conflict(record, differ)
     return list(counting.values())
+
+
+def is_conflict(record: Record) -> bool:
+    """Whether a record stands for several good ones that disagree."""
+    return record.error is not None and record.error.kind == CONFLICT
+
+
+def _disagreement(first: Record, second: Record) -> str | None:
+    """Say in what two good records of one measurement disagree; `None` where the second only adds to the first.
+
+    What a process adds to its own record is the token ids that its stream withheld.
+    """
+    if (first.content, first.content_sha) != (second.content, second.content_sha):
+        return "text"
+    if None not in (first.token_sha, second.token_sha) and first.token_sha != second.token_sha:
+        return "token ids"
+    if (first.n_predicted, first.finish_reason) != (second.n_predicted, second.finish_reason):
+        return "length or ending"
+    if first.prompt_sha != second.prompt_sha:
+        return "rendered prompt"
+    same = second.changed(token_ids=first.token_ids, token_sha=first.token_sha, token_gap=first.token_gap)
+    return "times or counts" if first.attempt == second.attempt and same != first else None
+
+
+def _conflict(record: Record, differ: str) -> Record:
+    message = f"two good records of this measurement disagree in their {differ}"
+    return Record(
+        label=record.label,
+        task=record.task,
+        prompt_idx=record.prompt_idx,
+        rep=record.rep,
+        schema_version=record.schema_version,
+        run=record.run,
+        block=record.block,
+        order=record.order,
+        attempt=record.attempt,
+        error=RecordError(kind=CONFLICT, message=message),
+    )
 
 
 def latest_run(results: Path) -> Path:

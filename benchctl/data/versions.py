@@ -1,21 +1,91 @@
-"""Files that a newer benchctl wrote are refused: their keys may mean something else by then."""
+"""Files that outlive a version: older ones migrate on reading, newer ones are refused.
+
+Every kind of file has a `StoredFormat`: the version that this benchctl writes, and a function for each step from one
+version to the next. A version rises when a key changes its meaning or goes, not when one is added.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
 from benchctl.errors import StorageError
 
+Document = dict[str, Any]
+Step = Callable[[Document], Document]
+Model = TypeVar("Model", bound=BaseModel)
 
-def refuse_newer(raw: object, known: int, what: str, where: str) -> None:
-    """Raise StorageError when the JSON document `raw` is of a newer schema than `known`; `what` as in `newer`."""
-    version = raw.get("schema") if isinstance(raw, dict) else None
-    if isinstance(version, int) and version > known:
-        raise newer(version, known, what, where)
+
+@dataclass(frozen=True)
+class StoredFormat:
+    """A kind of file."""
+
+    what: str
+    """What messages call it, such as `manifest`."""
+    version: int
+    """The version that is written."""
+    steps: Mapping[int, Step] = field(default_factory=dict)
+    """The step from each older version to the next one."""
+    fix: str | None = None
+    """What to do about a file that cannot be read."""
+
+    def migrate(self, document: Document, from_version: int) -> Document:
+        """Return `document` as this benchctl would have written it."""
+        for version in range(from_version, self.version):
+            document = self.steps[version](document)
+        return document | {"schema": self.version}
+
+    def current(self, raw: object, where: str) -> Document:
+        """Return a parsed file in the present version; a missing `schema` is the first. Raises StorageError."""
+        if not isinstance(raw, dict):
+            raise self.unreadable("it is no JSON object", where)
+        version = raw.get("schema", 1)
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise self.unreadable("its schema is no version", where)
+        if version > self.version:
+            raise newer(version, self.version, self.what, where)
+        return self.migrate(raw, version)
+
+    def read(self, file: Path, model: type[Model]) -> Model:
+        """Read a file. Raises FileNotFoundError, and StorageError that names what is wrong."""
+        try:
+            raw = json.loads(file.read_bytes())
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self.unreadable(error.strerror or str(error), str(file)) from None
+        except RecursionError:
+            raise self.unreadable("it is nested too deeply", str(file)) from None
+        except ValueError as error:
+            raise self.unreadable(str(error).splitlines()[0], str(file)) from None
+        return self.validated(model, raw, str(file))
+
+    def validated(self, model: type[Model], raw: object, where: str) -> Model:
+        """Return a parsed file as its model. Raises StorageError that names the first key that is wrong."""
+        document = self.current(raw, where)
+        try:
+            return model.model_validate(document)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(str(part) for part in first["loc"])
+            raise StorageError(
+                f"The {self.what} is damaged: {key}: {first['msg']}.", where=where, fix=self.fix
+            ) from None
+
+    def unreadable(self, reason: str, where: str) -> StorageError:
+        """Return the error for a file that is not what it should be; `reason` is the end of a sentence."""
+        return StorageError(f"The {self.what} cannot be read: {reason}.", where=where, fix=self.fix)
 
 
 def newer(version: int, known: int, what: str, where: str) -> StorageError:
-    """Return the error for `what` (such as `This run`) of schema `version`."""
+    """Return the error for `what` (such as `manifest`) of schema `version`."""
     return StorageError(
-        f"{what} was written by a newer benchctl (schema {version}; this one reads up to {known}).",
+        f"This {what} was written by a newer benchctl (schema {version}; this one reads up to {known}).",
         where=where,
         fix="Upgrade benchctl to read it.",
     )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from benchctl.data.store import RunData
+from benchctl.data.store import RunData, is_conflict
 from benchctl.errors import UsageError
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import MAX_BLOCKS, Arm, AutoBlocks, Recipe
@@ -98,10 +98,10 @@ def measured(run: RunData, prompts: int) -> set[Key]:
     """
     processes: dict[tuple[int, str], dict[Key, int]] = defaultdict(dict)
     for record in run.records:
-        if record.phase == "measure" and record.error is None:
+        if record.phase == "measure" and (record.error is None or is_conflict(record)):
             processes[record.key[:2]][record.key] = record.attempt
     arms, cells = (run.manifest.arms, run.manifest.cells) if run.manifest else ([], [])
-    together = {arm.name for arm in arms if arm.concurrency > 1 or arm.rate is not None}
+    together = {arm.name for arm in arms if arm.overlapping}
     status = {(cell.block, cell.arm): cell.status for cell in cells}
     done: set[Key] = set()
     for cell, answers in processes.items():

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from pydantic import ValidationError
+
 from benchctl.data.identity import workload_sha256
 from benchctl.data.manifest import Manifest
-from benchctl.data.store import RunData, open_run
+from benchctl.data.store import MANIFEST, RunData, open_run
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.measure.auto_blocks import blocks_as_needed
@@ -50,7 +52,16 @@ def recipe_of(run: RunData) -> Recipe:
     """Return the recipe that a run was started with, arms and overrides as they were."""
     if run.manifest is None:
         raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
-    return Recipe.model_validate(run.manifest.recipe)
+    try:
+        return Recipe.model_validate(run.manifest.recipe)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in ("recipe", *first["loc"]))
+        raise StorageError(
+            f"The run's recipe is not understood: {key}: {first['msg']}.",
+            where=str(run.folder / MANIFEST),
+            fix="Another version of benchctl wrote it: use that one, or start a new run.",
+        ) from None
 
 
 def recipe_folder_of(run: RunData) -> Path:

@@ -36,7 +36,7 @@ def test_a_run_comes_with_its_replays(tmp_path: Path) -> None:
         ("{", "cannot be read"),
         ("[]", "cannot be read"),
         ('{"schema": 99}', "newer benchctl"),
-        ('{"run": 3}', "cannot be read"),
+        ('{"run": 3}', "is damaged: run: Input should be a valid string"),
     ],
 )
 def test_a_file_that_is_not_understood_is_refused(tmp_path: Path, content: str, said: str) -> None:

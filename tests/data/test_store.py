@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchctl.data.manifest import AttestationRecord, Cell, Manifest
-from benchctl.data.record import Record, RecordError, sha256_text
+from benchctl.data.manifest import ArmIdentity, AttestationRecord, Cell, Manifest
+from benchctl.data.record import Record, RecordError, sha256_text, sha256_tokens
 from benchctl.data.store import latest_run, open_run, resolve_run
 from benchctl.data.writer import RunWriter
 from benchctl.errors import StorageError, UsageError
@@ -63,11 +64,53 @@ def test_the_studys_eleven_keys_load_unchanged(tmp_path: Path) -> None:
 
 def test_the_last_good_record_of_a_measurement_counts(writer: RunWriter, folder: Path) -> None:
     failed = RecordError(kind="timeout", message="silent")
-    for line in (record(text="first"), record(text="second"), record(text="", error=failed)):
+    ids = [1, 2]
+    fetched = record(text="first", token_ids=ids, token_sha=sha256_tokens(ids))
+    for line in (record(text="first", token_gap="withheld"), fetched, record(text="", error=failed)):
         writer.append(line)
     writer.append(record(prompt_idx=1, error=failed))
     run = open_run(folder)
-    assert [(r.prompt_idx, r.content, r.error) for r in run.records] == [(0, "second", None), (1, "x", failed)]
+    assert [(r.prompt_idx, r.content, r.error) for r in run.records] == [(0, "first", None), (1, "x", failed)]
+    assert run.records[0].token_ids == ids
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ({"text": "forged"}, {}, "text"),
+        ({"token_sha": "a"}, {"token_sha": "b"}, "token ids"),
+        ({"n_predicted": 3}, {"n_predicted": 4}, "length or ending"),
+        ({"prompt_sha": "a"}, {"prompt_sha": "b"}, "rendered prompt"),
+        ({"e2e_s": 1.0}, {"e2e_s": 2.0}, "times or counts"),
+        ({"text": "forged", "attempt": 1}, {}, "text"),
+    ],
+)
+def test_two_good_records_that_disagree_are_neither(
+    writer: RunWriter, folder: Path, first: dict[str, Any], second: dict[str, Any], said: str
+) -> None:
+    for line in (record(**first), record(**second), record(**first), record(**second)):
+        writer.append(line)
+    (found,) = open_run(folder).records
+    assert found.error == RecordError(
+        kind="conflict", message=f"two good records of this measurement disagree in their {said}"
+    )
+    assert found.content is None
+
+
+def test_an_answer_that_a_later_process_repeats_is_one_answer(writer: RunWriter, folder: Path) -> None:
+    writer.append(record(e2e_s=1.0))
+    writer.append(record(e2e_s=2.0, attempt=1))
+    assert [one.e2e_s for one in open_run(folder).records] == [2.0]
+
+
+def test_a_cell_of_overlapping_requests_that_was_measured_again_counts_once(folder: Path, manifest: Manifest) -> None:
+    manifest.arms = [ArmIdentity(name="spec", baseline=False, speculation=None, argv=[], env=[], concurrency=4)]
+    with RunWriter(folder, manifest) as writer:
+        writer.append(record(text="one"))
+        writer.append(record(text="another", attempt=1))
+        assert [one.content for one in open_run(folder).records] == ["another"]
+        writer.append(record(text="forged", attempt=1))
+    assert [one.content for one in open_run(folder).records] == [None]
 
 
 def test_records_of_a_cell_that_failed_its_attestation_do_not_count(writer: RunWriter, folder: Path) -> None:
@@ -96,6 +139,16 @@ def cell(arm: str, state: str, attempt: int = 0) -> Cell:
         log="logs/x.log",
         attestation=AttestationRecord.model_validate({"state": state, "evidence": []}),
     )
+
+
+def test_the_attestation_of_the_process_that_closes_a_cell_is_that_of_the_ones_that_were_broken_off(
+    writer: RunWriter, folder: Path
+) -> None:
+    for attempt in range(3):
+        writer.append(record(prompt_idx=attempt, attempt=attempt))
+    writer.add_cell(cell("spec", "idle", attempt=1).model_copy(update={"status": "interrupted"}))
+    writer.add_cell(cell("spec", "failed", attempt=2).model_copy(update={"status": "failed"}))
+    assert open_run(folder).records == []
 
 
 def test_damaged_lines_are_named_and_left_out(writer: RunWriter, folder: Path) -> None:
@@ -166,7 +219,8 @@ def test_equal_answers_share_their_memory_and_others_stay_apart(tmp_path: Path) 
 
 def test_the_record_that_counts_keeps_its_own_place(tmp_path: Path) -> None:
     failed = record("spec", error=RecordError(kind="crash", message="gone"))
-    written = [record("spec", text="first"), failed, record("spec", prompt_idx=1), record("spec", text="again")]
+    again = record("spec", text="first", attempt=1, e2e_s=1.0)
+    written = [record("spec", text="first"), failed, record("spec", prompt_idx=1), again]
     file = tmp_path / "records.jsonl"
     file.write_text("".join(one.to_line() + "\n" for one in [*written, failed]))
     assert open_run(file).records == [written[2], written[3]]
