@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -48,15 +49,21 @@ def test_install_then_list(machine: Path, monkeypatch: pytest.MonkeyPatch) -> No
     again = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert "0.0.1-fake" in again.stdout
     assert again.stderr == ""
-    # It is a program that starts, and no llama-server: said so, not hidden.
-    listed = CliRunner().invoke(app, ["list", "--json"], catch_exceptions=False)
-    entry = next(
-        entry
-        for entry in json.loads(listed.stdout)["engines"]
-        if entry["where"] == f"{build['folder']}/bin/llama-server"
-    )
+    server = Path(build["folder"]) / "bin" / "llama-server"
+    entry = listed(server)
     assert entry["found_in"] == "bundled"
-    assert entry["problem"]
+    assert entry["problem"] is None
+    assert entry["speculation_types"] == ["draft-simple"]
+    # A program that starts, and is no llama-server: said so, not hidden.
+    server.unlink()
+    program(server, "#!/bin/sh\necho version: 1\n")
+    assert listed(server)["problem"]
+
+
+def listed(binary: Path) -> dict[str, Any]:
+    told = CliRunner().invoke(app, ["list", "--json"], catch_exceptions=False)
+    engines: list[dict[str, Any]] = json.loads(told.stdout)["engines"]
+    return next(entry for entry in engines if entry["where"] == str(binary))
 
 
 def test_install_of_something_else() -> None:
