@@ -1,0 +1,109 @@
+"""One answer: its steps counted and timed."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from benchctl.engines.transformers.methods import METHODS
+from benchctl.engines.transformers.serving.clock import PhaseClock
+from benchctl.engines.transformers.serving.decode import Draft, Drafter, Round, Step, Task, decode
+from benchctl.engines.transformers.serving.decoder import Decoder
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """What a recipe's arm asks for."""
+
+    type: str
+    depth: int
+    options: Mapping[str, Any]
+
+
+def make_drafter(decoder: Decoder, asked: Speculation) -> Drafter:
+    """Return the drafter of a speculation type."""
+    module, _, name = METHODS[asked.type].place.partition(":")
+    made: Drafter = getattr(importlib.import_module(module), name)(decoder, asked.options)
+    return ToDepth(made, asked.depth)
+
+
+@dataclass(frozen=True)
+class ToDepth:
+    """A drafter that never drafts more than `depth` tokens."""
+
+    inner: Drafter
+    depth: int
+
+    def start(self, decoder: Decoder) -> None:
+        """Begin a request."""
+        self.inner.start(decoder)
+
+    def draft(self, seen: Round) -> Draft:
+        """Guess at most `depth` tokens."""
+        return self.inner.draft(dataclasses.replace(seen, depth=min(self.depth, seen.depth)))
+
+    def verified(self, seen: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
+        """Learn what became of a draft."""
+        self.inner.verified(seen, draft, accepted, logits)
+
+    def describe(self) -> dict[str, object]:
+        """Return the depth and what the drafter says of itself."""
+        return {"max": self.depth, **self.inner.describe()}
+
+
+class Tally:
+    """What was drafted and accepted in one answer."""
+
+    def __init__(self) -> None:
+        self.rounds = self.plain_steps = 0
+        self.drafted: Counter[int] = Counter()
+        self.accepted: Counter[int] = Counter()
+
+    def add(self, step: Step) -> None:
+        """Count one step after the reading of the prompt."""
+        if step.drafted:
+            self.rounds += 1
+            self.drafted.update(range(step.drafted))
+            self.accepted.update(range(step.accepted))
+        else:
+            self.plain_steps += 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts as plain data."""
+        places = range(max(self.drafted, default=-1) + 1)
+        return {
+            "rounds": self.rounds,
+            "plain_steps": self.plain_steps,
+            "drafted": self.drafted.total(),
+            "accepted": self.accepted.total(),
+            "drafted_by_position": [self.drafted[place] for place in places],
+            "accepted_by_position": [self.accepted[place] for place in places],
+        }
+
+
+@dataclass
+class Answer:
+    """An answer under way; `tally`, `clock` and `ended` hold what is known so far."""
+
+    decoder: Decoder
+    task: Task
+    drafter: Drafter | None
+
+    def __post_init__(self) -> None:
+        self.tally = Tally()
+        self.clock = PhaseClock(self.decoder.device)
+        self.ended = False
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the steps; the first is the reading of the prompt."""
+        for number, step in enumerate(decode(self.decoder, self.task, self.drafter, self.clock)):
+            if number:
+                self.tally.add(step)
+            self.ended = step.ended
+            yield step

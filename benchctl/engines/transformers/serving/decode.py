@@ -1,0 +1,142 @@
+"""The decoding loop: draft, verify in one pass, roll back what was not accepted.
+
+Between two rounds the state holds every token but the last, which the next pass reads first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from benchctl.engines.transformers.serving.choose import Chooser
+from benchctl.engines.transformers.serving.clock import PhaseClock
+from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.state import State
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a drafter is given. It may read tokens with `state`; afterwards the state is restored."""
+
+    state: State
+    tokens: Sequence[int]
+    """The prompt and the answer so far; `state` has read all but the last."""
+    depth: int
+    """Most draft tokens that this round can use."""
+    chooser: Chooser
+    ends: Collection[int]
+    """Tokens after which nothing is drafted."""
+    clock: PhaseClock
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Draft tokens, and the distribution that each was drawn from (`[vocabulary]`; `None`: it was certain)."""
+
+    tokens: Sequence[int]
+    distributions: Sequence[torch.Tensor | None]
+
+
+class Drafter(Protocol):
+    """One way to guess the next tokens; one request at a time."""
+
+    def start(self, decoder: Decoder) -> None:
+        """Begin a request."""
+        ...
+
+    def draft(self, seen: Round) -> Draft:
+        """Guess at most `seen.depth` tokens; none is an answer, too."""
+        ...
+
+    def verified(self, seen: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
+        """Learn what became of a draft: how many of its tokens were accepted, and the target's logits."""
+        ...
+
+    def describe(self) -> dict[str, object]:
+        """Return what shows that it is set up as asked, as plain data."""
+        ...
+
+
+@dataclass(frozen=True)
+class Step:
+    """The tokens that one pass of the target brought, and how many of its draft were drafted and accepted."""
+
+    tokens: tuple[int, ...]
+    drafted: int = 0
+    accepted: int = 0
+    ended: bool = False
+    """Whether the last token ends the answer."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One answer to be decoded. `ends`: tokens that end it."""
+
+    prompt: Sequence[int]
+    max_tokens: int
+    chooser: Chooser
+    ends: frozenset[int] = frozenset()
+
+
+def decode(decoder: Decoder, task: Task, drafter: Drafter | None, clock: PhaseClock) -> Iterator[Step]:
+    """Yield the steps of one answer. Without a drafter each brings one token of the target alone."""
+    state = State(decoder)
+    tokens = list(task.prompt)
+    with torch.inference_mode():
+        if drafter is not None:
+            drafter.start(decoder)
+        clock.passed("other")
+        token = task.chooser.first(state.advance(tokens))
+        clock.passed("prompt")
+    left = task.max_tokens
+    step = Step((token,), ended=token in task.ends)
+    while True:
+        tokens += step.tokens
+        left -= len(step.tokens)
+        yield step
+        if step.ended or left <= 0:
+            return
+        clock.passed("other")
+        with torch.inference_mode():
+            if drafter is None or left == 1:
+                step = _plain(state, tokens[-1], task, clock)
+            else:
+                seen = Round(state, tokens, left - 1, task.chooser, task.ends, clock)
+                step = _round(seen, drafter, clock)
+
+
+def _plain(state: State, last: int, task: Task, clock: PhaseClock) -> Step:
+    token = task.chooser.first(state.advance([last]))
+    clock.passed("plain")
+    return Step((token,), ended=token in task.ends)
+
+
+def _round(seen: Round, drafter: Drafter, clock: PhaseClock) -> Step:
+    state = seen.state
+    before = state.snapshot()
+    clock.passed("rollback")
+    draft = drafter.draft(seen)
+    clock.passed("draft")
+    if state.read != before.read:
+        state.restore(before)
+    clock.passed("rollback")
+    logits = state.verify([seen.tokens[-1], *draft.tokens])
+    accepted, following = seen.chooser.verify(draft.tokens, draft.distributions, logits)
+    clock.passed("verify" if draft.tokens else "plain")
+    kept = [*draft.tokens[:accepted], following]
+    ended = False
+    for place, token in enumerate(kept):
+        if token in seen.ends:
+            kept, ended = kept[: place + 1], True
+            break
+    accepted = min(accepted, len(kept))
+    # Nothing is read after the end of an answer, so that its state need not be right.
+    if not ended:
+        state.keep(before, accepted + 1)
+    clock.passed("rollback")
+    drafter.verified(seen, draft, accepted, logits)
+    clock.passed("search")
+    return Step(tuple(kept), len(draft.tokens), accepted, ended)

@@ -1,0 +1,1 @@
+"""The ways to draft, one idea a file; `benchctl.engines.transformers.methods` lists them."""

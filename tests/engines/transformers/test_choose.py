@@ -1,0 +1,113 @@
+"""Sampling keeps the target's distribution exactly, and the test that says so is sharp enough to catch wrong rules.
+
+Token by token, in the direction that is best for a residual taken from p: the tokens' min(1, q/p) summed, less what p
+expects of it, which is the sum of min(p, q); over its standard deviation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from benchctl.engines.transformers.serving.choose import Chooser, Sampler  # noqa: E402
+
+pytestmark = pytest.mark.torch
+VOCABULARY, PLACES, DRAWS = 12, 40, 60
+Verify = Callable[[Chooser, int, Any, Any], int]
+
+
+def places() -> list[tuple[Any, Any]]:
+    """Pairs of logits, the target's and the draft's: alike, as a draft's are."""
+    generator = torch.Generator().manual_seed(0)
+    target = torch.randn(PLACES, VOCABULARY, generator=generator) * 2
+    return list(zip(target, target + torch.randn(PLACES, VOCABULARY, generator=generator), strict=True))
+
+
+def deviation(sampler: Sampler, verify: Verify) -> float:
+    """How many standard deviations the sampled tokens are from the target's distribution."""
+    chooser = sampler.chooser()
+    seen = expected = variance = 0.0
+    for target, draft in places():
+        p, q = chooser.probabilities(target), chooser.probabilities(draft)
+        weight = torch.where(p > 0, (q / p.clamp(min=1e-300)).clamp(max=1), 0.0)
+        mean = float((p * weight).sum())
+        for _ in range(DRAWS):
+            token, _ = chooser.draft(draft[None])
+            seen += float(weight[verify(chooser, token, q, target)])
+            expected += mean
+            variance += float((p * weight**2).sum()) - mean**2
+    return (seen - expected) / math.sqrt(variance)
+
+
+def ours(chooser: Chooser, token: int, q: Any, target: Any) -> int:
+    accepted, following = chooser.verify([token], [q], torch.stack([target, target]))
+    return token if accepted else following
+
+
+def from_p(chooser: Chooser, token: int, q: Any, target: Any) -> int:
+    """The wrong rule of published code: a rejected token is drawn again from p."""
+    p = chooser.probabilities(target)
+    accepted, _ = chooser.verify([token], [q], torch.stack([target, target]))
+    return token if accepted else chooser._draw(p)
+
+
+def too_often(chooser: Chooser, token: int, q: Any, target: Any) -> int:
+    """Another wrong rule: accepted with 1.25 p/q."""
+    p = chooser.probabilities(target)
+    if chooser._uniform() * float(q[token]) < 1.25 * float(p[token]):
+        return token
+    return chooser._draw((p - q).clamp(min=0))
+
+
+@pytest.mark.parametrize(
+    "sampler", [Sampler(0.8), Sampler(1.0, top_k=6), Sampler(1.3, top_p=0.9)], ids=["plain", "top-k", "top-p"]
+)
+def test_the_targets_distribution_is_kept(sampler: Sampler) -> None:
+    assert abs(deviation(sampler, ours)) < 3.5
+
+
+@pytest.mark.parametrize("wrong", [from_p, too_often])
+def test_wrong_rules_are_caught(wrong: Verify) -> None:
+    assert abs(deviation(Sampler(1.0), wrong)) > 5
+
+
+def test_every_token_comes_as_often_as_the_target_says() -> None:
+    chooser, (target, draft) = Sampler(1.0, seed=3).chooser(), places()[0]
+    p, q = chooser.probabilities(target), chooser.probabilities(draft)
+    counts = torch.zeros(VOCABULARY, dtype=torch.float64)
+    for _ in range(4000):
+        counts[ours(chooser, chooser.draft(draft[None])[0], q, target)] += 1
+    chi_square = float(((counts - 4000 * p) ** 2 / (4000 * p)).sum())
+    assert chi_square < 31.3  # 99.9 % of the distribution with 11 degrees of freedom
+
+
+def test_a_certain_draft_is_accepted_as_often_as_the_target_says_it() -> None:
+    chooser, (target, _) = Sampler(1.0).chooser(), places()[1]
+    token = int(target.argmax())
+    p = float(chooser.probabilities(target)[token])
+    accepted = sum(chooser.verify([token], [None], torch.stack([target, target]))[0] for _ in range(2000))
+    assert abs(accepted - 2000 * p) < 4 * math.sqrt(2000 * p * (1 - p))
+
+
+def test_greedy_accepts_what_is_likeliest_and_corrects_the_rest() -> None:
+    logits = torch.eye(4)[[2, 0, 3]]
+    chooser = Sampler().chooser()
+    assert chooser.verify([2, 0], [None, None], logits) == (2, 3)
+    assert chooser.verify([2, 1], [None, None], logits) == (1, 0)
+    assert chooser.verify([1, 0], [None, None], logits) == (0, 2)
+
+
+def test_tokens_that_are_never_chosen_are_not() -> None:
+    logits = torch.tensor([[0.0, 5.0, 4.0, 1.0]])
+    assert Sampler().chooser({1}).first(logits) == 2
+    assert float(Sampler(1.0).chooser({1}).probabilities(logits[0])[1]) == 0
+
+
+def test_the_same_seed_draws_the_same_tokens() -> None:
+    drawn = [[Sampler(1.0, seed=5).chooser().first(target[None]) for target, _ in places()] for _ in range(2)]
+    assert drawn[0] == drawn[1]

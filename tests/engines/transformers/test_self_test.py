@@ -1,0 +1,35 @@
+"""The test at load: passes models whose state survives a pass over several tokens, refuses those that forget it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.self_test import TOLERANCE, run_self_test
+from benchctl.engines.transformers.serving.state import State
+
+pytestmark = pytest.mark.torch
+
+
+def test_bundled_models_pass(decoder: Any) -> None:
+    tested = run_self_test(decoder)
+    assert tested.problem() is None
+    assert tested.restored
+    assert tested.difference < TOLERANCE / 10
+    assert (tested.lost_difference is None) == (not decoder.recurrent)
+
+
+def test_jamba_forgets_its_state_and_is_refused(jamba: Any) -> None:
+    tested = run_self_test(Decoder(jamba))
+    assert tested.difference > TOLERANCE
+    assert "loses its state" in str(tested.problem())
+
+
+def test_a_rollback_that_restores_nothing_is_refused(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(State, "_restore_recurrent", lambda self, snapshot: None)
+    tested = run_self_test(Decoder(load("tiny-hybrid").model))
+    assert "bit for bit" in str(tested.problem())
