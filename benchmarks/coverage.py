@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from benchctl.analysis import bootstrap
+from benchctl.analysis import intervals
 from benchctl.analysis.comparison.interval import ratio_interval
 from benchctl.analysis.results import Interval
 from benchctl.analysis.stopping import why_stop
@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2000, help="simulated runs of each case")
     parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap; benchctl itself takes 10,000")
     options = parser.parse_args()
-    bootstrap.RESAMPLES = options.resamples
+    intervals.RESAMPLES = options.resamples
     rng = np.random.default_rng(20261121)
     cases = list(_coverage(options.runs, rng))
     shares = [case["holds_percent"] for case in cases]
@@ -105,10 +105,10 @@ def main() -> None:
     )
 
 
-def interval(blocks: Floats, level: float = bootstrap.LEVEL) -> Interval:
+def interval(blocks: Floats, level: float = intervals.LEVEL) -> Interval:
     """Return benchctl's interval of a simulated run."""
     block = np.repeat(np.arange(len(blocks)), PROMPTS)
-    found, _ = bootstrap.pooled_intervals(blocks.reshape(-1, 4), block, np.zeros_like(block), level)
+    found = intervals.pooled_interval(blocks.reshape(-1, 4), block, level)
     assert found is not None
     return found
 
@@ -168,7 +168,7 @@ def _auto(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
         for _ in range(runs):
             blocks = world.blocks(rule.max, rng)
             for count in range(FIRST_LOOK, rule.max + 1):
-                found = interval(blocks[:count], bootstrap.LEVEL_LOOKED_AT)
+                found = interval(blocks[:count], intervals.LEVEL_LOOKED_AT)
                 pooled = float(_ratio(blocks[:count].sum(axis=(0, 1))))
                 stopped = why_stop(rule, count, 0.0, {"arm": (found.high - found.low) / 2 / pooled})
                 if stopped:
@@ -188,7 +188,7 @@ def _auto_levels(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]
     """The same for Student's t alone in many runs: what each level at the looks comes to in the worst case."""
     most, wanted = 60, 0.02
     count = np.arange(1, most + 1)
-    for level in (bootstrap.LEVEL, 0.96, bootstrap.LEVEL_LOOKED_AT, 0.98):
+    for level in (intervals.LEVEL, 0.96, intervals.LEVEL_LOOKED_AT, 0.98):
         quantile = np.concatenate([[np.inf], stdtrit(count[1:] - 1, (1 + level) / 2)])
         held = {}
         for spread in (0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05):
@@ -208,7 +208,7 @@ def _auto_levels(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]
 def _auto_compared(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     """Two equal runs with `blocks: auto`: how often the interval of their ratio (`benchctl compare`) holds 1."""
     for spread in (0.01, 0.02, 0.03, 0.04, 0.06):
-        held = dict.fromkeys((bootstrap.LEVEL, bootstrap.LEVEL_LOOKED_AT), 0)
+        held = dict.fromkeys((intervals.LEVEL, intervals.LEVEL_LOOKED_AT), 0)
         for _ in range(runs):
             ours, theirs = _ended(spread, rng), _ended(spread, rng)
             ratio = float(np.exp(np.log(ours).mean() - np.log(theirs).mean()))
@@ -227,7 +227,7 @@ def _ended(spread: float, rng: np.random.Generator) -> list[float]:
     rule = AutoBlocks()
     logs = spread * rng.standard_normal(rule.max)
     for count in range(FIRST_LOOK, rule.max + 1):
-        half = float(stdtrit(count - 1, (1 + bootstrap.LEVEL_LOOKED_AT) / 2)) * logs[:count].std(ddof=1) / count**0.5
+        half = float(stdtrit(count - 1, (1 + intervals.LEVEL_LOOKED_AT) / 2)) * logs[:count].std(ddof=1) / count**0.5
         if why_stop(rule, count, 0.0, {"arm": half}):
             break
     ratios: list[float] = np.exp(logs[:count]).tolist()

@@ -22,7 +22,7 @@ from benchctl.analysis.replay.judge import Evidence
 from benchctl.analysis.replay.wanted import find_evidence
 from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, SelfConsistency, SpeedUp, Verdict
 from benchctl.analysis.speedup import find_latency_speedup, find_speedups, find_throughput
-from benchctl.analysis.verdict import find_verdict
+from benchctl.analysis.verdict import find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.store import RunData
 
@@ -35,7 +35,8 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     groups = split(run, baseline)
     frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in groups]
     alone = any(group.judged for group in groups)
-    parts = [_analyse(group, frame, alone=alone) for group, frame in zip(groups, frames, strict=True)]
+    compared = sum(len(_compared(frame)) for frame in frames)
+    parts = [_analyse(group, frame, compared, alone=alone) for group, frame in zip(groups, frames, strict=True)]
     found, manifest = parts[0], run.manifest
     if manifest is not None and groups[0].condition is not None:
         verdicts = [verdict for part in parts for verdict in part.verdicts]
@@ -46,8 +47,11 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     return found.model_copy(update={"stopping": find_stopping(manifest, found.speedups, levels) if own else None})
 
 
-def _analyse(group: Group, frame: Frame, *, alone: bool) -> Analysis:
-    """Analyse the arms of one condition. `alone`: whether losslessness is judged in any."""
+def _analyse(group: Group, frame: Frame, compared: int, *, alone: bool) -> Analysis:
+    """Analyse the arms of one condition.
+
+    `compared`: how many arms the run compares under all conditions; `alone`: whether losslessness is judged in any.
+    """
     run = group.run
     answers = find_answers(frame)
     counters = find_counters(frame)
@@ -61,7 +65,7 @@ def _analyse(group: Group, frame: Frame, *, alone: bool) -> Analysis:
     losslessness: list[Losslessness] = []
     costs: list[Cost] = []
     for arm in _compared(frame):
-        speedup, accepted = find_speedups(frame, arm), find_acceptance(frame, counters, arm)
+        speedup, accepted = find_speedups(frame, arm, compared), find_acceptance(frame, counters, arm)
         cost = find_cost(frame, counters, arm, speedup, accepted)
         lossless = _judge(group, frame, answers, arm, evidence, alone=alone)
         whole = find_latency_speedup(frame, arm) if group.overlapping else None
@@ -79,7 +83,7 @@ def _analyse(group: Group, frame: Frame, *, alone: bool) -> Analysis:
         blocks=len(frame.blocks),
         records=len(frame.records),
         failed_cells=[f"{name}: {reason}" for name, reason in failed_cells(frame)],
-        verdicts=verdicts,
+        verdicts=select(verdicts),
         speedups=speedups,
         acceptance=acceptance,
         throughput=throughput,

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.bootstrap import LEVEL, MIN_BLOCKS
 from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
+from benchctl.analysis.intervals import LEVEL, MIN_BLOCKS
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
 from benchctl.analysis.speedup import find_speedups
 from benchctl.analysis.stopping import reason_in_words

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.bootstrap import MIN_BLOCKS
 from benchctl.analysis.cells import attestations, failed_cells, speculates
+from benchctl.analysis.intervals import MIN_BLOCKS
 from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ def check_work(frame: Frame, speedups: Sequence[SpeedUp]) -> Iterator[Seen]:
     """Answers of the arm and of the baseline that are not the same amount of work."""
     for one in speedups:
         if one.task == ALL_TASKS and one.pairs_unequal and one.pooled is not None:
-            matched = "nothing is left" if one.length_matched is None else f"it is {one.length_matched:.2f}×"
+            matched = f"{one.length_matched:.2f}×" if one.length_matched is not None else "not known"
             seen = (
                 f"{one.pairs_unequal} of {one.pairs} pairs have another length or finish reason; "
-                f"the speed-up is {one.pooled:.2f}×, without them {matched}."
+                f"the speed-up is {one.pooled:.2f}×, with each pair cut to the length that both reached {matched}."
             )
             yield "unequal-work", one.arm, seen
 

@@ -31,11 +31,19 @@ class SpeedUp(Result):
     median: float | None
     """Median over prompts and blocks of the paired ratio of decode rates."""
     interval: Interval | None
-    """Of `pooled`; `None` below three blocks."""
+    """Of `pooled` for these prompts and this row alone; `None` below three blocks."""
+    simultaneous: Interval | None = None
+    """The same, wide enough that it and those of all arms hold together (of a task: of all arms and tasks)."""
+    like_these: Interval | None = None
+    """Of `pooled` for prompts like these: the prompts are taken for a sample, too."""
+    within: float | None = None
+    """The smallest x for which `pooled` is shown to lie in 1 - x to 1 + x, over the same claims as `simultaneous`."""
+    detectable: float | None = None
+    """The smallest change, as a share, that would have been seen with a chance of 80 %, over the same claims."""
     end_to_end: float | None
     """The same as `pooled`, with prefill and waiting included: what a user waits for."""
     length_matched: float | None
-    """`pooled` over only those pairs whose answers have equal length and finish reason."""
+    """`pooled` with both answers of every pair cut to the length that both reached, each at its own mean rate."""
     by_block: list[float]
     """`pooled` within each block, in block order: the spread between fresh processes."""
     lowest_block: float | None = None
@@ -240,16 +248,26 @@ class Caution(Result):
     todo: str
 
 
+Speed = Literal["faster", "slower", "within", "undecided", "unknown"]
+
+
 class Verdict(Result):
     """What is concluded of one arm: does it pay, is it lossless, why."""
 
     arm: str
     setting: str
     """Such as `draft-simple, depth 4`."""
-    speed: Literal["faster", "slower", "no clear difference", "unknown"]
+    speed: Speed
+    """`within`: shown to differ by no more than `within`. `undecided`: neither that nor a difference."""
     speedup: float | None
     """`SpeedUp.pooled`; where requests overlap `SpeedUp.end_to_end`, which is what their users wait for."""
     interval: Interval | None
+    within: float | None = None
+    """x of a speed that is `within`: the arm is neither faster nor slower than the baseline by more than that share."""
+    detectable: float | None = None
+    """Of a speed that is `undecided`: the change, as a share, that would have been seen with a chance of 80 %."""
+    selected: bool = False
+    """Whether this is the fastest of several arms: the best of noisy values is, on average, above its true value."""
     lossless: Kept
     lossy: list[str] = Field(default_factory=list)
     """Settings of the arm that are lossy by design, in words."""

@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.bootstrap import level_for, pooled_intervals
+from benchctl.analysis.intervals import level_for, pooled_interval, pooled_spread
 from benchctl.analysis.results import ALL_TASKS, Interval, SpeedUp, Throughput
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Floats, Frame, Integers
 
 
-def find_speedups(frame: Frame, arm: int) -> list[SpeedUp]:
-    """Return the speed-up of an arm over all tasks, then of each task."""
+def find_speedups(frame: Frame, arm: int, arms: int = 1) -> list[SpeedUp]:
+    """Return the speed-up of an arm over all tasks, then of each task.
+
+    `arms`: how many arms the run compares with a baseline. Claims over all tasks hold together over the arms, those of
+    single tasks over arms and tasks.
+    """
     ours, theirs = frame.pairs(arm, frame.baseline)
     both = frame.answered[ours] & frame.answered[theirs]
     finished = frame.prompt[ours[both]]
@@ -24,7 +28,7 @@ def find_speedups(frame: Frame, arm: int) -> list[SpeedUp]:
     equal = frame.work[ours] == frame.work[theirs]
     end_to_end, waits = _whole_answers(frame, ours, theirs)
     block, task = frame.block[ours], frame.task[ours]
-    overall, by_task = pooled_intervals(sums, block, task, level_for(frame.manifest))
+    prompt, level = frame.prompt[ours], level_for(frame.manifest)
 
     found = []
     for number, name in [(-1, ALL_TASKS), *enumerate(frame.tasks)]:
@@ -32,6 +36,8 @@ def find_speedups(frame: Frame, arm: int) -> list[SpeedUp]:
         prompts = len(frame.prompts) if number < 0 else int((frame.prompt_task == number).sum())
         done = len(finished) if number < 0 else int((frame.prompt_task[finished] == number).sum())
         in_blocks = [value for one in np.unique(block[here]) if (value := pooled(sums[here & (block == one)]))]
+        claims = arms if number < 0 else arms * len(frame.tasks)
+        spread = pooled_spread(sums[here], block[here], prompt[here], task[here], level, claims)
         ratios = sums[here, 0] / sums[here, 1] / (sums[here, 2] / sums[here, 3])
         found.append(
             SpeedUp(
@@ -39,9 +45,13 @@ def find_speedups(frame: Frame, arm: int) -> list[SpeedUp]:
                 task=name,
                 pooled=pooled(sums[here]),
                 median=float(np.median(ratios)) if len(ratios) else None,
-                interval=overall if number < 0 else by_task.get(number),
+                interval=spread.interval,
+                simultaneous=spread.simultaneous,
+                like_these=spread.like_these,
+                within=spread.within,
+                detectable=spread.detectable,
                 end_to_end=pooled(end_to_end[here & waits]),
-                length_matched=pooled(sums[here & equal]),
+                length_matched=pooled(to_common_length(sums[here])),
                 by_block=in_blocks,
                 lowest_block=min(in_blocks) if len(in_blocks) > 1 else None,
                 highest_block=max(in_blocks) if len(in_blocks) > 1 else None,
@@ -59,8 +69,7 @@ def find_latency_speedup(frame: Frame, arm: int) -> tuple[float | None, Interval
     timed = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs])
     ours, theirs = ours[timed], theirs[timed]
     sums, waits = _whole_answers(frame, ours, theirs)
-    block, task = frame.block[ours][waits], frame.task[ours][waits]
-    return pooled(sums[waits]), pooled_intervals(sums[waits], block, task, level_for(frame.manifest))[0]
+    return pooled(sums[waits]), pooled_interval(sums[waits], frame.block[ours][waits], level_for(frame.manifest))
 
 
 def _whole_answers(frame: Frame, ours: Integers, theirs: Integers) -> tuple[Floats, Booleans]:
@@ -69,6 +78,12 @@ def _whole_answers(frame: Frame, ours: Integers, theirs: Integers) -> tuple[Floa
     sums = np.stack([frame.decoded[ours] + 1, waited[ours], frame.decoded[theirs] + 1, waited[theirs]], axis=1)
     waits: Booleans = np.all(np.isfinite(sums) & (sums > 0), axis=1)
     return sums, waits
+
+
+def to_common_length(sums: Floats) -> Floats:
+    """Cut both answers of every pair to the length that both reached, each at its own mean rate; (pairs, 4)."""
+    common = np.minimum(sums[:, 0], sums[:, 2])
+    return np.stack([common, sums[:, 1] * common / sums[:, 0], common, sums[:, 3] * common / sums[:, 2]], axis=1)
 
 
 def pooled(sums: Floats) -> float | None:

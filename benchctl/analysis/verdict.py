@@ -1,24 +1,27 @@
 """The verdict on an arm, in words that a person can decide by: does it pay, is it lossless, and why.
 
-An arm is called faster or slower only when its 95 % interval excludes 1. Below three blocks there is no interval, and
-without a valid attestation no comparison; the speed is then `unknown`, with the reason in the sentence. So it is where
-the interval cannot be put down to speculation: an arm that ran faster but never drafted, and one whose speed-up is on
-the other side of 1 once only answers of equal length are compared.
+An arm is called faster or slower only when its 95 % interval excludes 1, taken so wide that all such claims of the run
+hold together; `within` only when it is shown to differ by no more than a twentieth. Below three blocks there is no
+interval, and without a valid attestation no comparison; the speed is then `unknown`, with the reason in the sentence.
+So it is where the interval cannot be put down to speculation: an arm that ran faster but never drafted, and one whose
+speed-up is on the other side of 1 once every pair of answers is cut to the length that both reached.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from benchctl.analysis.cells import attestations, states
-from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, Interval, Losslessness, SpeedUp, Verdict
+from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, Interval, Losslessness, Speed, SpeedUp, Verdict
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
     from benchctl.data.manifest import AttestationRecord
 
-Speed = Literal["faster", "slower", "no clear difference", "unknown"]
+EQUIVALENT = 0.05
+"""An arm that is shown to differ by no more than this share is said to be `within` it: less is worth nobody's while."""
 
 
 def find_verdict(
@@ -44,7 +47,10 @@ def find_verdict(
     state = own[0].state if own else "unknown"
     decides = overall
     if whole is not None:  # per token, so that lengths do not decide
-        decides = overall.model_copy(update={"pooled": whole[0], "interval": whole[1], "pairs_unequal": 0})
+        decides = overall.model_copy(
+            update={"pooled": whole[0], "interval": whole[1], "simultaneous": whole[1], "within": None,
+                    "detectable": None, "like_these": None, "pairs_unequal": 0}
+        )  # fmt: skip
     doubt = _doubt(decides, drafted=accepted.drafted != 0 and state not in ("idle", "off"))
     speed = "unknown" if refused or doubt else speed_word(decides)
     return Verdict(
@@ -53,6 +59,8 @@ def find_verdict(
         speed=speed,
         speedup=decides.pooled,
         interval=decides.interval,
+        within=decides.within if speed == "within" else None,
+        detectable=decides.detectable if speed == "undecided" else None,
         lossless=losslessness.verdict,
         lossy=losslessness.lossy,
         acceptance=accepted.rate,
@@ -77,12 +85,14 @@ def _unseen(frame: Frame, arm: str) -> list[str]:
 
 
 def speed_word(overall: SpeedUp) -> Speed:
-    """Return what the interval allows to say."""
-    if overall.interval is None:
+    """Return what the intervals allow to say, all claims of the run together."""
+    if overall.simultaneous is None:
         return "unknown"
-    if overall.interval.low > 1:
+    if overall.simultaneous.low > 1:
         return "faster"
-    return "slower" if overall.interval.high < 1 else "no clear difference"
+    if overall.simultaneous.high < 1:
+        return "slower"
+    return "within" if overall.within is not None and overall.within <= EQUIVALENT else "undecided"
 
 
 def setting(frame: Frame, arm: str) -> str:
@@ -106,10 +116,10 @@ def _doubt(overall: SpeedUp, *, drafted: bool) -> str | None:
         return "although nothing was drafted: not by speculation"
     if word not in ("faster", "slower") or not overall.pairs_unequal or overall.pooled is None:
         return None
-    if matched is None:
+    if matched is not None and (matched > 1) != (overall.pooled > 1):
+        return f"but {matched:.2f}× when every answer is cut to the length that both reached, so their lengths decide"
+    if overall.pairs_unequal == overall.pairs:
         return "but no answer is as long as the baseline's, so they are not the same work"
-    if (matched > 1) != (overall.pooled > 1):
-        return f"but {matched:.2f}× over the answers of equal length, so their lengths decide"
     return None
 
 
@@ -128,6 +138,11 @@ def _speed_sentence(
     measured = f"{ratio} (95 % interval {overall.interval.low:.2f} to {overall.interval.high:.2f})"
     if doubt:
         return f"{measured}, {doubt}."
+    if speed == "within":
+        return f"Within ±{_share(overall.within)} of the baseline: {measured}."
+    if speed == "undecided":
+        seen = "" if overall.detectable is None else f"; a change of {_share(overall.detectable)} would have been seen"
+        return f"Undecided: {measured}{seen}."
     return f"{speed.capitalize()}: {measured}."
 
 
@@ -185,6 +200,24 @@ def _break_even(speed: Speed, overall: SpeedUp, accepted: Acceptance, cost: Cost
         return "At this cost every acceptance pays."
     pays = f"At this cost depth {cost.depth} pays when each draft token is kept with a chance of"
     return f"{pays} {_percent(cost.break_even_alpha)} or more; here it was {_percent(cost.alpha)}."
+
+
+def select(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Mark the fastest of several arms, and say that its value is selected."""
+    known = [one for one in verdicts if one.speedup is not None and one.speed != "unknown"]
+    if len(known) < 2:
+        return list(verdicts)
+    best = max(known, key=lambda one: one.speedup or 0.0)
+    said = f"It is the fastest of {len(known)} arms, so its value is selected: expect somewhat less of a new run."
+    marked = best.model_copy(update={"selected": True, "sentence": f"{best.sentence} {said}"})
+    return [marked if one is best else one for one in verdicts]
+
+
+def _share(value: float | None) -> str:
+    """Return a share in percent, rounded up to two digits: `4.2 %`, `15 %`."""
+    percent = 100 * (value or 0.0)
+    digits = 0 if percent >= 10 else 1
+    return f"{math.ceil(percent * 10**digits - 1e-9) / 10**digits:g} %"
 
 
 def _percent(share: float) -> str:

@@ -6,7 +6,13 @@ from benchctl.analysis.results import Analysis, Verdict
 from benchctl.data.store import RunData
 from benchctl.reports import numbers, sweep
 
-PAYS = {"faster": "pays", "slower": "does not pay", "no clear difference": "no clear gain", "unknown": "unknown"}
+PAYS = {
+    "faster": "pays",
+    "slower": "does not pay",
+    "within": "makes no difference",
+    "undecided": "undecided",
+    "unknown": "unknown",
+}
 """The answer to “does it pay?” for each `Verdict.speed`."""
 
 _UNFINISHED = {

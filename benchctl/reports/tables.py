@@ -33,8 +33,9 @@ def all_tables(analysis: Analysis) -> dict[str, str]:
 
 
 def _speedup(row: SpeedUp) -> dict[str, object]:
-    ends = {f"interval_{end}": getattr(row.interval, end, None) for end in ("low", "high")}
-    return row.model_dump(exclude={"interval"}) | ends
+    intervals = ("interval", "simultaneous", "like_these")
+    ends = {f"{name}_{end}": getattr(getattr(row, name), end, None) for name in intervals for end in ("low", "high")}
+    return row.model_dump(exclude=set(intervals)) | ends
 
 
 def _throughput(lossy: Mapping[str, str], analysis: Analysis) -> str:

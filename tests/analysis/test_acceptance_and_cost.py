@@ -189,7 +189,7 @@ def test_no_break_even_is_claimed_from_a_speed_up_that_may_be_none(
     analysis = analyse(make_run(records, make_manifest(DEPTH_4, 1, 3)))
     assert analysis.costs[0].break_even_alpha is None  # by the point estimate
     verdict = analysis.verdicts[0]
-    assert verdict.speed == "no clear difference"
+    assert verdict.speed == "undecided"
     assert "would pay" not in verdict.why and "pays" not in verdict.why
 
 

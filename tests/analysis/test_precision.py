@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.analyse import analyse
-from benchctl.analysis.bootstrap import LEVEL_LOOKED_AT
+from benchctl.analysis.intervals import LEVEL_LOOKED_AT
 from benchctl.analysis.precision import fixed_blocks, half_widths
 from benchctl.analysis.results import ALL_TASKS, SpeedUp
 from benchctl.data.manifest import Stopped

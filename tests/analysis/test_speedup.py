@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis import bootstrap
+from benchctl.analysis import intervals
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS, Analysis, SpeedUp
 from benchctl.errors import UsageError
@@ -42,7 +42,7 @@ def test_pairs_are_made_within_a_block(make_record: Any, make_run: Any) -> None:
     assert found.median == pytest.approx(1.25)
 
 
-def test_unequal_work_is_counted_and_left_out_of_the_matched_value(make_record: Any, make_run: Any) -> None:
+def test_unequal_work_is_counted_and_cut_to_the_common_length(make_record: Any, make_run: Any) -> None:
     long = list(range(21))
     records = [
         make_record("baseline", 0, rate=10),
@@ -53,7 +53,7 @@ def test_unequal_work_is_counted_and_left_out_of_the_matched_value(make_record: 
     analysis = analyse(make_run(records))
     found = row(analysis, "spec")
     assert found.pairs_unequal == 1
-    assert found.length_matched == pytest.approx(2.0)
+    assert found.length_matched == pytest.approx((1 + 1) / (0.5 + 2)), "ten tokens of each: 1 + 1 s against 0.5 + 2 s"
     assert found.pooled == pytest.approx((30 / 4.5) / (20 / 2))
     assert "unequal-work" in {one.id for one in analysis.warnings}
 
@@ -197,12 +197,12 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says(blocks: int, mon
     """Blocks that differ by 5 %, prompts by 2 %: percentiles of the bootstrap alone hold 1 in 80 % of such runs."""
     import numpy as np
 
-    monkeypatch.setattr(bootstrap, "RESAMPLES", 500)
+    monkeypatch.setattr(intervals, "RESAMPLES", 500)
     rng = np.random.default_rng(3)
     block, held = np.repeat(np.arange(blocks), 6), 0
     for _ in range(200):
         seconds = np.exp(rng.normal(0, 0.05, (2, blocks))[:, block] + rng.normal(0, 0.02, (2, len(block))))
         sums = np.stack([np.ones(len(block)), seconds[0], np.ones(len(block)), seconds[1]], axis=1)
-        interval, _ = bootstrap.pooled_intervals(sums, block, np.zeros(len(block), dtype=np.int64))
+        interval = intervals.pooled_interval(sums, block)
         held += interval is not None and interval.low <= 1 <= interval.high
     assert held >= 180

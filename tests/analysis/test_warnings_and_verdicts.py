@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.analyse import analyse
-from benchctl.analysis.results import Analysis
+from benchctl.analysis.results import Analysis, SpeedUp, Verdict
 from benchctl.analysis.warnings import ADVICE
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -164,15 +165,75 @@ def test_withheld_token_ids_are_told_with_their_reason(make_record: Any, make_ru
     assert all("incomplete UTF-8" in one.seen for one in analysis.warnings)
 
 
-def test_no_clear_difference_when_the_interval_holds_one(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+def test_undecided_when_the_interval_holds_one_and_is_wide(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     speeds = {0: 0.8, 1: 1.0, 2: 1.25}
     records = [
         one.changed(client_tok_per_sec=10.0 * (speeds[one.block] if one.label == "spec" else 1.0))
         for one in steady_records(make_record)
     ]
     verdict = analyse(make_run(records, make_manifest(ARMS, 6, 3))).verdicts[0]
-    assert verdict.speed == "no clear difference"
-    assert verdict.sentence.startswith("No clear difference: 0.98× the baseline (95 % interval")
+    assert verdict.speed == "undecided"
+    assert verdict.sentence.startswith("Undecided: 0.98× the baseline (95 % interval")
+    assert verdict.detectable is not None and verdict.within is None
+    assert f"a change of {math.ceil(100 * verdict.detectable)} % would have been seen" in verdict.sentence
+
+
+def test_an_arm_that_is_shown_to_be_no_different_is_within(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    speeds = {0: 0.998, 1: 1.0, 2: 1.003}
+    records = [
+        one.changed(client_tok_per_sec=10.0 * (speeds[one.block] if one.label == "spec" else 1.0))
+        for one in steady_records(make_record)
+    ]
+    verdict = analyse(make_run(records, make_manifest(ARMS, 6, 3))).verdicts[0]
+    assert verdict.speed == "within"
+    assert verdict.within is not None and 0.002 < verdict.within < 0.01 and verdict.detectable is None
+    assert verdict.sentence.startswith(f"Within ±{math.ceil(1000 * verdict.within) / 10:g} % of the baseline: 1.00×")
+
+
+def arms_of_luck(make_record: Any, arms: int, gain: float) -> list[Any]:
+    """Five blocks in which the first arm is faster by `gain`, give or take a tenth of it; the others not at all."""
+    return [
+        make_record(name, index, block=block, rate=10.0 * (1 + gain * (1 + 0.1 * (block - 2)) * (name == "arm0")))
+        for block in range(5)
+        for name in ("baseline", *(f"arm{number}" for number in range(arms)))
+        for index in range(2)
+    ]
+
+
+def test_what_one_arm_may_claim_alone_it_may_not_among_many(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    def first(arms: int) -> tuple[Verdict, SpeedUp]:
+        kinds = {"baseline": None} | {f"arm{number}": {"type": "ngram-simple"} for number in range(arms)}
+        records = [
+            one.changed(draft_n=4, draft_n_accepted=2) if one.label != "baseline" else one
+            for one in arms_of_luck(make_record, arms, 0.01)
+        ]
+        records = [
+            one.changed(client_tok_per_sec=9.9 if (one.label, one.block) == ("arm0", 0) else one.client_tok_per_sec)
+            for one in records
+        ]
+        found = analyse(make_run(records, make_manifest(kinds, 2, 5)))
+        return found.verdicts[0], found.speedups[0]
+
+    alone, among = first(1), first(40)
+    assert alone[1].interval == among[1].interval
+    assert alone[1].simultaneous == alone[1].interval
+    assert among[1].simultaneous is not None and alone[1].interval is not None
+    assert among[1].simultaneous.low < alone[1].interval.low
+    assert among[1].simultaneous.high > alone[1].interval.high
+    assert "40 claims" in among[1].simultaneous.method
+
+
+def test_the_fastest_of_several_is_said_to_be_selected(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    kinds = {"baseline": None, "arm0": {"type": "ngram-simple"}, "arm1": {"type": "ngram-simple"}}
+    records = [
+        one.changed(draft_n=4, draft_n_accepted=2) if one.label != "baseline" else one
+        for one in arms_of_luck(make_record, 2, 0.5)
+    ]
+    first, second = analyse(make_run(records, make_manifest(kinds, 2, 5))).verdicts
+    assert (first.speed, first.selected, second.selected) == ("faster", True, False)
+    assert "It is the fastest of 2 arms, so its value is selected" in first.sentence
 
 
 def test_every_warning_says_why_and_what_to_do(make_record: Any, make_run: Any) -> None:
@@ -216,19 +277,26 @@ def test_the_analysis_survives_json_with_hostile_text(make_record: Any, make_run
 
 
 @pytest.mark.parametrize(
-    ("equal", "said"),
+    ("others", "said"),
     [
-        (3, "but 0.90× over the answers of equal length, so their lengths decide."),
-        (0, "but no answer is as long as the baseline's, so they are not the same work."),
+        # Short where it is slow, long where it is fast: 4 tokens at half the rate, 40 at 1.2 times.
+        (
+            ({"rate": 5.0, "ids": list(range(100, 105))}, {"rate": 12.0, "ids": list(range(100, 141))}),
+            "but 0.86× when every answer is cut to the length that both reached, so their lengths decide.",
+        ),
+        (
+            ({"rate": 40.0, "ids": list(range(100, 105))},) * 2,
+            "but no answer is as long as the baseline's, so they are not the same work.",
+        ),
     ],
 )
 def test_a_sign_that_answers_of_equal_length_do_not_bear_out_is_no_verdict(
-    make_record: Any, make_run: Any, equal: int, said: str
+    make_record: Any, make_run: Any, others: tuple[dict[str, Any], dict[str, Any]], said: str
 ) -> None:
     records = []
     for block in range(3):
         for index in range(6):
-            other = {"rate": 9.0} if index < equal else {"rate": 40.0, "ids": list(range(100, 105)), "text": "def"}
+            other = others[index % 2] | {"text": "def"}
             records += [make_record(prompt_idx=index, block=block)]
             records += [make_record("spec", index, block=block, **other)]
     analysis = analyse(make_run(records))

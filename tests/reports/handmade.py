@@ -73,9 +73,9 @@ def unit(*parts: object) -> float:
     return int.from_bytes(digest[:4], "big") / 2**31 - 1
 
 
-def speed_word(speed: float) -> Literal["faster", "slower", "no clear difference"]:
+def speed_word(speed: float) -> Literal["faster", "slower", "undecided"]:
     """What a speed-up this far from 1 is called."""
-    return "faster" if speed > 1.05 else "slower" if speed < 0.95 else "no clear difference"
+    return "faster" if speed > 1.05 else "slower" if speed < 0.95 else "undecided"
 
 
 def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TASKS) -> Analysis:

@@ -124,6 +124,15 @@ class Recount:
 
         return float(rate(0) / rate(1))
 
+    @staticmethod
+    def pooled_at_common_length(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> float:
+        seconds = [0.0, 0.0]
+        for pair in pairs:
+            common = min(side["n_predicted"] for side in pair) - 1
+            for number, side in enumerate(pair):
+                seconds[number] += common / side["client_tok_per_sec"]
+        return float(seconds[1] / seconds[0])
+
     def speedup(self, arm: str, task: str) -> dict[str, Any]:
         pairs = self.pairs(arm, task)
         prompts = PROMPTS * (len(TASKS) if task == "all" else 1)
@@ -133,7 +142,7 @@ class Recount:
             "pooled": self.pooled(pairs),
             "median": statistics.median(a["client_tok_per_sec"] / b["client_tok_per_sec"] for a, b in pairs),
             "end_to_end": walls[0][0] / walls[0][1] / (walls[1][0] / walls[1][1]),
-            "length_matched": self.pooled(equal),
+            "length_matched": self.pooled_at_common_length(pairs),
             "by_block": [self.pooled(self.pairs(arm, task, block)) for block in range(BLOCKS)],
             "pairs": len(pairs),
             "pairs_unequal": len(pairs) - len(equal),

@@ -159,6 +159,7 @@ def test_every_number_of_the_conclusion_is_accounted_for(
         allowed |= {f"{1 + (cost['overhead'] or 0):.1f}", f"{accepted['acceptance_length']:.1f}"}
         allowed |= {f"{value:.2f}" for value in (min(speed["by_block"]), max(speed["by_block"]))}
         allowed |= {"500"}  # the failed record's own words
+        allowed |= {str(len(rows))}  # of how many arms it is the fastest
         allowed |= {form(cost[key]) for key in ("alpha", "break_even_alpha") if cost[key] for form in (_whole, _tenth)}
         counts = next(one for one in found["losslessness"] if one["arm"] == arm)["counts"]
         allowed |= {str(count) for count in [*counts.values(), sum(counts.values()), BLOCKS]}

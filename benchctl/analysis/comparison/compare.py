@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.answers import Answers, find_answers
-from benchctl.analysis.bootstrap import MIN_BLOCKS, level_for
 from benchctl.analysis.comparison.block_rates import BlockRates
 from benchctl.analysis.comparison.interval import ratio_interval
 from benchctl.analysis.comparison.results import ArmComparison, OwnVerdict, Ratio, RunComparison, RunFacts, SpeedChange
 from benchctl.analysis.comparison.same_answers import Outputs, compare_answers
 from benchctl.analysis.comparison.workload import find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, make_frame
+from benchctl.analysis.intervals import MIN_BLOCKS, level_for
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, Losslessness
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchctl.analysis.bootstrap import LEVEL, MIN_BLOCKS
+from benchctl.analysis.intervals import LEVEL, MIN_BLOCKS
 from benchctl.analysis.results import Interval
 
 METHOD = "Welch's t over the logarithms of each run's blocks"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.bootstrap import level_for, pooled_intervals
 from benchctl.analysis.conditions.arrival import count_given_up, find_arrival
 from benchctl.analysis.conditions.results import Level, Quantiles
+from benchctl.analysis.intervals import level_for, pooled_interval
 from benchctl.analysis.speedup import find_latency_speedup, pooled
 
 if TYPE_CHECKING:
@@ -126,9 +126,7 @@ def _throughput_speedup(
     each = [value for row in range(len(sums)) if (value := pooled(sums[row : row + 1])) is not None]
     if not len(sums) or not all(each):
         return None, None, each
-    places = np.arange(len(sums))
-    interval, _ = pooled_intervals(sums, places, np.zeros_like(places), level_for(frame.manifest))
-    return pooled(sums), interval, each
+    return pooled(sums), pooled_interval(sums, np.arange(len(sums)), level_for(frame.manifest)), each
 
 
 def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
