@@ -15,8 +15,8 @@ from typing import Any
 
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Progress
-from benchctl.engines.common.answer_clock import Stopwatch, events, protocol_error, unreadable
 from benchctl.engines.common.log import clean
+from benchctl.engines.common.stream import Stopwatch, events, protocol_error, unreadable
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "tool_calls": "stop"}
 
@@ -62,9 +62,9 @@ def read_completion(
     usage: Mapping[str, Any] = {}
     told: dict[str, Any] = {}
     finish: object = None
-    for event in events(chunks, watch, timeout_s, clock):
+    for event in events(chunks, watch, timeout_s, clock, on_tokens=on_tokens):
         try:
-            for choice in event.get("choices") or ():  # type: ignore[attr-defined]
+            for choice in event.get("choices") or ():
                 if choice.get("index"):
                     continue
                 piece, fresh = _piece(choice), _ids(choice, event)
@@ -77,12 +77,10 @@ def read_completion(
                     if finish != "length":  # the token that ends an answer has no text
                         watch.tokens(0)
             if isinstance(event.get("usage"), dict):
-                usage = event["usage"]  # type: ignore[assignment]
+                usage = event["usage"]
         except (AttributeError, TypeError, KeyError) as error:
             raise unreadable(event, error) from error
         told.update((name, value) for name, value in event.items() if name not in _STANDARD and value is not None)
-        if on_tokens is not None:
-            on_tokens(len(ids) or len(pieces))
     if finish is None:
         return None
     reason = _FINISH.get(str(finish))

@@ -18,8 +18,8 @@ from weakref import WeakSet
 import httpx
 
 from benchctl.engines.base import Progress
-from benchctl.engines.common.answer_clock import error_in, protocol_error
 from benchctl.engines.common.log import clean
+from benchctl.engines.common.stream import error_in, protocol_error
 from benchctl.errors import EngineError
 
 SIDE_TIMEOUT_S = 60.0
@@ -91,6 +91,12 @@ class HttpClient:
         """Return whatever the engine answers. Raises EngineError."""
         with self._told_apart(timeout_s):
             return self._client.get(path, timeout=timeout_s)
+
+    def status(self, path: str, timeout_s: float) -> int | None:
+        """Return the status of an endpoint; `None` where nobody answers, whatever that means."""
+        with suppress(httpx.HTTPError, RuntimeError):
+            return self._client.get(path, timeout=timeout_s).status_code
+        return None
 
     def get_json(self, path: str) -> object:
         """Return the JSON of an endpoint, or `None` when the engine does not have it."""

@@ -1,35 +1,54 @@
-"""What every server that benchctl has started shares: its process, its log, and what it means when it is gone."""
+"""What every server that benchctl has started shares: its process, its log, its start and what its end means."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from benchctl.engines.common.answer_clock import protocol_error
-from benchctl.engines.common.log import log_tail, name_log, read_log
-from benchctl.engines.common.log_causes import Reason
+from benchctl.engines.base import Completion, Progress, Rendered
+from benchctl.engines.common.http import Answer, HttpClient, Reader
+from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log, read_log
 from benchctl.engines.common.process import EngineProcess, describe_exit
+from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.tally import Tally
 from benchctl.errors import EngineError
+from benchctl.recipes.schema import EngineSpec, Sampling
+
+LaunchCause = Callable[[Sequence[str]], Reason | None]
+"""Reads why an engine ended from the lines of its log and from how it ended, the last line: `signal SIGSEGV`."""
 
 
 class LaunchedServer:
-    """Base of the servers of adapters that launch their engine."""
+    """Base of the servers of adapters that launch their engine: `benchctl.engines.base.Server` but for what differs."""
 
     def __init__(
         self,
         process: EngineProcess,
         log_path: Path,
-        launch_cause: Callable[[Sequence[str]], Reason | None],
+        url: str,
+        spec: EngineSpec,
+        launch_cause: LaunchCause,
         *,
         dying_s: float,
+        interrupt_s: float = 0.0,
     ) -> None:
-        """`launch_cause` reads a log; `dying_s`: how long the process may outlive a connection that broke."""
+        """`dying_s`: how long the process may outlive a connection that broke.
+
+        `interrupt_s`: so long it is given after a SIGINT when SIGTERM did not end it.
+        """
         self._process = process
         self._log_path = log_path
+        self._spec = spec
         self._launch_cause = launch_cause
         self._dying_s = dying_s
+        self._interrupt_s = interrupt_s
+        self._tally = Tally()
         self._stopping = False
         """Set by `stop`: what breaks from then on is no finding."""
+        self.http = HttpClient(url, broken=self._broken_off)
 
     @property
     def log_path(self) -> Path:
@@ -48,6 +67,41 @@ class LaunchedServer:
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:
         """The engine's last log lines, oldest first, cleaned."""
         return log_tail(self._log_path, lines)
+
+    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
+        """Return the ids, all of which the stream brought."""
+        return seen.token_ids
+
+    def stop(self) -> int | None:
+        """Close the connections first (a request in flight would delay SIGTERM), then end the process."""
+        self._stopping = True
+        self.http.close()
+        return self._process.stop(interrupt_s=self._interrupt_s)
+
+    def wait_until_healthy(self, start_up: StartUp, path: str = "/health") -> None:
+        """Wait until `path` answers with 200. Raises EngineError (`launch`, `health`)."""
+        while self.http.status(path, timeout_s=5.0) != 200:
+            start_up.wait_a_moment()
+
+    def _stream(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        reader: Reader[Answer],
+        on_tokens: Progress | None,
+        *,
+        last_one: bool = False,
+    ) -> tuple[Answer, float]:
+        """Stream one answer within the recipe's limits; see `HttpClient.stream`."""
+        return self.http.stream(
+            path,
+            body,
+            reader,
+            silence_s=self._spec.stall_timeout_s,
+            timeout_s=self._spec.request_timeout_s,
+            on_tokens=on_tokens,
+            last_one=last_one,
+        )
 
     @staticmethod
     def _prompt_ids(answer: Mapping[str, object]) -> tuple[int, ...]:
@@ -69,10 +123,42 @@ class LaunchedServer:
         return self._crash(what, f"the engine ended with {describe_exit(self._process.status)}")
 
     def _crash(self, what: str, how: str) -> EngineError:
-        cause = self._launch_cause([*self._log(), describe_exit(self._process.status)])
-        return EngineError(
-            f"{what}: {how}.{f' {cause[0]}' if cause else ''}",
-            kind="crash",
-            fix=name_log(cause[1] if cause else "Read the engine's log.", self._log_path),
-            log_tail=self.log_tail(),
-        )
+        return _ended(f"{what}: {how}.", "crash", self._process, self._log_path, self._launch_cause)
+
+
+@dataclass
+class StartUp:
+    """An engine that is coming up; ask it in a loop whether that still goes on."""
+
+    process: EngineProcess
+    log_path: Path
+    timeout_s: float
+    launch_cause: LaunchCause
+    poll_s: float
+    _began: float = field(default_factory=time.monotonic)
+
+    def wait_a_moment(self) -> None:
+        """Wait `poll_s` seconds. Raises EngineError: the process has ended (`launch`), the time is up (`health`)."""
+        if self.process.wait(self.poll_s):
+            how = f"The engine ended with {describe_exit(self.process.status)} before it was healthy."
+            raise _ended(how, "launch", self.process, self.log_path, self.launch_cause)
+        if time.monotonic() - self._began > self.timeout_s:
+            raise EngineError(
+                f"The engine was not healthy after {self.timeout_s:g} s.",
+                kind="health",
+                fix=name_log(
+                    "Raise engine.health_timeout_s if the model is large; else read the engine's log.", self.log_path
+                ),
+                log_tail=log_tail(self.log_path),
+            )
+
+
+def _ended(how: str, kind: str, process: EngineProcess, log_path: Path, launch_cause: LaunchCause) -> EngineError:
+    """Return the error of an engine that has ended, with the remedy where its log tells a known reason."""
+    cause = launch_cause([*read_log(log_path).split("\n"), describe_exit(process.status)])
+    return EngineError(
+        f"{how} {cause[0]}" if cause else how,
+        kind=kind,
+        fix=name_log(cause[1] if cause else READ_THE_LOG, log_path),
+        log_tail=log_tail(log_path),
+    )

@@ -1,10 +1,16 @@
-"""Reading an engine's log: the last lines, cleaned of whatever a terminal would obey."""
+"""Reading an engine's log: its last lines, cleaned of whatever a terminal would obey, and why the engine ended.
+
+Why it ended is read by a closed list of patterns an engine, each with what to do.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+READ_THE_LOG = "Read the engine's log."
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _LOG_MENTIONED = re.compile(r"the engine's log(?=[.;,]|$)")
@@ -41,3 +47,28 @@ def log_tail(path: Path, lines: int = 20) -> tuple[str, ...]:
 def name_log(advice: str, path: Path) -> str:
     """Return `advice` with the file's path where it sends the reader to the engine's log."""
     return _LOG_MENTIONED.sub(lambda mention: f"{mention[0]} ({path})", advice)
+
+
+Reason = tuple[str, str]
+"""What happened, in a sentence, and what to do."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What a log line means to the person who must act; `{0}` in the sentence is the pattern's first group."""
+
+    pattern: str
+    sentence: str
+    fix: str
+
+
+def first_cause(log: Sequence[str], causes: Sequence[Cause]) -> tuple[str, str, str] | None:
+    """Return (sentence, fix, log line) for the first of `causes` that the log shows."""
+    for cause in causes:
+        pattern = re.compile(cause.pattern)
+        for line in log:
+            found = pattern.search(line)
+            if found:
+                groups = [str(group)[:200] for group in found.groups() or ("",)]
+                return cause.sentence.format(*groups), cause.fix, line
+    return None

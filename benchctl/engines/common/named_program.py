@@ -1,4 +1,7 @@
-"""A program that a person named: a path, or a name on PATH; what was named and is not there is an error."""
+"""A program that a person named: a path, or a name on PATH; what was named and is not there is an error.
+
+And what decides what it does: its own file, and the libraries of its build beside it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.errors import UsageError
+from benchctl.models.hashes import file_sha256
+
+_LIBRARIES = ("libllama*", "libggml*", "libmtmd*")
+"""Shared libraries of programs that compute with ggml."""
 
 
 @dataclass(frozen=True)
@@ -39,3 +46,16 @@ def named_program(value: str, where: str, *, within: str, install: str, optional
     if not os.access(path, os.X_OK):
         raise UsageError("this file may not be executed", where=where, fix=f"Run `chmod +x {path}` if it is a program.")
     return path
+
+
+def sibling_hashes(binary: Path) -> dict[str, str]:
+    """Return name and SHA-256 of ggml's shared libraries beside the binary or in the `lib` folder next to it."""
+    home = binary.resolve().parent
+    found = {
+        library.resolve()
+        for folder in (home, home.parent / "lib")
+        for pattern in _LIBRARIES
+        for library in folder.glob(pattern)
+        if library.is_file() and (".so" in library.name or library.suffix == ".dylib")
+    }
+    return {library.name: file_sha256(library) for library in sorted(found)}

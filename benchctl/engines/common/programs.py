@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchctl.engines.common.environment import engine_environment
+from benchctl.engines.common.named_program import sibling_hashes
 from benchctl.engines.common.process import EngineProcess
-from benchctl.engines.llama_cpp.probe import sibling_hashes
 from benchctl.models.hashes import file_sha256
 from benchctl.models.program import OnLine, Program
 

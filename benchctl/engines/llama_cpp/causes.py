@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from benchctl.engines.common.log_causes import Cause, first_cause
+from benchctl.engines.common.log import Cause, first_cause
 
 BROKEN_BUILD = (
     "Run `benchctl engines install llama.cpp`: what it builds is tried, and built again without the processor's "

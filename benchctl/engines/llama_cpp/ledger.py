@@ -12,8 +12,7 @@ from collections.abc import Mapping
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.metrics import Counters, read_counters, since
-
-__all__ = ["Counters", "make_ledger", "parse_metrics"]
+from benchctl.engines.common.tally import Tally
 
 
 def parse_metrics(text: str) -> Counters:
@@ -39,3 +38,19 @@ def make_ledger(before: Counters, after: Counters, timings: Mapping[str, object]
         rounds=counted.rounds,
         accepted_by_position=counted.accepted_by_position,
     )
+
+
+def against(tally: Tally, counters: Counters) -> str | None:
+    """Return a sentence that holds the server's counters against all answers; `None` where either is not told."""
+    agrees = tally.agrees(counters)
+    if agrees is None:
+        return None
+    said = (
+        f"GET /metrics over all answers: {counters.drafted} drafted, {counters.accepted} accepted in "
+        f"{counters.rounds} rounds; the answers' own sums: {tally.drafted} drafted, {tally.accepted} accepted"
+    )
+    if agrees:
+        return said
+    if tally.broken:
+        return f"{said}; {tally.broken} requests broke off, and the first alone counts them"
+    return f"{said}: a contradiction"

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from benchctl.engines.base import Capabilities
 from benchctl.engines.common.environment import engine_environment
 from benchctl.engines.common.log import clean
+from benchctl.engines.common.named_program import sibling_hashes
 from benchctl.engines.llama_cpp.dialect import SERVER_FLAGS, Flags, parse_help
 from benchctl.errors import EngineError
 from benchctl.models.hashes import file_sha256
@@ -22,7 +23,6 @@ _VERSION = re.compile(
     r"version: (?:(?P<name>\S+) \(build (?P<b1>\d+), commit (?P<c1>\w+)\)|(?P<b2>\d+) \((?P<c2>\w+)\))"
 )
 _DEVICE = re.compile(r"^\s+(\w+): (.+)$", re.MULTILINE)
-_LIBRARIES = ("libllama*", "libggml*", "libmtmd*")
 
 
 @dataclass(frozen=True)
@@ -111,16 +111,3 @@ def _devices(binary: Path, flags: Flags, environment: Mapping[str, str]) -> list
         return None
     told = _ask(binary, "--list-devices", environment)
     return [f"{name}: {text}" for name, text in _DEVICE.findall(told.partition("Available devices:")[2])]
-
-
-def sibling_hashes(binary: Path) -> dict[str, str]:
-    """Return name and SHA-256 of llama.cpp's shared libraries beside the binary or in the `lib` folder next to it."""
-    home = binary.resolve().parent
-    found = {
-        library.resolve()
-        for folder in (home, home.parent / "lib")
-        for pattern in _LIBRARIES
-        for library in folder.glob(pattern)
-        if library.is_file() and (".so" in library.name or library.suffix == ".dylib")
-    }
-    return {library.name: file_sha256(library) for library in sorted(found)}

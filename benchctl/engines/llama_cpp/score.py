@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Rendered, Scores
-from benchctl.engines.common.answer_clock import protocol_error
+from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.llama_cpp.command import BATCH, with_one_slot
 from benchctl.engines.llama_cpp.dialect import Flags
 from benchctl.engines.llama_cpp.request import scoring_body

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import ssl
 from pathlib import Path
 
-import httpx
-
 from benchctl.engines.base import Launch
+from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.process import EngineProcess, free_port
-from benchctl.engines.common.start_up import StartUp
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import slots_of
 from benchctl.engines.llama_cpp.dialect import Flags
@@ -42,27 +39,26 @@ def start_server(launch: Launch, log_path: Path, spec: EngineSpec, flags: Flags)
 def _started(launch: Launch, log_path: Path, spec: EngineSpec, flags: Flags, port: int) -> LlamaServer:
     argv = [str(port) if word == "{port}" else word for word in launch.argv]
     process = EngineProcess(argv, launch.env, log_path)
-    client: httpx.Client | None = None
+    server: LlamaServer | None = None
     try:
         start_up = StartUp(process, log_path, spec.health_timeout_s, launch_cause, _POLL_S)
-        told = _listening_port(start_up)
-        # No proxy, no netrc: the caller's network settings have nothing to do with loopback.
-        client = httpx.Client(
-            base_url=f"http://127.0.0.1:{told}",
-            trust_env=False,
-            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),  # Never used, and quicker than loading certificates.
-            limits=httpx.Limits(max_connections=None),  # What waits for a connection here would be timed.
+        server = LlamaServer(
+            process,
+            log_path,
+            f"http://127.0.0.1:{_listening_port(start_up)}",
+            spec,
+            asked_of(argv, flags),
+            model=argv[argv.index("-m") + 1],
+            slots=slots_of(argv),
+            overlapping=launch.overlapping,
         )
-        _wait_healthy(start_up, client)
+        server.wait_until_healthy(start_up)
     except BaseException:
-        if client is not None:
-            client.close()
+        if server is not None:
+            server.http.close()
         process.stop(grace_s=2.0)
         raise
-    asked = asked_of(argv, flags)
-    model = argv[argv.index("-m") + 1]
-    slots, overlapping = slots_of(argv), launch.overlapping
-    return LlamaServer(process, log_path, client, spec, asked, model, slots=slots, overlapping=overlapping)
+    return server
 
 
 def _listening_port(start_up: StartUp) -> int:
@@ -71,14 +67,4 @@ def _listening_port(start_up: StartUp) -> int:
         found = _LISTENING.search(start_up.log_path.read_bytes())
         if found:
             return int(found[1] or found[2])
-        start_up.wait_a_moment()
-
-
-def _wait_healthy(start_up: StartUp, client: httpx.Client) -> None:
-    while True:
-        try:
-            if client.get("/health", timeout=5.0).status_code == httpx.codes.OK:
-                return
-        except httpx.TransportError:
-            pass  # Not yet, or never: the next lines find out.
         start_up.wait_a_moment()

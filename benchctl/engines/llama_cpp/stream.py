@@ -7,7 +7,6 @@ tokens of a character that came in several are then missing from the stream; `to
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,10 +14,8 @@ from typing import Any
 
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Progress
-from benchctl.engines.common.answer_clock import error_in, protocol_error
 from benchctl.engines.common.log import clean
-from benchctl.engines.common.sse import SseParser
-from benchctl.errors import EngineError
+from benchctl.engines.common.stream import Stopwatch, events, protocol_error, unreadable
 
 _FINISH: dict[str, FinishReason] = {"eos": "stop", "word": "stop", "limit": "length"}
 
@@ -47,6 +44,8 @@ class Answer:
     finish_reason: FinishReason
     ttft_s: float
     decode_s: float
+    first_tokens: int
+    """How many tokens came at `ttft_s`."""
     timings: Mapping[str, Any]
     settings: Mapping[str, Any]
     gaps: tuple[Gap, ...] = ()
@@ -79,58 +78,29 @@ def read_answer(
 
     `started` is the clock's value when the request was sent. Raises EngineError (`protocol`, `http`, `timeout`).
     """
-    parser = SseParser()
+    watch = Stopwatch(started)
     pieces: list[str] = []
     known: list[tuple[int, int]] = []
     gaps: list[Gap] = []
     count = 0
-    first_at = last_at = started
-    for chunk in chunks:
-        now = clock()
+    for event in events(chunks, watch, timeout_s, clock, done=None, on_tokens=on_tokens):
         try:
-            payloads = parser.feed(chunk)
-        except ValueError as error:
-            raise protocol_error(f"The engine's stream cannot be read: {error}.") from error
-        for payload in payloads:
-            try:
-                event = json.loads(payload)
-                if event["stop"]:
-                    last_at = last_at if count == event["tokens_predicted"] else now
-                    first_at = first_at if count else now
-                    return _finish(event, "".join(pieces), known, gaps, first_at - started, last_at - first_at)
-                ids = event["tokens"]
-                pieces.append(event["content"])
-                before, count = count, event["tokens_predicted"]
-                start = count - len(ids)
-                known.extend(enumerate(ids, start))
-                if start > before:
-                    gaps.append(Gap(before, start - before, event["content"], tuple(ids)))
-            except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-                raise _refused(payload, error) from error
-            if first_at == started:
-                first_at = now
-            last_at = now
-        if now - started > timeout_s:
-            raise EngineError(
-                f"The answer took longer than {timeout_s:g} s; {count} tokens had come.",
-                kind="timeout",
-                fix="Raise engine.request_timeout_s or lower sampling.max_tokens.",
-            )
-        if on_tokens is not None:
-            on_tokens(count)
+            if event["stop"]:
+                last = event["tokens_predicted"]
+                if last != count or not count:
+                    watch.tokens(last - count)  # the end is all that shows of them
+                return _finish(event, "".join(pieces), known, gaps, watch)
+            ids, content = event["tokens"], event["content"]
+            pieces.append(content)
+            before, count = count, event["tokens_predicted"]
+            start = count - len(ids)
+            known.extend(enumerate(ids, start))
+            if start > before:
+                gaps.append(Gap(before, start - before, content, tuple(ids)))
+            watch.tokens(count - before)
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise unreadable(event, error) from error
     return None
-
-
-def _refused(payload: bytes, error: Exception) -> EngineError:
-    """Return what an event that cannot be read means: an error of the engine's, or no protocol at all."""
-    try:
-        message = error_in(json.loads(payload))
-    except (ValueError, RecursionError):
-        message = None
-    if message is not None:
-        return EngineError(f"The engine gave up in the middle of the answer: {message}", kind="http")
-    shown = clean(payload[:200].decode("utf-8", "replace"))
-    return protocol_error(f"The engine sent an event that cannot be read ({type(error).__name__}): {shown}")
 
 
 def _finish(
@@ -138,8 +108,7 @@ def _finish(
     text: str,
     known: list[tuple[int, int]],
     gaps: list[Gap],
-    ttft_s: float,
-    decode_s: float,
+    watch: Stopwatch,
 ) -> Answer:
     finish = _FINISH.get(event["stop_type"])
     if finish is None:
@@ -154,8 +123,9 @@ def _finish(
         n_predicted=int(event["tokens_predicted"]),
         prompt_tokens=int(event["tokens_evaluated"]),
         finish_reason=finish,
-        ttft_s=ttft_s,
-        decode_s=decode_s,
+        ttft_s=watch.ttft_s,
+        decode_s=watch.decode_s,
+        first_tokens=max(1, watch.first_tokens),
         timings=event["timings"],
         settings=event["generation_settings"],
         gaps=tuple(gaps),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.common.answer_clock import protocol_error
 from benchctl.engines.common.http import HttpClient
+from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.openai.address import Address, ApiKey, parse_address, read_key
 from benchctl.engines.openai.request import unsupported
 from benchctl.engines.openai.server import EndpointServer, Terms

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
-from benchctl.engines.common.answer_clock import protocol_error
 from benchctl.engines.common.completion_stream import StreamedAnswer, read_completion
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
+from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.openai.address import Address
 from benchctl.engines.openai.attest import Observed, judge
 from benchctl.engines.openai.ledger import alone, endpoint_ledger, engine_times

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from benchctl.engines.sglang.package import Option, Package
 from benchctl.engines.sglang.speculation import speculation_flags
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm, EngineSpec
-
-if TYPE_CHECKING:
-    from benchctl.engines.sglang.probe import Option, Package
 
 MODEL_NAME = "benchctl"
 """What the server calls the model, whatever its folder is called."""

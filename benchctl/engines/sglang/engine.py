@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch
+from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.process import EngineProcess, free_port
-from benchctl.engines.common.start_up import StartUp
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import argument_problems, command_line
 from benchctl.engines.sglang.environment import environment_problems, own_settings, sglang_environment
@@ -81,19 +79,11 @@ class SglangEngine:
         server = SglangServer(process, log_path, f"http://127.0.0.1:{port}", self._spec, _options(argv))
         try:
             start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, _POLL_S)
-            self._wait_healthy(start_up, server, port)
+            server.wait_until_healthy(start_up)  # passive here (see `environment.py`)
         except BaseException:
             server.stop()
             raise
         return server
-
-    def _wait_healthy(self, start_up: StartUp, server: SglangServer, port: int) -> None:
-        """Wait for `/health`, which is passive here (see `environment.py`), and is asked before anything is timed."""
-        while True:
-            start_up.wait_a_moment()
-            with suppress(OSError, EngineError), socket.create_connection(("127.0.0.1", port), timeout=5.0):
-                if server.http.get("/health", timeout_s=5.0).status_code == 200:
-                    return
 
 
 def _options(argv: Sequence[str]) -> dict[str, str]:

@@ -18,30 +18,13 @@ from types import MappingProxyType
 from benchctl.engines.base import Capabilities
 from benchctl.engines.common.package_probe import Question
 from benchctl.engines.sglang.environment import sglang_environment
+from benchctl.engines.sglang.package import Option, Package
 from benchctl.engines.sglang.speculation import words_of
 from benchctl.errors import EngineError
 
 VARIABLE = "BENCHCTL_SGLANG"
 _SCRIPT = Path(__file__).with_name("ask_package.py")
 _FIX = f"Name the Python that SGLang is installed in: engine.binary, --engine-binary, or {VARIABLE}."
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of SGLang's argument parser."""
-
-    flag: bool
-    """Whether it takes no value."""
-    choices: tuple[str, ...] | None
-
-
-@dataclass(frozen=True)
-class Package:
-    """What the installed package says of itself."""
-
-    version: str
-    algorithms: tuple[str, ...]
-    options: Mapping[str, Option]
 
 
 @dataclass(frozen=True)

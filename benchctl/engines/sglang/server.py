@@ -2,49 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
-from benchctl.engines.common.answer_clock import protocol_error
-from benchctl.engines.common.http import HttpClient
+from benchctl.engines.base import Attestation, Completion, Progress, Rendered
 from benchctl.engines.common.launched_server import LaunchedServer
 from benchctl.engines.common.process import EngineProcess
+from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.sglang.attest import Observed, judge
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import MODEL_NAME
 from benchctl.engines.sglang.ledger import drafts_are_counted, make_ledger
-from benchctl.engines.sglang.stream import GeneratedAnswer, read_generated
+from benchctl.engines.sglang.stream import read_generated
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import EngineSpec, Sampling
 
 _DYING_S = 8.0
 """A launcher whose worker has failed takes some seconds to kill the rest."""
-
-
-@dataclass
-class _Totals:
-    """Sums over the answers of a server."""
-
-    drafted: int | None = None
-    rounds: int = 0
-    accepted: int = 0
-    tokens: int = 0
-    longest: int = 0
-    cached: int = 0
-
-    def add(self, answer: GeneratedAnswer, ledger: Ledger) -> None:
-        if ledger.drafted is not None:
-            self.drafted = (self.drafted or 0) + ledger.drafted
-        self.rounds += ledger.rounds or 0
-        self.accepted += ledger.accepted or 0
-        self.tokens += len(answer.ids)
-        self.longest = max(self.longest, len(answer.ids))
-        cached = answer.meta.get("cached_tokens")
-        self.cached += cached if isinstance(cached, int) else 0
 
 
 class SglangServer(LaunchedServer):
@@ -54,12 +29,10 @@ class SglangServer(LaunchedServer):
         self, process: EngineProcess, log_path: Path, url: str, spec: EngineSpec, asked: Mapping[str, str]
     ) -> None:
         """`asked`: the options of its command line, by name without dashes, underscores for them."""
-        super().__init__(process, log_path, launch_cause, dying_s=_DYING_S)
-        self._spec, self._asked = spec, asked
-        self._lock = threading.Lock()
-        self._totals = _Totals()
+        super().__init__(process, log_path, url, spec, launch_cause, dying_s=_DYING_S)
+        self._asked = asked
+        self._cached = 0
         self._counted = False
-        self.http = HttpClient(url, broken=self._broken_off)
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
@@ -77,17 +50,13 @@ class SglangServer(LaunchedServer):
 
     def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
-        answer, e2e_s = self.http.stream(
-            "/generate",
-            generate_body(prompt.token_ids, sampling),
-            read_generated,
-            silence_s=self._spec.stall_timeout_s,
-            timeout_s=self._spec.request_timeout_s,
-            on_tokens=on_tokens,
-        )
+        with self._tally.request():
+            body = generate_body(prompt.token_ids, sampling)
+            answer, e2e_s = self._stream("/generate", body, read_generated, on_tokens)
         ledger = make_ledger(answer.meta, counted=self._counted)
-        with self._lock:
-            self._totals.add(answer, ledger)
+        self._tally.add(len(answer.ids), ledger)
+        cached = answer.meta.get("cached_tokens")
+        self._cached += cached if isinstance(cached, int) else 0
         return Completion(
             text=answer.text,
             token_ids=answer.ids,
@@ -103,35 +72,24 @@ class SglangServer(LaunchedServer):
             ledger=ledger,
         )
 
-    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
-        """Return the ids, all of which the stream brought."""
-        return seen.token_ids
-
     def attest(self, drafted: int | None) -> Attestation:
         """Judge the cell now; see `attest.py` for what counts as evidence."""
         told = self.http.get_json("/server_info")
         info = told if isinstance(told, dict) else {}
         self._counted = drafts_are_counted(info)
-        with self._lock:
-            totals = self._totals
-            counts = [count for count in (drafted, totals.drafted) if count is not None]
-            seen = Observed(
+        tally = self._tally
+        return judge(
+            Observed(
                 asked=self._asked,
                 info=info,
-                drafted=max(counts, default=None),
-                rounds=totals.rounds,
-                accepted=totals.accepted,
-                tokens=totals.tokens,
-                longest=totals.longest,
-                cached=totals.cached,
+                drafted=tally.most_drafted(drafted),
+                rounds=tally.rounds or 0,
+                accepted=tally.accepted or 0,
+                tokens=tally.tokens,
+                longest=tally.longest,
+                cached=self._cached,
             )
-        return judge(seen)
-
-    def stop(self) -> int | None:
-        """Close the connections first, then end the process."""
-        self._stopping = True
-        self.http.close()
-        return self._process.stop()
+        )
 
 
 def generate_body(token_ids: tuple[int, ...], sampling: Sampling) -> dict[str, Any]:

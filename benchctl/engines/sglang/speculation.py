@@ -7,15 +7,12 @@ there. A draft depth of k is `--speculative-num-draft-tokens` k + 1: SGLang coun
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from benchctl.engines.sglang.package import Package
 from benchctl.models.folder_facts import vocabulary_differences
+from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import SPECULATION_WORDS, OptionValue, Speculation
-
-if TYPE_CHECKING:
-    from benchctl.engines.sglang.probe import Package
-    from benchctl.models.resolved import ResolvedPair
 
 ALGORITHMS: Mapping[str, str] = {
     "draft-simple": "STANDALONE",

@@ -14,8 +14,8 @@ from typing import Any
 
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Progress
-from benchctl.engines.common.answer_clock import Stopwatch, events, protocol_error, unreadable
 from benchctl.engines.common.log import clean
+from benchctl.engines.common.stream import Stopwatch, events, protocol_error, unreadable
 from benchctl.errors import EngineError
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
@@ -50,7 +50,7 @@ def read_generated(
     """
     watch = Stopwatch(started)
     ids: list[int] = []
-    for event in events(chunks, watch, timeout_s, clock):
+    for event in events(chunks, watch, timeout_s, clock, on_tokens=on_tokens):
         try:
             text, so_far, meta = event["text"], event["output_ids"], event["meta_info"]
             if not isinstance(text, str) or not isinstance(so_far, list) or not isinstance(meta, dict):
@@ -65,8 +65,6 @@ def read_generated(
                 return _finished(text, ids, finish, meta, watch)
         except (KeyError, TypeError, AttributeError) as error:
             raise unreadable(event, error) from error
-        if on_tokens is not None:
-            on_tokens(len(ids))
     return None
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from benchctl.engines.base import Attestation
 from benchctl.engines.common.metrics import Counters
-from benchctl.engines.vllm.ledger import Sums
+from benchctl.engines.common.tally import Tally
+from benchctl.engines.vllm.ledger import evidence as drafts_of
 
 _TELLING = re.compile(
     r"non-default args:|Initializing a V1 LLM engine|speculative|Speculative|core ids=|KV cache size|"
@@ -37,7 +38,7 @@ class Observed:
     """Of the model that the server serves, as `/v1/models` tells it."""
     asked_model: str
     counters: Counters
-    sums: Sums
+    tally: Tally
     contradictions: Sequence[str]
     log: Sequence[str]
 
@@ -54,7 +55,7 @@ def judge(seen: Observed) -> Attestation:
     else:
         told = f"{counted.rounds} rounds, {counted.drafted} draft tokens, {counted.accepted} accepted"
         evidence.append(f"GET /metrics, vllm:spec_decode_*: {told}")
-    evidence += [*seen.sums.evidence(), *(f"contradiction: {text}" for text in seen.contradictions)]
+    evidence += [*drafts_of(seen.tally), *(f"contradiction: {text}" for text in seen.contradictions)]
     failure = _wrong_server(seen, started) or _wrong_speculation(seen, started) or _wrong_counts(seen)
     if failure:
         return Attestation("failed", tuple(evidence), *failure)
@@ -82,7 +83,7 @@ def _wrong_speculation(seen: Observed, started: str) -> tuple[str, str] | None:
     found = _METHOD.search(started)
     ran = found[1] if found else None
     if seen.method is None:
-        if ran or seen.counters.drafted is not None or seen.sums.told:
+        if ran or seen.counters.drafted is not None or seen.tally.drafted is not None:
             return (
                 f"The arm asks for no speculation, but the server speculates ({ran or 'it counts draft tokens'}).",
                 "Remove what turns speculation on from engine.args, the arm's args and engine.env.",
@@ -98,9 +99,9 @@ def _wrong_speculation(seen: Observed, started: str) -> tuple[str, str] | None:
             "The server has no counters of speculation, so nothing shows that it speculates.",
             "Read the engine's log.",
         )
-    if seen.method in _ALWAYS_DRAFTS and not seen.counters.drafted and seen.sums.longest >= _ROUNDS_NEED_TOKENS:
+    if seen.method in _ALWAYS_DRAFTS and not seen.counters.drafted and seen.tally.longest >= _ROUNDS_NEED_TOKENS:
         return (
-            f"{seen.method} is on, but nothing was drafted in answers of up to {seen.sums.longest} tokens.",
+            f"{seen.method} is on, but nothing was drafted in answers of up to {seen.tally.longest} tokens.",
             "Read the engine's log; check that models.draft belongs to the target and that its context is long enough.",
         )
     return None

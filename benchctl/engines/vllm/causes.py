@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from benchctl.engines.common.log_causes import Cause, first_cause
+from benchctl.engines.common.log import Cause, first_cause
 
 _KNOWN = (
     Cause(r"unrecognized arguments: (.*)", "This vLLM has no option {0}.", "Correct engine.args or the arm's args."),

@@ -9,15 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from benchctl.engines.vllm.package import Package
 from benchctl.engines.vllm.speculation import speculative_config, takes_draft
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm, EngineSpec
-
-if TYPE_CHECKING:
-    from benchctl.engines.vllm.probe import Package
 
 MODEL_NAME = "benchctl"
 """What the server calls the model, whatever its folder is called."""

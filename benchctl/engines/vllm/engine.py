@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch
+from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.process import EngineProcess, free_port
-from benchctl.engines.common.start_up import StartUp
 from benchctl.engines.vllm.causes import launch_cause
 from benchctl.engines.vllm.command import argument_problems, command_line, missing_options
 from benchctl.engines.vllm.environment import environment_problems, own_settings, vllm_environment
@@ -125,7 +123,7 @@ class VllmEngine:
         )
         try:
             start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, _POLL_S)
-            self._wait_healthy(start_up, server, port)
+            server.wait_until_healthy(start_up)
         except BaseException:
             server.stop()
             raise
@@ -148,11 +146,3 @@ class VllmEngine:
             vocabulary=vocabulary if isinstance(vocabulary, int) else MAX_LOGPROBS,
             timeout_s=self._spec.request_timeout_s,
         )
-
-    def _wait_healthy(self, start_up: StartUp, server: VllmServer, port: int) -> None:
-        """Wait until the port takes connections, which it does not before everything is loaded."""
-        while True:
-            start_up.wait_a_moment()
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5.0):
-                if server.http.get("/health").status_code == 200:
-                    return

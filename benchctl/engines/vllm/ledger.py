@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from threading import Lock
+from dataclasses import replace
 from typing import Any
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.metrics import Counters
+from benchctl.engines.common.tally import Tally
 
 _A_STEP = re.compile(r"(?:max_num_batched_tokens=|max_num_scheduled_tokens is set to )(\d+)")
 
@@ -112,76 +112,25 @@ def _words(counted: Counters) -> str:
     return said if places is None else f"{said} ({', '.join(map(str, places))} by position)"
 
 
-@dataclass(frozen=True)
-class Sums:
-    """Over the answers of a server so far."""
-
-    decoded: int = 0
-    """Tokens but for each answer's first, which the reading of the prompt brings."""
-    rounds: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    plain: int | None = 0
-    """Steps without a draft; `None` once an answer could not tell."""
-    longest: int = 0
-    told: bool = False
-    """Whether any answer told what it drafted."""
-
-    def evidence(self) -> list[str]:
-        """Return what these sums say of acceptance, by vLLM's definition and by ours, one observation a line."""
-        if not self.told:
-            return []
-        lines = [f"answers: {self.accepted} of {self.drafted} draft tokens accepted in {self.rounds} rounds"]
-        if self.rounds:
-            lines.append(
-                f"acceptance length as vLLM defines it (1 + accepted / rounds): {1 + self.accepted / self.rounds:.3f}"
-            )
-        if self.plain is None:
-            lines.append("steps without a draft: not told (requests overlapped, or prompts were read in several steps)")
-        elif steps := self.rounds + self.plain:
-            each = self.decoded / steps
-            lines.append(f"steps without a draft: {self.plain} of {steps}; tokens a step, all counted: {each:.3f}")
-        return lines
+def evidence(tally: Tally) -> list[str]:
+    """Return what all answers say of acceptance, by vLLM's definition and by ours, one observation a line."""
+    if tally.drafted is None:
+        return []
+    rounds, accepted, plain = tally.rounds or 0, tally.accepted or 0, tally.plain_steps
+    lines = [f"answers: {accepted} of {tally.drafted} draft tokens accepted in {rounds} rounds"]
+    if rounds:
+        lines.append(f"acceptance length as vLLM defines it (1 + accepted / rounds): {1 + accepted / rounds:.3f}")
+    if plain is None:
+        lines.append("steps without a draft: not told (requests overlapped, or prompts were read in several steps)")
+    elif steps := rounds + plain:
+        each = tally.decoded / steps
+        lines.append(f"steps without a draft: {plain} of {steps}; tokens a step, all counted: {each:.3f}")
+    return lines
 
 
-class Totals:
-    """Adds answers up; they may end in several threads at once."""
-
-    def __init__(self) -> None:
-        self.sums = Sums()
-        self.broken = 0
-        """Requests without an answer: what was drafted for them is in the server's counters alone."""
-        self.contradictions: list[str] = []
-        self._lock = Lock()
-
-    def add(self, ledger: Ledger, tokens: int, found: list[str]) -> None:
-        """Add an answer, and what in it contradicts itself."""
-        plain = ledger.plain_steps
-        with self._lock:
-            old = self.sums
-            self.contradictions += found
-            self.sums = Sums(
-                decoded=old.decoded + max(0, tokens - 1),
-                rounds=old.rounds + (ledger.rounds or 0),
-                drafted=old.drafted + (ledger.drafted or 0),
-                accepted=old.accepted + (ledger.accepted or 0),
-                plain=None if old.plain is None or plain is None else old.plain + plain,
-                longest=max(old.longest, tokens),
-                told=old.told or ledger.drafted is not None,
-            )
-
-    def add_broken(self) -> None:
-        """Add a request that brought no answer."""
-        with self._lock:
-            self.broken += 1
-
-    def against(self, counted: Counters) -> list[str]:
-        """Hold the sums against the server's counters over its whole life."""
-        sums = self.sums
-        if self.broken or not sums.told or counted.drafted is None:
-            return []
-        ours, theirs = (sums.rounds, sums.drafted, sums.accepted), (counted.rounds, counted.drafted, counted.accepted)
-        if ours == theirs:
-            return []
-        told = Counters(*ours)
-        return [f"all answers together count {_words(told)}, and the server counted {_words(Counters(*theirs))}"]
+def against(tally: Tally, counted: Counters) -> list[str]:
+    """Return what contradicts the server's counters over its whole life; of broken requests they alone know."""
+    if tally.broken or tally.agrees(counted) is not False:
+        return []
+    ours, theirs = Counters(tally.rounds, tally.drafted, tally.accepted), replace(counted, accepted_by_position=None)
+    return [f"all answers together count {_words(ours)}, and the server counted {_words(theirs)}"]

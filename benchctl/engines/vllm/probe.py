@@ -15,34 +15,11 @@ from benchctl.engines.common.named_program import FoundBinary
 from benchctl.engines.common.package_probe import Question
 from benchctl.engines.vllm.environment import own_settings, vllm_environment
 from benchctl.engines.vllm.find import python_of
+from benchctl.engines.vllm.package import Package
 from benchctl.engines.vllm.speculation import words_of
 from benchctl.errors import EngineError
 
 _SCRIPT = Path(__file__).with_name("ask_package.py")
-
-
-@dataclass(frozen=True)
-class Package:
-    """What the installed package says of itself."""
-
-    version: str
-    platform: str
-    """`cpu`, `cuda`, …"""
-    device: str
-    prefix: Path
-    methods: tuple[str, ...]
-    deprecated_methods: tuple[str, ...]
-    """Names that it takes with a warning, and turns into `mtp`."""
-    keys: tuple[str, ...]
-    """Of `--speculative-config`."""
-    options: Mapping[str, int | None] | None
-    """Of `vllm serve`, and how many values each takes (`None`: at least one); `None` where they cannot be had."""
-    arctic_inference: bool
-
-    @property
-    def cpu(self) -> bool:
-        """Whether it runs on the CPU."""
-        return self.platform == "cpu"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchctl.engines.base import Rendered, Scores
-from benchctl.engines.common.answer_clock import protocol_error
+from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.vllm.request import scoring_body
 from benchctl.engines.vllm.server import VllmServer
 from benchctl.prompts.suite import Prompt

@@ -10,20 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
-from benchctl.engines.common.answer_clock import protocol_error
 from benchctl.engines.common.completion_stream import StreamedAnswer, read_completion
-from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.launched_server import LaunchedServer
 from benchctl.engines.common.log import read_log
 from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
 from benchctl.engines.common.process import EngineProcess
+from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.vllm.attest import Observed, judge
 from benchctl.engines.vllm.causes import launch_cause
 from benchctl.engines.vllm.command import MODEL_NAME
-from benchctl.engines.vllm.ledger import Totals, contradictions, make_ledger, plain_steps, tokens_a_step
+from benchctl.engines.vllm.ledger import against, contradictions, make_ledger, plain_steps, tokens_a_step
 from benchctl.engines.vllm.request import completion_body
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
@@ -57,14 +54,11 @@ class VllmServer(LaunchedServer):
         overlapping: bool,
     ) -> None:
         """`model`: the folder that it was given; `method`: of speculation; `overlapping`: `Launch.overlapping`."""
-        super().__init__(process, log_path, launch_cause, dying_s=_DYING_S)
-        self._spec = spec
+        super().__init__(process, log_path, url, spec, launch_cause, dying_s=_DYING_S, interrupt_s=_INTERRUPT_S)
         self._model = model
         self._method = method
         self._alone = not overlapping
-        self._totals = Totals()
-        self._url = url
-        self.http = HttpClient(url, broken=self._broken_off)
+        self._contradictions: list[str] = []
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
@@ -83,30 +77,22 @@ class VllmServer(LaunchedServer):
 
     def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
-        before = self._reading() if self._alone and self._method is not None else None
-        try:
-            answer, e2e_s = self.http.stream(
-                "/v1/completions",
-                completion_body(prompt.token_ids, sampling),
-                read_completion,
-                silence_s=self._spec.stall_timeout_s,
-                timeout_s=self._spec.request_timeout_s,
-                on_tokens=on_tokens,
-            )
-        except EngineError as error:
-            self._totals.add_broken()
-            raise self._told_apart(error) from error
-        except BaseException:
-            self._totals.add_broken()
-            raise
-        prompt_tokens = self._checked(answer, sampling, len(prompt.token_ids))
+        body = completion_body(prompt.token_ids, sampling)
+        with self._tally.request():
+            before = self._reading() if self._alone and self._method is not None else None
+            try:
+                answer, e2e_s = self._stream("/v1/completions", body, read_completion, on_tokens)
+            except EngineError as error:
+                raise self._told_apart(error) from error
+            prompt_tokens = self._checked(answer, sampling, len(prompt.token_ids))
         metrics = answer.told.get("metrics") or {}
         ledger = make_ledger(metrics)
         tokens = len(answer.ids)
         counted, steps = (None, None) if before is None else self._counted(before, ledger)
         at_once = self._batch is not None and prompt_tokens <= self._batch
         ledger = replace(ledger, plain_steps=plain_steps(ledger, tokens, steps if at_once else None))
-        self._totals.add(ledger, tokens, contradictions(ledger, tokens, counted, steps))
+        self._tally.add(tokens, ledger)
+        self._contradictions += contradictions(ledger, tokens, counted, steps)
         return Completion(
             text=answer.text,
             token_ids=answer.ids,
@@ -122,10 +108,6 @@ class VllmServer(LaunchedServer):
             ledger=ledger,
         )
 
-    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
-        """Return the ids, all of which the stream brought."""
-        return seen.token_ids
-
     def attest(self, drafted: int | None) -> Attestation:
         """Judge the cell now; see `attest.py` for what counts as evidence. Raises EngineError (`crash`)."""
         if not self._healthy():
@@ -133,27 +115,20 @@ class VllmServer(LaunchedServer):
         models = self.http.get_json("/v1/models")
         deadline = time.monotonic() + _COUNTING_S
         counters, _ = self._reading()
-        while (against := self._totals.against(counters)) and time.monotonic() < deadline:
+        while (beside := against(self._tally, counters)) and time.monotonic() < deadline:
             time.sleep(0.05)
             counters, _ = self._reading()
-        found = [*self._totals.contradictions, *against]
         return judge(
             Observed(
                 method=self._method,
                 model_path=_root(models),
                 asked_model=self._model,
                 counters=counters,
-                sums=self._totals.sums,
-                contradictions=found,
+                tally=self._tally,
+                contradictions=[*self._contradictions, *beside],
                 log=self._log(),
             )
         )
-
-    def stop(self) -> int | None:
-        """Close the connections first (with one open SIGTERM may hang for good), then end the process."""
-        self._stopping = True
-        self.http.close()
-        return self._process.stop(interrupt_s=_INTERRUPT_S)
 
     def _checked(self, answer: StreamedAnswer, sampling: Sampling, asked: int) -> int:
         """Return the tokens of the prompt; a vLLM that is being ended closes its streams as if they were whole."""
@@ -190,10 +165,7 @@ class VllmServer(LaunchedServer):
 
     def _healthy(self) -> bool:
         """Whether the server says that its engine lives; asked apart from requests, whose failures ask for this."""
-        with suppress(httpx.HTTPError):
-            answer = httpx.get(f"{self._url}/health", timeout=_HEALTH_S, trust_env=False)
-            return answer.status_code == httpx.codes.OK
-        return False
+        return self.http.status("/health", timeout_s=_HEALTH_S) == 200
 
     def _told_apart(self, error: EngineError) -> EngineError:
         """Tell a request that was refused from an engine that is dead although its server still answers."""

@@ -10,15 +10,13 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchctl.engines.vllm.package import Package
 from benchctl.models.folder_facts import folder_facts, vocabulary_differences
+from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import SPECULATION_WORDS, Speculation
-
-if TYPE_CHECKING:
-    from benchctl.engines.vllm.probe import Package
-    from benchctl.models.resolved import ResolvedModel, ResolvedPair
 
 METHODS: Mapping[str, str] = {
     "draft-simple": "draft_model",

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from benchctl.engines.common.named_program import sibling_hashes
 from benchctl.engines.llama_cpp import probe
-from benchctl.engines.llama_cpp.probe import probe_server, sibling_hashes
+from benchctl.engines.llama_cpp.probe import probe_server
 from benchctl.errors import EngineError
 from benchctl.models.hashes import file_sha256
 from tests.engines.cells import HERE

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.common.answer_clock import error_in
+from benchctl.engines.common.stream import error_in
 from benchctl.engines.llama_cpp.stream import Answer, Gap, read_answer
 from benchctl.errors import EngineError
 
@@ -39,6 +39,15 @@ def test_tokens_are_counted_not_chunks() -> None:
     assert (answer.ttft_s, answer.decode_s) == (2.0, 2.0)
     assert answer.token_gap is None
     assert seen == [0, 1, 3, 5]
+
+
+def test_what_comes_with_the_first_token_is_counted() -> None:
+    answer = read([token(1, "a", 7) + token(2, "b", 8) + token(3, "c", 9), token(4, "d", 10), final(4)])
+    assert answer is not None
+    assert (answer.first_tokens, answer.decode_s) == (3, 1.0), "one token came in the second that was timed, not three"
+    alone = read([token(1, "a", 7), token(2, "b", 8), final(2)])
+    assert alone is not None
+    assert alone.first_tokens == 1
 
 
 def test_withheld_tokens_are_told_and_the_last_one_is_timed_by_the_end() -> None:

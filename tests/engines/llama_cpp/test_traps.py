@@ -97,7 +97,7 @@ def test_2_props_and_echo_do_not_tell_the_truth(start_server: StartServer, forei
     server = start_server(arm_of("draft-simple"), foreign_pair)
     assert isinstance(server, LlamaServer)
     body = completion_body(server.render(RAW).token_ids, GREEDY, stream=False)
-    echoed = server._post("/completion", body)["generation_settings"]["speculative.types"]
+    echoed = server.http.post("/completion", body)["generation_settings"]["speculative.types"]
     assert "draft-simple" in echoed  # Although nothing speculates: why nobody asks this field.
     assert server.attest(None).state == "failed"
 
@@ -114,7 +114,7 @@ def test_4_probabilities_of_drafted_tokens_are_worthless(start_server: StartServ
     assert isinstance(server, LlamaServer)
     body = completion_body(server.render(RAW).token_ids, GREEDY, stream=False)
     assert "n_probs" not in body  # benchctl never takes them from an answer that was drafted.
-    told = server._post("/completion", body | {"n_probs": 1})["completion_probabilities"]
+    told = server.http.post("/completion", body | {"n_probs": 1})["completion_probabilities"]
     assert any(token["logprob"] == 0.0 and token["top_logprobs"] == [] for token in told)
 
 
@@ -127,7 +127,7 @@ def test_5_tokens_that_the_stream_withholds_are_not_lost(
     assert isinstance(server, LlamaServer)
     prompt, sampling = server.render(RAW), Sampling(max_tokens=max_tokens)
     answer = server.complete(prompt, sampling)
-    ids = tuple(server._post("/completion", completion_body(prompt.token_ids, sampling, stream=False))["tokens"])
+    ids = tuple(server.http.post("/completion", completion_body(prompt.token_ids, sampling, stream=False))["tokens"])
     assert answer.n_predicted == max_tokens == len(ids)
     whole = max_tokens == 24
     assert answer.text == ("🦙🦕🦖🦙🦕🦖" if whole else "🦙🦕🦖🦙🦕")
@@ -174,7 +174,7 @@ def test_8_a_request_in_flight_holds_sigterm_up(start_server: StartServer, tiny_
     server = start_server(arm_of(), tiny_pair, context=8192)
     assert isinstance(server, LlamaServer)
     body = completion_body(server.render(RAW).token_ids, Sampling(max_tokens=8000, ignore_eos=True), stream=True)
-    with httpx.stream("POST", f"{server._client.base_url}/completion", json=body, trust_env=False) as response:
+    with httpx.stream("POST", f"{server.url}/completion", json=body, trust_env=False) as response:
         chunks = response.iter_raw()  # kept: a discarded iterator closes the connection
         next(chunks)
         assert server._process.stop(grace_s=0.3) == -signal.SIGKILL  # It waits for its client; benchctl does not.
@@ -249,7 +249,7 @@ def test_11_threads_wait_without_spinning(start_server: StartServer, tiny_pair: 
 def test_12_there_is_one_slot_and_no_router(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
     one = start_server(arm_of(), tiny_pair)
     assert isinstance(one, LlamaServer)
-    props = one._get("/props")
+    props = one.http.get_json("/props")
     assert isinstance(props, dict)
     assert props["total_slots"] == 1
     many = start_server(arm_of(), tiny_pair, argv=without("-np"))
@@ -262,9 +262,9 @@ def test_13_an_unknown_sampler_is_caught(start_server: StartServer, tiny_pair: R
     server = start_server(arm_of(), tiny_pair)
     assert isinstance(server, LlamaServer)
     body = completion_body(server.render(RAW).token_ids, GREEDY, stream=False)
-    check_echo(body, server._post("/completion", body)["generation_settings"])
+    check_echo(body, server.http.post("/completion", body)["generation_settings"])
     wrong = body | {"samplers": ["no_such_sampler"]}
-    settings = server._post("/completion", wrong)["generation_settings"]
+    settings = server.http.post("/completion", wrong)["generation_settings"]
     assert settings["samplers"] == []
     with pytest.raises(EngineError, match="samplers"):
         check_echo(wrong, settings)

@@ -246,7 +246,7 @@ def test_requests_that_stopping_broke_off_do_not_wait_for_its_end(tmp_path: Path
             waits.append(timeout)
             return False
 
-        def stop(self) -> None:
+        def stop(self, **_: float) -> None:
             assert "still runs" in server._broken_off("The connection broke").what
 
     spec = EngineSpec(kind="sglang")

@@ -11,11 +11,9 @@ from pathlib import Path
 from benchctl.engines.base import Attestation, Capabilities, Completion, Launch, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import read_completion
 from benchctl.engines.common.environment import engine_environment
-from benchctl.engines.common.http import HttpClient
-from benchctl.engines.common.launched_server import LaunchedServer
-from benchctl.engines.common.log_causes import Cause, Reason, first_cause
+from benchctl.engines.common.launched_server import LaunchedServer, StartUp
+from benchctl.engines.common.log import Cause, Reason, first_cause
 from benchctl.engines.common.process import EngineProcess, free_port
-from benchctl.engines.common.start_up import StartUp
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.hashes import file_sha256
 from benchctl.models.resolved import ModelFormat, ResolvedPair
@@ -78,10 +76,9 @@ class ToyEngine:
         server = ToyServer(
             process, log_path, f"http://127.0.0.1:{port}", self._spec, speculating="--lookup" in launch.argv
         )
-        start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, poll_s=0.02)
         try:
-            while not server.answers():
-                start_up.wait_a_moment()
+            start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, poll_s=0.02)
+            server.wait_until_healthy(start_up, "/")
         except BaseException:
             server.stop()
             raise
@@ -101,16 +98,8 @@ class ToyServer(LaunchedServer):
     def __init__(
         self, process: EngineProcess, log_path: Path, url: str, spec: EngineSpec, *, speculating: bool
     ) -> None:
-        super().__init__(process, log_path, launch_cause, dying_s=0.2)
-        self._spec, self._speculating = spec, speculating
-        self.http = HttpClient(url, broken=self._broken_off)
-
-    def answers(self) -> bool:
-        """Whether it takes requests yet."""
-        try:
-            return self.http.get("/").status_code == 200
-        except EngineError:
-            return False
+        super().__init__(process, log_path, url, spec, launch_cause, dying_s=0.2)
+        self._speculating = speculating
 
     def render(self, prompt: Prompt) -> Rendered:
         """What the model will see. Ids are left out where the engine does not tell them."""
@@ -119,14 +108,8 @@ class ToyServer(LaunchedServer):
 
     def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer. What the engine does not tell stays `None`: absent is never 0."""
-        answer, e2e_s = self.http.stream(
-            "/v1/completions",
-            {"prompt": prompt.text, "max_tokens": sampling.max_tokens, "stream": True},
-            read_completion,
-            silence_s=self._spec.stall_timeout_s,
-            timeout_s=self._spec.request_timeout_s,
-            on_tokens=on_tokens,
-        )
+        body = {"prompt": prompt.text, "max_tokens": sampling.max_tokens, "stream": True}
+        answer, e2e_s = self._stream("/v1/completions", body, read_completion, on_tokens)
         drafts, prompt_tokens = answer.told.get("drafts") or {}, answer.count("prompt_tokens")
         if prompt_tokens is None:
             raise EngineError("toy-serve did not count the prompt's tokens.", kind="protocol")
@@ -144,10 +127,6 @@ class ToyServer(LaunchedServer):
             ledger=Ledger(drafts.get("drafted"), drafts.get("accepted"), drafts.get("rounds")),
         )
 
-    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
-        """Called for answers with a `token_gap`, which this engine never has."""
-        return seen.token_ids
-
     def attest(self, drafted: int | None) -> Attestation:
         """What shows that it ran as asked? Not the command line: what the engine itself says, and what it did."""
         shown = self.http.get_json("/")
@@ -156,9 +135,3 @@ class ToyServer(LaunchedServer):
         if on != self._speculating:
             return Attestation("failed", evidence, "The lookup is not as the arm asks.", "Read the engine's log.")
         return Attestation("off" if not on else "active" if drafted else "idle", evidence)
-
-    def stop(self) -> int | None:
-        """End what is in flight, then the process and its group."""
-        self._stopping = True
-        self.http.close()
-        return self._process.stop()

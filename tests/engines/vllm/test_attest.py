@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from benchctl.engines.common.metrics import Counters
+from benchctl.engines.common.tally import Tally
 from benchctl.engines.vllm.attest import Observed, judge
-from benchctl.engines.vllm.ledger import Sums
 
 STARTED = (
     "(EngineCore pid=11951) INFO 11-21 17:12:00 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: "
@@ -21,11 +21,11 @@ SPEAKING = Observed(
     model_path="/m",
     asked_model="/m",
     counters=Counters(rounds=3, drafted=12, accepted=1),
-    sums=Sums(decoded=95, rounds=3, drafted=12, accepted=1, plain=90, longest=96, told=True),
+    tally=Tally(decoded=95, rounds=3, drafted=12, accepted=1, plain_steps=90, longest=96),
     contradictions=(),
     log=("some line", NGRAM),
 )
-SILENT = replace(SPEAKING, method=None, counters=Counters(), sums=Sums(longest=96), log=(ALONE,))
+SILENT = replace(SPEAKING, method=None, counters=Counters(), tally=Tally(longest=96), log=(ALONE,))
 
 
 def test_an_arm_that_drafted() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from benchctl.engines.base import Capabilities
 from benchctl.engines.vllm.engine import VllmEngine
-from benchctl.engines.vllm.probe import Package, Probe
+from benchctl.engines.vllm.package import Package
+from benchctl.engines.vllm.probe import Probe
 from benchctl.errors import UsageError
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, EngineSpec, ModelPair, ModelSpec, PromptsSpec, Recipe, Speculation

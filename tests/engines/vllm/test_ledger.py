@@ -12,7 +12,8 @@ import pytest
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.completion_stream import StreamedAnswer, read_completion
 from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
-from benchctl.engines.vllm.ledger import Totals, contradictions, make_ledger, plain_steps, tokens_a_step
+from benchctl.engines.common.tally import Tally
+from benchctl.engines.vllm.ledger import against, contradictions, evidence, make_ledger, plain_steps, tokens_a_step
 
 DATA = Path(__file__).parent / "data"
 STEPS = "vllm:iteration_tokens_total_count"
@@ -123,22 +124,22 @@ def test_tokens_that_no_step_made(ledger: Ledger, counted: tuple[Counters, int])
 
 
 def test_both_definitions_of_acceptance_length_are_told(ledger: Ledger, counted: tuple[Counters, int]) -> None:
-    totals = Totals()
-    totals.add(replace(ledger, plain_steps=plain_steps(ledger, 96, counted[1])), 96, [])
-    told = totals.sums.evidence()
+    tally = Tally()
+    tally.add(96, replace(ledger, plain_steps=plain_steps(ledger, 96, counted[1])))
+    told = evidence(tally)
     assert "acceptance length as vLLM defines it (1 + accepted / rounds): 2.000" in told
     assert "steps without a draft: 74 of 85; tokens a step, all counted: 1.118" in told
-    assert totals.against(counted[0]) == []
-    (found,) = totals.against(replace(counted[0], accepted=10))
+    assert against(tally, counted[0]) == []
+    (found,) = against(tally, replace(counted[0], accepted=10))
     assert "all answers together count 11 of 44" in found
-    totals.add_broken()
-    assert totals.against(replace(counted[0], accepted=10)) == []  # what a broken request drafted is counted there
+    tally.broken += 1
+    assert against(tally, replace(counted[0], accepted=10)) == []  # what a broken request drafted is counted there
 
 
 def test_steps_that_cannot_be_told_are_said_to_be_so(ledger: Ledger) -> None:
-    totals = Totals()
-    totals.add(ledger, 96, [])
-    assert any("not told" in line for line in totals.sums.evidence())
+    tally = Tally()
+    tally.add(96, ledger)
+    assert any("not told" in line for line in evidence(tally))
 
 
 def test_how_much_of_a_prompt_is_read_in_one_step() -> None:

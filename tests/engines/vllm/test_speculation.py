@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchctl.engines.lossy_settings import SYNTHETIC, lossy_settings
-from benchctl.engines.vllm.probe import Package
+from benchctl.engines.vllm.package import Package
 from benchctl.engines.vllm.speculation import (
     asked_method,
     method_of,

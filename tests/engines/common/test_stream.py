@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchctl.engines.common import sse
-from benchctl.engines.common.sse import SseParser
+from benchctl.engines.common import stream
+from benchctl.engines.common.stream import SseParser
 
 STREAM = 'data: {"a": 1}\n\n: ping\n\ndata:zwei 🦙\r\n\r\nevent: x\rid: 7\rdata: l1\rdata: l2\r\rerror: bad\n\n'
 PAYLOADS = [b'{"a": 1}', "zwei 🦙".encode(), b"l1\nl2", b"bad"]
@@ -38,7 +38,7 @@ def test_only_one_leading_space_is_dropped() -> None:
 
 
 def test_an_endless_event_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "MAX_EVENT_BYTES", 100)
+    monkeypatch.setattr(stream, "MAX_EVENT_BYTES", 100)
     parser = SseParser()
     with pytest.raises(ValueError, match="longer than"):
         for _ in range(20):
