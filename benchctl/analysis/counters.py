@@ -25,6 +25,10 @@ class Counters:
     """(records, positions): rounds that accepted the draft token at each position; a whole row is NaN if untold."""
     positions: Integers
     """How many positions each record tells of; 0 where it tells none."""
+    drafted_by_position: Floats
+    """(records, positions): rounds that drafted a token at each position; of the same width as `by_position`."""
+    drafted_positions: Integers
+    """How many positions each record tells drafts of."""
     contradictions: list[tuple[str, Booleans]]
     """A sentence for every way to be contradictory, and the records that are."""
 
@@ -43,8 +47,12 @@ def find_counters(frame: Frame) -> Counters:
     sizes = [None if record.token_ids is None else len(record.token_ids) for record in records]
     ids = np.array(sizes, dtype=np.float64)  # numpy reads None as NaN
     by_place = [record.accepted_by_position for record in records]
-    positions = np.array([len(counts or ()) for counts in by_place], dtype=np.int64)
-    by_position = _by_position(by_place, positions)
+    positions = _lengths(by_place)
+    drafts = [record.drafted_by_position for record in records]
+    drafted_positions = _lengths(drafts)
+    width = int(max(positions.max(initial=1), drafted_positions.max(initial=1)))
+    by_position = _by_position(by_place, positions, width)
+    drafted_by_position = _by_position(drafts, drafted_positions, width)
     before = np.concatenate([rounds[:, np.newaxis], by_position[:, :-1]], axis=1)
     rising: Booleans = np.any(by_position > before, axis=1)
     cut = np.where(positions > 0, positions, np.nan)  # so many accepted tokens the end of an answer may cut off
@@ -56,6 +64,8 @@ def find_counters(frame: Frame) -> Counters:
         plain=plain,
         by_position=by_position,
         positions=positions,
+        drafted_by_position=drafted_by_position,
+        drafted_positions=drafted_positions,
         contradictions=[  # a comparison with NaN is false: what is not told contradicts nothing
             ("more draft tokens were accepted than drafted", accepted > drafted),
             ("more draft tokens were accepted than tokens came out", accepted > out),
@@ -73,6 +83,14 @@ def find_counters(frame: Frame) -> Counters:
             ("the acceptances by position do not add up to the total", np.abs(by_position.sum(axis=1) - accepted) > 0),
             ("a later position was accepted more often than the one before", rising),
             (
+                "the drafts by position do not add up to the total",
+                np.abs(drafted_by_position.sum(axis=1) - drafted) > 0,
+            ),
+            (
+                "more draft tokens were accepted at a position than drafted there",
+                np.any(by_position > drafted_by_position, axis=1),
+            ),
+            (
                 "the token ids are not as many as the tokens counted",
                 frame.answered & (ids != frame.predicted) & ~np.isnan(ids),
             ),
@@ -80,8 +98,12 @@ def find_counters(frame: Frame) -> Counters:
     )
 
 
-def _by_position(by_place: list[list[int] | None], positions: Integers) -> Floats:
-    told = np.full((len(by_place), int(positions.max(initial=1))), np.nan)
+def _lengths(by_place: list[list[int] | None]) -> Integers:
+    return np.array([len(counts or ()) for counts in by_place], dtype=np.int64)
+
+
+def _by_position(by_place: list[list[int] | None], positions: Integers, width: int) -> Floats:
+    told = np.full((len(by_place), width), np.nan)
     told[[counts is not None for counts in by_place]] = 0
     every = chain.from_iterable(counts for counts in by_place if counts)
     told[np.arange(told.shape[1]) < positions[:, np.newaxis]] = np.fromiter(every, np.float64, int(positions.sum()))

@@ -21,6 +21,8 @@ REMEMBERING = frozenset({"ngram-cache", "ngram-mod", "suffix"})
 """Types of speculation that draft from what earlier requests of the same process said. The other n-gram types look up
 the current request only, and models start each request anew."""
 
+ENOUGH_ANSWERS = 4
+"""With fewer, equal counts at two depths are chance."""
 NAMED = 3
 """Cases that a warning names; the others are counted."""
 
@@ -122,7 +124,33 @@ def check_speculation(frame: Frame, counters: Counters) -> Iterator[Seen]:
                 yield "depth-ignored", arm, f"More than {limit} tokens a round: {_named(frame, deep)}."
 
 
-def check_repeats(frame: Frame, warm_ups: Sequence[Record]) -> Iterator[Seen]:
+def check_depths(frame: Frame, counters: Counters) -> Iterator[Seen]:
+    """Arms that differ in their depth alone, with the same counts in every answer."""
+    deep = [(arm, depth, rest) for arm in range(len(frame.arms)) for depth, rest in _depth(frame, arm)]
+    for place, (first, depth, rest) in enumerate(deep):
+        for second, other, others_rest in deep[place + 1 :]:
+            if rest != others_rest or depth == other:
+                continue
+            ours, theirs = frame.pairs(first, second)
+            known = ~np.isnan(counters.drafted[ours]) & ~np.isnan(counters.drafted[theirs])
+            ours, theirs = ours[known], theirs[known]
+            columns = (counters.drafted, counters.accepted, counters.rounds)
+            same = all(np.array_equal(one[ours], one[theirs], equal_nan=True) for one in columns)
+            if len(ours) >= ENOUGH_ANSWERS and same and counters.drafted[ours].any():
+                names = f"{frame.arms[first]} (depth {depth}) and {frame.arms[second]} (depth {other})"
+                seen = f"{names} drafted and accepted the same numbers in all {len(ours)} answers."
+                yield "depth-without-effect", frame.arms[second], seen
+
+
+def _depth(frame: Frame, arm: int) -> Iterator[tuple[int, dict[str, object]]]:
+    """Yield the depth that the recipe gives an arm, and everything else that it says of its speculation, if any."""
+    identities = frame.manifest.arms if frame.manifest else []
+    said = next((one.speculation for one in identities if one.name == frame.arms[arm]), None) or {}
+    if isinstance(depth := said.get("max"), int):
+        yield depth, {key: value for key, value in said.items() if key != "max"}
+
+
+def check_repeats(frame: Frame, counters: Counters, warm_ups: Sequence[Record]) -> Iterator[Seen]:
     """Prompts that one process was asked twice, where the drafter remembers what it has seen."""
     for number, arm in enumerate(frame.arms):
         if not REMEMBERING & set(_speculation_types(frame, arm)):
@@ -139,8 +167,23 @@ def check_repeats(frame: Frame, warm_ups: Sequence[Record]) -> Iterator[Seen]:
             yield (
                 "repeated-prompts",
                 arm,
-                f"Asked before in the same process: {_named(frame, np.array(sorted(repeated)))}.",
+                f"Asked before in the same process: {_named(frame, np.array(sorted(repeated)))}."
+                + _acceptance_when_repeated(frame, counters, number, repeated),
             )
+
+
+def _acceptance_when_repeated(frame: Frame, counters: Counters, arm: int, repeated: list[int]) -> str:
+    """Say how much was accepted where a prompt was new, and where it was not; nothing where either is not known."""
+    again = np.isin(np.arange(len(frame.records)), repeated)
+    own = (frame.arm == arm) & frame.answered & counters.trusted & (counters.drafted > 0)
+    rates = [
+        counters.accepted[rows].sum() / counters.drafted[rows].sum()
+        for rows in (own & ~again, own & again)
+        if rows.any() and np.isfinite(counters.accepted[rows]).all()
+    ]
+    if len(rates) < 2:
+        return ""
+    return f" Accepted: {100 * rates[0]:.0f} % where a prompt was new, {100 * rates[1]:.0f} % where it was repeated."
 
 
 def _speculation_types(frame: Frame, arm: str) -> list[str]:

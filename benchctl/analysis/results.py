@@ -74,11 +74,26 @@ class Acceptance(Result):
     plain_steps: int | None = None
     """Steps of the target without a draft, in the answers for which the engine tells them."""
     tokens_per_step: float | None = None
-    """(tokens predicted - 1) / (rounds + plain_steps), over those answers: what a step yields, drafted or not."""
+    """Tokens a step of the target, drafted or not: (n - 1) / (n - 1 - accepted), summed over the answers, since a step
+    yields one token of its own beside those that it accepts. Known wherever acceptances are; 1 for an arm that accepted
+    nothing."""
+    rate_by_request: float | None = None
+    """Mean over the answers of accepted / drafted: every request counts alike, however long."""
+    rate_by_task: float | None = None
+    """Mean over the tasks of their rates: every task counts alike. Of the row over all tasks alone."""
     position_unconditional: list[float] | None
     """Share of rounds in which the draft token at position 0, 1, … was accepted; a shorter draft counts as not."""
     position_conditional: list[float] | None
-    """The same, among the rounds that accepted the position before."""
+    """Share of the rounds that accepted the position before (and, where the engine tells draft lengths, of no more than
+    drafted this one)."""
+    position_drafted: list[int] | None = None
+    """Rounds that drafted a token at position 0, 1, …, where the engine tells."""
+    position_rate: list[float] | None = None
+    """accepted / drafted at position 0, 1, …: shorter drafts do not count against the late positions."""
+    draft_lengths: list[int] | None = None
+    """Rounds that drafted exactly 1, 2, … tokens."""
+    accepted_in_round: list[int] | None = None
+    """Rounds that accepted exactly 0, 1, … draft tokens."""
 
 
 class Throughput(Result):

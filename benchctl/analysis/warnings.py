@@ -13,6 +13,7 @@ from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.record_checks import (
     Seen,
     check_cells,
+    check_depths,
     check_preflight,
     check_records,
     check_repeats,
@@ -116,6 +117,11 @@ ADVICE: dict[str, Advice] = {
         "The engine drafted deeper than the recipe allows, so the arm is not what its name says.",
         "Check how this engine build reads its depth option, and use another build if it ignores it.",
     ),
+    "depth-without-effect": Advice(
+        "Two depths with identical counts in every answer were most likely the same depth: the engine ignored the "
+        "setting, or something else ends every draft before it.",
+        "Look for a limit that comes first (p_min, the engine's own cap) and at the command lines in the manifest.",
+    ),
     "repeated-prompts": Advice(
         "This drafter remembers across requests: asked the same again, it drafts from its own earlier answer, which "
         "no user's second request would find.",
@@ -200,7 +206,8 @@ def find_warnings(
         *check_replication(frame, consistency),
         *check_work(frame, speedups),
         *check_speculation(frame, counters),
-        *check_repeats(frame, warm_ups),
+        *check_depths(frame, counters),
+        *check_repeats(frame, counters, warm_ups),
         *check_clocks(frame),
         *check_disturbances(frame),
         *check_drift(frame),

@@ -42,7 +42,84 @@ def test_steps_without_a_draft_count_where_they_are_told(make_record: Any, make_
     found = overall(analyse(make_run(records, make_manifest(DEPTH_4, 1, 2))))
     assert found.acceptance_length == pytest.approx(1 + 6 / 4)
     assert found.plain_steps == 9
-    assert found.tokens_per_step == pytest.approx(19 / 13)
+    assert found.tokens_per_step == pytest.approx((19 + 10) / (13 + 4)), (
+        "9 + 4 steps, and 4, in the answer that does not tell"
+    )
+
+
+def test_an_arm_that_accepted_nothing_makes_one_token_a_step(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    nothing = {"draft_n": 4, "draft_n_accepted": 0, "rounds": 1, "accepted_by_position": [0, 0, 0, 0]}
+    records = [
+        make_record(n_predicted=109, token_ids=None),
+        make_record("spec_d4", n_predicted=109, token_ids=None, **nothing),
+    ]
+    found = overall(analyse(make_run(records, make_manifest(DEPTH_4, 1, 1))))
+    assert found.tokens_per_step == 1.0
+    assert found.accepted_in_round == [1, 0, 0, 0, 0]
+
+
+def test_drafts_of_unequal_length_do_not_count_against_the_late_positions(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    # Four rounds: two drafted one token (both accepted), two drafted four (accepted 1 and 3 of them).
+    told: dict[str, Any] = {"draft_n": 10, "draft_n_accepted": 6, "rounds": 4, "accepted_by_position": [4, 1, 1, 0]}
+    records = [make_record(), spec(make_record, **told, drafted_by_position=[4, 2, 2, 2])]
+    found = overall(analyse(make_run(records, make_manifest(DEPTH_4, 1, 1))))
+    assert found.position_unconditional == pytest.approx([1.0, 0.25, 0.25, 0.0])
+    assert found.position_rate == pytest.approx([1.0, 0.5, 0.5, 0.0])
+    assert found.position_conditional == pytest.approx([1.0, 0.5, 1.0, 0.0])
+    assert found.position_drafted == [4, 2, 2, 2]
+    assert found.draft_lengths == [2, 0, 0, 2]
+    assert found.accepted_in_round == [0, 3, 0, 1, 0]
+
+
+def test_means_over_requests_and_tasks_stand_beside_the_pooled_rate(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    few: dict[str, Any] = {"draft_n": 4, "draft_n_accepted": 4, "rounds": 1, "accepted_by_position": [1, 1, 1, 1]}
+    records = [
+        *(make_record(index=number) for number in range(2)),
+        make_record(task="b"),
+        spec(make_record),
+        spec(make_record, 1, **few),
+        spec(make_record, task="b", **few),
+    ]
+    found = overall(analyse(make_run(records)))
+    assert found.rate == pytest.approx(14 / 24)
+    assert found.rate_by_request == pytest.approx((6 / 16 + 1 + 1) / 3)
+    assert found.rate_by_task == pytest.approx((10 / 20 + 1) / 2)
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"drafted_by_position": [4, 4, 4, 3]}, "The drafts by position do not add up to the total"),
+        ({"drafted_by_position": [8, 1, 4, 3]}, "More draft tokens were accepted at a position than drafted there"),
+    ],
+)
+def test_drafts_by_position_that_contradict_are_named(
+    make_record: Any, make_run: Any, told: dict[str, Any], said: str
+) -> None:
+    analysis = analyse(make_run([make_record(), spec(make_record, **told)]))
+    assert any(one.id == "contradictory-counters" and one.seen.startswith(said) for one in analysis.warnings)
+
+
+def test_a_depth_that_changes_nothing_is_a_warning(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    kinds = {"baseline": None} | {f"d{k}": {"type": "draft-simple", "max": k} for k in (4, 8)}
+    told = {"draft_n": 16, "draft_n_accepted": 6, "rounds": 4, "accepted_by_position": [3, 2, 1, 0]}
+
+    def warned(deeper: dict[str, Any]) -> list[str]:
+        records = [make_record(index=n) for n in range(4)]
+        records += [make_record("d4", n, **told) for n in range(4)]
+        records += [make_record("d8", n, **(told | deeper)) for n in range(4)]
+        analysis = analyse(make_run(records, make_manifest(kinds, 4, 1)))
+        return [one.seen for one in analysis.warnings if one.id == "depth-without-effect"]
+
+    (seen,) = warned({})
+    assert seen == "d4 (depth 4) and d8 (depth 8) drafted and accepted the same numbers in all 4 answers."
+    assert warned({"draft_n": 17}) == []
 
 
 def test_the_limit_on_tokens_may_cut_off_most_of_a_round(make_record: Any, make_run: Any, make_manifest: Any) -> None:

@@ -51,3 +51,18 @@ def test_a_warm_up_is_a_request_of_the_process_too(make_record: Any, make_run: A
     assert [(one.id, one.seen) for one in analysis.warnings] == [
         ("repeated-prompts", "Asked before in the same process: 1 record (block 1, spec, code/0).")
     ]
+
+
+def test_acceptance_of_new_prompts_is_told_from_that_of_repeated_ones(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    arms = {"baseline": None, "spec": {"type": "ngram-mod"}}
+    counts = [(8, 2), (8, 7)]  # the second time it copies its own answer
+    records = [make_record("baseline", index, prompt_sha="a" * 64) for index in range(2)]
+    records += [
+        make_record("spec", index, prompt_sha="a" * 64, draft_n=drafted, draft_n_accepted=accepted, rounds=2)
+        for index, (drafted, accepted) in enumerate(counts)
+    ]
+    analysis = analyse(make_run(records, make_manifest(arms, 2, 1)))
+    (seen,) = [one.seen for one in analysis.warnings if one.id == "repeated-prompts"]
+    assert seen.endswith("Accepted: 25 % where a prompt was new, 88 % where it was repeated.")
