@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from benchctl.engines.llama_cpp.find import find_server
 from benchctl.measure.prepare import prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.run import start_run
+from benchctl.prompts.load import load_suite
 from benchctl.recipes.schema import Arm, EngineSpec, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling, Speculation
 from benchmarks.proxy import wrapper
 
@@ -38,8 +41,6 @@ def engine_spec(binary: Path | None = None, env: Mapping[str, str] | None = None
 
 def faulty_engine(folder: Path, faults: Mapping[str, tuple[str, float]]) -> tuple[EngineSpec, Path]:
     """Return an engine that spoils the answers of the arms called as `faults` says, and the file of what it spoilt."""
-    import json
-
     truth = folder / "truth.jsonl"
     truth.touch()
     env = {
@@ -58,6 +59,20 @@ def plain(name: str, *args: str) -> Arm:
 def drafting(name: str, *args: str, depth: int = 4) -> Arm:
     """Return an arm with the draft model."""
     return Arm(name=name, speculation=Speculation(type="draft-simple", max=depth), args=list(args))
+
+
+def numbered_prompts(folder: Path, count: int, suite: str = "tiny.json") -> Path:
+    """Write a suite of `count` different prompts in one task: those of `suite` in turn, each with its number before."""
+    items = load_suite(suite, recipe_folder=folder).select(None, None)
+    prompts = [
+        {"messages": [{"role": "user", "content": f"{number}. {item.prompt.messages[0].content}"}]}
+        for number, item in zip(range(count), itertools.cycle(items), strict=False)
+        if item.prompt.messages
+    ]
+    file = folder / f"numbered-{count}.json"
+    head = {"schema": 1, "name": "numbered", "kind": "chat", "licence": "Apache-2.0", "source": f"{suite}, numbered"}
+    file.write_text(json.dumps({**head, "tasks": {"numbered": prompts}}), encoding="utf-8")
+    return file
 
 
 def measure(recipe: Recipe, folder: Path) -> RunData:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import re
@@ -16,9 +15,16 @@ from typing import Any
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.data.identity import home_relative
-from benchctl.prompts.load import load_suite
 from benchctl.recipes.schema import PromptsSpec, Sampling
-from benchmarks.bundled_runs import bundled_recipe, drafting, engine_spec, faulty_engine, measure, plain
+from benchmarks.bundled_runs import (
+    bundled_recipe,
+    drafting,
+    engine_spec,
+    faulty_engine,
+    measure,
+    numbered_prompts,
+    plain,
+)
 
 _FAULTS = {
     "swap_1_in_1000": ("swap", 0.001),
@@ -43,7 +49,7 @@ def spoilt_answers(scratch: Path, options: argparse.Namespace) -> dict[str, Any]
     recipe = bundled_recipe(
         [plain("baseline"), drafting("honest"), *(drafting(name, "--alias", name) for name in _FAULTS)],
         engine=engine,
-        prompts=PromptsSpec(suite=str(_many_prompts(scratch, options.prompts))),
+        prompts=PromptsSpec(suite=str(numbered_prompts(scratch, options.prompts))),
         sampling=Sampling(max_tokens=24),
         blocks=1,
         warmup=0,
@@ -64,20 +70,6 @@ def spoilt_answers(scratch: Path, options: argparse.Namespace) -> dict[str, Any]
             "classes": {arm["arm"]: arm["counts"] for arm in real_document["arms"]},
         }
     return {"prompts": options.prompts, "exit_code": code, "arms": found, "real_pair": real}
-
-
-def _many_prompts(folder: Path, count: int) -> Path:
-    """Write a suite of `count` different prompts: the bundled ones, each with a number before it."""
-    items = load_suite("tiny.json", recipe_folder=folder).select(None, None)
-    prompts = [
-        {"messages": [{"role": "user", "content": f"{number}. {item.prompt.messages[0].content}"}]}
-        for number, item in zip(range(count), itertools.cycle(items), strict=False)
-        if item.prompt.messages
-    ]
-    file = folder / "many.json"
-    head = {"schema": 1, "name": "many", "kind": "chat", "licence": "Apache-2.0", "source": "tiny.json, numbered"}
-    file.write_text(json.dumps({**head, "tasks": {"many": prompts}}), encoding="utf-8")
-    return file
 
 
 def _verified(run: Path, *options: str) -> tuple[int, dict[str, Any]]:

@@ -1,0 +1,152 @@
+"""Claims about speed among arms of known truth: simulated runs of equal arms, judged by benchctl's own analysis.
+
+    python -m benchmarks.claims
+
+| part | question |
+| --- | --- |
+| equal | 1, 4, 10 and 16 arms as fast as the baseline: in how many runs is one said to be faster, or slower? |
+| better | one arm of ten is 20 % faster: in how many runs is that said of it, and in how many something false? |
+| carried | the cell after a certain arm is 5 % slower, in the order of benchctl's own plan: how many false claims? |
+
+A run has six prompts in three tasks. A time is the prompt's own, times what the fresh process drew (`BETWEEN`), times
+what the request drew (`WITHIN`): spreads of the logarithms, normal, as in `coverage.py`. A claim is the `speed` of a
+verdict; a claim about a task is an interval of an arm in one task that leaves out 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from benchctl.analysis import bootstrap
+from benchctl.analysis.analyse import analyse
+from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.data.store import RunData
+from benchctl.measure.plan import arms_of_block
+from benchmarks.bundled_runs import bundled_recipe, drafting, plain
+from benchmarks.keep import keep
+from benchmarks.synthetic_run import BASELINE, Answer, baseline_arm, speculating_arm, synthetic_run
+
+PROMPTS = 6
+TOKENS = 101
+BETWEEN, WITHIN = 0.01, 0.03
+CARRIED = 1.05
+_BUSY = "hot"
+"""The arm after which the machine is slower."""
+
+
+def main() -> None:
+    """Simulate and keep what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=400, help="simulated runs of each case")
+    parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap; benchctl itself takes 10,000")
+    options = parser.parse_args()
+    bootstrap.RESAMPLES = options.resamples
+    rng = np.random.default_rng(20261122)
+    keep(
+        "claims",
+        {
+            "runs_a_case": options.runs,
+            "resamples": options.resamples,
+            "equal": [
+                {"arms": arms, "blocks": blocks, **_claimed(options.runs, _arms(arms), blocks, rng)}
+                for blocks in (3, 5, 8)
+                for arms in (1, 4, 10, 16)
+            ],
+            "better": [
+                {"arms": 10, "blocks": blocks, **_claimed(options.runs, _arms(10), blocks, rng, {"arm0": 1.2})}
+                for blocks in (3, 5, 8)
+            ],
+            "carried": list(_carried(options.runs, rng)),
+        },
+    )
+
+
+def _arms(count: int) -> list[str]:
+    return [f"arm{number}" for number in range(count)]
+
+
+def _claimed(
+    runs: int,
+    arms: Sequence[str],
+    blocks: int,
+    rng: np.random.Generator,
+    speedups: Mapping[str, float] | None = None,
+    slowed: Callable[[int], dict[str, float]] = lambda block: {},
+) -> dict[str, Any]:
+    """Return the share of runs, in percent, with a claim of each kind that is not so, and with each that is.
+
+    `speedups`: of the arms that are not 1; `slowed`: by how much the times of an arm are longer in a block.
+    """
+    truth = speedups or {}
+    seen: Counter[str] = Counter()
+    for _ in range(runs):
+        found = analyse(_run(arms, blocks, rng, truth, slowed))
+        seen.update(set(_kinds(found, truth)))
+    return {f"{kind}_percent": 100 * seen[kind] / runs for kind in ("faster", "claim", "task", *truth)}
+
+
+def _kinds(found: Analysis, truth: Mapping[str, float]) -> Iterator[str]:
+    """Yield `faster`, `claim` (faster or slower) and `task` for what is not so, and the name of an arm found right."""
+    for verdict in found.verdicts:
+        said = {"faster": 1, "slower": -1}.get(verdict.speed, 0)
+        if said and said == int(np.sign(np.log(truth.get(verdict.arm, 1.0)))):
+            yield verdict.arm
+        elif said:
+            yield "claim"
+            if said == 1:
+                yield "faster"
+    for row in found.speedups:
+        real = truth.get(row.arm, 1.0)
+        if row.task != ALL_TASKS and row.interval and not row.interval.low <= real <= row.interval.high:
+            yield "task"
+
+
+def _run(
+    arms: Sequence[str],
+    blocks: int,
+    rng: np.random.Generator,
+    speedups: Mapping[str, float],
+    slowed: Callable[[int], dict[str, float]],
+) -> RunData:
+    names = [BASELINE, *arms]
+    answers = []
+    for block in range(blocks):
+        longer = slowed(block)
+        for name in names:
+            process = rng.normal(0.0, BETWEEN)
+            own = np.geomspace(2.0, 8.0, PROMPTS) / speedups.get(name, 1.0) * longer.get(name, 1.0)
+            times = own * np.exp(process + rng.normal(0.0, WITHIN, PROMPTS))
+            answers += [Answer(name, block, prompt, TOKENS, float(time)) for prompt, time in enumerate(times)]
+    identities = [baseline_arm(), *map(speculating_arm, arms)]
+    return synthetic_run(identities, answers, blocks=blocks, prompts=PROMPTS)
+
+
+def _carried(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """The cell that follows one of `_BUSY` takes 5 % longer, in the order in which benchctl would run them."""
+    for count in (2, 3, 5):
+        arms = [_BUSY, *_arms(count)]
+        recipe = bundled_recipe([plain(BASELINE), *map(drafting, arms)])
+        for blocks in (3, 5, 8):
+            cells = [(block, arm.name) for block in range(blocks) for arm in arms_of_block(recipe, block)]
+            after = {cell for (_, before), cell in pairwise(cells) if before == _BUSY}
+
+            def slowed(block: int, after: frozenset[tuple[int, str]] = frozenset(after)) -> dict[str, float]:
+                return {name: CARRIED for number, name in after if number == block}
+
+            followers = Counter(name for _, name in after)
+            yield {
+                "arms": len(arms),
+                "blocks": blocks,
+                "followers": dict(followers),
+                **_claimed(runs, arms, blocks, rng, slowed=slowed),
+            }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Build the llama-server of these benchmarks that is wrong inside where its arguments say so.
+
+    python -m benchmarks.lossy_engines.build
+
+One binary for every arm of a run: benchctl's own pinned build, compiled with the same flags, plus `faults.patch`, which
+adds one argument, `--fault NAME[=NUMBER]`. Without it the binary does what the unpatched one does. Sources and object
+files stay in benchctl's cache, so that after a change of the patch only the files that it touches are compiled again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from benchctl.engines.llama_cpp.builds import Build
+from benchctl.engines.llama_cpp.install import InstallRequest, default_backend, install
+from benchctl.engines.llama_cpp.source import extract_llama_cpp, fetch_sdist
+from benchctl.engines.llama_cpp.toolchain import find_toolchain
+from benchctl.paths import cache_folder
+
+PATCH = Path(__file__).resolve().with_name("faults.patch")
+_TARGET = "llama-server"
+
+
+def build() -> Path:
+    """Return the path of the patched llama-server, built where it is missing or older than the patch."""
+    sound = install(InstallRequest(backend=default_backend()), _report)
+    folder = cache_folder() / "benchmarks" / "lossy_engines" / sound.key
+    folder.mkdir(parents=True, exist_ok=True)
+    applied = folder / PATCH.name
+    binary = folder / "build" / "bin" / _TARGET
+    if not (binary.is_file() and applied.is_file() and applied.read_bytes() == PATCH.read_bytes()):
+        _patch(_source(folder, sound), applied)
+        _compile(folder, sound)
+    return binary
+
+
+def _source(folder: Path, sound: Build) -> Path:
+    """Unpack the source once: its files keep their times, which say what has to be compiled again."""
+    source = folder / "source"
+    if not source.is_dir():
+        unpacking = folder / "unpacking"
+        shutil.rmtree(unpacking, ignore_errors=True)
+        extract_llama_cpp(fetch_sdist(sound.version, sys.stderr), unpacking)
+        unpacking.rename(source)
+    return source
+
+
+def _patch(source: Path, applied: Path) -> None:
+    """Take back the patch that was applied before, and apply today's."""
+    if applied.is_file():
+        _apply(source, applied, "--reverse")
+        applied.unlink()
+    _apply(source, PATCH)
+    shutil.copyfile(PATCH, applied)
+
+
+def _apply(source: Path, patch: Path, *options: str) -> None:
+    # Git looks for a repository above the folder and would leave out what that one ignores.
+    env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(source.parent)}
+    subprocess.run(["git", "apply", *options, str(patch)], cwd=source, env=env, check=True)
+
+
+def _compile(folder: Path, sound: Build) -> None:
+    tools = find_toolchain(sound.backend)
+    generator = ["-G", tools.generator, f"-DCMAKE_MAKE_PROGRAM={tools.maker}"]
+    tree = ["-S", str(folder / "source"), "-B", str(folder / "build")]
+    subprocess.run([tools.cmake, *tree, *generator, *sound.flags], stdout=sys.stderr, check=True)
+    make = [tools.cmake, "--build", str(folder / "build"), "--parallel", "--target", _TARGET]
+    subprocess.run(make, stdout=sys.stderr, check=True)
+
+
+def _report(step: str, done: int, total: int) -> None:
+    print(f"{step} {done}/{total}" if total else step, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    print(build())

@@ -1,0 +1,82 @@
+"""Measure one run that holds the baseline, sound arms and arms whose engine is wrong inside.
+
+    python -m benchmarks.lossy_engines.run RESULTS                                  # the bundled pair at q4_0
+    python -m benchmarks.lossy_engines.run RESULTS --target T.gguf --draft D.gguf   # another one, as its files are
+
+Every arm is one patched llama-server (`benchmarks.lossy_engines.build`) with another `--fault`, so that nothing else
+differs between a sound arm and a wrong one. What comes out is an ordinary run of benchctl, for
+`benchctl verify-lossless` and for `python -m benchmarks.validity --section f`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchctl.measure.prepare import prepare
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.run import start_run
+from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, QuantizeSpec, Recipe, Sampling
+from benchmarks.bundled_runs import bundled_recipe, drafting, engine_spec, numbered_prompts, plain
+from benchmarks.lossy_engines.build import build
+
+SOUND = {"sound_d4": 4, "sound_d2": 2, "sound_d8": 8}
+"""Arms without a fault, and their draft depths."""
+FAULTS = {
+    "accept_within_0.05": "accept-within=0.05",
+    "accept_within_0.1": "accept-within=0.1",
+    "accept_within_0.3": "accept-within=0.3",
+    "accept_within_1": "accept-within=1",
+    "kv_kept": "kv=kept",
+    "state_kept": "state=kept",
+    "state_late": "state=late",
+    "counters_bonus": "counters=bonus",
+    "counters_undrafted": "counters=undrafted",
+}
+"""Arms at depth 4, and their `--fault`. Those of the state do nothing to a model without a recurrent one."""
+
+
+def main() -> None:
+    """Measure the run, and print its folder."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="the folder that the run's folder is made in")
+    parser.add_argument("--target", default="bundled:tiny-hybrid")
+    parser.add_argument("--draft", default="bundled:tiny-hybrid-draft")
+    parser.add_argument("--quantize", default="q4_0", help="of the bundled pair (q4_0); files are taken as they are")
+    parser.add_argument("--suite", default="tiny.json", help="prompts; repeated with a number before each as needed")
+    parser.add_argument("--prompts", type=int, default=200)
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--only", nargs="+", choices=[*SOUND, *FAULTS], help="these arms beside the baseline")
+    options = parser.parse_args()
+    options.results.mkdir(parents=True, exist_ok=True)
+    prepared = prepare(_recipe(options), recipe_folder=options.results)
+    print(start_run(prepared, options.results, RunProgress(), ["benchmarks.lossy_engines.run", *sys.argv[1:]]))
+
+
+def _recipe(options: argparse.Namespace) -> Recipe:
+    return bundled_recipe(
+        [arm for arm in _arms() if arm.name == "baseline" or not options.only or arm.name in options.only],
+        name="lossy-engines",
+        engine=engine_spec(build(), env={"LLAMA_TRACE": "1"}),
+        models=ModelPair(target=_model(options.target, options), draft=_model(options.draft, options)),
+        prompts=PromptsSpec(suite=str(numbered_prompts(options.results, options.prompts, options.suite))),
+        sampling=Sampling(max_tokens=options.max_tokens),
+        blocks=1,
+        warmup=0,
+    )
+
+
+def _arms() -> list[Arm]:
+    sound = [drafting(name, depth=depth) for name, depth in SOUND.items()]
+    return [plain("baseline"), *sound, *(drafting(name, "--fault", fault) for name, fault in FAULTS.items())]
+
+
+def _model(source: str, options: argparse.Namespace) -> ModelSpec:
+    if not source.startswith("bundled:"):
+        return ModelSpec(source=source)
+    return ModelSpec(source=source, quantize=QuantizeSpec(type=options.quantize, allow_requantize=True))
+
+
+if __name__ == "__main__":
+    main()
