@@ -1,6 +1,6 @@
 """benchctl's own error rates: how often it claims what is not so, and how often it misses what is.
 
-    python -m benchmarks.validity --section c     # a, b, c, d or e; without --section all of them
+    python -m benchmarks.validity --section c     # a to f; without --section all of them
 
 | section | question |
 | --- | --- |
@@ -9,9 +9,11 @@
 | c | answers that are spoilt in a known way: are all of them found, and nothing else? |
 | d | synthetic acceptance at known rates: is that what is reported? |
 | e | sampling: false alarms of the check, and wrong samplers that it finds |
+| f | engines that are wrong inside (`lossy_engines`): what is said of each, beside sound arms of the same run? |
 
-On the bundled pair. a and b time things and want a quiet machine; c, d and e do not. Each section's result is kept in
-`results/validity.json` beside those of the others, with its own command, time and load.
+On the bundled pair; f also on others, whose runs it is given. a and b time things and want a quiet machine; the others
+do not. Each section's result is kept in `results/validity.json` beside those of the others, with its own command, time
+and load.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.keep import RESULTS, keep
+from benchmarks.validity_faults import wrong_inside
 from benchmarks.validity_lossless import known_acceptance, spoilt_answers
 from benchmarks.validity_sampling import checked_samplers
 from benchmarks.validity_speed import equal_arms, slowed_arms
@@ -39,6 +42,7 @@ SECTIONS: dict[str, Section] = {
     "c": spoilt_answers,
     "d": known_acceptance,
     "e": checked_samplers,
+    "f": wrong_inside,
 }
 
 
@@ -72,6 +76,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--real-run", type=Path, help="c: a run of a real pair whose forks were replayed")
     parser.add_argument("--checks", type=int, default=100, help="e: small checks of a right sampler")
     parser.add_argument("--seeds", type=int, default=40, help="e: answers to a prompt in a small check")
+    parser.add_argument("--faulty-run", type=Path, action="append", help="f: a run of benchmarks.lossy_engines.run")
     return parser.parse_args()
 
 

@@ -50,12 +50,21 @@ def _source(folder: Path, sound: Build) -> Path:
 
 
 def _patch(source: Path, applied: Path) -> None:
-    """Take back the patch that was applied before, and apply today's."""
+    """Take back the patch that was applied before, and apply today's; what that leaves as it was keeps its time."""
+    before = {file: (file.read_bytes(), file.stat()) for file in _touched(source, applied)}
     if applied.is_file():
         _apply(source, applied, "--reverse")
         applied.unlink()
     _apply(source, PATCH)
     shutil.copyfile(PATCH, applied)
+    for file, (content, status) in before.items():
+        if file.is_file() and file.read_bytes() == content:
+            os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _touched(source: Path, patch: Path) -> list[Path]:
+    lines = patch.read_text(encoding="utf-8").splitlines() if patch.is_file() else []
+    return [source / line.removeprefix("+++ b/") for line in lines if line.startswith("+++ b/")]
 
 
 def _apply(source: Path, patch: Path, *options: str) -> None:

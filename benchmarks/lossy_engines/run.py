@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--suite", default="tiny.json", help="prompts; repeated with a number before each as needed")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--max-tokens", type=int, default=64)
-    parser.add_argument("--only", nargs="+", choices=[*SOUND, *FAULTS], help="these arms beside the baseline")
+    parser.add_argument("--only", nargs="+", choices=[*SOUND, *FAULTS], help="these arms, in this order")
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
     prepared = prepare(_recipe(options), recipe_folder=options.results)
@@ -56,7 +56,7 @@ def main() -> None:
 
 def _recipe(options: argparse.Namespace) -> Recipe:
     return bundled_recipe(
-        [arm for arm in _arms() if arm.name == "baseline" or not options.only or arm.name in options.only],
+        [plain("baseline"), *(_arm(name) for name in options.only or (*SOUND, *FAULTS))],
         name="lossy-engines",
         engine=engine_spec(build(), env={"LLAMA_TRACE": "1"}),
         models=ModelPair(target=_model(options.target, options), draft=_model(options.draft, options)),
@@ -67,9 +67,8 @@ def _recipe(options: argparse.Namespace) -> Recipe:
     )
 
 
-def _arms() -> list[Arm]:
-    sound = [drafting(name, depth=depth) for name, depth in SOUND.items()]
-    return [plain("baseline"), *sound, *(drafting(name, "--fault", fault) for name, fault in FAULTS.items())]
+def _arm(name: str) -> Arm:
+    return drafting(name, "--fault", FAULTS[name]) if name in FAULTS else drafting(name, depth=SOUND[name])
 
 
 def _model(source: str, options: argparse.Namespace) -> ModelSpec:
