@@ -10,7 +10,7 @@
 
 A run has six prompts in three tasks. A time is the prompt's own, times what the fresh process drew (`BETWEEN`), times
 what the request drew (`WITHIN`): spreads of the logarithms, normal, as in `coverage.py`. A claim is the `speed` of a
-verdict; a claim about a task is an interval of an arm in one task that leaves out 1.
+verdict; a claim about a task is a simultaneous interval of an arm in one task that leaves out the truth.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchctl.analysis import bootstrap
+from benchctl.analysis import intervals
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.data.store import RunData
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=400, help="simulated runs of each case")
     parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap; benchctl itself takes 10,000")
     options = parser.parse_args()
-    bootstrap.RESAMPLES = options.resamples
+    intervals.RESAMPLES = options.resamples
     rng = np.random.default_rng(20261122)
     keep(
         "claims",
@@ -103,7 +103,8 @@ def _kinds(found: Analysis, truth: Mapping[str, float]) -> Iterator[str]:
                 yield "faster"
     for row in found.speedups:
         real = truth.get(row.arm, 1.0)
-        if row.task != ALL_TASKS and row.interval and not row.interval.low <= real <= row.interval.high:
+        told = row.simultaneous
+        if row.task != ALL_TASKS and told and not told.low <= real <= told.high:
             yield "task"
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchctl.analysis import bootstrap
+from benchctl.analysis import intervals
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.conditions.results import Sweep
 from benchctl.data.manifest import ArmIdentity
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200, help="simulated runs of each case")
     parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap; benchctl itself takes 10,000")
     options = parser.parse_args()
-    bootstrap.RESAMPLES = options.resamples
+    intervals.RESAMPLES = options.resamples
     rng = np.random.default_rng(20261122)
     cases = [
         _case(name, prompts, blocks, options.runs, rng)

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS
-from benchctl.data.identity import homely
+from benchctl.data.identity import home_relative
 from benchctl.data.store import RunData, open_run
 
 _FIRST = (12, 48)
@@ -48,7 +48,7 @@ def _judged(folder: Path, scratch: Path) -> dict[str, Any]:
             verdicts[count] = _verdicts(_first_prompts(folder, count, scratch / f"{folder.name}-{count}"))
     traces = {arm.name: _trace(run, arm.name) for arm in run.manifest.arms if arm.speculation}
     return {
-        "run": homely(folder),
+        "run": home_relative(folder),
         "target": run.manifest.target.source,
         "quantize": (run.manifest.recipe.get("models") or {}).get("target", {}).get("quantize"),
         "engine_sha256": run.manifest.engine.details.get("sha256"),
