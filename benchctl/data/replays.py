@@ -108,6 +108,16 @@ class Replays(Part):
     decoded: list[Decoded] = Field(default_factory=list)
     positions: list[Position] = Field(default_factory=list)
 
+    @property
+    def places_decoded(self) -> int:
+        """Tokens of the baseline's answers that the target alone repeated, token by token."""
+        return sum(one.places for one in self.decoded)
+
+    @property
+    def places_alike(self) -> int:
+        """Of these, where its likeliest token was the answer's own."""
+        return self.places_decoded - sum(len(one.others) for one in self.decoded)
+
     def of(self, manifest: Manifest) -> bool:
         """Whether this was replayed with the engine and the model of that run."""
         details = manifest.engine.details

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.conditions.levels import temperature_rows
 from benchctl.analysis.results import Analysis, Verdict
 from benchctl.data.store import RunData
-from benchctl.reports import numbers, sweep
+from benchctl.reports import numbers
 
-PAYS = {
-    "faster": "pays",
-    "slower": "does not pay",
-    "within": "makes no difference",
-    "undecided": "undecided",
-    "unknown": "unknown",
-}
-"""The answer to “does it pay?” for each `Verdict.speed`."""
+if TYPE_CHECKING:
+    from benchctl.analysis.conditions.results import Crossing, Level
 
 _UNFINISHED = {
     "started": "This run is not finished: it still goes on, or benchctl was killed. Finish it with: "
@@ -21,6 +19,14 @@ _UNFINISHED = {
     "interrupted": "This run was interrupted. What was measured until then is shown; finish it with: "
     "benchctl run --resume {run}",
     "failed": "This run failed. What was measured until then is shown.",
+}
+
+
+_OTHERWISE = {
+    "always helps": "helps at every concurrency with {}",
+    "never helps": "costs at every concurrency with {}",
+    "otherwise": "helps at some and costs at others, without one crossing, with {}",
+    "cannot be said": "up to where it helps cannot be said of {}",
 }
 
 
@@ -44,7 +50,7 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
     """One sentence: does speculation pay in the arms of these verdicts."""
     if any(warning.id == "baseline-speculates" for warning in analysis.warnings):
         return f"No conclusion about speculation: the baseline, {analysis.baseline}, speculates itself."
-    told = sweep.lead(analysis)
+    told = _lead(analysis)
     if told:
         return told
     arms = f"all {len(verdicts)} arms are" if len(verdicts) > 1 else "the one arm is"
@@ -114,3 +120,75 @@ def notices(run: RunData, analysis: Analysis) -> list[str]:
         found.append(_UNFINISHED[run.manifest.status].format(run=run.manifest.run))
     found += [f"A cell failed: {cell}" for cell in analysis.failed_cells]
     return found + run.damaged
+
+
+def _lead(analysis: Analysis) -> str | None:
+    """What to say first of a sweep of concurrency; `None` of every other run."""
+    found = [one for one in _curves(analysis) if len(one.helps_at + one.loses_at + one.undecided_at) > 1]
+    if len(found) < 2:
+        return found[0].sentence if found else None
+    several = len({one.temperature for one in found}) > 1
+    names = {id(one): f"{one.arm} at temperature {one.temperature:g}" if several else one.arm for one in found}
+    if all(one.outcome == "cannot be said" for one in found):
+        return f"Up to where speculation helps total throughput cannot be said of {_listed(list(names.values()))}."
+    crosses = [
+        f"{f'about {one.at:.1f}' if one.at else f'between {max(one.helps_at)} and {min(one.loses_at)}'}"
+        f" with {names[id(one)]}"
+        for one in found
+        if one.outcome == "crosses"
+    ]
+    told = [f"stops helping at a concurrency of {_listed(crosses)}"] if crosses else []
+    for outcome, words in _OTHERWISE.items():
+        arms = [names[id(one)] for one in found if one.outcome == outcome]
+        told += [words.format(_listed(arms))] if arms else []
+    return f"Total throughput: speculation {'; '.join(told)}."
+
+
+def findings(analysis: Analysis) -> list[str]:
+    """What else is to be said at the start, a sentence each; empty where nothing was swept."""
+    if analysis.sweep is None:
+        return []
+    found = [one.sentence for one in _curves(analysis) if one.sentence != _lead(analysis)]
+    if "rate" in analysis.sweep.dimensions:
+        found += _rates(analysis.sweep.levels)
+    if "temperature" in analysis.sweep.dimensions:
+        found += _temperatures(analysis)
+    return found
+
+
+def _rates(levels: list[Level]) -> Iterator[str]:
+    """Which rates each arm keeps up with."""
+    for of in dict.fromkeys(row.of for row in levels):
+        rows = [row for row in levels if row.of == of and row.arrival is not None]
+        kept, lost, untold = (
+            list(dict.fromkeys(f"{row.rate:g}" for row in rows if row.arrival and row.arrival.kept_up is state))
+            for state in (True, False, None)
+        )
+        parts = [f"keeps up with {_listed(kept)}"] if kept else []
+        parts += [f"does not keep up with {_listed(lost)}"] if lost else []
+        parts += [f"too few requests to tell at {_listed(untold)}"] if untold else []
+        if parts:
+            yield f"{of}, requests a second: {'; '.join(parts)}."
+
+
+def _temperatures(analysis: Analysis) -> Iterator[str]:
+    """Speed-up and acceptance of each arm by temperature."""
+    for of in dict.fromkeys(row.level.of for row in temperature_rows(analysis)):
+        rows = [row for row in temperature_rows(analysis) if row.level.of == of]
+        if len({row.level.temperature for row in rows}) < len(rows):
+            continue  # concurrency or rate vary, too: the table tells
+        told = [
+            f"{numbers.ratio(row.speedup.pooled)} at temperature {row.level.temperature:g}"
+            + (f" (95 % interval {numbers.interval(row.speedup.interval)})" if row.speedup.interval else "")
+            + (f" with {numbers.percent(row.acceptance.rate)} accepted" if row.acceptance.rate is not None else "")
+            for row in rows
+        ]
+        yield f"{of}: {', '.join(told)}."
+
+
+def _curves(analysis: Analysis) -> list[Crossing]:
+    return analysis.sweep.crossings if analysis.sweep else []
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -7,8 +7,12 @@ what was not told is not 0.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from benchctl.analysis.results import Analysis, Interval, SpeedUp
+
+if TYPE_CHECKING:
+    from benchctl.analysis.conditions.results import Quantiles
 
 ABSENT = "–"
 """Written for a value that is not known."""
@@ -55,6 +59,33 @@ def seconds(value: float | None) -> str:
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def milliseconds(value: float | None) -> str:
+    """A short time in milliseconds with one decimal, without its unit (`12.3`)."""
+    return ABSENT if value is None else f"{1000 * value:.1f}"
+
+
+def spread(value: Quantiles) -> str:
+    """Median / p95 / p99 of a latency; a dash where too few requests lie beyond."""
+    return " / ".join(seconds(one) for one in (value.median, value.p95, value.p99))
+
+
+def short(value: float | None) -> str:
+    """A rate or a temperature as short as it can be (`0.8`, `2`)."""
+    return ABSENT if value is None else f"{value:g}"
+
+
+def yes_or_no(value: bool | None) -> str:
+    """Whether something holds."""
+    return ABSENT if value is None else "yes" if value else "no"
+
+
+def nats(value: float | None) -> str:
+    """A margin or a noise floor with three decimals; very small ones with one digit (`2e-06`)."""
+    if value is None:
+        return ABSENT
+    return f"{value:.3f}" if value == 0 or abs(value) >= 0.001 else f"{value:.0e}"
 
 
 def size(value: int | None) -> str:

@@ -6,21 +6,20 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchctl.analysis.conditions.results import DIMENSIONS
-from benchctl.analysis.lossy import lossy_label
+from benchctl.analysis.conditions.levels import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.data.store import RunData
-from benchctl.reports import conclusion, facts, numbers, sweep, untrusted
-from benchctl.reports.figures import style
-from benchctl.reports.forks import fork_rows, margin, nats, noise_rows, replayed, start
+from benchctl.reports import conclusion, markdown, numbers, page
+from benchctl.reports.cards import cards
+from benchctl.reports.columns import Table, lossy_labels
+from benchctl.reports.tables import acceptance, output, provenance, speed, sweep
 from benchctl.text import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
 
+    from benchctl.analysis.conditions.results import Dimension
     from benchctl.reports.figures.draw import Drawing
-
 
 MOST_FORKS = 12
 """So many differing answers of an arm are shown; `analysis.json` has them all."""
@@ -29,7 +28,7 @@ MOST_FORKS = 12
 def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> str:
     """The self-contained page: inline styles and figures, no script, nothing fetched."""
     environment = _environment(visible, autoescape=True)
-    environment.filters |= {"inline_svg": _inline_svg, "lossy": _lossy(analysis)}
+    environment.filters |= {"table": page.html_table, "facts": page.html_facts, "inline_svg": page.inline_svg}
     return environment.get_template("page.html.j2").render(_view(run, analysis, drawings))
 
 
@@ -37,18 +36,17 @@ def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing
     """The Markdown report; text is escaped unless a filter made it a code span or a fenced block."""
     from markupsafe import Markup
 
-    environment = _environment(untrusted.markdown_text, autoescape=False)
+    environment = _environment(markdown.markdown_text, autoescape=False)
 
-    def code(text: str) -> Markup:
-        return Markup(untrusted.markdown_code(text))  # noqa: S704 - escaped for Markdown just here
+    def escaped(write: Callable[..., str]) -> Callable[..., Markup]:
+        return lambda *parts: Markup(write(*parts))  # noqa: S704 - `markdown` escapes it for Markdown
 
-    def fence(text: str, language: str) -> Markup:
-        return Markup(untrusted.markdown_block(text, language))  # noqa: S704 - escaped for Markdown just here
-
-    def escaped(text: str) -> Markup:
-        return Markup(text)  # noqa: S704 - what a macro of the template made of parts that were each escaped
-
-    environment.filters |= {"code": code, "fence": fence, "escaped": escaped, "lossy": _lossy(analysis)}
+    environment.filters |= {
+        "code": escaped(markdown.markdown_code),
+        "fence": escaped(markdown.markdown_block),
+        "table": escaped(markdown.markdown_table),
+        "facts": escaped(markdown.markdown_facts),
+    }
     text = environment.get_template("report.md.j2").render(_view(run, analysis, drawings))
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
@@ -70,21 +68,10 @@ def _environment(escape: Callable[[str], str], *, autoescape: bool) -> Environme
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    for function in (
-        *(numbers.ratio, numbers.percent, numbers.rate, numbers.decimal, numbers.count, numbers.seconds, numbers.size),
-        *(numbers.interval, numbers.between_blocks, numbers.moment),
-        *(facts.command, facts.flatten),
-        *(margin, nats, start),
-        *(sweep.spread, sweep.token_time, sweep.short),
-    ):
+    for function in (numbers.ratio, numbers.percent, numbers.count, numbers.interval, numbers.moment):
         environment.filters[function.__name__] = function
+    environment.filters["command"] = provenance.command
     return environment
-
-
-def _lossy(analysis: Analysis) -> Callable[[str], str]:
-    """A filter from an arm's name to its label, empty for most, that follows the name in every table."""
-    labels = {verdict.arm: lossy_label(verdict.lossy) for verdict in analysis.verdicts}
-    return lambda arm: labels.get(arm, "")
 
 
 def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, Any]:
@@ -95,60 +82,68 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         for arm in analysis.losslessness
     }
     methods = {row.interval.method for row in analysis.speedups if row.interval}
-    overlapping = {row.arm for row in analysis.sweep.levels if row.overlapping} if analysis.sweep else set()
     return {
         "analysis": analysis,
         "manifest": manifest,
         "headline": conclusion.headline(analysis),
         "fidelity": conclusion.fidelity(analysis),
         "notices": conclusion.notices(run, analysis),
+        "findings": conclusion.findings(analysis),
         "verdicts": conclusion.compared(analysis),
-        "pays": conclusion.PAYS,
-        "overall": {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS and row.arm not in overlapping},
-        "overlapping": overlapping,
+        "cards": cards(analysis),
+        "tables": _tables(analysis),
+        "sweep_sections": _sweep_sections(analysis),
+        "lossy": lossy_labels(analysis),
+        "overlapping": any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False,
         "no_interval": numbers.no_interval(analysis),
         "methods": sorted(methods),
         "arm_ids": {arm: f"arm-{number}" for number, arm in enumerate(analysis.arms)},
-        "all_tasks": ALL_TASKS,
-        "plain_told": any(row.plain_steps is not None for row in analysis.acceptance),
-        "depth": max((len(row.position_unconditional or ()) for row in analysis.acceptance), default=0),
-        "draft_cost_known": any(cost.draft_cost is not None for cost in analysis.costs),
         "drawings": [drawing for drawing in drawings if drawing.varies is None],
         "sweep_drawings": [drawing for drawing in drawings if drawing.varies is not None],
-        "findings": sweep.findings(analysis),
-        "closed_rows": sweep.closed_rows(analysis),
-        "open_rows": sweep.open_rows(analysis),
-        "temperature_rows": sweep.temperature_rows(analysis),
-        "several": {name: analysis.sweep is not None and name in analysis.sweep.dimensions for name in DIMENSIONS},
         "differing": [comparison for found in differing.values() for comparison in found[:MOST_FORKS]],
-        "forks": fork_rows(analysis),
-        "noise": noise_rows(analysis),
-        "replayed": replayed(run),
         "not_shown": sum(max(0, len(found) - MOST_FORKS) for found in differing.values()),
+        "replays": run.replays,
         "run_warnings": manifest.warnings if manifest else [],
-        "engine_facts": facts.engine(manifest) if manifest else [],
-        "models": facts.models(manifest) if manifest else [],
-        "recipe_yaml": facts.recipe_yaml(manifest) if manifest else "",
+        "how": provenance.sections(manifest, analysis) if manifest else {},
+        "models": provenance.models(manifest) if manifest else [],
+        "cells": provenance.cells(manifest, analysis) if manifest else None,
+        "recipe_yaml": provenance.recipe_yaml(manifest) if manifest else "",
     }
 
 
-def _inline_svg(drawing: Drawing) -> Markup:
-    """The figure for inlining: its colours follow the page's theme, its ids are its own, and it says what it shows."""
-    from markupsafe import Markup, escape
-
-    svg = drawing.svg or ""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{drawing.name}-", svg)
-    themed = {
-        style.INK: "currentColor",
-        style.SOFT: "var(--soft)",
-        style.GRID: "var(--line)",
-        style.PAPER: "var(--card)",
+def _tables(analysis: Analysis) -> dict[str, Any]:
+    """Every table by name; those without a row are left to the templates, which say what that means."""
+    tables: dict[str, Any] = {
+        "conclusions": speed.conclusions(analysis),
+        "costs": speed.costs(analysis),
+        "throughput": speed.throughput(analysis),
+        "positions": acceptance.acceptance_by_position(analysis),
+        "positions_conditional": acceptance.acceptance_by_position(analysis, conditional=True),
+        "losslessness": output.losslessness(analysis),
+        "forks": output.forks(analysis),
+        "noise": output.noise_floors(analysis),
+        "consistency": output.consistency(analysis),
     }
-    for colour, variable in themed.items():
-        svg = svg.replace(colour, variable)
-    opening = re.search(r'viewBox="[^"]*"', svg)
-    body = svg[svg.index(">") + 1 :]
-    head = f'<svg role="img" aria-label="{escape(drawing.alt)}" {opening[0] if opening else ""}>'
-    return Markup(head + body)  # noqa: S704 - drawn by matplotlib from numbers; its labels are glyph outlines
+    for name, table in (("speedup", speed.speedups(analysis)), ("acceptance", acceptance.acceptance(analysis))):
+        tables |= _by_task(name, table)
+    return tables
+
+
+def _sweep_sections(analysis: Analysis) -> list[tuple[Dimension, str, list[Table[Any]]]]:
+    """What varies, its heading, its tables; only of what was swept."""
+    of_levels = (sweep.all_requests, sweep.one_request)
+    found: list[tuple[Dimension, str, list[Table[Any]]]] = [
+        ("concurrency", "By concurrency", [make(analysis, closed_levels(analysis)) for make in of_levels]),
+        ("rate", "By rate", [make(analysis, open_levels(analysis)) for make in of_levels]),
+        ("temperature", "By temperature", [sweep.by_temperature(analysis)]),
+    ]
+    return [section for section in found if section[2][0].rows]
+
+
+def _by_task(name: str, table: Table[Any]) -> dict[str, Table[Any]]:
+    """A table whole, of all tasks together, and task by task."""
+    return {
+        name: table,
+        f"{name}_overall": table.where(lambda row: row.task == ALL_TASKS),
+        f"{name}_by_task": table.where(lambda row: row.task != ALL_TASKS, f"{table.title} by task"),
+    }

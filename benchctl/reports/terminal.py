@@ -1,66 +1,73 @@
-"""The summary in the terminal: one row an arm, and the conclusion in a sentence."""
+"""Tables in a terminal, and a run's summary there: a row an arm, and the conclusion in a sentence."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
-from benchctl.analysis.lossy import lossy_label
-from benchctl.analysis.results import ALL_TASKS, Analysis, SpeedUp, Verdict
-from benchctl.reports import conclusion, numbers, sweep
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from benchctl.analysis.conditions.levels import closed_levels, open_levels
+from benchctl.analysis.results import Analysis, Verdict
+from benchctl.reports import conclusion, numbers
+from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone
+from benchctl.reports.tables.speed import conclusions
+from benchctl.reports.tables.sweep import summary
 from benchctl.text import one_line
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
-    from benchctl.analysis.conditions.results import Level
 
 WARNINGS = 4
 """So many are printed; the report has them all."""
-_SPEED_STYLE = {"faster": "green", "slower": "red"}
-_LOSSLESS_STYLE = {"lossless": "green", "not lossless": "red", "undetermined": "yellow", "not judged": "dim"}
+STYLES: dict[Tone, str] = {"": "", "good": "green", "fair": "cyan", "open": "yellow", "bad": "red", "quiet": "dim"}
+PIPE_WIDTH = 160
+"""Columns where there is no terminal: lines stay whole for grep."""
+_GAP = 2
+_WRAPPED = 24
+"""Least characters of a column of long texts."""
+
+
+def print_table(console: Console, table: Table[Any]) -> None:
+    """Print a row a line; where the terminal is too narrow, in several tables that repeat what a row is about."""
+    columns = [column for column in table.shown if column.least_width <= console.width]
+    cells = [[_text(column.text(row)) for row in table.rows] for column in columns]
+    widths = [_width(column, texts, console.width) for column, texts in zip(columns, cells, strict=True)]
+    for group in _groups(columns, widths, console.width):
+        printed = RichTable(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
+        for place in group:
+            column = columns[place]
+            room = None if column.wrap else min(widths[place], console.width)
+            printed.add_column(Text(one_line(column.heading)), justify=column.align, overflow="fold", min_width=room)
+        for number, row in enumerate(table.rows):
+            printed.add_row(*(_styled(columns[place], cells[place][number], row) for place in group))
+        console.print(printed)
 
 
 def print_summary(console: Console, analysis: Analysis) -> None:
     """Print what was concluded, a row an arm, and the warnings; nothing in it is read as markup."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     console.print(
         Text(f"\n{one_line(conclusion.headline(analysis))} {one_line(conclusion.fidelity(analysis))}\n", "bold")
     )
-    for finding in sweep.findings(analysis):
+    for finding in conclusion.findings(analysis):
         console.print(Text(f"- {one_line(finding, 400)}"))
-    rows = sweep.closed_rows(analysis) + sweep.open_rows(analysis)
-    if rows:
-        _print_levels(console, analysis, rows)
-    verdicts = [] if rows else conclusion.compared(analysis)
-    if verdicts:
-        wide = console.width >= 100
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("Arm")
-        table.add_column("Speed-up" if not any(v.interval for v in verdicts) else "Speed-up (95 %)")
-        table.add_column("Between blocks")
-        table.add_column("Accepted", justify="right")
-        table.add_column("Output")
-        if wide:
-            table.add_column("Why", ratio=1)
-        overall = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS}
-        for verdict in verdicts:
-            cells = _row(verdict, overall.get(verdict.arm))
-            table.add_row(*(cells if wide else cells[:-1]))
-        console.print(table)
-        if not wide:
-            for verdict in verdicts:
-                console.print(Text(f"{one_line(verdict.arm)}: {one_line(_reason(verdict))}"))
-        if not any(verdict.interval for verdict in verdicts):
+    levels = closed_levels(analysis) + open_levels(analysis)
+    table = conclusions(analysis)
+    if levels:
+        print_table(console, summary(analysis, levels))
+        console.print(Text(summary(analysis, levels).note, "dim"))
+    elif table.rows:
+        print_table(console, table)
+        console.print()
+        for verdict in table.rows:
+            console.print(Text(f"{one_line(verdict.arm)}: {one_line(_reason(verdict))}"))
+        if not any(verdict.interval for verdict in table.rows):
             console.print(Text(f"{numbers.no_interval(analysis)} (three are needed).".capitalize(), "dim"))
     if analysis.stopping:
         console.print(Text(one_line(analysis.stopping.sentence)))
     for cell in analysis.failed_cells:
         console.print(Text(f"Failed: {one_line(cell)}", "red"))
-    warnings = [warning for warning in analysis.warnings if warning.id != "failed-cell"]  # told just above
+    warnings = [warning for warning in analysis.warnings if warning.id != "failed-cell"]  # printed just above
     for warning in warnings[:WARNINGS]:
         said = f"{one_line(warning.seen, 200)} {one_line(warning.todo)}"
         console.print(Text(f"Warning ({one_line(warning.where)}): {said}", "yellow"))
@@ -68,56 +75,38 @@ def print_summary(console: Console, analysis: Analysis) -> None:
         console.print(Text(f"{len(warnings) - WARNINGS} more warnings are in the report.", "yellow"))
 
 
-def _print_levels(console: Console, analysis: Analysis, rows: list[Level]) -> None:
-    """A row an arm and condition: what a request waits for, and what all of them get."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("Arm", overflow="fold")
-    for heading in ("Latency", "TTFT", "tok/s")[:: 1 if console.width >= 100 else 2]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column(
-        "Throughput ×" if not any(row.throughput_interval for row in rows) else "Throughput × (95 %)", no_wrap=True
-    )
-    table.add_column("Latency ×")
-    output = {verdict.arm: verdict.lossless for verdict in analysis.verdicts}
-    table.add_column("Output")
-    for row in rows:
-        gain = numbers.ratio(row.throughput_speedup)
-        if row.throughput_interval:
-            gain += f"  {numbers.interval(row.throughput_interval)}"
-        kept = output.get(row.arm, "")
-        table.add_row(
-            Text(one_line(row.arm), "" if row.is_baseline else "bold"),
-            Text(numbers.seconds(row.e2e.median)),
-            *([Text(numbers.seconds(row.ttft.median))] if console.width >= 100 else []),
-            Text(numbers.rate(row.throughput)),
-            Text("" if row.is_baseline else gain),
-            Text("" if row.is_baseline else numbers.ratio(row.latency_speedup)),
-            Text(kept, _LOSSLESS_STYLE.get(kept, "")),
-        )
-    console.print(table)
-    console.print(Text("Latency: median of a request, tok/s: all requests together, ×: over the baseline.", "dim"))
+def _groups(columns: Sequence[Column[Any]], widths: Sequence[int], room: int) -> list[list[int]]:
+    """Places of the columns of each table, so that every table fits; the columns that head a row stand in each."""
+    heads = [place for place, column in enumerate(columns) if column.heads]
+    used = start = sum(widths[place] + _GAP for place in heads)
+    groups = [list(heads)]
+    for place, width in enumerate(widths):
+        if place in heads:
+            continue
+        if used + width > room and len(groups[-1]) > len(heads):
+            groups.append(list(heads))
+            used = start
+        groups[-1].append(place)
+        used += width + _GAP
+    return [sorted(group) for group in groups]
 
 
-def _row(verdict: Verdict, overall: SpeedUp | None) -> list[Text]:
-    from rich.text import Text
+def _width(column: Column[Any], texts: Sequence[str], room: int) -> int:
+    """Characters that a column needs: its longest cell, or the longest word of its header, at most half the room."""
+    header = max((cell_len(word) for word in one_line(column.heading).split()), default=0)
+    longest = max((cell_len(line) for text in texts for line in text.splitlines()), default=0)
+    return max(header, min(longest, _WRAPPED if column.wrap else room // 2))
 
-    speed = numbers.ratio(verdict.speedup)
-    if verdict.interval:
-        speed += f"  {numbers.interval(verdict.interval)}"
-    return [
-        Text(one_line(verdict.arm) + lossy_label(verdict.lossy), "bold"),
-        Text(speed, _SPEED_STYLE.get(verdict.speed, "")),
-        Text(numbers.between_blocks(overall)),
-        Text(numbers.percent(verdict.acceptance)),
-        Text(verdict.lossless, _LOSSLESS_STYLE[verdict.lossless]),
-        Text(one_line(_reason(verdict))),
-    ]
+
+def _text(cell: Cell) -> str:
+    pieces = cell if isinstance(cell, tuple) else (cell,)
+    return " ".join(one_line(piece.summary if isinstance(piece, Folded) else piece) for piece in pieces)
+
+
+def _styled(column: Column[Row], text: str, row: Row) -> Text:
+    return Text(text, STYLES[column.tone_of(row)] or ("bold" if column.heads else ""))
 
 
 def _reason(verdict: Verdict) -> str:
-    """What the other columns do not say already."""
+    """What the table does not say already."""
     return f"{verdict.sentence} {verdict.why}" if verdict.speed == "unknown" else verdict.why

@@ -12,7 +12,7 @@ from pathlib import Path
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData
 from benchctl.errors import StorageError
-from benchctl.reports.tables import all_tables
+from benchctl.reports.csv_files import all_tables
 
 MARK = "analysis.json"
 """The file by which a folder is known to be a report, and may be replaced."""

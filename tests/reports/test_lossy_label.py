@@ -10,8 +10,8 @@ from rich.console import Console
 
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData
+from benchctl.reports.csv_files import all_tables
 from benchctl.reports.render import render_html, render_markdown
-from benchctl.reports.tables import all_tables
 from benchctl.reports.terminal import print_summary
 
 LABEL = "(lossy by design: synthetic acceptance)"

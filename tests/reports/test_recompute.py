@@ -128,7 +128,7 @@ def test_markdown_tables(made: tuple[Recount, ReportFiles, dict[str, Any]]) -> N
     for row in tables["Table: cost of a round"]:
         wanted = recount.cost(row[0], ARMS[row[0]])
         depth = wanted["depth"]
-        needed = share(wanted["break_even_alpha"]) if wanted["break_even_alpha"] or not depth else "> 100 %"
+        needed = share(wanted["break_even_alpha"]) if wanted["break_even_alpha"] or not depth else "over 100 %"
         predicted = "–" if wanted["predicted"] is None else times(wanted["predicted"])
         head = [str(depth or "–"), share(wanted["alpha"]), needed]
         overhead = "–" if wanted["overhead"] is None else f"{wanted['overhead']:.2f}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.conditions.levels import closed_levels, open_levels
 from benchctl.analysis.results import Analysis
 from benchctl.reports.figures import style
-from benchctl.reports.sweep import closed_rows, curves, open_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ Value = Callable[["Level"], float | None]
 
 def draw_concurrency(analysis: Analysis) -> Figure | None:
     """Left total throughput, right median latency, both by concurrency; `None` below two levels."""
-    rows = closed_rows(analysis)
+    rows = closed_levels(analysis)
     if len({row.concurrency for row in rows if row.throughput is not None}) < 2:
         return None
     lines = sorted({row.temperature for row in rows})[:MOST_LINES]
@@ -40,7 +40,8 @@ def draw_concurrency(analysis: Analysis) -> Figure | None:
         right.set_title("Median latency of a request")
         right.set_ylabel("seconds to the last byte")
         _whiskers(left, here, analysis)
-        _mark(left, [one for one in curves(analysis) if one.temperature == temperature], here, analysis)
+        crossings = analysis.sweep.crossings if analysis.sweep else []
+        _mark(left, [one for one in crossings if one.temperature == temperature], here, analysis)
         for axes in (left, right):
             _name_levels(axes, sorted({float(row.concurrency) for row in here}))
             axes.set_xlabel("requests in flight at most")
@@ -50,7 +51,7 @@ def draw_concurrency(analysis: Analysis) -> Figure | None:
 
 def draw_rate(analysis: Analysis) -> Figure | None:
     """Left requests finished, right median latency, both by the rate asked for; `None` below two rates."""
-    rows = open_rows(analysis)
+    rows = open_levels(analysis)
     if len({row.rate for row in rows}) < 2:
         return None
     lines = sorted({(row.temperature, row.concurrency) for row in rows})[:MOST_LINES]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from benchctl.analysis.conditions.levels import TemperatureRow, temperature_rows
 from benchctl.analysis.results import Analysis
 from benchctl.reports.figures import style
-from benchctl.reports.sweep import TemperatureRow, temperature_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

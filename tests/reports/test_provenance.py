@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from benchctl.data.manifest import ArmIdentity
-from benchctl.reports import facts
+from benchctl.reports.tables import provenance
 
 
 def test_nested_facts() -> None:
@@ -20,7 +20,7 @@ def test_nested_facts() -> None:
         "gpus": [{"name": "A"}, {"name": "B"}],
         "flags": [f"--{i}" for i in range(99)],
     }
-    assert list(facts.flatten(machine)) == [
+    assert list(provenance.flatten(machine)) == [
         ("cpu", "EPYC"),
         ("memory", "8.0 GiB"),
         ("usable cores", "2"),
@@ -38,4 +38,4 @@ def test_nested_facts() -> None:
 def test_a_command_survives_the_shell() -> None:
     argv = ["llama-server", "-m", "a model's file.gguf", "--port", "{port}", "$(reboot)"]
     arm = ArmIdentity(name="a", baseline=True, speculation=None, argv=argv, env=["OMP_WAIT_POLICY=passive"])
-    assert shlex.split(facts.command(arm)) == ["OMP_WAIT_POLICY=passive", *argv]
+    assert shlex.split(provenance.command(arm)) == ["OMP_WAIT_POLICY=passive", *argv]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchctl.analysis.results import Fork, ShapeMargin
-from benchctl.reports.forks import fork_rows, margin, nats, noise_rows, start
+from benchctl.reports.numbers import nats
+from benchctl.reports.tables.output import fork_start, margin, noise_floors, scored_forks
 from tests.reports.handmade import NOISE, build_analysis
 
 FORK = Fork(
@@ -34,14 +35,14 @@ def test_nats(value: float | None, written: str) -> None:
 
 
 def test_the_start_of_an_answer_is_one_short_line() -> None:
-    assert start("a\nb") == "a⏎b"
-    assert len(start("x" * 100)) == 12
-    assert start("") == "(end)"
+    assert fork_start("a\nb") == "a⏎b"
+    assert len(fork_start("x" * 100)) == 12
+    assert fork_start("") == "(end)"
 
 
 def test_every_scored_fork_has_a_row_and_every_width_one_noise() -> None:
     analysis = build_analysis(["spec_d4", "ngram"])
-    rows = fork_rows(analysis)
+    rows = scored_forks(analysis)
     assert rows
     assert all(row.fork.margin is not None for row in rows)
-    assert noise_rows(analysis) == [NOISE]
+    assert noise_floors(analysis).rows == [NOISE]

@@ -1,0 +1,55 @@
+"""What the page says of each arm at its head: the row of the table of conclusions, larger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchctl.analysis.results import Analysis, Verdict
+from benchctl.reports import numbers
+from benchctl.reports.columns import Tone
+from benchctl.reports.tables.output import OUTPUT_TONE
+from benchctl.reports.tables.speed import PAYS, SPEED_TONE, conclusions
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the page says of an arm at its head: the row of `conclusions`, larger."""
+
+    verdict: Verdict
+    pays: str
+    speed_tone: Tone
+    speed_sign: str
+    output_tone: Tone
+    output_sign: str
+    between_blocks: str
+    """Empty where fewer than two blocks can be compared."""
+    drafting: str
+
+
+def cards(analysis: Analysis) -> list[Card]:
+    """A card an arm, in the order of `conclusions`."""
+    table = conclusions(analysis)
+    spread = next(column for column in table.columns if column.header == "Between blocks")
+    return [
+        Card(
+            verdict=verdict,
+            pays=PAYS[verdict.speed],
+            speed_tone=SPEED_TONE[verdict.speed],
+            speed_sign={"faster": "▲", "slower": "▼", "no clear difference": "≈"}.get(verdict.speed, "?"),
+            output_tone=OUTPUT_TONE.get(verdict.lossless, "open"),
+            output_sign={"lossless": "✓", "not lossless": "✗", "not judged": "–"}.get(verdict.lossless, "?"),
+            between_blocks=str(spread.text(verdict)).removeprefix(numbers.ABSENT),
+            drafting=_drafting(verdict),
+        )
+        for verdict in table.rows
+    ]
+
+
+def _drafting(verdict: Verdict) -> str:
+    if verdict.acceptance is not None:
+        return f"{numbers.percent(verdict.acceptance)} of drafts accepted"
+    return {
+        "idle": "on, but never drafted",
+        "unverified": "not shown whether it speculated",
+        "failed": "did not run as asked",
+    }.get(verdict.attestation, "acceptance not reported")

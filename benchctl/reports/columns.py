@@ -1,0 +1,190 @@
+"""A table is declared once, as columns over rows; terminal, Markdown, HTML and CSV are made of that declaration.
+
+A new metric is one `Column` in the table where it belongs (`benchctl.reports.tables`). The formats are rendered in
+`terminal`, `markdown`, `page` and `csv_files`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, TypeVar
+
+from benchctl.analysis.lossy import lossy_label
+from benchctl.analysis.results import Analysis, Interval
+from benchctl.reports import numbers
+
+Row = TypeVar("Row")
+
+Tone = Literal["", "good", "fair", "open", "bad", "quiet"]
+"""How a cell is coloured: what is well, what is well within noise, what is not known, what is wrong, what matters
+less. Colour never says more than the words do."""
+
+
+class Name(str):
+    """What others chose to call something: a code span in Markdown, plain text elsewhere."""
+
+    __slots__ = ()
+
+
+class Code(str):
+    """Text of a model, a program or a command: code wherever there is code."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Lines behind a summary: folded on the page, code spans after one another in Markdown."""
+
+    summary: str
+    lines: tuple[str, ...]
+
+
+Piece = str | Folded
+Cell = Piece | tuple[Piece, ...]
+"""What stands in a cell: untrusted text, or several pieces with a space between them."""
+
+
+def plain(value: object) -> Cell:
+    """A value as it is: text, a whole number, a list with commas; a dash where it is not known."""
+    if value is None:
+        return numbers.ABSENT
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or numbers.ABSENT
+    return value if isinstance(value, str) else str(value)
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """One column over rows of one type."""
+
+    header: str
+    """What stands above it. Empty: it is for programs alone, and stands in the CSV file only."""
+    value: Callable[[Row], Any]
+    """In full precision, for the CSV file; `None` where it is not known."""
+    write: Callable[[Any], Cell] = plain
+    """How people read the value."""
+    cell: Callable[[Row], Cell] | None = None
+    """How people read it where more than the value decides; then `write` is not used."""
+    unit: str = ""
+    """Stands behind the header; empty where every cell says its own."""
+    explain: str = ""
+    """What the number is, as the end of a sentence that begins with the header. Stands below the table."""
+    align: Literal["left", "right"] = "left"
+    tone: Callable[[Row], Tone] | None = None
+    key: str = ""
+    """Its header in the CSV file; empty: not in there. Of a value with `parts`, `{}` stands for the part's name."""
+    parts: tuple[str, ...] = ()
+    """Attributes of the value that have a CSV column each, such as the ends of an interval."""
+    optional: bool = False
+    """Whether it is left out where no row has a value."""
+    wrap: bool = False
+    """Whether its texts are long, and may take several lines."""
+    heads: bool = False
+    """Whether it says what a row is about: the row's header on the page, repeated where a terminal is too narrow."""
+    least_width: int = 0
+    """Characters that a terminal must have for it to stand there."""
+
+    @property
+    def heading(self) -> str:
+        """The header with its unit."""
+        return f"{self.header} ({self.unit})" if self.unit else self.header
+
+    def text(self, row: Row) -> Cell:
+        """What people read."""
+        return self.cell(row) if self.cell is not None else self.write(self.value(row))
+
+    def tone_of(self, row: Row) -> Tone:
+        """How the cell is coloured."""
+        return self.tone(row) if self.tone is not None else ""
+
+
+def number(
+    header: str,
+    value: Callable[[Row], Any],
+    write: Callable[[Any], Cell] = plain,
+    *,
+    cell: Callable[[Row], Cell] | None = None,
+    unit: str = "",
+    explain: str = "",
+    tone: Callable[[Row], Tone] | None = None,
+    key: str = "",
+    parts: tuple[str, ...] = (),
+    optional: bool = False,
+    least_width: int = 0,
+) -> Column[Row]:
+    """A column of numbers, which stand to the right."""
+    return Column(
+        header, value, write, cell, unit, explain, "right", tone, key, parts, optional, least_width=least_width
+    )
+
+
+def interval(
+    header: str,
+    value: Callable[[Row], Interval | None],
+    *,
+    without: str = numbers.ABSENT,
+    key: str = "",
+    cell: Callable[[Row], Cell] | None = None,
+    optional: bool = False,
+    least_width: int = 0,
+) -> Column[Row]:
+    """A column of 95 % intervals of ratios; `without` says why there is none."""
+
+    def write(found: Interval | None) -> str:
+        return without if found is None else numbers.interval(found)
+
+    in_csv = f"{key}_{{}}" if key else ""
+    ends = ("low", "high")
+    return number(header, value, write, cell=cell, key=in_csv, parts=ends, optional=optional, least_width=least_width)
+
+
+@dataclass(frozen=True)
+class Table(Generic[Row]):
+    """Columns over rows."""
+
+    name: str
+    """Of its CSV file, where it has one, and of its place on the page."""
+    title: str
+    columns: Sequence[Column[Row]]
+    rows: Sequence[Row]
+    note: str = ""
+    """What is to be said below it besides the explanations of its columns."""
+
+    @property
+    def shown(self) -> list[Column[Row]]:
+        """The columns for people."""
+        return [
+            column
+            for column in self.columns
+            if column.header and not (column.optional and all(column.value(row) is None for row in self.rows))
+        ]
+
+    @property
+    def explanation(self) -> str:
+        """What its columns mean, in sentences."""
+        parts = [f"{column.header}: {column.explain}" for column in self.shown if column.explain]
+        return " ".join([*parts, *([self.note] if self.note else [])])
+
+    def where(self, keep: Callable[[Row], bool], title: str | None = None) -> Table[Row]:
+        """The same table of fewer rows."""
+        return replace(self, rows=[row for row in self.rows if keep(row)], title=title or self.title)
+
+
+def arm_column(
+    analysis: Analysis, name: Callable[[Row], str], *, of: Callable[[Row], str] | None = None, key: str = "arm"
+) -> Column[Row]:
+    """The arm of a row, with what is lossy by design in it; `of`: another name to show it by."""
+    labels, shown = lossy_labels(analysis), of or name
+
+    def cell(row: Row) -> Cell:
+        label = labels.get(name(row), "")
+        return (Name(shown(row)), label) if label else Name(shown(row))
+
+    return Column("Arm", name, cell=cell, key=key, heads=True)
+
+
+def lossy_labels(analysis: Analysis) -> dict[str, str]:
+    """What stands behind the name of every arm that is lossy by design."""
+    return {one.arm: lossy_label(one.lossy).strip() for one in analysis.verdicts if one.lossy}

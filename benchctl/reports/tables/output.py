@@ -1,0 +1,186 @@
+"""Whether the output is the target's own: verdicts, answers, forks with their margins, noise, self-consistency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from benchctl.analysis.results import Analysis, Comparison, Fork, Losslessness, NoiseFloor, SelfConsistency
+from benchctl.reports import numbers
+from benchctl.reports.columns import Code, Column, Table, Tone, arm_column, number
+from benchctl.text import one_line
+
+OUTPUT_TONE: dict[str, Tone] = {
+    "lossless": "good",
+    "not lossless": "bad",
+    "undetermined": "open",
+    "not judged": "quiet",
+}
+"""The colour of each verdict on an arm's output."""
+FORK_CHARACTERS = 12
+"""Characters of how an answer went on."""
+
+
+def losslessness(analysis: Analysis) -> Table[Losslessness]:
+    """A row an arm: the verdict on its output."""
+    return Table(
+        "losslessness-verdicts",
+        "Answers against the baseline’s",
+        (
+            arm_column(analysis, lambda row: row.arm),
+            Column("Verdict", lambda row: row.verdict, tone=lambda row: OUTPUT_TONE.get(row.verdict, "open")),
+            Column("Prompts", lambda row: row.counts, _counts),
+            Column("Reason", lambda row: row.reason, wrap=True),
+        ),
+        [row for row in analysis.losslessness if row.arm not in analysis.baselines],
+    )
+
+
+def answers(analysis: Analysis) -> Table[Comparison]:
+    """A row a prompt and arm, for programs."""
+
+    def of_fork(name: str) -> Callable[[Comparison], Any]:
+        return lambda row: getattr(row.fork, name, None)
+
+    return Table(
+        "losslessness",
+        "Every prompt against the baseline’s",
+        (
+            Column("", lambda row: row.arm, key="arm"),
+            Column("", lambda row: row.task, key="task"),
+            Column("", lambda row: row.prompt_idx, key="prompt_idx"),
+            Column("", lambda row: row.outcome, key="outcome"),
+            Column("", lambda row: row.reason, key="reason"),
+            Column("", lambda row: row.text_equal, key="text_equal"),
+            Column("", lambda row: row.tokens_equal, key="tokens_equal"),
+            Column("", lambda row: row.blocks_compared, key="blocks_compared"),
+            Column("", lambda row: row.blocks_differing, key="blocks_differing"),
+            Column("", of_fork("index"), key="fork_index"),
+            Column("", of_fork("unit"), key="fork_unit"),
+            Column("", of_fork("width"), key="fork_width"),
+            Column("", of_fork("baseline_token"), key="fork_baseline_token"),
+            Column("", of_fork("arm_token"), key="fork_arm_token"),
+            Column("", of_fork("margin"), key="margin"),
+            Column("", of_fork("noise_floor"), key="noise_floor"),
+            Column("", lambda row: _margin(row.fork, "verify"), key="margin_verify"),
+            Column("", lambda row: _margin(row.fork, "prefill"), key="margin_prefill"),
+        ),
+        [one for arm in analysis.losslessness for one in arm.comparisons],
+    )
+
+
+@dataclass(frozen=True)
+class ScoredFork:
+    """A fork that was scored on the target alone, of one arm and prompt."""
+
+    answer: Comparison
+    fork: Fork
+
+
+def scored_forks(analysis: Analysis) -> list[ScoredFork]:
+    """Every fork with a margin, in the order of arms and prompts."""
+    return [
+        ScoredFork(one, one.fork)
+        for arm in analysis.losslessness
+        for one in arm.comparisons
+        if one.fork is not None and one.fork.margin is not None
+    ]
+
+
+def forks(analysis: Analysis) -> Table[ScoredFork]:
+    """A row a scored fork."""
+    return Table(
+        "forks",
+        "Every fork, scored on the target alone",
+        (
+            arm_column(analysis, lambda row: row.answer.arm),
+            Column("Prompt", lambda row: f"{row.answer.task}/{row.answer.prompt_idx}"),
+            number("Token", lambda row: row.fork.index),
+            Column(analysis.baseline, lambda row: row.fork.baseline_text, fork_start),
+            Column("Arm’s", lambda row: row.fork.arm_text, fork_start),
+            number(
+                "Token by token", lambda row: _margin(row.fork, "decode"), cell=lambda row: margin(row.fork, "decode")
+            ),
+            number("As verified", lambda row: _margin(row.fork, "verify"), cell=lambda row: margin(row.fork, "verify")),
+            number(
+                "All at once", lambda row: _margin(row.fork, "prefill"), cell=lambda row: margin(row.fork, "prefill")
+            ),
+            number(
+                "Noise",
+                lambda row: row.fork.noise_floor,
+                numbers.nats,
+                explain="how far margins move at the arm’s width.",
+            ),
+            Column("Class", lambda row: row.answer.outcome),
+        ),
+        scored_forks(analysis),
+        note="How far the target alone prefers the baseline’s token to the arm’s at the fork, in nats (3 nats: 20 "
+        "times as likely), when it reads the answer token by token, as the baseline made it; as many tokens at once as "
+        "the arm verified (their number in brackets); prompt and answer at once. ← : read so, the target alone says "
+        "the arm’s token. A near-tie lies within the noise, or the target alone says the arm’s token at the arm’s "
+        "width; a violation does not.",
+    )
+
+
+def noise_floors(analysis: Analysis) -> Table[NoiseFloor]:
+    """A row a width at which a fork was judged, narrowest first."""
+    found = {noise.width: noise for arm in analysis.losslessness for noise in arm.noise}
+    return Table(
+        "noise",
+        "Numeric noise of the target, without speculation: several tokens at once against one",
+        (
+            number("Tokens at once", lambda row: row.width),
+            number("Noise floor", lambda row: row.floor, numbers.nats),
+            Column("How", lambda row: row.method, wrap=True),
+            number("Median change", lambda row: row.median, numbers.nats),
+            number("Largest", lambda row: row.largest, numbers.nats),
+            number(
+                "Null control: forks from itself",
+                lambda row: row.null_forks,
+                cell=lambda row: f"{numbers.count(row.null_forks)} of {numbers.count(row.null_places)}",
+            ),
+        ),
+        [found[width] for width in sorted(found)],
+    )
+
+
+def consistency(analysis: Analysis) -> Table[SelfConsistency]:
+    """A row an arm: does it repeat itself."""
+    return Table(
+        "consistency",
+        "Does an arm give the same answer in every block?",
+        (
+            arm_column(analysis, lambda row: row.arm),
+            number(
+                "Reproducible prompts",
+                lambda row: row.reproducible,
+                cell=lambda row: f"{row.reproducible} of {row.prompts}",
+            ),
+            Column("Others", lambda row: row.differing, wrap=True),
+        ),
+        analysis.consistency,
+    )
+
+
+def margin(fork: Fork, shape: str) -> str:
+    """The margin in one shape (`0.102`, `-0.021 (5) ←`): the width where the arm's counts, an arrow where it flips."""
+    found = next((one for one in fork.shapes if one.shape == shape), None)
+    if found is None:
+        return numbers.ABSENT
+    least = "≥ " if shape == "decode" and fork.margin_is_least else ""
+    width = f" ({found.width})" if shape == "verify" else ""
+    return f"{least}{numbers.nats(found.margin)}{width}{' ←' if found.prefers == 'arm' else ''}"
+
+
+def fork_start(text: str) -> Code:
+    """The first characters of how an answer went on, on one line."""
+    return Code(one_line(text, FORK_CHARACTERS) or "(end)")
+
+
+def _margin(fork: Fork | None, shape: str) -> float | None:
+    return next((one.margin for one in fork.shapes if one.shape == shape), None) if fork else None
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number} {outcome}" for outcome, number in counts.items() if number) or numbers.ABSENT

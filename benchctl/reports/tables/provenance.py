@@ -1,0 +1,148 @@
+"""How a run was measured, as its manifest has it: machine, engine, model files, commands, and every engine process."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchctl.analysis.results import Analysis
+from benchctl.data.manifest import ArmIdentity, Cell, Manifest, ModelIdentity
+from benchctl.reports import numbers
+from benchctl.reports.columns import Cell as TableCell
+from benchctl.reports.columns import Code, Column, Folded, Piece, Table, arm_column, number
+
+Fact = tuple[str, TableCell]
+LONG_LIST = 20
+"""Longer lists (an engine's every flag) are counted, not shown."""
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of every leaf of nested `values`, in their order; names of nested ones are joined by `·`."""
+    for key, value in values.items():
+        name = f"{prefix}{str(key).replace('_', ' ')}"
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{name} · ")
+        elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+            for number, item in enumerate(value, start=1):
+                yield from flatten(item if isinstance(item, Mapping) else {"": item}, f"{name} {number} · ")
+        else:
+            yield _leaf(name, value)
+
+
+def _leaf(name: str, value: object) -> tuple[str, str]:
+    if value is None:
+        return name, "not known"
+    if isinstance(value, bool):
+        return name, "yes" if value else "no"
+    if isinstance(value, list) and len(value) > LONG_LIST:
+        return name, f"{len(value)} entries, listed in the run's manifest.json"
+    if isinstance(value, list):
+        return name, ", ".join(map(str, value)) or "none"
+    if name.endswith(" bytes") and isinstance(value, int):
+        return name.removesuffix("bytes").rstrip(" ·"), numbers.size(value)
+    if isinstance(value, int):
+        return name, numbers.count(value)
+    return name, str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def run_facts(manifest: Manifest, analysis: Analysis) -> list[Fact]:
+    """Which run this is, when, and of what."""
+    until = f" to {numbers.moment(manifest.finished_at)}" if manifest.finished_at else ""
+    tasks = "task" if len(analysis.tasks) == 1 else "tasks"
+    names = ", ".join(analysis.tasks)
+    return [
+        ("benchctl", manifest.benchctl_version),
+        ("run", (Code(manifest.run), manifest.status)),
+        ("time", numbers.moment(manifest.created_at) + until),
+        ("prompts", f"{len(manifest.prompts)} in {len(analysis.tasks)} {tasks}: {names}"),
+        ("recipe SHA-256", Code(manifest.recipe_sha256)),
+        ("workload SHA-256", Code(manifest.workload_sha256)),
+    ]
+
+
+def engine_facts(manifest: Manifest) -> list[Fact]:
+    """What ran: kind, binary, build, and what it can speculate with."""
+    identity = manifest.engine
+    return [
+        ("kind", identity.kind),
+        ("version", identity.version or "not reported"),
+        ("build", identity.build or "not reported"),
+        ("commit", identity.commit or "not reported"),
+        ("binary", f"{identity.binary or 'not started by benchctl'} (found in: {identity.found_in})"),
+        ("speculation types", ", ".join(identity.speculation_types) or "none"),
+        *flatten(identity.details),
+    ]
+
+
+def sections(manifest: Manifest, analysis: Analysis) -> dict[str, list[Fact]]:
+    """Heading to what is known: machine, engine, prompts."""
+    return {
+        "run": run_facts(manifest, analysis),
+        "machine": list(flatten(manifest.machine)),
+        "engine": engine_facts(manifest),
+        "prompts": list(flatten(manifest.suite or {})),
+    }
+
+
+def models(manifest: Manifest) -> list[tuple[str, str, list[Fact]]]:
+    """The target and, where there is one, the draft: role, source, facts."""
+    both = [("Target", manifest.target)] + ([("Draft", manifest.draft)] if manifest.draft else [])
+    return [(role, model.source, _model_facts(model)) for role, model in both]
+
+
+def _model_facts(model: ModelIdentity) -> list[Fact]:
+    files: list[Fact] = [
+        fact
+        for file in model.files
+        for fact in (("file", (Code(file.name), numbers.size(file.size))), ("SHA-256", Code(file.sha256)))
+    ]
+    return [*files, *flatten(model.facts)]
+
+
+def cells(manifest: Manifest, analysis: Analysis) -> Table[Cell]:
+    """A row an engine process, with the evidence that it ran as the recipe says."""
+    return Table(
+        "cells",
+        "Every engine process, and the evidence that it ran as asked",
+        (
+            number("Block", lambda row: row.block + 1),
+            number("Place", lambda row: row.order + 1),
+            arm_column(analysis, lambda row: row.arm),
+            Column(
+                "Status",
+                lambda row: row.status,
+                cell=lambda row: f"{row.status} (attempt {row.attempt + 1})" if row.attempt else row.status,
+            ),
+            Column("Attested", lambda row: row.attestation.state if row.attestation else None),
+            number("Start-up", lambda row: row.startup_s, numbers.seconds),
+            number("Wall", lambda row: row.wall_s, numbers.seconds),
+            number("Load before", lambda row: row.load_before, numbers.decimal),
+            Column("Evidence", lambda row: None, cell=_evidence, wrap=True),
+        ),
+        manifest.cells,
+    )
+
+
+def _evidence(cell: Cell) -> tuple[Piece, ...]:
+    pieces: list[Piece] = []
+    if cell.error:
+        pieces += [f"{cell.error.kind}:", Code(cell.error.message), *filter(None, [cell.error.remedy])]
+    if cell.attestation:
+        lines = tuple(cell.attestation.evidence)
+        pieces += [Code(cell.attestation.reason)] if cell.attestation.reason else []
+        summary = f"{len(lines)} observation{'' if len(lines) == 1 else 's'}"
+        pieces += [Folded(summary, lines)] if lines else []
+    return tuple(pieces)
+
+
+def command(arm: ArmIdentity) -> str:
+    """The exact command line of an arm, quoted for a POSIX shell; the address of an endpoint that ran already."""
+    return shlex.join([*arm.env, *arm.argv]) if arm.url is None else arm.url
+
+
+def recipe_yaml(manifest: Manifest) -> str:
+    """The recipe as it was run, as YAML."""
+    import yaml
+
+    return yaml.safe_dump(manifest.recipe, sort_keys=False, allow_unicode=True, width=100)

@@ -1,0 +1,234 @@
+"""The tables of a run that varies concurrency, rate or temperature, each column declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchctl.analysis.conditions.levels import TemperatureRow, temperature_rows
+from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
+from benchctl.analysis.results import Analysis, Interval
+from benchctl.reports import numbers
+from benchctl.reports.columns import Cell, Column, Table, arm_column, interval, number
+from benchctl.reports.tables.output import OUTPUT_TONE
+
+_QUANTILES = ("median", "p95", "p99")
+
+
+def conditions(analysis: Analysis) -> Table[Level]:
+    """Every level with everything that is known of it, for programs."""
+    columns = _columns(analysis)
+    rest = ("of", "is_baseline", "overlapping", "judged", "planned", "tokens", "makespan_s", "throughput_by_block")
+    of_arrival = ("sent_rate", "finished_rate", "late_p95_s", "first_third_s", "last_third_s", "kept_up")
+    return Table(
+        "conditions",
+        "Every condition",
+        (
+            columns["arm"],
+            *(_field(name) for name in rest[:4]),
+            *(columns[name] for name in ("concurrency", "rate", "temperature", "requests")),
+            *(_field(name) for name in rest[4:]),
+            *(columns[name] for name in ("ttft", "e2e", "tpot", "throughput", "in_flight")),
+            *(columns[name] for name in ("throughput_x", "throughput_95", "latency_x", "latency_95")),
+            *(_of_arrival(name) for name in of_arrival),
+        ),
+        analysis.sweep.levels if analysis.sweep else [],
+    )
+
+
+def all_requests(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
+    """What all requests together get, a row an arm and condition."""
+    columns, arrival = _columns(analysis), _open(levels)
+    sent = ("sent", "finished", "kept_up", "late") if arrival else ()
+    return Table(
+        f"{_title(arrival).lower().replace(' ', '-')}-all",
+        f"{_title(arrival)}: all requests together",
+        [columns[name] for name in (*_place(analysis, arrival), *sent)]
+        + [columns[name] for name in ("throughput", "throughput_x", "throughput_95", "in_flight")],
+        levels,
+    )
+
+
+def one_request(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
+    """What one request waits for, a row an arm and condition."""
+    columns, arrival = _columns(analysis), _open(levels)
+    names = (*_place(analysis, arrival), "requests", "ttft", "e2e", "tpot", "latency_x", "latency_95")
+    return Table(
+        f"{_title(arrival).lower().replace(' ', '-')}-one",
+        f"{_title(arrival)}: what one request waits for (median / p95 / p99)",
+        [columns[name] for name in names],
+        levels,
+        note="p95, p99: only where at least two requests lie beyond.",
+    )
+
+
+def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
+    """For a terminal: a row an arm and condition, what a request waits for and what all of them get."""
+    columns = _columns(analysis)
+    output = {verdict.arm: verdict.lossless for verdict in analysis.verdicts}
+    return Table(
+        "levels",
+        "Every condition",
+        (
+            columns["arm"],
+            number("Latency", lambda row: row.e2e.median, numbers.seconds),
+            number("TTFT", lambda row: row.ttft.median, numbers.seconds, least_width=100),
+            number("tok/s", lambda row: row.throughput, numbers.rate),
+            columns["throughput_x"],
+            columns["throughput_95"],
+            columns["latency_x"],
+            Column(
+                "Output",
+                lambda row: output.get(row.arm, ""),
+                tone=lambda row: OUTPUT_TONE.get(output.get(row.arm, ""), ""),
+            ),
+        ),
+        levels,
+        note="Latency: median of a request, tok/s: all requests together, ×: over the baseline.",
+    )
+
+
+def by_temperature(analysis: Analysis) -> Table[TemperatureRow]:
+    """A row an arm and temperature."""
+    varied = set(analysis.sweep.dimensions if analysis.sweep else [])
+    place = [
+        number(header, value, write)
+        for dimension, header, value, write in (
+            ("concurrency", "Concurrency", lambda row: row.level.concurrency, str),
+            ("rate", "Asked a second", lambda row: row.level.rate, numbers.short),
+        )
+        if dimension in varied
+    ]
+    columns: list[Column[Any]] = [
+        arm_column(analysis, lambda row: row.level.arm, of=lambda row: row.level.of),
+        number("Temperature", lambda row: row.level.temperature, numbers.short),
+        *place,
+        number("Accepted", lambda row: row.acceptance.rate, numbers.percent),
+        number("Acceptance length", lambda row: row.acceptance.acceptance_length, numbers.decimal),
+        number("Speed-up", lambda row: row.speedup.pooled, numbers.ratio),
+        interval("95 % interval", lambda row: row.speedup.interval, without=numbers.no_interval(analysis)),
+        number("End to end", lambda row: row.speedup.end_to_end, numbers.ratio),
+    ]
+    return Table("by-temperature", "By temperature", columns, temperature_rows(analysis))
+
+
+def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
+    """Every column over levels, by a short name."""
+    without = numbers.no_interval(analysis)
+
+    def beside_baseline(value: Callable[[Level], Any], write: Callable[[Any], str]) -> dict[str, Any]:
+        """Nothing stands there of the baseline itself, which would be 1."""
+
+        def cell(row: Level) -> Cell:
+            return "" if row.is_baseline else write(value(row))
+
+        return {"value": value, "cell": cell}
+
+    def ends(found: Interval | None) -> str:
+        return numbers.interval(found) if found else without
+
+    return {
+        "arm": arm_column(analysis, lambda row: row.arm),
+        "of": arm_column(analysis, lambda row: row.arm, of=lambda row: row.of, key=""),
+        "concurrency": number("Concurrency", lambda row: row.concurrency, key="concurrency"),
+        "rate": number("Asked a second", lambda row: row.rate, numbers.short, key="rate"),
+        "temperature": number("Temperature", lambda row: row.temperature, numbers.short, key="temperature"),
+        "requests": number("Requests", lambda row: row.requests, cell=_requests, key="requests"),
+        "ttft": number("TTFT", lambda row: row.ttft, numbers.spread, key="ttft_{}_s", parts=_QUANTILES),
+        "e2e": number("Latency", lambda row: row.e2e, numbers.spread, key="e2e_{}_s", parts=_QUANTILES),
+        "tpot": number("Time a token", lambda row: row.tpot, _token_time, key="tpot_{}_s", parts=_QUANTILES),
+        "throughput": number(
+            "Throughput",
+            lambda row: row.throughput,
+            numbers.rate,
+            unit="tok/s",
+            key="throughput",
+            explain="tokens of all requests over the time from the first one sent to the last answer’s end.",
+        ),
+        "throughput_x": number(
+            "Throughput ×",
+            **beside_baseline(lambda row: row.throughput_speedup, numbers.ratio),
+            key="throughput_speedup",
+            explain="over the baseline under the same condition.",
+        ),
+        "throughput_95": interval(
+            "95 % interval", **beside_baseline(lambda row: row.throughput_interval, ends), key="throughput_interval"
+        ),
+        "in_flight": number(
+            "In flight",
+            lambda row: row.in_flight,
+            numbers.decimal,
+            key="in_flight",
+            explain="requests really under way at a time, on average.",
+        ),
+        "latency_x": number(
+            "Latency ×",
+            **beside_baseline(lambda row: row.latency_speedup, numbers.ratio),
+            key="latency_speedup",
+            explain="tokens over the whole time of each request, over the same of the baseline; above 1 a request is "
+            "answered sooner.",
+        ),
+        "latency_95": interval(
+            "95 % interval", **beside_baseline(lambda row: row.latency_interval, ends), key="latency_interval"
+        ),
+        "sent": number(
+            "Sent a second",
+            lambda row: row.arrival and row.arrival.sent_rate,
+            numbers.decimal,
+            explain="as it came about, since the times of a cell are drawn at random around the rate asked for, the "
+            "same for every arm.",
+        ),
+        "finished": number(
+            "Finished a second",
+            lambda row: row.arrival and row.arrival.finished_rate,
+            numbers.decimal,
+            explain="requests that ended a second, between the first and the last end.",
+        ),
+        "kept_up": Column(
+            "Kept up",
+            lambda row: row.arrival and row.arrival.kept_up,
+            numbers.yes_or_no,
+            explain="no, where fewer than 90 % as many ended as were sent and the last third of a cell’s requests took "
+            "at least 1.5 times as long as the first. Then latencies depend on how many requests there were.",
+        ),
+        "late": number(
+            "Client late",
+            lambda row: row.arrival and row.arrival.late_p95_s,
+            numbers.seconds,
+            explain="how much later than intended benchctl itself sent (95th percentile; the largest of fewer than 40 "
+            "requests).",
+        ),
+    }
+
+
+def _place(analysis: Analysis, arrival: bool) -> tuple[str, ...]:
+    """The columns that say under which condition a row was measured, then its arm."""
+    varied: list[Dimension] = analysis.sweep.dimensions if analysis.sweep else []
+    places = (("rate", arrival), ("concurrency", not arrival or "concurrency" in varied))
+    chosen = [name for name, stands in (*places, ("temperature", "temperature" in varied)) if stands]
+    return (*chosen, "of")
+
+
+def _open(levels: Sequence[Level]) -> bool:
+    return bool(levels) and levels[0].rate is not None
+
+
+def _title(arrival: bool) -> str:
+    return "By rate" if arrival else "By concurrency"
+
+
+def _field(name: str) -> Column[Level]:
+    return Column("", lambda row: getattr(row, name), key=name)
+
+
+def _of_arrival(name: str) -> Column[Level]:
+    return Column("", lambda row: getattr(row.arrival, name, None), key=name)
+
+
+def _requests(row: Level) -> str:
+    done = numbers.count(row.requests)
+    return done if row.requests == row.planned else f"{done} of {numbers.count(row.planned)}"
+
+
+def _token_time(value: Quantiles) -> str:
+    return " / ".join(numbers.milliseconds(one) for one in (value.median, value.p95, value.p99)) + " ms"
