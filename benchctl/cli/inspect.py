@@ -36,7 +36,7 @@ def inspect(
     if diff is not None:
         found = compare_models(first_file(model), first_file(diff))
         if not as_json:
-            from benchctl.cli.show_difference import show_difference
+            from benchctl.cli.show_inspection import show_difference
 
             show_difference(found)
             return

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from benchctl.analysis.comparison.gates import Judgement
-from benchctl.analysis.comparison.results import ArmComparison, Ratio, RunComparison, RunFacts
-from benchctl.analysis.lossy import lossy_label
-from benchctl.cli.show_lossless import COLOUR, PIPE_WIDTH
+from benchctl.analysis.comparison.results import ArmComparison, RunComparison, RunFacts
 from benchctl.errors import GateError
 from benchctl.reports import numbers
+from benchctl.reports.tables.comparison import compared_arms
+from benchctl.reports.terminal import print_table, table_console
 from benchctl.text import one_line
 
 DOCUMENT_SCHEMA = 1
 """The version of the JSON document; it rises when a key changes its meaning or goes."""
-SHOWN = 6
+NAMED = 6
 """Prompts that are named; the others are counted."""
-WIDE = 140
-"""Columns from which everything about an arm stands in one row."""
-_SPEED = {"faster": "green", "slower": "red"}
-
-_Column = tuple[str, Callable[[ArmComparison], Text]]
-"""(heading, what stands below it of an arm)."""
 
 
 def print_document(found: RunComparison, judged: Sequence[Judgement]) -> None:
@@ -42,15 +35,13 @@ def print_document(found: RunComparison, judged: Sequence[Judgement]) -> None:
 
 def print_comparison(found: RunComparison, judged: Sequence[Judgement]) -> None:
     """Print both runs, what changed, the table of arms, and the gates."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names may hold what this terminal cannot show
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PIPE_WIDTH)
+    console = table_console()
     for letter, run in (("A", found.a), ("B", found.b)):
         _print_run(console, letter, run)
     _print_changes(console, found)
-    _print_arms(console, found)
+    console.print()
+    print_table(console, compared_arms(found))
+    console.print()
     for arm in found.arms:
         _print_remarks(console, arm)
     for names, where in ((found.only_in_a, "A"), (found.only_in_b, "B")):
@@ -96,66 +87,6 @@ def _print_changes(console: Console, found: RunComparison) -> None:
     console.print(table)
 
 
-def _print_arms(console: Console, found: RunComparison) -> None:
-    """Print a row an arm; where the terminal is narrow, speed first and the rest below it."""
-    speed: list[_Column] = [
-        ("A tok/s", lambda arm: Text(numbers.rate(arm.rate.a), justify="right")),
-        ("B tok/s", lambda arm: Text(numbers.rate(arm.rate.b), justify="right")),
-        ("B/A (95 %)", lambda arm: Text(_ratio(arm.rate), justify="right")),
-        ("speed", lambda arm: Text(arm.speed, style=_SPEED.get(arm.speed, ""))),
-    ]
-    rest: list[_Column] = [
-        ("speed-up A → B", _speedups),
-        ("accepted A → B", _accepted),
-        ("output A → B", _output),
-        ("answers", _answers),
-    ]
-    for columns in [speed + rest] if console.width >= WIDE else [speed, rest]:
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-        table.add_column("arm", overflow="fold")
-        for heading, _ in columns:
-            table.add_column(heading, overflow="fold")
-        for arm in found.arms:
-            name = Text(one_line(arm.arm + lossy_label(arm.lossy)), style="bold")
-            table.add_row(name, *(cell(arm) for _, cell in columns))
-        console.print()
-        console.print(table)
-    console.print()
-
-
-def _ratio(told: Ratio) -> str:
-    return numbers.ratio(told.ratio) + (f"  {numbers.interval(told.interval)}" if told.interval else "")
-
-
-def _arrow(a: str, b: str) -> str:
-    return a if a == b else f"{a} → {b}"
-
-
-def _speedups(arm: ArmComparison) -> Text:
-    return Text("baseline" if arm.is_baseline else _arrow(numbers.ratio(arm.speedup.a), numbers.ratio(arm.speedup.b)))
-
-
-def _accepted(arm: ArmComparison) -> Text:
-    return Text(_arrow(numbers.percent(arm.acceptance_a), numbers.percent(arm.acceptance_b)))
-
-
-def _output(arm: ArmComparison) -> Text:
-    a, b = arm.lossless_a or numbers.ABSENT, arm.lossless_b or numbers.ABSENT
-    return Text(_arrow(a, b), style=COLOUR.get(b, ""))
-
-
-def _answers(arm: ArmComparison) -> Text:
-    told = arm.outputs
-    if not told.differing and not told.undetermined:
-        return Text("the same", style="green")
-    parts = [f"{told.same} same"]
-    if told.differing:
-        parts.append(f"{len(told.differing)} differ")
-    if told.undetermined:
-        parts.append(f"{len(told.undetermined)} undetermined")
-    return Text(", ".join(parts), style="yellow")
-
-
 def _print_remarks(console: Console, arm: ArmComparison) -> None:
     name = one_line(arm.arm)
     if arm.doubt:
@@ -163,6 +94,6 @@ def _print_remarks(console: Console, arm: ArmComparison) -> None:
     if arm.prompts and arm.prompts_left_out:
         console.print(Text(f"{name}: {arm.prompts_left_out} prompts were not timed in every block.", style="yellow"))
     if arm.outputs.differing:
-        shown = ", ".join(arm.outputs.differing[:SHOWN]) + (", …" if len(arm.outputs.differing) > SHOWN else "")
+        shown = ", ".join(arm.outputs.differing[:NAMED]) + (", …" if len(arm.outputs.differing) > NAMED else "")
         whose = "The target alone answers" if arm.is_baseline else f"{name} answers"
         console.print(Text(f"{whose} otherwise than in A: {one_line(shown)}", style="yellow"))

@@ -1,4 +1,4 @@
-"""How a model's facts are shown."""
+"""How a model's facts are printed, or what differs between two models."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
+from benchctl.models.difference import Change, Difference
+from benchctl.models.gguf_facts import TensorGroup
 from benchctl.models.inspection import Inspection
 from benchctl.models.shards import all_shards, tensors_of
+from benchctl.models.tensor_types import family
+from benchctl.reports.columns import Column, Table, numeric
+from benchctl.reports.terminal import print_table
 from benchctl.text import one_line
 
 _TEMPLATE_CHARACTERS = 600
+_VALUE_CHARACTERS = 60
 
 
 def show_inspection(found: Inspection, *, brief: bool = False) -> None:
@@ -21,7 +27,7 @@ def show_inspection(found: Inspection, *, brief: bool = False) -> None:
     console = Console(highlight=False)
     facts = found.facts
     console.print(Text(one_line(str(found.path)), style="bold"), soft_wrap=True)
-    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid = RichTable.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     rows = [("size", _size(found)), ("weights", _weights(found))]
@@ -34,21 +40,80 @@ def show_inspection(found: Inspection, *, brief: bool = False) -> None:
         grid.add_row(name, Text(value))
     console.print(grid)
     console.print()
-    console.print(_types(found))
+    print_table(console, _types(found))
 
 
 def show_tensors(path: Path) -> None:
     """Print every tensor of a model with its type, shape and size."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("tensor", "type", "shape", "bytes"):
-        table.add_column(title, justify="right" if title == "bytes" else "left", overflow="fold")
-    for tensor in tensors_of(all_shards(path)):
-        shape = " × ".join(map(str, tensor.shape))
-        size = "unknown" if tensor.nbytes is None else f"{tensor.nbytes:,}"
-        table.add_row(Text(one_line(tensor.name, 80)), tensor.type_name, shape, size)
+    table = Table(
+        "tensors",
+        "Tensors",
+        (
+            Column("tensor", lambda tensor: tensor.name, cell=lambda tensor: one_line(tensor.name, 80), heads=True),
+            Column("type", lambda tensor: tensor.type_name),
+            Column("shape", lambda tensor: " × ".join(map(str, tensor.shape))),
+            numeric("bytes", lambda tensor: "unknown" if tensor.nbytes is None else f"{tensor.nbytes:,}"),
+        ),
+        list(tensors_of(all_shards(path))),
+    )
     console = Console(highlight=False)
     console.print()
-    console.print(table)
+    print_table(console, table)
+
+
+def show_difference(found: Difference) -> None:
+    """Print what differs from the first model to the second."""
+    console = Console(highlight=False)
+    for mark, model in (("−", found.one), ("+", found.other)):
+        console.print(Text(f"{mark} {one_line(str(model.path))}  {_summary(model)}"), soft_wrap=True)
+    console.print()
+    if found.vocabulary:
+        console.print(Text("The vocabularies differ:", style="yellow"))
+        for sentence in found.vocabulary:
+            console.print(Text(f"  {one_line(sentence)}"))
+    else:
+        console.print("The vocabularies and special tokens are the same.")
+    if not found.metadata and not found.tensors:
+        console.print("The metadata and the types and shapes of all tensors are the same.")
+    if found.metadata:
+        console.print()
+        print_table(console, _changes("metadata", [(change.name, change) for change in found.metadata]))
+    if found.tensors:
+        console.print()
+        print_table(console, _changes("tensors", _by_family(found.tensors)))
+
+
+def _changes(title: str, rows: Sequence[tuple[str, Change]]) -> Table[tuple[str, Change]]:
+    return Table(
+        title,
+        title,
+        (
+            Column(title, lambda row: row[0], cell=lambda row: one_line(row[0], 80), heads=True),
+            Column("−", lambda row: row[1].one, _value),
+            Column("+", lambda row: row[1].other, _value),
+        ),
+        rows,
+    )
+
+
+def _by_family(changes: tuple[Change, ...]) -> list[tuple[str, Change]]:
+    """Put tensors that change alike in every block on one line: `ssm_out (4 tensors)`."""
+    alike: dict[tuple[str, str | None, str | None], list[Change]] = {}
+    for change in changes:
+        alike.setdefault((family(change.name), change.one, change.other), []).append(change)
+    return [
+        (f"{name} ({len(group)} tensors)" if len(group) > 1 else group[0].name, group[0])
+        for (name, _, _), group in alike.items()
+    ]
+
+
+def _value(text: str | None) -> str:
+    return "–" if text is None else one_line(text, _VALUE_CHARACTERS)
+
+
+def _summary(model: Inspection) -> str:
+    bits = model.facts.bits_per_weight
+    return mebibytes(model.size) + ("" if bits is None else f", {bits:g} bits per weight")
 
 
 def mebibytes(count: int) -> str:
@@ -68,16 +133,23 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
-def _types(found: Inspection) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("type")
-    for title in ("tensors", "size", "share"):
-        table.add_column(title, justify="right")
+def _types(found: Inspection) -> Table[tuple[str, TensorGroup]]:
     total = found.facts.tensor_bytes
-    for name, group in found.facts.tensor_types.items():
-        share = f"{100 * group.bytes / total:.1f} %" if total else "–"
-        table.add_row(name, str(group.count), mebibytes(group.bytes), share)
-    return table
+
+    def share(row: tuple[str, TensorGroup]) -> str:
+        return f"{100 * row[1].bytes / total:.1f} %" if total else "–"
+
+    return Table(
+        "types",
+        "Tensors by type",
+        (
+            Column("type", lambda row: row[0], heads=True),
+            numeric("tensors", lambda row: row[1].count),
+            numeric("size", lambda row: row[1].bytes, mebibytes),
+            numeric("share", share),
+        ),
+        list(found.facts.tensor_types.items()),
+    )
 
 
 def _size(found: Inspection) -> str:

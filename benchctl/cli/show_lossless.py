@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
-from collections.abc import Sequence
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from benchctl.analysis.lossy import lossy_label
 from benchctl.analysis.results import (
     Comparison,
     ForkRate,
     Losslessness,
     NoiseFloor,
-    PromptClass,
     SelfConsistency,
     ShapeMargin,
 )
 from benchctl.cli.replay_forks import Explained
 from benchctl.data.replays import Replays
 from benchctl.data.store import RunData
+from benchctl.reports.tables.output import OUTPUT_TONE, verdict_counts
+from benchctl.reports.terminal import STYLES, print_table, table_console
 from benchctl.text import one_line
 
 DOCUMENT_SCHEMA = 1
 """The version of the JSON document; it rises when a key changes its meaning or goes."""
 
-CLASSES: tuple[PromptClass, ...] = ("identical", "near-tie", "violation", "degenerate", "differs", "undetermined")
-COLOUR = {"lossless": "green", "not lossless": "red", "undetermined": "yellow", "not judged": "dim"}
 SHOWN = 6
 """Prompts of an arm that are shown one by one."""
-PIPE_WIDTH = 160
-"""Columns where there is no terminal: lines stay whole for grep."""
 
 
 def print_document(run: RunData, told: Explained) -> None:
@@ -62,11 +55,7 @@ def print_document(run: RunData, told: Explained) -> None:
 def print_tables(run: RunData, told: Explained) -> None:
     """Print the verdicts, then every arm that is not lossless with its differing prompts."""
     frame, found, consistency, replays = told.outputs.frame, told.found, told.consistency, told.replays
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # answers may hold what this terminal cannot show
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PIPE_WIDTH)
+    console = table_console()
     name = run.name
     baselines = {one.arms[one.baseline] for one in told.outputs.frames}
     against = one_line(frame.arms[frame.baseline]) if len(baselines) == 1 else "the baseline of its own condition"
@@ -74,7 +63,7 @@ def print_tables(run: RunData, told: Explained) -> None:
     console.print(Text(f"Run {one_line(name)}: every arm against {against}, {counts}\n"))
     if told.outputs.unjudged:
         console.print(Text(f"{told.outputs.unjudged}\n"))
-    console.print(_table(found))
+    print_table(console, verdict_counts(found))
     console.print()
     overlapping = {name for group, one in told.outputs.parts if group.overlapping for name in one.arms}
     for own in consistency:
@@ -94,24 +83,8 @@ def print_tables(run: RunData, told: Explained) -> None:
             alike.setdefault(one.reason, []).append(one.arm)
     for reason, arms in alike.items():
         console.print()
-        console.print(Text(f"{one_line(', '.join(arms), 400)}: undetermined", style=f"bold {COLOUR['undetermined']}"))
+        console.print(Text(f"{one_line(', '.join(arms), 400)}: undetermined", style=f"bold {STYLES['open']}"))
         console.print(Padding.indent(Text(one_line(reason, 600)), 2))
-
-
-def _table(found: Sequence[Losslessness]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    used = [kind for kind in CLASSES if kind == "identical" or any(one.counts.get(kind) for one in found)]
-    table.add_column("arm", overflow="fold")
-    table.add_column("verdict", overflow="fold")
-    for kind in used:
-        table.add_column(kind, justify="right", overflow="fold")
-    for one in found:
-        table.add_row(
-            Text(one_line(one.arm) + lossy_label(one.lossy)),
-            Text(one.verdict, style=COLOUR[one.verdict]),
-            *(Text(str(one.counts.get(kind, 0)) if one.comparisons else "–") for kind in used),
-        )
-    return table
 
 
 def _repeats(own: SelfConsistency) -> Text:
@@ -131,8 +104,8 @@ def _replayed(replays: Replays) -> dict[str, object]:
 
 def _repeated(replays: Replays) -> str:
     """Say whether the target alone, launched once more, says the baseline's answers token by token."""
-    places, others = sum(one.places for one in replays.decoded), sum(len(one.others) for one in replays.decoded)
-    what = f"{_count(places, 'token')} of {_count(len(replays.decoded), 'answer')}"
+    others = replays.places_decoded - replays.places_alike
+    what = f"{_count(replays.places_decoded, 'token')} of {_count(len(replays.decoded), 'answer')}"
     name = one_line(replays.baseline)
     if not others:
         return f"Replayed on the target alone, token by token: {name} again at all {what}."
@@ -141,7 +114,7 @@ def _repeated(replays: Replays) -> str:
 
 def _print_arm(console: Console, found: Losslessness, baseline: str) -> None:
     console.print()
-    console.print(Text(f"{one_line(found.arm)}: {found.verdict}", style=f"bold {COLOUR[found.verdict]}"))
+    console.print(Text(f"{one_line(found.arm)}: {found.verdict}", style=f"bold {STYLES[OUTPUT_TONE[found.verdict]]}"))
     console.print(Padding.indent(Text(one_line(found.reason)), 2))
     for noise in found.noise:
         console.print(Padding.indent(Text(_noise(noise), style="dim"), 2))

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchctl.analysis.sampling.results import ArmSampling, SamplingResult
-from benchctl.cli.show_lossless import PIPE_WIDTH
+from benchctl.reports.terminal import PIPE_WIDTH
 from benchctl.text import one_line
 
 COLOUR = {"no difference found": "green", "difference found": "red", "lossy by design": "red", "undetermined": "yellow"}

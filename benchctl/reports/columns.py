@@ -100,7 +100,7 @@ class Column(Generic[Row]):
         return self.tone(row) if self.tone is not None else ""
 
 
-def number(
+def numeric(
     header: str,
     value: Callable[[Row], Any],
     write: Callable[[Any], Cell] = plain,
@@ -137,7 +137,7 @@ def interval(
 
     in_csv = f"{key}_{{}}" if key else ""
     ends = ("low", "high")
-    return number(header, value, write, cell=cell, key=in_csv, parts=ends, optional=optional, least_width=least_width)
+    return numeric(header, value, write, cell=cell, key=in_csv, parts=ends, optional=optional, least_width=least_width)
 
 
 @dataclass(frozen=True)

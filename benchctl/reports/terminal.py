@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +28,14 @@ PIPE_WIDTH = 160
 _GAP = 2
 _WRAPPED = 24
 """Least characters of a column of long texts."""
+
+
+def table_console() -> Console:
+    """A console for tables: colours where there is a terminal, whole lines where there is none."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names and answers may hold what this terminal cannot show
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
 def print_table(console: Console, table: Table[Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis
 from benchctl.reports import numbers
-from benchctl.reports.columns import Column, Table, arm_column, number
+from benchctl.reports.columns import Column, Table, arm_column, numeric
 
 POSITIONS = 16
 """Draft positions of one table; those beyond stand in tables of their own."""
@@ -18,11 +18,11 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
         (
             arm_column(analysis, lambda row: row.arm),
             Column("Task", lambda row: row.task, key="task"),
-            number("Rate", lambda row: row.rate, numbers.percent, key="rate", explain="accepted over drafted tokens."),
-            number("Accepted", lambda row: row.accepted, numbers.count, key="accepted"),
-            number("Drafted", lambda row: row.drafted, numbers.count, key="drafted"),
-            number("Rounds", lambda row: row.rounds, numbers.count, key="rounds"),
-            number(
+            numeric("Rate", lambda row: row.rate, numbers.percent, key="rate", explain="accepted over drafted tokens."),
+            numeric("Accepted", lambda row: row.accepted, numbers.count, key="accepted"),
+            numeric("Drafted", lambda row: row.drafted, numbers.count, key="drafted"),
+            numeric("Rounds", lambda row: row.rounds, numbers.count, key="rounds"),
+            numeric(
                 "Acceptance length",
                 lambda row: row.acceptance_length,
                 numbers.decimal,
@@ -30,7 +30,7 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
                 explain="as vLLM defines it, too: 1 + accepted / rounds, the tokens of a verify step with its bonus "
                 "token.",
             ),
-            number(
+            numeric(
                 "Tokens a round",
                 lambda row: row.tokens_per_round,
                 numbers.decimal,
@@ -38,7 +38,7 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
                 explain="counts the steps that had no draft, too, and those by which a recurrent model evaluates "
                 "again.",
             ),
-            number(
+            numeric(
                 "Plain steps",
                 lambda row: row.plain_steps,
                 numbers.count,
@@ -46,7 +46,7 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
                 optional=True,
                 explain="those without a draft, which no acceptance length counts.",
             ),
-            number(
+            numeric(
                 "Tokens a step",
                 lambda row: row.tokens_per_step,
                 numbers.decimal,
@@ -72,7 +72,7 @@ def acceptance_by_position(analysis: Analysis, *, conditional: bool = False) -> 
         def value(row: Acceptance) -> float | None:
             return shares(row)[position] if position < len(shares(row)) else None
 
-        return number(
+        return numeric(
             str(position + 1), value, cell=lambda row: "" if value(row) is None else numbers.percent(value(row))
         )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchctl.analysis.results import Analysis, Comparison, Fork, Losslessness, NoiseFloor, SelfConsistency
+from benchctl.analysis.lossy import lossy_label
+from benchctl.analysis.results import Analysis, Comparison, Fork, Losslessness, NoiseFloor, PromptClass, SelfConsistency
 from benchctl.reports import numbers
-from benchctl.reports.columns import Code, Column, Table, Tone, arm_column, number
+from benchctl.reports.columns import Code, Column, Name, Table, Tone, arm_column, numeric
 from benchctl.text import one_line
 
 OUTPUT_TONE: dict[str, Tone] = {
@@ -18,6 +19,7 @@ OUTPUT_TONE: dict[str, Tone] = {
     "not judged": "quiet",
 }
 """The colour of each verdict on an arm's output."""
+CLASSES: tuple[PromptClass, ...] = ("identical", "near-tie", "violation", "degenerate", "differs", "undetermined")
 FORK_CHARACTERS = 12
 """Characters of how an answer went on."""
 
@@ -34,6 +36,29 @@ def losslessness(analysis: Analysis) -> Table[Losslessness]:
             Column("Reason", lambda row: row.reason, wrap=True),
         ),
         [row for row in analysis.losslessness if row.arm not in analysis.baselines],
+    )
+
+
+def verdict_counts(found: Sequence[Losslessness]) -> Table[Losslessness]:
+    """A row an arm: the verdict, and how many prompts are of each class."""
+
+    def count(kind: PromptClass) -> Column[Losslessness]:
+        def value(row: Losslessness) -> int | None:
+            return row.counts.get(kind, 0) if row.comparisons else None
+
+        return numeric(kind, value)
+
+    used = [kind for kind in CLASSES if kind == "identical" or any(one.counts.get(kind) for one in found)]
+    labels = {one.arm: f"{one.arm}{lossy_label(one.lossy)}" for one in found}
+    return Table(
+        "verdicts",
+        "Answers against the baseline’s",
+        (
+            Column("arm", lambda row: row.arm, cell=lambda row: Name(labels[row.arm]), heads=True),
+            Column("verdict", lambda row: row.verdict, tone=lambda row: OUTPUT_TONE[row.verdict]),
+            *map(count, used),
+        ),
+        found,
     )
 
 
@@ -96,17 +121,19 @@ def forks(analysis: Analysis) -> Table[ScoredFork]:
         (
             arm_column(analysis, lambda row: row.answer.arm),
             Column("Prompt", lambda row: f"{row.answer.task}/{row.answer.prompt_idx}"),
-            number("Token", lambda row: row.fork.index),
+            numeric("Token", lambda row: row.fork.index),
             Column(analysis.baseline, lambda row: row.fork.baseline_text, fork_start),
             Column("Arm’s", lambda row: row.fork.arm_text, fork_start),
-            number(
+            numeric(
                 "Token by token", lambda row: _margin(row.fork, "decode"), cell=lambda row: margin(row.fork, "decode")
             ),
-            number("As verified", lambda row: _margin(row.fork, "verify"), cell=lambda row: margin(row.fork, "verify")),
-            number(
+            numeric(
+                "As verified", lambda row: _margin(row.fork, "verify"), cell=lambda row: margin(row.fork, "verify")
+            ),
+            numeric(
                 "All at once", lambda row: _margin(row.fork, "prefill"), cell=lambda row: margin(row.fork, "prefill")
             ),
-            number(
+            numeric(
                 "Noise",
                 lambda row: row.fork.noise_floor,
                 numbers.nats,
@@ -130,12 +157,12 @@ def noise_floors(analysis: Analysis) -> Table[NoiseFloor]:
         "noise",
         "Numeric noise of the target, without speculation: several tokens at once against one",
         (
-            number("Tokens at once", lambda row: row.width),
-            number("Noise floor", lambda row: row.floor, numbers.nats),
+            numeric("Tokens at once", lambda row: row.width),
+            numeric("Noise floor", lambda row: row.floor, numbers.nats),
             Column("How", lambda row: row.method, wrap=True),
-            number("Median change", lambda row: row.median, numbers.nats),
-            number("Largest", lambda row: row.largest, numbers.nats),
-            number(
+            numeric("Median change", lambda row: row.median, numbers.nats),
+            numeric("Largest", lambda row: row.largest, numbers.nats),
+            numeric(
                 "Null control: forks from itself",
                 lambda row: row.null_forks,
                 cell=lambda row: f"{numbers.count(row.null_forks)} of {numbers.count(row.null_places)}",
@@ -152,7 +179,7 @@ def consistency(analysis: Analysis) -> Table[SelfConsistency]:
         "Does an arm give the same answer in every block?",
         (
             arm_column(analysis, lambda row: row.arm),
-            number(
+            numeric(
                 "Reproducible prompts",
                 lambda row: row.reproducible,
                 cell=lambda row: f"{row.reproducible} of {row.prompts}",

@@ -10,7 +10,7 @@ from benchctl.analysis.results import Analysis
 from benchctl.data.manifest import ArmIdentity, Cell, Manifest, ModelIdentity
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell as TableCell
-from benchctl.reports.columns import Code, Column, Folded, Piece, Table, arm_column, number
+from benchctl.reports.columns import Code, Column, Folded, Piece, Table, arm_column, numeric
 
 Fact = tuple[str, TableCell]
 LONG_LIST = 20
@@ -106,8 +106,8 @@ def cells(manifest: Manifest, analysis: Analysis) -> Table[Cell]:
         "cells",
         "Every engine process, and the evidence that it ran as asked",
         (
-            number("Block", lambda row: row.block + 1),
-            number("Place", lambda row: row.order + 1),
+            numeric("Block", lambda row: row.block + 1),
+            numeric("Place", lambda row: row.order + 1),
             arm_column(analysis, lambda row: row.arm),
             Column(
                 "Status",
@@ -115,9 +115,9 @@ def cells(manifest: Manifest, analysis: Analysis) -> Table[Cell]:
                 cell=lambda row: f"{row.status} (attempt {row.attempt + 1})" if row.attempt else row.status,
             ),
             Column("Attested", lambda row: row.attestation.state if row.attestation else None),
-            number("Start-up", lambda row: row.startup_s, numbers.seconds),
-            number("Wall", lambda row: row.wall_s, numbers.seconds),
-            number("Load before", lambda row: row.load_before, numbers.decimal),
+            numeric("Start-up", lambda row: row.startup_s, numbers.seconds),
+            numeric("Wall", lambda row: row.wall_s, numbers.seconds),
+            numeric("Load before", lambda row: row.load_before, numbers.decimal),
             Column("Evidence", lambda row: None, cell=_evidence, wrap=True),
         ),
         manifest.cells,

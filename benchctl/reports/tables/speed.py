@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from benchctl.analysis.results import ALL_TASKS, Analysis, Cost, SpeedUp, Throughput, Verdict
 from benchctl.reports import numbers
-from benchctl.reports.columns import Cell, Column, Table, Tone, arm_column, interval, number
+from benchctl.reports.columns import Cell, Column, Table, Tone, arm_column, interval, numeric
 from benchctl.reports.tables.output import OUTPUT_TONE
 
 PAYS = {"faster": "pays", "slower": "does not pay", "no clear difference": "no clear gain", "unknown": "unknown"}
@@ -25,10 +25,10 @@ def conclusions(analysis: Analysis) -> Table[Verdict]:
             arm_column(analysis, lambda row: row.arm),
             Column("Setting", lambda row: row.setting, least_width=140),
             Column("Pays?", lambda row: PAYS[row.speed], tone=lambda row: SPEED_TONE[row.speed], least_width=100),
-            number("Speed-up", lambda row: row.speedup, numbers.ratio, tone=lambda row: SPEED_TONE[row.speed]),
+            numeric("Speed-up", lambda row: row.speedup, numbers.ratio, tone=lambda row: SPEED_TONE[row.speed]),
             interval("95 % interval", lambda row: row.interval, without=numbers.no_interval(analysis), optional=True),
-            number("Between blocks", lambda row: overall.get(row.arm), numbers.between_blocks, least_width=70),
-            number("Accepted", lambda row: row.acceptance, numbers.percent),
+            numeric("Between blocks", lambda row: overall.get(row.arm), numbers.between_blocks, least_width=70),
+            numeric("Accepted", lambda row: row.acceptance, numbers.percent),
             Column("Output", lambda row: row.lossless, tone=lambda row: OUTPUT_TONE.get(row.lossless, "")),
         ),
         [verdict for verdict in analysis.verdicts if verdict.arm != analysis.baseline],
@@ -43,40 +43,40 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
         (
             arm_column(analysis, lambda row: row.arm),
             Column("Task", lambda row: row.task, key="task"),
-            number("Pooled", lambda row: row.pooled, numbers.ratio, key="pooled", explain="tokens over time."),
+            numeric("Pooled", lambda row: row.pooled, numbers.ratio, key="pooled", explain="tokens over time."),
             interval("95 % interval", lambda row: row.interval, without=numbers.no_interval(analysis), key="interval"),
-            number(
+            numeric(
                 "Median pair",
                 lambda row: row.median,
                 numbers.ratio,
                 key="median",
                 explain="median over prompts and blocks of the paired ratio.",
             ),
-            number(
+            numeric(
                 "End to end",
                 lambda row: row.end_to_end,
                 numbers.ratio,
                 key="end_to_end",
                 explain="with prefill and waiting.",
             ),
-            number(
+            numeric(
                 "Equal length",
                 lambda row: row.length_matched,
                 numbers.ratio,
                 key="length_matched",
                 explain="only pairs whose answers have the same length and end.",
             ),
-            number("By block", lambda row: row.by_block, _ratios, key="by_block"),
+            numeric("By block", lambda row: row.by_block, _ratios, key="by_block"),
             Column("", lambda row: row.lowest_block, key="lowest_block"),
             Column("", lambda row: row.highest_block, key="highest_block"),
-            number("Pairs", lambda row: row.pairs, key="pairs"),
-            number(
+            numeric("Pairs", lambda row: row.pairs, key="pairs"),
+            numeric(
                 "Unequal",
                 lambda row: row.pairs_unequal,
                 key="pairs_unequal",
                 explain="pairs of another length or end.",
             ),
-            number(
+            numeric(
                 "Missing",
                 lambda row: row.pairs_missing,
                 key="pairs_missing",
@@ -94,37 +94,37 @@ def costs(analysis: Analysis) -> Table[Cost]:
         "Cost of a round",
         (
             arm_column(analysis, lambda row: row.arm),
-            number("Depth k", lambda row: row.depth, key="depth"),
-            number(
+            numeric("Depth k", lambda row: row.depth, key="depth"),
+            numeric(
                 "α measured",
                 lambda row: row.alpha,
                 numbers.percent,
                 key="alpha",
                 explain="chance that the target keeps one draft token.",
             ),
-            number("α to break even", lambda row: row.break_even_alpha, cell=_break_even, key="break_even_alpha"),
-            number(
+            numeric("α to break even", lambda row: row.break_even_alpha, cell=_break_even, key="break_even_alpha"),
+            numeric(
                 "Draft step / target step",
                 lambda row: row.draft_cost,
                 numbers.decimal,
                 key="draft_cost",
                 optional=True,
             ),
-            number(
+            numeric(
                 "Overhead of a round",
                 lambda row: row.overhead,
                 numbers.decimal,
                 key="overhead",
                 explain="time of a round over that of a baseline step, minus 1 (k·c + o).",
             ),
-            number(
+            numeric(
                 "Speed-up predicted",
                 lambda row: row.predicted,
                 numbers.ratio,
                 key="predicted",
                 explain="E / (1 + k·c + o) with E = (1 − α^(k+1)) / (1 − α) tokens a round.",
             ),
-            number("Measured", lambda row: row.measured, numbers.ratio, key="measured"),
+            numeric("Measured", lambda row: row.measured, numbers.ratio, key="measured"),
         ),
         [row for row in analysis.costs if row.arm not in analysis.baselines],
         note="All are estimates from this run, as uncertain as its speed-up.",
@@ -139,10 +139,10 @@ def throughput(analysis: Analysis) -> Table[Throughput]:
         (
             arm_column(analysis, lambda row: row.arm),
             Column("Task", lambda row: row.task),
-            number("Decode, median", lambda row: row.median, numbers.rate, unit="tok/s"),
-            number("Prefill, median", lambda row: row.prompt_tok_per_sec_median, numbers.rate, unit="tok/s"),
-            number("TTFT, median", lambda row: row.ttft_median_s, numbers.seconds),
-            number("Records", lambda row: len(row.tok_per_sec)),
+            numeric("Decode, median", lambda row: row.median, numbers.rate, unit="tok/s"),
+            numeric("Prefill, median", lambda row: row.prompt_tok_per_sec_median, numbers.rate, unit="tok/s"),
+            numeric("TTFT, median", lambda row: row.ttft_median_s, numbers.seconds),
+            numeric("Records", lambda row: len(row.tok_per_sec)),
         ),
         analysis.throughput,
     )

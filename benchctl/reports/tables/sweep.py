@@ -9,7 +9,7 @@ from benchctl.analysis.conditions.levels import TemperatureRow, temperature_rows
 from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports import numbers
-from benchctl.reports.columns import Cell, Column, Table, arm_column, interval, number
+from benchctl.reports.columns import Cell, Column, Table, arm_column, interval, numeric
 from benchctl.reports.tables.output import OUTPUT_TONE
 
 _QUANTILES = ("median", "p95", "p99")
@@ -71,9 +71,9 @@ def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
         "Every condition",
         (
             columns["arm"],
-            number("Latency", lambda row: row.e2e.median, numbers.seconds),
-            number("TTFT", lambda row: row.ttft.median, numbers.seconds, least_width=100),
-            number("tok/s", lambda row: row.throughput, numbers.rate),
+            numeric("Latency", lambda row: row.e2e.median, numbers.seconds),
+            numeric("TTFT", lambda row: row.ttft.median, numbers.seconds, least_width=100),
+            numeric("tok/s", lambda row: row.throughput, numbers.rate),
             columns["throughput_x"],
             columns["throughput_95"],
             columns["latency_x"],
@@ -92,7 +92,7 @@ def by_temperature(analysis: Analysis) -> Table[TemperatureRow]:
     """A row an arm and temperature."""
     varied = set(analysis.sweep.dimensions if analysis.sweep else [])
     place = [
-        number(header, value, write)
+        numeric(header, value, write)
         for dimension, header, value, write in (
             ("concurrency", "Concurrency", lambda row: row.level.concurrency, str),
             ("rate", "Asked a second", lambda row: row.level.rate, numbers.short),
@@ -101,13 +101,13 @@ def by_temperature(analysis: Analysis) -> Table[TemperatureRow]:
     ]
     columns: list[Column[Any]] = [
         arm_column(analysis, lambda row: row.level.arm, of=lambda row: row.level.of),
-        number("Temperature", lambda row: row.level.temperature, numbers.short),
+        numeric("Temperature", lambda row: row.level.temperature, numbers.short),
         *place,
-        number("Accepted", lambda row: row.acceptance.rate, numbers.percent),
-        number("Acceptance length", lambda row: row.acceptance.acceptance_length, numbers.decimal),
-        number("Speed-up", lambda row: row.speedup.pooled, numbers.ratio),
+        numeric("Accepted", lambda row: row.acceptance.rate, numbers.percent),
+        numeric("Acceptance length", lambda row: row.acceptance.acceptance_length, numbers.decimal),
+        numeric("Speed-up", lambda row: row.speedup.pooled, numbers.ratio),
         interval("95 % interval", lambda row: row.speedup.interval, without=numbers.no_interval(analysis)),
-        number("End to end", lambda row: row.speedup.end_to_end, numbers.ratio),
+        numeric("End to end", lambda row: row.speedup.end_to_end, numbers.ratio),
     ]
     return Table("by-temperature", "By temperature", columns, temperature_rows(analysis))
 
@@ -130,14 +130,14 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
     return {
         "arm": arm_column(analysis, lambda row: row.arm),
         "of": arm_column(analysis, lambda row: row.arm, of=lambda row: row.of, key=""),
-        "concurrency": number("Concurrency", lambda row: row.concurrency, key="concurrency"),
-        "rate": number("Asked a second", lambda row: row.rate, numbers.short, key="rate"),
-        "temperature": number("Temperature", lambda row: row.temperature, numbers.short, key="temperature"),
-        "requests": number("Requests", lambda row: row.requests, cell=_requests, key="requests"),
-        "ttft": number("TTFT", lambda row: row.ttft, numbers.spread, key="ttft_{}_s", parts=_QUANTILES),
-        "e2e": number("Latency", lambda row: row.e2e, numbers.spread, key="e2e_{}_s", parts=_QUANTILES),
-        "tpot": number("Time a token", lambda row: row.tpot, _token_time, key="tpot_{}_s", parts=_QUANTILES),
-        "throughput": number(
+        "concurrency": numeric("Concurrency", lambda row: row.concurrency, key="concurrency"),
+        "rate": numeric("Asked a second", lambda row: row.rate, numbers.short, key="rate"),
+        "temperature": numeric("Temperature", lambda row: row.temperature, numbers.short, key="temperature"),
+        "requests": numeric("Requests", lambda row: row.requests, cell=_requests, key="requests"),
+        "ttft": numeric("TTFT", lambda row: row.ttft, numbers.spread, key="ttft_{}_s", parts=_QUANTILES),
+        "e2e": numeric("Latency", lambda row: row.e2e, numbers.spread, key="e2e_{}_s", parts=_QUANTILES),
+        "tpot": numeric("Time a token", lambda row: row.tpot, _token_time, key="tpot_{}_s", parts=_QUANTILES),
+        "throughput": numeric(
             "Throughput",
             lambda row: row.throughput,
             numbers.rate,
@@ -145,7 +145,7 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
             key="throughput",
             explain="tokens of all requests over the time from the first one sent to the last answer’s end.",
         ),
-        "throughput_x": number(
+        "throughput_x": numeric(
             "Throughput ×",
             **beside_baseline(lambda row: row.throughput_speedup, numbers.ratio),
             key="throughput_speedup",
@@ -154,14 +154,14 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
         "throughput_95": interval(
             "95 % interval", **beside_baseline(lambda row: row.throughput_interval, ends), key="throughput_interval"
         ),
-        "in_flight": number(
+        "in_flight": numeric(
             "In flight",
             lambda row: row.in_flight,
             numbers.decimal,
             key="in_flight",
             explain="requests really under way at a time, on average.",
         ),
-        "latency_x": number(
+        "latency_x": numeric(
             "Latency ×",
             **beside_baseline(lambda row: row.latency_speedup, numbers.ratio),
             key="latency_speedup",
@@ -171,14 +171,14 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
         "latency_95": interval(
             "95 % interval", **beside_baseline(lambda row: row.latency_interval, ends), key="latency_interval"
         ),
-        "sent": number(
+        "sent": numeric(
             "Sent a second",
             lambda row: row.arrival and row.arrival.sent_rate,
             numbers.decimal,
             explain="as it came about, since the times of a cell are drawn at random around the rate asked for, the "
             "same for every arm.",
         ),
-        "finished": number(
+        "finished": numeric(
             "Finished a second",
             lambda row: row.arrival and row.arrival.finished_rate,
             numbers.decimal,
@@ -191,7 +191,7 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
             explain="no, where fewer than 90 % as many ended as were sent and the last third of a cell’s requests took "
             "at least 1.5 times as long as the first. Then latencies depend on how many requests there were.",
         ),
-        "late": number(
+        "late": numeric(
             "Client late",
             lambda row: row.arrival and row.arrival.late_p95_s,
             numbers.seconds,
