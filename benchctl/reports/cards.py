@@ -34,8 +34,8 @@ def cards(analysis: Analysis) -> list[Card]:
         Card(
             verdict=verdict,
             pays=PAYS[verdict.speed],
-            speed_tone=SPEED_TONE[verdict.speed],
-            speed_sign={"faster": "▲", "slower": "▼", "no clear difference": "≈"}.get(verdict.speed, "?"),
+            speed_tone=SPEED_TONE.get(verdict.speed, "open"),
+            speed_sign={"faster": "▲", "slower": "▼", "within": "≈"}.get(verdict.speed, "?"),
             output_tone=OUTPUT_TONE.get(verdict.lossless, "open"),
             output_sign={"lossless": "✓", "not lossless": "✗", "not judged": "–"}.get(verdict.lossless, "?"),
             between_blocks=str(spread.text(verdict)).removeprefix(numbers.ABSENT),

@@ -175,6 +175,8 @@ class Recount:
             "rounds": rounds,
             "acceptance_length": 1 + accepted / rounds,
             "tokens_per_round": sum(r["n_predicted"] - 1 for r in rows) / rounds,
+            "tokens_per_step": sum(r["n_predicted"] - 1 for r in rows)
+            / sum(r["n_predicted"] - 1 - r["draft_n_accepted"] for r in rows),
             "position_unconditional": [place / rounds for place in places],
             "position_conditional": [a / b for a, b in zip(places, [rounds, *places], strict=False)],
         }

@@ -120,7 +120,7 @@ def test_markdown_tables(made: tuple[Recount, ReportFiles, dict[str, Any]]) -> N
         arm, task, *cells = row
         wanted = recount.acceptance(arm, task)
         counts = [f"{wanted[key]:,}".replace(",", "\u202f") for key in ("accepted", "drafted", "rounds")]
-        lengths = [f"{wanted[key]:.2f}" for key in ("acceptance_length", "tokens_per_round")]
+        lengths = [f"{wanted[key]:.2f}" for key in ("acceptance_length", "tokens_per_round", "tokens_per_step")]
         assert cells == [share(wanted["rate"]), *counts, *lengths]
     for row in tables["Table: acceptance by position"]:
         places = recount.acceptance(row[0], "all")["position_unconditional"]

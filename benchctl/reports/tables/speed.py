@@ -9,9 +9,15 @@ from benchctl.reports import numbers
 from benchctl.reports.columns import Cell, Column, Table, Tone, arm_column, interval, numeric
 from benchctl.reports.tables.output import OUTPUT_TONE
 
-PAYS = {"faster": "pays", "slower": "does not pay", "no clear difference": "no clear gain", "unknown": "unknown"}
+PAYS = {
+    "faster": "pays",
+    "slower": "does not pay",
+    "within": "makes no difference",
+    "undecided": "undecided",
+    "unknown": "unknown",
+}
 """The answer to “does it pay?” for each `Verdict.speed`."""
-SPEED_TONE: dict[str, Tone] = {"faster": "good", "slower": "bad", "no clear difference": "open", "unknown": "open"}
+SPEED_TONE: dict[str, Tone] = {"faster": "good", "slower": "bad"}
 
 
 def conclusions(analysis: Analysis) -> Table[Verdict]:
@@ -24,8 +30,15 @@ def conclusions(analysis: Analysis) -> Table[Verdict]:
         (
             arm_column(analysis, lambda row: row.arm),
             Column("Setting", lambda row: row.setting, least_width=140),
-            Column("Pays?", lambda row: PAYS[row.speed], tone=lambda row: SPEED_TONE[row.speed], least_width=100),
-            numeric("Speed-up", lambda row: row.speedup, numbers.ratio, tone=lambda row: SPEED_TONE[row.speed]),
+            Column(
+                "Pays?",
+                lambda row: PAYS[row.speed],
+                tone=lambda row: SPEED_TONE.get(row.speed, "open"),
+                least_width=100,
+            ),
+            numeric(
+                "Speed-up", lambda row: row.speedup, numbers.ratio, tone=lambda row: SPEED_TONE.get(row.speed, "open")
+            ),
             interval("95 % interval", lambda row: row.interval, without=numbers.no_interval(analysis), optional=True),
             numeric("Between blocks", lambda row: overall.get(row.arm), numbers.between_blocks, least_width=70),
             numeric("Accepted", lambda row: row.acceptance, numbers.percent),
@@ -64,11 +77,15 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
                 lambda row: row.length_matched,
                 numbers.ratio,
                 key="length_matched",
-                explain="only pairs whose answers have the same length and end.",
+                explain="both answers of every pair cut to the length that both reached.",
             ),
             numeric("By block", lambda row: row.by_block, _ratios, key="by_block"),
             Column("", lambda row: row.lowest_block, key="lowest_block"),
             Column("", lambda row: row.highest_block, key="highest_block"),
+            Column("", lambda row: row.simultaneous, key="simultaneous_{}", parts=("low", "high")),
+            Column("", lambda row: row.like_these, key="like_these_{}", parts=("low", "high")),
+            Column("", lambda row: row.within, key="within"),
+            Column("", lambda row: row.detectable, key="detectable"),
             numeric("Pairs", lambda row: row.pairs, key="pairs"),
             numeric(
                 "Unequal",
