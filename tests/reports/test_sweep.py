@@ -57,13 +57,13 @@ def test_every_number_of_the_concurrency_tables_recomputes(
     assert [row[:2] for row in together] == [[str(level), arm] for level in GAINS for arm in ARMS]
     for level, arm, throughput, gain, ends, in_flight in together:
         name, base = f"{arm}-c{level}", f"baseline-c{level}"
-        wanted = recount.totals(records, name)
+        wanted = recount.totals(records, name, int(level))
         assert (throughput, in_flight) == (f"{wanted['throughput']:.1f}", f"{wanted['in_flight']:.2f}")
         if arm == "baseline":
             assert (gain, ends) == ("", "")
         else:
             interval = levels[name]["throughput_interval"]
-            assert gain == f"{recount.throughput_speedup(records, name, base)[0]:.2f}×"
+            assert gain == f"{recount.throughput_speedup(records, name, base, int(level))[0]:.2f}×"
             assert ends == f"{interval['low']:.2f} to {interval['high']:.2f}×"
     alone = tables["By concurrency: what one request waits for (median / p95 / p99)"]
     for level, arm, requests, ttft, latency, token, gain, _ in alone:
@@ -85,7 +85,7 @@ def test_the_csv_holds_every_level(concurrency: tuple[list[dict[str, Any]], Repo
         rows = list(csv.DictReader(file))
     assert [row["arm"] for row in rows] == [f"{arm}-c{level}" for level in GAINS for arm in ARMS]
     for row in rows:
-        for key, wanted in recount.totals(records, row["arm"]).items():
+        for key, wanted in recount.totals(records, row["arm"], int(row["concurrency"])).items():
             assert float(row[key]) == pytest.approx(wanted)
         assert float(row["e2e_median_s"]) == pytest.approx(
             recount.quantile(recount.latencies(records, row["arm"])["e2e"], 0.5)

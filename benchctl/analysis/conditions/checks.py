@@ -45,10 +45,9 @@ def not_kept_up(row: Level) -> str:
             f"The server did not keep up with {row.rate:g} requests a second: {arrival.given_up} of {row.planned} "
             "were given up unanswered. Latencies take these for longer than all others."
         )
-    if arrival is None or None in (arrival.finished_rate, arrival.first_third_s, arrival.last_third_s):
+    if arrival is None or arrival.growth is None:
         return f"The server did not keep up with {row.rate:g} requests a second."
     return (
-        f"The server did not keep up with {row.rate:g} requests a second: {arrival.finished_rate:.2f} a second ended, "
-        f"and the median latency grew from {arrival.first_third_s:.2f} s in the first third of a cell to "
-        f"{arrival.last_third_s:.2f} s in the last."
+        f"The server did not keep up with {row.rate:g} requests a second: latency grew by {arrival.growth:.2f} s "
+        f"(at least {arrival.growth_low:.2f} s) for each second of sending."
     )

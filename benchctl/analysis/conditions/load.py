@@ -1,10 +1,16 @@
 """What requests wait for and what all of them together get, for every arm under one condition.
 
-A cell is an arm in a block. Its makespan is the time from its first request sent to the end of its last answer: total
-throughput is tokens over makespan, and adding up the requests' own times over it tells how many were in flight. One
-request at a time, the makespan is the sum of their times: what benchctl does between two of them, and the turns of
-other arms, are not the engine's. A cell of overlapping requests that took several processes is left out, since in each
-of them fewer requests were in flight than the condition says.
+A cell is an arm in a block. Its makespan is the time from its first request sent to the end of its last answer; the sum
+of the requests' own times over it is how many were in flight. One request at a time, the makespan is the sum of their
+times: what benchctl does between two of them, and the turns of other arms, are not the engine's.
+
+Total throughput is tokens over the time in which they came. In a closed loop of several requests that is the window in
+which all slots are full: once the last request is sent slots run empty, and with fewer in flight speculation gains
+more: the drain would flatter it (width 8, 16 prompts: 1.04 over the makespan, 0.97 in the window). A request's
+tokens are taken to come evenly from its first to its last. The drain is told as its share of the makespan.
+
+A cell of overlapping requests that took several processes is left out, since in each of them fewer requests were in
+flight than the condition says.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.frame import Floats, Frame
     from benchctl.analysis.result import Interval
 
+CONFIDENCE = 0.95
 BEYOND = 2
 """A quantile is told only where at least so many requests lie beyond it."""
 
@@ -33,6 +40,10 @@ class CellLoad:
     """The requests of an arm in one block, added up."""
 
     tokens: float
+    """In `window_s`."""
+    window_s: float
+    """All slots full; of an open loop, and of one request at a time, the makespan."""
+    all_tokens: float
     makespan_s: float
     waited_s: float
     """Sum of e2e_s."""
@@ -44,7 +55,8 @@ def find_levels(frame: Frame, group: Group, condition: Condition) -> list[Level]
     """Return a row for every arm of a condition, whose records are `frame`; the baseline's first."""
     order = [frame.baseline, *(arm for arm in range(len(frame.arms)) if arm != frame.baseline)]
     one_at_a_time = condition.concurrency == 1 and condition.rate is None
-    cells = {arm: _cells(frame, arm, one_at_a_time=one_at_a_time) for arm in order}
+    slots = condition.concurrency if condition.rate is None else 1
+    cells = {arm: _cells(frame, arm, slots, one_at_a_time=one_at_a_time) for arm in order}
     return [_level(frame, arm, group, condition, cells[arm], cells[frame.baseline]) for arm in order]
 
 
@@ -63,6 +75,7 @@ def _level(
     rows = asked[frame.answered[asked]]
     given_up = count_given_up(frame, asked)
     makespan = sum(cell.makespan_s for cell in cells.values())
+    window = sum(cell.window_s for cell in cells.values())
     tokens = sum(cell.tokens for cell in cells.values())
     latency, latency_interval = (None, None) if is_baseline else find_latency_speedup(frame, arm)
     gain, gain_interval, by_block = (None, None, []) if is_baseline else _throughput_speedup(frame, cells, theirs)
@@ -80,9 +93,11 @@ def _level(
         ttft=quantiles(frame.told("ttft_s")[rows], beyond=given_up),
         e2e=quantiles(frame.told("e2e_s")[rows], beyond=given_up),
         tpot=quantiles(1 / frame.rate[rows]),
-        tokens=int(tokens) if cells else None,
+        tokens=int(sum(cell.all_tokens for cell in cells.values())) if cells else None,
         makespan_s=makespan if cells else None,
-        throughput=tokens / makespan if cells else None,
+        window_s=window if cells else None,
+        drain_share=1 - window / makespan if cells else None,
+        throughput=tokens / window if window else None,
         in_flight=sum(cell.waited_s for cell in cells.values()) / makespan if cells else None,
         latency_speedup=latency,
         latency_interval=latency_interval,
@@ -93,8 +108,12 @@ def _level(
     )
 
 
-def _cells(frame: Frame, arm: int, *, one_at_a_time: bool) -> dict[int, CellLoad]:
-    """Return an arm's cells by block; one of which a time is not known, or that was resumed, is left out."""
+def _cells(frame: Frame, arm: int, slots: int, *, one_at_a_time: bool) -> dict[int, CellLoad]:
+    """Return an arm's cells by block; one of which a time is not known, or that was resumed, is left out.
+
+    `slots`: how many requests of a closed loop are in flight at a time; 1 for an open loop.
+    """
+    first_token = frame.told("ttft_s")
     found = {}
     waited = frame.told("e2e_s")
     rows = frame.rows(arm)
@@ -102,16 +121,40 @@ def _cells(frame: Frame, arm: int, *, one_at_a_time: bool) -> dict[int, CellLoad
     for block in np.unique(frame.block[rows]).tolist():
         here = rows[frame.block[rows] == block]
         busy = float(waited[here].sum())
-        makespan = busy
+        makespan = window = busy
+        tokens = all_tokens = float(frame.predicted[here].sum())
         if not one_at_a_time:
             if len({frame.records[row].attempt for row in here.tolist()}) > 1:
                 continue
             sent = np.array([frame.records[row].sent_s for row in here.tolist()], dtype=np.float64)
-            makespan = float((sent + waited[here]).max() - sent.min())
+            makespan = window = float((sent + waited[here]).max() - sent.min())
+            if slots > 1:
+                window, tokens = _full_window(sent, first_token[here], waited[here], frame.predicted[here], slots)
         if np.isfinite(makespan) and makespan > 0:
             prompts = frozenset(frame.prompt[here].tolist())
-            found[block] = CellLoad(float(frame.predicted[here].sum()), makespan, busy, prompts)
+            found[block] = CellLoad(tokens, window, all_tokens, makespan, busy, prompts)
     return found
+
+
+def _full_window(sent: Floats, first_s: Floats, whole_s: Floats, tokens: Floats, slots: int) -> tuple[float, float]:
+    """Return (seconds, tokens) of the time in which `slots` requests are in flight; zeros where there is none.
+
+    Sent, to the first token, to the last: in seconds, one value a request. From the time at which so many have been
+    sent to the first end of an answer after the last request was sent: from then on a slot stays empty.
+    """
+    if len(sent) < slots or not np.isfinite(sent + whole_s + first_s).all():
+        return 0.0, 0.0
+    ends = sent + whole_s
+    begins = float(np.sort(sent)[slots - 1])
+    over = float(ends[ends > sent.max()].min())
+    if over <= begins:
+        return 0.0, 0.0
+    first = sent + first_s
+    inside = (first >= begins) & (first <= over)
+    later = np.clip(np.minimum(ends, over) - np.maximum(first, begins), 0.0, None)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(ends > first, later / (ends - first), inside)
+    return over - begins, float((inside + (tokens - 1) * share).sum())
 
 
 def _throughput_speedup(
@@ -120,9 +163,9 @@ def _throughput_speedup(
     """Over the blocks in which both answered the same prompts: others are other work."""
     blocks = sorted(ours.keys() & theirs.keys())
     cells = [(ours[block], theirs[block]) for block in blocks if ours[block].prompts == theirs[block].prompts]
-    sums = np.array([(a.tokens, a.makespan_s, b.tokens, b.makespan_s) for a, b in cells], dtype=np.float64)
+    sums = np.array([(a.tokens, a.window_s, b.tokens, b.window_s) for a, b in cells], dtype=np.float64)
     sums = sums.reshape(-1, 4)
-    sums = sums[sums[:, 2] > 0]  # a baseline of which nothing came out is no measure
+    sums = sums[(sums[:, 1:] > 0).all(axis=1)]  # without a window, or a token of the baseline, there is no measure
     each = [value for row in range(len(sums)) if (value := pooled(sums[row : row + 1])) is not None]
     if not len(sums) or not all(each):
         return None, None, each
@@ -144,4 +187,26 @@ def quantiles(values: Floats, beyond: int = 0) -> Quantiles:
     def outer(share: float) -> float | None:
         return at(share) if round(len(known) * (1 - share), 6) >= BEYOND else None
 
-    return Quantiles(median=at(0.5) if len(known) else None, p95=outer(0.95), p99=outer(0.99))
+    return Quantiles(
+        median=at(0.5) if len(known) else None,
+        p95=outer(0.95),
+        p99=outer(0.99),
+        p95_upper=_upper_limit(known, 0.95),
+        p99_upper=_upper_limit(known, 0.99),
+    )
+
+
+def _upper_limit(values: Floats, share: float) -> float | None:
+    """Return the smallest order statistic that is at least the quantile with 95 % confidence.
+
+    The number of values below the quantile is binomial (n, share), so the k-th smallest is above it with the chance
+    that fewer than k lie below (Conover 1999, section 3.2). `None` where not even the largest is, or that was given up.
+    """
+    from scipy.special import bdtr
+
+    ranks = np.arange(1, len(values) + 1)
+    enough = bdtr(ranks - 1, len(values), share) >= CONFIDENCE
+    if not enough.any():
+        return None
+    limit = float(np.sort(values)[int(ranks[enough][0]) - 1])
+    return limit if np.isfinite(limit) else None

@@ -20,6 +20,10 @@ class Quantiles(Result):
     """From 40 requests on: so many that two lie beyond."""
     p99: float | None
     """From 200 requests on."""
+    p95_upper: float | None = None
+    """The largest that the 95 % quantile may be, at 95 % confidence, by the binomial distribution of how many requests
+    lie below it; `None` where so few requests set no limit (p95: fewer than 59, p99: fewer than 299)."""
+    p99_upper: float | None = None
 
 
 class Arrival(Result):
@@ -34,6 +38,12 @@ class Arrival(Result):
     first_third_s: float | None
     last_third_s: float | None
     """Median latency, from the intended send time, of the first and of the last third of a cell's requests."""
+    growth: float | None
+    """Seconds by which the latency grows for each second of sending, the mean of the cells' own trends without their
+    first third: 0 for a server that keeps up, load - 1 for one that does not. `None` below three cells."""
+    growth_low: float | None
+    growth_high: float | None
+    """Its one-sided 95 % limits, by Student's t over the cells."""
     given_up: int
     """Requests that benchctl waited for in vain (`engine.stall_timeout_s`, `engine.request_timeout_s`): no latency
     counts them, and quantiles take them for longer than all others."""
@@ -69,8 +79,12 @@ class Level(Result):
     makespan_s: float | None
     """From the first request sent to the last answer's end, one at a time the sum of e2e_s; summed over the blocks'
     cells, without those that are not whole."""
+    window_s: float | None
+    """Of the makespan, in which all slots of a closed loop were full; elsewhere all of it."""
+    drain_share: float | None
+    """1 - window_s / makespan_s: how much of the cells some slots were empty, filling or draining."""
     throughput: float | None
-    """tokens / makespan_s: all requests together."""
+    """Tokens a second of all requests together, in the window; `None` where a cell has too few requests for one."""
     in_flight: float | None
     """Requests really in flight on average: sum of e2e_s / makespan_s; in an open loop with those that were late."""
     latency_speedup: float | None

@@ -29,22 +29,45 @@ def makespan(cell: Records) -> float:
     return total
 
 
-def totals(records: Records, arm: str) -> dict[str, float]:
+def window(cell: Records, slots: int) -> tuple[float, float]:
+    """Seconds and tokens while all slots of a closed loop are full, by adding up each token at its own time."""
+    begins = sorted(record["sent_s"] for record in cell)[slots - 1]
+    last_sent = max(record["sent_s"] for record in cell)
+    over = min(end for record in cell if (end := record["sent_s"] + record["e2e_s"]) > last_sent)
+    tokens = 0.0
+    for record in cell:
+        first, end = record["sent_s"] + record["ttft_s"], record["sent_s"] + record["e2e_s"]
+        tokens += begins <= first <= over
+        later = max(0.0, min(end, over) - max(first, begins))
+        tokens += (record["n_predicted"] - 1) * later / (end - first)
+    return over - begins, tokens
+
+
+def totals(records: Records, arm: str, slots: int = 1) -> dict[str, float]:
+    """`slots`: of a closed loop of several requests; 1 for an open loop, and for one request at a time."""
     every = cells(records, arm).values()
     span = sum(map(makespan, every))
     tokens = sum(record["n_predicted"] for cell in every for record in cell)
     waited = sum(record["e2e_s"] for cell in every for record in cell)
-    return {"tokens": tokens, "makespan_s": span, "throughput": tokens / span, "in_flight": waited / span}
+    windows = [window(cell, slots) for cell in every] if slots > 1 else [(span, tokens)]
+    seconds = sum(one[0] for one in windows)
+    return {
+        "tokens": tokens,
+        "makespan_s": span,
+        "window_s": seconds,
+        "drain_share": 1 - seconds / span,
+        "throughput": sum(one[1] for one in windows) / seconds,
+        "in_flight": waited / span,
+    }
 
 
-def throughput_speedup(records: Records, arm: str, baseline: str) -> tuple[float, list[float]]:
+def throughput_speedup(records: Records, arm: str, baseline: str, slots: int = 1) -> tuple[float, list[float]]:
     """Over all blocks, and block by block."""
     each = []
-    for block, cell in cells(records, arm).items():
-        theirs = cells(records, baseline)[block]
-        rates = [sum(r["n_predicted"] for r in one) / makespan(one) for one in (cell, theirs)]
-        each.append(rates[0] / rates[1])
-    return totals(records, arm)["throughput"] / totals(records, baseline)["throughput"], each
+    for block in cells(records, arm):
+        here = [record for record in records if record["block"] == block]
+        each.append(totals(here, arm, slots)["throughput"] / totals(here, baseline, slots)["throughput"])
+    return totals(records, arm, slots)["throughput"] / totals(records, baseline, slots)["throughput"], each
 
 
 def latency_speedup(records: Records, arm: str, baseline: str) -> tuple[float, list[float]]:

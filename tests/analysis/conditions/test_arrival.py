@@ -6,9 +6,11 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchctl.analysis.analyse import analyse
+from benchctl.analysis.conditions.arrival import latency_growth
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
 from tests.analysis.conditions import recount
@@ -88,3 +90,19 @@ def test_one_slot_is_judged_at_any_rate(tmp_path: Path) -> None:
     assert {one.verdict for one in found.losslessness} == {"lossless"}
     assert found.sweep is not None
     assert found.sweep.unjudged is None
+
+
+def test_a_trend_that_few_cells_cannot_tell_is_not_known(tmp_path: Path) -> None:
+    found = analysed(tmp_path / "run", Sweep(rate=(0.5, 4.0), prompts=24, blocks=2), Server(slots=1))
+    assert found.sweep is not None
+    assert [row.arrival.kept_up for row in found.sweep.levels if row.arrival] == [None] * 4
+    assert [row.arrival.growth for row in found.sweep.levels if row.arrival] == [None] * 4
+
+
+def test_answers_that_grow_longer_are_no_server_that_falls_behind() -> None:
+    sent = np.arange(40.0)
+    tokens = np.arange(10.0, 50.0)
+    assert latency_growth(sent, 0.1 * tokens + 0.3 * sent, np.full(40, 10.0)) == pytest.approx(0.4)
+    shuffled = np.random.default_rng(3).permutation(tokens)
+    assert latency_growth(sent, 0.1 * shuffled + 0.3 * sent, shuffled) == pytest.approx(0.3)
+    assert latency_growth(sent, 0.1 * shuffled, shuffled) == pytest.approx(0.0)

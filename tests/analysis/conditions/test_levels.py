@@ -6,9 +6,11 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchctl.analysis.analyse import analyse
+from benchctl.analysis.conditions.load import quantiles
 from benchctl.analysis.precision import half_widths
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis
@@ -36,7 +38,7 @@ def test_every_level_recomputes(made: tuple[list[dict[str, Any]], Analysis]) -> 
         f"{arm}-c{level}" for level in (1, 2, 4, 8) for arm in ("baseline", "spec_d4")
     ]
     for row in found.sweep.levels:
-        for key, wanted in recount.totals(records, row.arm).items():
+        for key, wanted in recount.totals(records, row.arm, row.concurrency).items():
             assert getattr(row, key) == pytest.approx(wanted), (row.arm, key)
         for name, values in recount.latencies(records, row.arm).items():
             told = getattr(row, name)
@@ -49,7 +51,8 @@ def test_every_level_recomputes(made: tuple[list[dict[str, Any]], Analysis]) -> 
             continue
         for name in ("throughput", "latency"):
             base = f"baseline-c{row.concurrency}"
-            middle, each = getattr(recount, f"{name}_speedup")(records, row.arm, base)
+            slots = {"slots": row.concurrency} if name == "throughput" else {}
+            middle, each = getattr(recount, f"{name}_speedup")(records, row.arm, base, **slots)
             assert getattr(row, f"{name}_speedup") == pytest.approx(middle)
             ends = getattr(row, f"{name}_interval")
             low, high = recount.least_interval(middle, each)
@@ -116,7 +119,7 @@ def test_overlapping_requests_of_a_resumed_cell_had_too_little_company_to_count(
     assert found.sweep is not None
     whole = [record for record in records if record["block"] > 0]
     for row in found.sweep.levels:
-        assert row.throughput == pytest.approx(recount.totals(whole, row.arm)["throughput"])
+        assert row.throughput == pytest.approx(recount.totals(whole, row.arm, 4)["throughput"])
     assert len(found.sweep.levels[1].throughput_by_block) == 2
 
 
@@ -152,7 +155,7 @@ def test_cells_that_answered_other_prompts_are_other_work(tmp_path: Path) -> Non
     assert found.sweep is not None
     arm = found.sweep.levels[1]
     equal = [record for record in records if record["block"] != 1]
-    assert arm.throughput_speedup == pytest.approx(recount.throughput_speedup(equal, "spec_d4", "baseline")[0])
+    assert arm.throughput_speedup == pytest.approx(recount.throughput_speedup(equal, "spec_d4", "baseline", 4)[0])
     assert (len(arm.throughput_by_block), arm.throughput_interval) == (2, None)
 
 
@@ -166,11 +169,11 @@ def test_a_cell_with_an_unknown_time_has_no_throughput(tmp_path: Path) -> None:
     assert found.sweep is not None
     baseline, arm = found.sweep.levels
     known = [record for record in records if record["block"] > 0]
-    assert arm.throughput == pytest.approx(recount.totals(known, "spec_d4")["throughput"])
-    assert arm.throughput_speedup == pytest.approx(recount.throughput_speedup(known, "spec_d4", "baseline")[0])
+    assert arm.throughput == pytest.approx(recount.totals(known, "spec_d4", 4)["throughput"])
+    assert arm.throughput_speedup == pytest.approx(recount.throughput_speedup(known, "spec_d4", "baseline", 4)[0])
     assert len(arm.throughput_by_block) == 2
     assert arm.throughput_interval is None
-    assert baseline.throughput == pytest.approx(recount.totals(records, "baseline")["throughput"])
+    assert baseline.throughput == pytest.approx(recount.totals(records, "baseline", 4)["throughput"])
 
 
 def test_quantiles_need_requests_beyond_them(tmp_path: Path) -> None:
@@ -258,3 +261,46 @@ def test_a_slow_answer_is_an_outlier_one_at_a_time_alone(tmp_path: Path) -> None
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), blocks=5), edit=slow)
     found = analyse(open_run(tmp_path / "run"))
     assert {one.where for one in found.warnings if one.id == "outlier"} == {"baseline-c1", "spec_d4-c1"}
+
+
+def test_the_drain_is_no_part_of_the_throughput(tmp_path: Path) -> None:
+    """Alone a request is answered four times as fast: over the makespan the drain would count as a gain."""
+    records = write_sweep(tmp_path / "run", Sweep(concurrency=(8,), prompts=16))
+    found = analyse(open_run(tmp_path / "run"))
+    assert found.sweep is not None
+    row = found.sweep.levels[0]
+    wanted = recount.totals(records, row.arm, 8)
+    assert row.drain_share == pytest.approx(wanted["drain_share"])
+    assert 0.2 < wanted["drain_share"] < 0.8
+    assert row.throughput == pytest.approx(wanted["throughput"])
+    assert wanted["throughput"] > 1.1 * wanted["tokens"] / wanted["makespan_s"]
+
+
+def test_too_few_requests_never_fill_the_slots(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "run", Sweep(concurrency=(8,), prompts=7))
+    found = analyse(open_run(tmp_path / "run"))
+    assert found.sweep is not None
+    assert [(row.throughput, row.throughput_speedup, row.drain_share) for row in found.sweep.levels] == [
+        (None, None, 1.0),
+        (None, None, 1.0),
+    ]
+
+
+@pytest.mark.parametrize(("requests", "rank"), [(58, None), (59, 59), (100, 99), (400, 388)])
+def test_the_upper_limit_of_a_tail_is_an_order_statistic(requests: int, rank: int | None) -> None:
+    """Ranks as tables of distribution-free tolerance limits have them: 0.95 ** 59 < 0.05 <= 0.95 ** 58."""
+    values = np.arange(1.0, requests + 1)
+    assert quantiles(values).p95_upper == rank
+    assert quantiles(np.random.default_rng(1).permutation(values)).p95_upper == rank
+
+
+def test_the_upper_limit_holds_the_tail_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(2)
+    limits = [quantiles(rng.exponential(size=100)).p95_upper for _ in range(400)]
+    held = sum(limit is not None and limit >= -np.log(0.05) for limit in limits)
+    assert 0.93 * 400 <= held < 400
+
+
+def test_requests_that_were_given_up_set_no_limit() -> None:
+    assert quantiles(np.arange(200.0), beyond=2).p95_upper is not None
+    assert quantiles(np.arange(200.0), beyond=20).p95_upper is None
