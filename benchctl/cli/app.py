@@ -15,6 +15,7 @@ import typer
 
 from benchctl import __version__
 from benchctl.cli.compare import compare
+from benchctl.cli.demo import demo
 from benchctl.cli.doctor import doctor
 from benchctl.cli.engines import app as engines
 from benchctl.cli.inspect import inspect
@@ -59,6 +60,7 @@ def benchctl(
     """Does speculative decoding pay on your models, your engine and your machine, and is the output unchanged?"""
 
 
+app.command("demo")(demo)
 app.command("run")(run)
 app.command("verify-lossless")(verify_lossless)
 app.command("compare")(compare)

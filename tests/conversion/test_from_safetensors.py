@@ -71,6 +71,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.engine
+@pytest.mark.torch
 def test_the_real_converter_keeps_vocabulary_and_weights(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from benchctl.models.bundled_index import BundledModel
 from tests.conversion.conftest import InTransformers, StartServer, Stored
 from tests.conversion.prompts import chat_prompts, raw_prompts
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.torch]
 
 LENGTH = 48
 FEWEST_TOKENS = 200

@@ -9,7 +9,7 @@ from tests.conversion.conftest import InTransformers, StartServer
 from tests.conversion.prompts import all_texts
 from training.verify import TEXTS
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.torch]
 
 MORE = (
     "\r\n\r\n\t\t\n \n",

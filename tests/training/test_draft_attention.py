@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from torch import Tensor, cat
 
-from training.architectures.qwen3_5 import SequentialModel, sequential
-from training.draft_attention import DraftKeys
-from training.eagle3 import eagle3
-from training.sequential import Draft, Reading, distilled, hear, read_last
+torch = pytest.importorskip("torch")
+
+from torch import Tensor, cat  # noqa: E402
+
+from training.architectures.qwen3_5 import SequentialModel, sequential  # noqa: E402
+from training.draft_attention import DraftKeys  # noqa: E402
+from training.eagle3 import eagle3  # noqa: E402
+from training.sequential import Draft, Reading, distilled, hear, read_last  # noqa: E402
+
+pytestmark = pytest.mark.torch
 
 STEPS, LENGTH = 3, 9
 

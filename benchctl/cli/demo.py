@@ -1,0 +1,65 @@
+"""`benchctl demo`: is everything here, and what does an answer look like? From nothing to a report in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RECIPE = "quickstart"
+_NOT_LOSSLESS = 1
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where results/ and reports/ are written.")
+    ] = Path(),
+    blocks: Annotated[int | None, typer.Option(min=1, help="Blocks, instead of the recipe's; 1 is quickest.")] = None,
+    cuda: Annotated[bool, typer.Option("--cuda", help="If an engine has to be built: for NVIDIA GPUs.")] = False,
+    metal: Annotated[bool, typer.Option("--metal", help="If an engine has to be built: for Apple GPUs.")] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="If an engine has to be built: for the CPU alone.")] = False,
+) -> None:
+    """Measure the bundled model pair, verify its answers and write a report; builds the engine where there is none.
+
+    An engine that this machine has already (BENCHCTL_LLAMA_SERVER, PATH) is used. Everything else comes with benchctl.
+
+    Exit code 0 also where an arm is not lossless: that is an answer. It stands in the last lines and in the report.
+    """
+    from benchctl.cli.report import report
+    from benchctl.cli.run import run
+    from benchctl.cli.verify_lossless import verify_lossless
+
+    _engine(cuda=cuda, metal=metal, cpu=cpu)
+    results, reports = out / "results", out / "reports"
+    run(RECIPE, out=results, blocks=None if blocks is None else str(blocks))
+    lossless = True
+    try:
+        verify_lossless(results=results)
+    except typer.Exit as answer:
+        if answer.exit_code != _NOT_LOSSLESS:
+            raise
+        lossless = False
+    report(results=results, out=reports)
+    typer.echo()
+    if lossless:
+        typer.echo("The demo is done: every arm is lossless.")
+    else:
+        typer.echo("The demo is done: NOT every arm is lossless (see above and the report).")
+
+
+def _engine(*, cuda: bool, metal: bool, cpu: bool) -> None:
+    """Have an engine of the recipe's kind: the one that would run, else a build of benchctl's own."""
+    from benchctl.cli.engines import install_engine
+    from benchctl.engines.inventory import find_engines
+    from benchctl.recipes.load import find_recipe, load_recipe
+
+    kind = load_recipe(find_recipe(RECIPE)).engine.kind
+    found = next((engine for engine in find_engines() if engine.kind == kind and engine.runs), None)
+    if found is None or not found.where:
+        typer.echo(
+            f"There is no {kind} on this machine. It is built now, once: 2 to 10 minutes on two cores.", err=True
+        )
+        install_engine(kind, cuda=cuda, metal=metal, cpu=cpu)
+    else:
+        typer.echo(f"Using {found.where} ({found.found_in})", err=True)

@@ -1,0 +1,188 @@
+"""A Python environment of benchctl's own for an engine that is a Python package: every package pinned by its hash.
+
+The environment has to lie where it will stay (its programs name their Python by path), so it is not renamed into
+place: a file written last says that it is whole. An interrupted installation leaves it without that file, and the
+next one goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import venv
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+from benchctl.engines.common.logged_command import CommandFailedError, run_logged
+from benchctl.errors import BenchctlError, EngineError, StorageError
+from benchctl.models.hashes import file_sha256
+from benchctl.models.unfinished import finish, unfinished
+
+MARKER = "benchctl.json"
+_OFFLINE = (
+    "Failed to establish a new connection",
+    "Temporary failure in name resolution",
+    "ConnectTimeout",
+    "NewConnectionError",
+)
+
+Report = Callable[[str, int, int], None]
+"""Told what is being done, and how many of how many steps are; 0 of 0 when that is not known."""
+
+
+@dataclass(frozen=True)
+class PythonEnvironment:
+    """What is installed where. The packages come from wheels alone: nothing of them runs while they are installed."""
+
+    engine: str
+    """The word of recipes: `vllm`."""
+    name: str
+    """For people: `vLLM`."""
+    folder: Path
+    lock: Path
+    """A requirements file with every package but torch, each with its version and hashes."""
+    torch: str
+    """Its version, without a hash: its builds differ by package index. What a build needs beside the lock, such as
+    CUDA's libraries, comes with it."""
+    free_bytes: int
+    """What has to be free on the disk."""
+    fix: str
+    """What to do where the index has no build for this machine."""
+
+    def is_whole(self) -> bool:
+        """Whether it was installed to the end."""
+        return (self.folder / MARKER).is_file()
+
+    @contextmanager
+    def made(self, report: Report, *, force: bool = False) -> Iterator[Making | None]:
+        """Install what the lock names, then torch; the caller tries the result and calls `Making.finish`.
+
+        Yields `None` when it is whole already; `force` makes it anew. Raises BenchctlError.
+        """
+        if not force and self.is_whole():
+            yield None
+            return
+        try:
+            with unfinished(self.folder.with_name(f"{self.folder.name}.lock"), lambda text: report(text, 0, 0)):
+                if not force and self.is_whole():  # made by the one that we waited for
+                    yield None
+                    return
+                if force:
+                    shutil.rmtree(self.folder, ignore_errors=True)
+                self._check_space()
+                log_path = self.folder.with_name(f"{self.folder.name}.log")
+                with log_path.open("w", buffering=1) as log:
+                    making = Making(self, log, log_path, report)
+                    making.install()
+                    yield making
+        except OSError as error:
+            raise self.disk_error(error.strerror or str(error)) from error
+
+    def disk_error(self, what: str) -> StorageError:
+        """Return the error for a disk that does not take it."""
+        fix = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
+        return StorageError(f"{self.name} could not be installed: {what}", where=str(self.folder), fix=fix)
+
+    def _check_space(self) -> None:
+        free = shutil.disk_usage(self.folder.parent).free
+        if free < self.free_bytes:
+            needed = f"{self.name} takes {self.free_bytes / 1e9:.0f} GB of disk"
+            raise self.disk_error(f"{needed}, and {free / 1e9:.1f} GB are free")
+
+
+@dataclass(frozen=True)
+class Making:
+    """An environment that is being made; `run` its programs, then `finish` it."""
+
+    environment: PythonEnvironment
+    log: TextIO
+    log_path: Path
+    report: Report
+
+    def install(self) -> None:
+        """Make the environment and have pip install everything. Raises BenchctlError."""
+        python = self.environment.folder / "bin" / "python"
+        if not python.is_file():
+            self.report("making a Python environment", 0, 0)
+            venv.create(self.environment.folder, with_pip=True, symlinks=True)
+        lock, torch = self.environment.lock, self.environment.torch
+        count = sum("==" in line for line in lock.read_text("utf-8").splitlines())
+        # No resolving: the lock is complete, so that what is installed does not depend on the day.
+        locked = ("--no-deps", "--require-hashes", "--only-binary", ":all:", "--requirement", str(lock))
+        self._pip(f"installing {self.environment.name}", count, *locked)
+        self._pip(f"installing torch {torch}", 0, f"torch=={torch}")
+
+    def run(self, stage: str, *argv: str) -> tuple[str, ...]:
+        """Run a program of the environment; return the end of its output. Raises BenchctlError."""
+        self.report(stage, 0, 0)
+        return self._run(stage, argv)
+
+    def finish(self, facts: Mapping[str, object]) -> None:
+        """Write down that it is whole, with `facts` of its adapter. Raises OSError."""
+        environment = self.environment
+        known = {
+            "schema": 1,
+            "torch": environment.torch,
+            "lock_sha256": file_sha256(environment.lock),
+            "python": platform.python_version(),
+            "installed_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        part = environment.folder / f".{MARKER}.part"
+        part.write_text(json.dumps({**known, **facts}, indent=1) + "\n", "utf-8")
+        finish(part, environment.folder / MARKER)
+
+    def _pip(self, stage: str, count: int, *words: str) -> None:
+        packages = 0
+
+        def on_line(line: str) -> None:
+            nonlocal packages
+            if line.startswith("Installing collected packages"):
+                self.report(f"{stage}: unpacking", 0, 0)
+            elif line.startswith(("Collecting ", "Processing ", "Requirement already satisfied")):
+                packages += 1
+                self.report(stage, min(packages, count) if count else packages, count)
+
+        self.report(stage, 0, count)
+        pip = (
+            str(self.environment.folder / "bin" / "python"),
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "--no-input",
+        )
+        self._run(stage, (*pip, "install", "--progress-bar", "off", *words), on_line)
+
+    def _run(self, stage: str, argv: tuple[str, ...], on_line: Callable[[str], None] | None = None) -> tuple[str, ...]:
+        try:
+            return run_logged(argv, log=self.log, on_line=on_line)
+        except CommandFailedError as failure:
+            raise self._explained(stage, failure) from failure
+
+    def _explained(self, stage: str, failure: CommandFailedError) -> BenchctlError:
+        """Say why a step failed; pip blames the package where it could not reach any index."""
+        text = "\n".join(failure.lines)
+        if "No space left on device" in text:
+            return self.environment.disk_error("the disk is full")
+        here = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+        if "DO NOT MATCH THE HASHES" in text:
+            what = "what the package index has is not what benchctl was tested with (other SHA-256)"
+            fix = "Do not use it. Check which index or mirror pip is configured to use: `pip config list`."
+        elif any(sign in text for sign in _OFFLINE):
+            what, fix = "pip could not reach a package index", "Connect, or have pip use a mirror (`pip config`)."
+        elif "No matching distribution found" in text:
+            what, fix = f"the package index has no build of it for this machine ({here})", self.environment.fix
+        else:
+            what, fix = f"it ended with status {failure.status}", "The lines above are the first that tell of trouble."
+        return EngineError(
+            f"{stage}: {what}",
+            kind="install",
+            where=self.environment.engine,
+            fix=f"{fix} What is there already is kept: the same command goes on from there. The whole log: "
+            f"{self.log_path}",
+            log_tail=failure.tail(),
+        )
