@@ -12,7 +12,7 @@ from benchctl.analysis.sampling.permutation import END, PromptSamples, holm, nam
 from benchctl.analysis.sampling.power import visible_sharpening, visible_shifts
 from benchctl.engines.base import Server
 from benchctl.engines.registry import make_engine
-from benchctl.measure.sampling import draw_answers, spread_over_tasks
+from benchctl.measure.sampling import draw_answers, in_turn, spread_over_tasks
 from benchctl.models.sources import resolve_pair
 from benchctl.prompts.load import load_suite
 from benchctl.prompts.suite import PromptItem
@@ -96,7 +96,7 @@ def _known(
     server: Server, items: tuple[PromptItem, ...], sampling: Sampling, seeds: Iterator[int], count: int
 ) -> Iterator[tuple[PromptItem, tuple[int, ...]]]:
     """Yield the answers whose ids are known; those that end within a character may not be."""
-    for item, _, _, ids, error in draw_answers(server, items, sampling, seeds, count):
+    for item, _, _, ids, error in draw_answers(server, in_turn(items, seeds, count), sampling):
         if error is not None:
             raise RuntimeError(error)
         if ids is not None:

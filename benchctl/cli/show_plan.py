@@ -12,7 +12,7 @@ from rich.text import Text
 
 from benchctl.data.store import RunData
 from benchctl.measure.estimate import RunEstimate, estimate_run
-from benchctl.measure.plan import CellPlan, make_plan, measured
+from benchctl.measure.plan import CellPlan, make_plan, measured, unclosed
 from benchctl.measure.prepare import Prepared
 from benchctl.recipes.schema import AutoBlocks
 from benchctl.text import spoken, visible
@@ -22,8 +22,15 @@ def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json
     """Print what a run would do; starts no engine."""
     recipe = prepared.recipe
     done = measured(earlier, len(prepared.prompts)) if earlier else set()
-    begun = earlier.manifest.blocks if earlier and earlier.manifest else 0
-    plan = make_plan(recipe, prepared.prompts, done, range(max(recipe.first_blocks, begun)))
+    begun = earlier.manifest if earlier else None
+    plan = make_plan(
+        recipe,
+        prepared.prompts,
+        done,
+        range(max(recipe.first_blocks, begun.blocks if begun else 0)),
+        unclosed=unclosed(earlier, done) if earlier else (),
+        ordering=begun.ordering if begun else "balanced",
+    )
     runs = out / recipe.name
     cost = estimate_run(plan, recipe.sampling.max_tokens, runs)
     most = None

@@ -16,13 +16,13 @@ from benchctl.recipes.schema import AutoBlocks
 
 RunStatus = Literal["started", "finished", "interrupted", "failed"]
 CellStatus = Literal["finished", "failed", "interrupted"]
-ArmOrder = Literal["rotated", "balanced"]
-"""How arms are ordered within blocks; see `benchctl.measure.plan`."""
+Ordering = Literal["rotated", "balanced"]
+"""How arms and prompts are ordered within blocks; see `benchctl.measure.plan`."""
 
 
 def _to_2(document: Document) -> Document:
     """Runs of the first version rotated their arms, and are finished in that order."""
-    return document | {"arm_order": "rotated"}
+    return document | {"ordering": "rotated"}
 
 
 MANIFEST_FORMAT = StoredFormat(
@@ -240,7 +240,7 @@ class Manifest(Part):
     baseline: str
     blocks: int
     """With `blocks: auto`, those begun so far."""
-    arm_order: ArmOrder = "balanced"
+    ordering: Ordering = "balanced"
     spent_s: float = 0.0
     """Seconds of measuring, engine starts included; what a killed benchctl had not finished is missing."""
     stopped: Stopped | None = None

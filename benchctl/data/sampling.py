@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest, Part
 from benchctl.data.versions import StoredFormat
-from benchctl.data.writer import write_whole
+from benchctl.data.writer import FolderWriter, write_whole
 from benchctl.errors import UsageError
 
 CHECK = "check.json"
@@ -77,9 +78,22 @@ class SamplingData:
     """Lines that could not be read."""
 
 
-def write_check(folder: Path, check: SamplingCheck) -> None:
-    """Replace `check.json` atomically. Raises StorageError."""
-    write_whole(folder / CHECK, check.model_dump_json(by_alias=True, indent=1))
+class CheckWriter(FolderWriter):
+    """The only writer of a check's folder."""
+
+    lines = ANSWERS
+
+    def __init__(self, folder: Path, check: SamplingCheck) -> None:
+        super().__init__(folder, check.manifest)
+        self.check = check
+
+    def append(self, answer: SampledAnswer) -> None:
+        """Append one answer."""
+        self.append_line(json.dumps(answer.model_dump(), ensure_ascii=True, separators=(",", ":")))
+
+    def save(self) -> None:
+        """Replace `check.json`."""
+        write_whole(self.folder / CHECK, self.check.model_dump_json(by_alias=True, indent=1))
 
 
 def open_check(folder: Path) -> SamplingData:

@@ -6,8 +6,11 @@ import contextlib
 import errno
 import fcntl
 import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar, Self
 
 from benchctl.data.manifest import Cell, Manifest
 from benchctl.data.record import Record
@@ -18,90 +21,117 @@ LOGS = "logs"
 LOCK = ".lock"
 
 
-class RunWriter:
-    """The only writer of a run folder, for as long as the `with` block lasts.
+@contextlib.contextmanager
+def folder_lock(folder: Path, what: str = "writing this run", fix: str | None = None) -> Iterator[None]:
+    """Hold a folder, made where it is not there, as its only writer.
 
-    The lock is the operating system's, so it goes with the process even when that is killed.
+    The lock is the operating system's, so it goes with the process even when that is killed. Raises StorageError when
+    the folder cannot be written, or another benchctl is `what` there.
     """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise cannot_write(error, folder) from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+            raise StorageError(
+                f"Another benchctl (process {owner or 'unknown'}) is {what}.",
+                where=str(folder),
+                fix=fix or "Wait until it has ended.",
+            ) from None
+        try:
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0)
+        except OSError as error:
+            raise cannot_write(error, folder / LOCK) from None
+        yield
+    finally:
+        os.close(lock)
+
+
+class FolderWriter(ABC):
+    """The only writer of a folder of measurements, for as long as the `with` block lasts."""
+
+    lines: ClassVar[str]
+    """Name of the file of one JSON line a request."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
-        self._lock = -1
-        self._records = -1
+        self._open = contextlib.ExitStack()
+        self._lines = -1
 
-    def __enter__(self) -> RunWriter:
-        try:
-            (self.folder / LOGS).mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-            self._take_lock()
-            self._records = os.open(self.folder / RECORDS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            self._drop_half_line()
-            self.save()
-        except OSError as error:
-            self._close()
-            raise cannot_write(error, self.folder) from None
-        except StorageError:
-            self._close()
-            raise
+    @abstractmethod
+    def save(self) -> None:
+        """Replace the file that holds the manifest, atomically."""
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(
+                folder_lock(self.folder, fix="Wait until it has ended, or start a new run without --resume.")
+            )
+            try:
+                (self.folder / LOGS).mkdir(exist_ok=True)
+                self._lines = os.open(self.folder / self.lines, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+                opened.callback(os.close, self._lines)
+                self._drop_half_line()
+                self.save()
+            except OSError as error:
+                raise cannot_write(error, self.folder) from None
+            self._open = opened.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        self._open.close()
 
-    def append(self, record: Record) -> None:
-        """Append one record in a single write; on a full disk what was written of it is taken back."""
-        line = record.to_line().encode("ascii") + b"\n"
-        end = os.fstat(self._records).st_size
+    def append_line(self, text: str) -> None:
+        """Append one line of ASCII in a single write; on a full disk what was written of it is taken back."""
+        line = text.encode("ascii") + b"\n"
+        end = os.fstat(self._lines).st_size
         try:
-            if os.write(self._records, line) != len(line):
+            if os.write(self._lines, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._records, end)
-            raise cannot_write(error, self.folder / RECORDS) from None
+                os.ftruncate(self._lines, end)
+            raise cannot_write(error, self.folder / self.lines) from None
 
     def add_cell(self, cell: Cell) -> None:
-        """Add a finished, failed or interrupted cell to the manifest, its records being safe on disk before."""
+        """Add a finished, failed or interrupted cell to the manifest, its lines being safe on disk before."""
         with contextlib.suppress(OSError):  # a file system without fsync still has the data
-            os.fsync(self._records)
+            os.fsync(self._lines)
         self.manifest.cells.append(cell)
         self.save()
 
-    def save(self) -> None:
-        """Replace the manifest atomically."""
-        write_whole(self.folder / MANIFEST, self.manifest.model_dump_json(by_alias=True, indent=1))
-
-    def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip()
-            raise StorageError(
-                f"Another benchctl (process {owner or 'unknown'}) is writing this run.",
-                where=str(self.folder),
-                fix="Wait until it has ended, or start a new run without --resume.",
-            ) from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode("ascii"), 0)
-
     def _drop_half_line(self) -> None:
         """Cut a last line that a killed writer or a full disk left unfinished: it was never a record."""
-        size = os.fstat(self._records).st_size
+        size = os.fstat(self._lines).st_size
         keep = size
-        while keep and os.pread(self._records, 1, keep - 1) != b"\n":
+        while keep and os.pread(self._lines, 1, keep - 1) != b"\n":
             start = max(0, keep - 65536)
-            keep = start + os.pread(self._records, keep - start, start).rfind(b"\n") + 1
+            keep = start + os.pread(self._lines, keep - start, start).rfind(b"\n") + 1
         if keep != size:
-            os.ftruncate(self._records, keep)
+            os.ftruncate(self._lines, keep)
 
-    def _close(self) -> None:
-        for descriptor in (self._records, self._lock):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._records = self._lock = -1
+
+class RunWriter(FolderWriter):
+    """The only writer of a run's folder."""
+
+    lines = RECORDS
+
+    def append(self, record: Record) -> None:
+        """Append one record."""
+        self.append_line(record.to_line())
+
+    def save(self) -> None:
+        """Replace the manifest."""
+        write_whole(self.folder / MANIFEST, self.manifest.model_dump_json(by_alias=True, indent=1))
 
 
 def write_whole(file: Path, text: str) -> None:

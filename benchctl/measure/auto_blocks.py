@@ -47,7 +47,7 @@ def blocks_as_needed(
             writer.save()
         cells = planned.get(block, [])
         if block >= sure:
-            cells = make_plan(prepared.recipe, prepared.prompts, blocks=[block])
+            cells = make_plan(prepared.recipe, prepared.prompts, blocks=[block], ordering=manifest.ordering)
             progress.more(cells)
         if cells:
             yield cells

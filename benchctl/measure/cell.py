@@ -1,108 +1,134 @@
-"""A cell while it lives: one engine process, from its launch to its entry in the manifest.
+"""The life of a cell: one engine process, from its launch to its entry in the manifest.
 
-Launch, health, attest, warm up; then answers, each safe on disk before the next is asked; then attest again and stop.
-Whatever the engine does wrong ends this cell and no other.
+Launch, health, attest, make ready; then answers, each safe on disk before the next is requested; then attest again and
+stop. Whatever the engine does wrong ends this cell and no other.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchctl.data.identity import home_relative
 from benchctl.data.manifest import AttestationRecord, Cell, CellStatus
-from benchctl.data.writer import LOGS, RunWriter
-from benchctl.engines.base import Engine, Launch, Server
+from benchctl.data.record import RecordError
+from benchctl.data.writer import LOGS, FolderWriter
+from benchctl.engines.base import Attestation, Engine, Launch, Server
 from benchctl.errors import EngineError, StorageError
 from benchctl.machine.monitor import Watch
-from benchctl.measure.plan import CellPlan
+from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import attestation_record, cell_error, must_hold, now, watch_record
-from benchctl.measure.requests import Asking
-from benchctl.measure.unchanged_files import SameFiles
-from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe
 
 
+class FileStamps:
+    """Models and binaries as they were when they were hashed: a run whose files change is two experiments.
+
+    Remembers size and time: cheap, where hashing them again would warm the page cache.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._stamps = {file: _stamp(file) for file in files}
+
+    def check(self) -> None:
+        """Raise EngineError (`launch`) when one of them is no longer what it was."""
+        changed = [str(file) for file, stamp in self._stamps.items() if _stamp(file) != stamp]
+        if changed:
+            raise EngineError(
+                f"Changed since the run began: {', '.join(changed)}.",
+                kind="launch",
+                fix="Start a new run, with files that stay as they are.",
+            )
+
+
 @dataclass(frozen=True)
-class Bench:
+class CellContext:
     """What all cells of a run share."""
 
     recipe: Recipe
     engine: Engine
-    launches: dict[str, Launch]
-    writer: RunWriter
-    files: SameFiles
+    launches: Mapping[str, Launch]
+    writer: FolderWriter
+    files: FileStamps
     progress: RunProgress
+    earlier: Mapping[CellKey, EarlierProcesses] = field(default_factory=dict)
+    """Of resumed cells."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Failures that were reported so far, and the first cell of each: an identical one is told in a word."""
 
 
-class LiveCell:
-    """One process of a cell: `begin`, `ask` for every prompt, `finish`. Once it is over, these do nothing."""
+class EngineCell:
+    """One process of a cell: `open`, `measure`, `close`; once it is `over`, these do nothing."""
 
-    def __init__(self, plan: CellPlan, bench: Bench) -> None:
+    def __init__(self, plan: CellPlan, context: CellContext) -> None:
         self.plan = plan
+        self.context = context
         self.over = False
         """Whether the process has ended and stands in the manifest."""
+        self.ready = False
+        """Whether it was launched, attested and made ready."""
+        self.answers = 0
+        """Requests that ended well."""
+        self.failures: list[RecordError] = []
         self.watch: Watch | None = None
         """What looks at the machine while prompts are measured; cells that are up together share one."""
-        self._bench = bench
-        self._attempt, self._log = _next_attempt(plan, bench.writer)
+        self.server: Server | None = None
+        self.attempt, self._log = _next_attempt(plan, context)
         self._began, self._clock = now(), time.perf_counter()
         self._load = os.getloadavg()[0]
         self._startup: float | None = None
-        self._server: Server | None = None
         self._attestation: AttestationRecord | None = None
-        self._asking: Asking | None = None
 
-    def begin(self) -> None:
-        """Launch the engine, attest it and warm it up."""
-        with self._at_own_cost():
-            self._bench.progress.cell_started(self.plan)
-            self._bench.files.check()
-            self._server = self._bench.engine.start(self._bench.launches[self.plan.arm.name], self._log)
+    def prepare(self, server: Server) -> None:
+        """Make a healthy, attested engine ready; raises EngineError."""
+
+    def measure(self) -> None:
+        """Make every request of the plan."""
+        raise NotImplementedError
+
+    def complete(self, server: Server) -> int | None:
+        """Do what remains once nothing is timed any more; return the tokens that were drafted. Raises EngineError."""
+        raise NotImplementedError
+
+    def open(self) -> None:
+        """Launch the engine, attest it and make it ready."""
+        with self.failing_alone():
+            self.context.progress.cell_started(self.plan)
+            self.context.files.check()
+            self.server = self.context.engine.start(self.context.launches[self.plan.arm.name], self._log)
             self._startup = time.perf_counter() - self._clock
-            self._attest(self._server, None)
-            bench = self._bench
-            self._asking = Asking(self._server, self.plan, self._attempt, bench.recipe, bench.writer, bench.progress)
-            self._asking.warm_up()
-            self._bench.progress.cell_ready(self.plan)
+            self._attest(self.server, None)
+            self.prepare(self.server)
+            self.ready = True
+            self.context.progress.cell_ready(self.plan)
 
-    def ask(self, item: PromptItem, order: int) -> None:
-        """Measure one prompt; `order` is what its record says of the arm's turn."""
-        with self._at_own_cost():
-            if self._asking is not None:
-                self._asking.ask(item, order)
-
-    def ask_together(self) -> None:
-        """Measure every prompt of the plan, several in flight at a time."""
-        with self._at_own_cost():
-            if self._asking is not None:
-                self._asking.ask_together(self.plan.prompts, self.plan.order)
-
-    def finish(self) -> None:
-        """Fetch what streams withheld, attest once more, and stop."""
-        with self._at_own_cost():
-            if self._server is not None and self._asking is not None:
-                self._asking.recover()
-                self._attest(self._server, self._asking.drafted)
-                if not self._asking.answers:
-                    first = self._asking.failures[0]
-                    tail = self._server.log_tail()
-                    raise EngineError(f"Every request failed: {first.message}", kind=first.kind, log_tail=tail)
-                self._end("finished")
+    def close(self) -> None:
+        """Complete what was measured, attest once more, and stop."""
+        with self.failing_alone():
+            if self.server is None:
+                return
+            self._attest(self.server, self.complete(self.server))
+            self._attest_earlier_answers()
+            if self.failures and not self.answers:
+                first = self.failures[0]
+                tail = self.server.log_tail()
+                raise EngineError(f"Every request failed: {first.message}", kind=first.kind, log_tail=tail)
+            self._end("finished")
 
     def interrupt(self) -> None:
-        """Stop where it is, unless it is over: a resumed run measures the rest."""
+        """Stop where it is, unless it is over: a resumed run does the rest."""
         if not self.over:
             with contextlib.suppress(StorageError):  # a full disk is what may have interrupted it
                 self._end("interrupted")
 
     @contextlib.contextmanager
-    def _at_own_cost(self) -> Iterator[None]:
+    def failing_alone(self) -> Iterator[None]:
         """Let the engine's failures end this cell, and nothing else."""
         try:
             yield
@@ -110,14 +136,14 @@ class LiveCell:
             self._end("failed", failure)
 
     def _end(self, status: CellStatus, error: EngineError | None = None) -> None:
-        exit_status = None if self._server is None else self._server.stop()
-        self._server = self._asking = None
-        self._bench.writer.add_cell(
+        exit_status = None if self.server is None else self.server.stop()
+        self.server = None
+        self.context.writer.add_cell(
             Cell(
                 block=self.plan.block,
                 arm=self.plan.arm.name,
                 order=self.plan.order,
-                attempt=self._attempt,
+                attempt=self.attempt,
                 status=status,
                 started_at=self._began,
                 wall_s=time.perf_counter() - self._clock,
@@ -131,28 +157,69 @@ class LiveCell:
             )
         )
         self.over = True
-        if status != "interrupted":
-            self._tell(error)
+        if error is not None:
+            self._report(error)
+        elif status != "interrupted":
+            self.context.progress.cell_ended(self.plan, None)
 
-    def _tell(self, error: EngineError | None) -> None:
-        progress = self._bench.progress
-        progress.cell_ended(self.plan, None if error is None else home_relative(error.what))
-        for line in error.log_tail if error else ():
+    def _report(self, error: EngineError) -> None:
+        """Tell why the cell failed: once in full, with the log's place, and where it repeats in a word."""
+        progress, failures = self.context.progress, self.context.failures
+        signature = f"{error.kind}: {re.sub('[0-9]+', '#', error.what)}"  # ports and process numbers differ
+        if signature in failures:
+            progress.cell_ended(self.plan, f"as {failures[signature]} did")
+            return
+        failures[signature] = self.plan.name
+        progress.cell_ended(self.plan, home_relative(error.what))
+        for line in error.log_tail:
             progress.note(f"  | {home_relative(line)}")
-        if error and error.fix:
+        if error.fix:
             progress.note(f"  {error.fix}")
+        if self._log.exists():
+            progress.note(f"  Log: {self._log}")
 
     def _attest(self, server: Server, drafted: int | None) -> None:
         found = server.attest(drafted)
         self._attestation = attestation_record(found)
         must_hold(found, server)
 
+    def _attest_earlier_answers(self) -> None:
+        """Hold the answers of the cell's earlier processes against what this process was attested to be."""
+        drafted = _earlier(self.plan, self.context).drafted
+        found = self._attestation
+        if not drafted or found is None or self.server is None:
+            return
+        seen = f"Answers of an earlier process of this cell drafted {drafted} tokens."
+        if found.state == "off":
+            failed = Attestation(
+                "failed", (*found.evidence, seen), reason=f"{seen} It was to answer without speculation."
+            )
+            self._attestation = attestation_record(failed)
+            must_hold(failed, self.server)
+        elif found.state == "idle":
+            self._attestation = found.model_copy(update={"state": "active", "evidence": [*found.evidence, seen]})
 
-def _next_attempt(plan: CellPlan, writer: RunWriter) -> tuple[int, Path]:
+
+def _earlier(plan: CellPlan, context: CellContext) -> EarlierProcesses:
+    return context.earlier.get((plan.block, plan.arm.name), EarlierProcesses())
+
+
+def _next_attempt(plan: CellPlan, context: CellContext) -> tuple[int, Path]:
     """Return the number of a new process of a cell, and its log; one that a killed benchctl left is not overwritten."""
-    attempt = sum((cell.block, cell.arm) == (plan.block, plan.arm.name) for cell in writer.manifest.cells)
+    writer = context.writer
+    entries = sum((cell.block, cell.arm) == (plan.block, plan.arm.name) for cell in writer.manifest.cells)
+    attempt = max(entries, _earlier(plan, context).attempt + 1)
     while True:
         log = writer.folder / LOGS / f"block{plan.block}-{plan.arm.name}{f'.{attempt}' if attempt else ''}.log"
         if not log.exists():
             return attempt, log
         attempt += 1
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    """Return size and time of a file, `None` when it is gone."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from benchctl.data.manifest import Ordering
+from benchctl.data.record import Record
 from benchctl.data.store import RunData, is_conflict
 from benchctl.errors import UsageError
 from benchctl.prompts.suite import PromptItem
@@ -17,11 +19,15 @@ T = TypeVar("T")
 
 Key = tuple[int, str, str, int]
 """(block, arm, task, prompt_idx): `benchctl.data.record.Record.key`."""
+CellKey = tuple[int, str]
+"""(block, arm)."""
+Condition = tuple[int, float | None, float | None]
+"""`Arm.condition`."""
 
 
 @dataclass(frozen=True)
 class CellPlan:
-    """One engine process: an arm in a block, and the prompts it is asked."""
+    """One engine process: an arm in a block, and the prompts it is asked; none, where it only has to be attested."""
 
     block: int
     order: int
@@ -35,39 +41,64 @@ class CellPlan:
         return f"block {self.block + 1}, {self.arm.name}"
 
 
-def rotated(arms: Sequence[T], block: int) -> list[T]:
-    """Return the arms in the order of `block`: block 0 as the recipe has them, each further one begins one arm later.
-
-    So no arm always runs first on a cool machine or last on a warm one.
-    """
-    order = deque(arms)
+def rotated(values: Sequence[T], block: int) -> list[T]:
+    """Return the values in the order of `block`: block 0 as they are, each further one begins one value later."""
+    order = deque(values)
     order.rotate(-block)
     return list(order)
 
 
-def arms_of_block(recipe: Recipe, block: int) -> list[Arm]:
-    """Return the recipe's arms in the order of `block`: its conditions rotated, and the arms of each condition too.
+def balanced(values: Sequence[T], block: int) -> list[T]:
+    """Return the values in the order of `block` by a Williams design (E. J. Williams, 1949).
+
+    Over n blocks every value stands once at every place. Over n blocks where n is even, over 2n where it is odd, every
+    value also follows every other equally often: what one arm leaves behind (heat, a clock, a cache) meets all others
+    alike, where plain rotation would have the same arm before the same one in every block.
+    """
+    count = len(values)
+    zigzag = [(place + 1) // 2 if place % 2 else (count - place // 2) % count for place in range(count)]
+    if count % 2 and block // count % 2:
+        zigzag.reverse()
+    return [values[(place + block) % count] for place in zigzag]
+
+
+ORDERS: dict[Ordering, Callable[[Sequence[Any], int], list[Any]]] = {"rotated": rotated, "balanced": balanced}
+
+
+def arms_of_block(recipe: Recipe, block: int, ordering: Ordering = "balanced") -> list[Arm]:
+    """Return the recipe's arms in the order of `block`: its conditions in turn, and the arms of each condition too.
 
     The arms of a condition stay neighbours, since each is compared with the baseline of that condition.
     """
-    conditions: dict[tuple[int, float | None, float | None], list[Arm]] = {}
+    order = ORDERS[ordering]
+    conditions: dict[Condition, list[Arm]] = {}
     for arm in recipe.arms:
         conditions.setdefault(arm.condition, []).append(arm)
-    return [arm for arms in rotated(list(conditions.values()), block) for arm in rotated(arms, block)]
+    return [arm for arms in order(list(conditions.values()), block) for arm in order(arms, block)]
 
 
 def make_plan(
-    recipe: Recipe, prompts: Sequence[PromptItem], done: Collection[Key] = (), blocks: Iterable[int] | None = None
+    recipe: Recipe,
+    prompts: Sequence[PromptItem],
+    done: Collection[Key] = (),
+    blocks: Iterable[int] | None = None,
+    *,
+    unclosed: Collection[CellKey] = (),
+    ordering: Ordering = "balanced",
 ) -> list[CellPlan]:
     """Lay out blocks x arms x prompts, without what is `done`; a cell with nothing left is not in the plan.
 
-    `blocks` numbers the blocks to lay out, from 0; by default those that the recipe is sure to measure.
+    `blocks` numbers the blocks to lay out, from 0; by default those that the recipe is sure to measure. A cell that is
+    `unclosed` is in the plan without a prompt. The prompts of each block begin one later than those of the block
+    before, so that the warm-up of an engine does not always fall on the same ones; with the ordering `rotated`, that
+    of older runs, they do not.
     """
     cells = []
     for block in range(recipe.first_blocks) if blocks is None else blocks:
-        for order, arm in enumerate(arms_of_block(recipe, block)):
-            left = tuple(item for item in prompts if (block, arm.name, item.task, item.prompt_idx) not in done)
-            if left:
+        asked = list(prompts) if ordering == "rotated" else rotated(prompts, block)
+        for order, arm in enumerate(arms_of_block(recipe, block, ordering)):
+            left = tuple(item for item in asked if (block, arm.name, item.task, item.prompt_idx) not in done)
+            if left or (block, arm.name) in unclosed:
                 cells.append(CellPlan(block=block, order=order, arm=arm, prompts=left))
     return cells
 
@@ -75,8 +106,8 @@ def make_plan(
 def turns(cells: Sequence[CellPlan]) -> Iterator[tuple[int, PromptItem, int]]:
     """Yield whose turn it is among cells whose engines are up together: (place in `cells`, prompt, order to record).
 
-    Every prompt goes round the cells before the next one does, and each begins one cell later than the one before it. A
-    cell that is alone keeps its place within the block as its order.
+    Every prompt goes round the cells before the next one does, in an order that is balanced over the prompts. A cell
+    that is alone keeps its place within the block as its order.
     """
     if len(cells) == 1:
         yield from ((0, item, cells[0].order) for item in cells[0].prompts)
@@ -84,7 +115,7 @@ def turns(cells: Sequence[CellPlan]) -> Iterator[tuple[int, PromptItem, int]]:
     wanted = [{(item.task, item.prompt_idx): item for item in cell.prompts} for cell in cells]
     every = dict.fromkeys(key for prompts in wanted for key in prompts)
     for number, key in enumerate(every):
-        for order, place in enumerate(rotated(range(len(cells)), number)):
+        for order, place in enumerate(balanced(range(len(cells)), number)):
             if key in wanted[place]:
                 yield place, wanted[place][key], order
 
@@ -92,24 +123,53 @@ def turns(cells: Sequence[CellPlan]) -> Iterator[tuple[int, PromptItem, int]]:
 def measured(run: RunData, prompts: int) -> set[Key]:
     """Return the measurements of `run` that need not be made again; `prompts` is how many each cell is asked.
 
-    A cell that answered everything and was then cut off, before its engine was attested for the last time, is not
-    among them: nothing is missing that could finish it, and what it measured was never confirmed. Nor is one of
-    overlapping requests that no one process answered whole: it had less company than its condition says.
+    Every good answer counts, whichever process gave it. Overlapping requests alone are measured again where no one
+    process answered all of them: they had less company than their condition says.
     """
-    processes: dict[tuple[int, str], dict[Key, int]] = defaultdict(dict)
+    answers: dict[CellKey, dict[Key, int]] = defaultdict(dict)
     for record in run.records:
         if record.phase == "measure" and (record.error is None or is_conflict(record)):
-            processes[record.key[:2]][record.key] = record.attempt
-    arms, cells = (run.manifest.arms, run.manifest.cells) if run.manifest else ([], [])
-    together = {arm.name for arm in arms if arm.overlapping}
-    status = {(cell.block, cell.arm): cell.status for cell in cells}
+            answers[record.key[:2]][record.key] = record.attempt
+    together = {arm.name for arm in run.manifest.arms if arm.overlapping} if run.manifest else set()
     done: set[Key] = set()
-    for cell, answers in processes.items():
-        complete = len(answers) >= prompts
-        in_part = cell[1] in together and (not complete or len(set(answers.values())) > 1)
-        if not in_part and (not complete or status.get(cell) == "finished"):
-            done |= answers.keys()
+    for (_, arm), attempts in answers.items():
+        whole = len(attempts) >= prompts and len(set(attempts.values())) == 1
+        if whole or arm not in together:
+            done |= attempts.keys()
     return done
+
+
+def unclosed(run: RunData, done: Collection[Key]) -> set[CellKey]:
+    """Return the cells of `done` measurements whose last process was not attested at its end, or never ended.
+
+    Such a cell is resumed even where no answer is missing: another process is launched, warmed up, attested and
+    stopped, and its attestation is that of the answers before it, too.
+    """
+    cells = run.manifest.cells if run.manifest else []
+    last = {(cell.block, cell.arm): cell.status for cell in cells}
+    return {cell for key in done if last.get(cell := key[:2]) != "finished"}
+
+
+@dataclass(frozen=True)
+class EarlierProcesses:
+    """What the processes of a cell left that ran before it was resumed."""
+
+    attempt: int = -1
+    """The highest number among them."""
+    drafted: int = 0
+    """Tokens that were drafted for their good answers, as far as they tell."""
+
+
+def earlier_processes(records: Iterable[Record]) -> dict[CellKey, EarlierProcesses]:
+    """Return what each cell's processes left in the records of a run."""
+    found: dict[CellKey, EarlierProcesses] = defaultdict(EarlierProcesses)
+    for record in records:
+        cell = record.key[:2]
+        counts = record.phase == "measure" and record.error is None
+        found[cell] = EarlierProcesses(
+            max(found[cell].attempt, record.attempt), found[cell].drafted + (record.draft_n or 0 if counts else 0)
+        )
+    return dict(found)
 
 
 def idle_slots(recipe: Recipe, prompts: int) -> list[str]:

@@ -93,6 +93,13 @@ def prepare(
     )
 
 
+def files_of(prepared: Prepared) -> list[Path]:
+    """Return the files that must stay as they are while a run measures: the engine's binary and the models'."""
+    models = [model for model in (prepared.models.target, prepared.models.draft) if model is not None]
+    binary = prepared.capabilities.binary
+    return [*([] if binary is None else [binary]), *(file.path for model in models for file in model.files)]
+
+
 def seen_devices(capabilities: Capabilities) -> list[str]:
     """Return the names of the devices that the engine's binary sees; none where it does not tell."""
     devices = capabilities.details.get("devices")

@@ -18,9 +18,9 @@ from benchctl.data.store import MANIFEST, RunData, open_run
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.measure.auto_blocks import blocks_as_needed
-from benchctl.measure.plan import Key, make_plan, measured
+from benchctl.measure.plan import earlier_processes, make_plan, measured, unclosed
 from benchctl.measure.preflight.look import preflight, stop_if_strict, why_not_asked
-from benchctl.measure.prepare import Prepared, new_manifest
+from benchctl.measure.prepare import Prepared, files_of, new_manifest
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import now
 from benchctl.measure.runner import Runner
@@ -44,7 +44,7 @@ def start_run(
         progress.note(f"Run folder: {folder}")
         for warning in manifest.warnings:
             progress.note(f"warning: {warning}")
-        _execute(prepared, writer, set(), progress)
+        _execute(prepared, writer, None, progress)
     return folder
 
 
@@ -81,10 +81,11 @@ def resume_run(
         raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
     _unchanged(prepared, manifest, run.folder)
     with RunWriter(run.folder, manifest) as writer:
-        done = measured(open_run(run.folder), len(prepared.prompts))
+        earlier = open_run(run.folder)  # as it is now that nobody else writes
+        done = measured(earlier, len(prepared.prompts))
         progress.note(f"Run folder: {run.folder} ({len(done)} measurements are there already)")
         manifest.status = "started"
-        _execute(prepared, writer, done, progress)
+        _execute(prepared, writer, earlier, progress)
     return run.folder
 
 
@@ -114,16 +115,22 @@ def _unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> None:
 def _execute(
     prepared: Prepared,
     writer: RunWriter,
-    done: set[Key],
+    earlier: RunData | None,
     progress: RunProgress,
 ) -> None:
-    models = [model for model in (prepared.models.target, prepared.models.draft) if model is not None]
-    binary = prepared.capabilities.binary
-    files = [*([] if binary is None else [binary]), *(file.path for model in models for file in model.files)]
-    runner = Runner(prepared.recipe, prepared.engine, prepared.launches, writer, files)
     manifest, rule = writer.manifest, prepared.recipe.blocks
-    sure = max(prepared.recipe.first_blocks, manifest.blocks)
-    plan = make_plan(prepared.recipe, prepared.prompts, done, range(sure))
+    done = measured(earlier, len(prepared.prompts)) if earlier else set()
+    opened = unclosed(earlier, done) if earlier else set()
+    runner = Runner(
+        prepared.recipe,
+        prepared.engine,
+        prepared.launches,
+        writer,
+        files_of(prepared),
+        earlier_processes(earlier.records) if earlier else None,
+    )
+    sure = range(max(prepared.recipe.first_blocks, manifest.blocks))
+    plan = make_plan(prepared.recipe, prepared.prompts, done, sure, unclosed=opened, ordering=manifest.ordering)
     batches = iter([plan])
     if isinstance(rule, AutoBlocks):
         batches = blocks_as_needed(rule, prepared, writer, plan, progress)
@@ -137,6 +144,8 @@ def _execute(
                     runner.run(cells, progress)
                 finally:
                     manifest.spent_s += time.perf_counter() - began
+                if runner.ended:
+                    break
     except BaseException as stop:  # Ctrl-C, a full disk, a reader of the progress that is gone: all can be resumed
         manifest.status = "failed" if isinstance(stop, GateError) else "interrupted"
         manifest.finished_at = now()

@@ -3,49 +3,110 @@
 `blocks`: the arms of a block one after the other, each with the machine to itself. `interleaved`: the engines of all
 arms of a block stay up together, and every prompt goes round the arms, so that what the machine does to one arm it does
 to all. One request is in flight at a time, unless the arm's condition says otherwise.
+
+Where the baseline of a condition cannot start in the first block, nothing could be compared with it: what else there is
+under that condition is not started.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from benchctl.data.writer import RunWriter
-from benchctl.engines.base import Engine, Launch
+from benchctl.data.writer import FolderWriter, RunWriter
+from benchctl.engines.base import Engine, Launch, Server
 from benchctl.machine.monitor import Watch
-from benchctl.measure.cell import Bench, LiveCell
+from benchctl.measure.cell import CellContext, EngineCell, FileStamps
 from benchctl.measure.load_generator import allow_connections
-from benchctl.measure.plan import CellPlan, turns
+from benchctl.measure.plan import CellKey, CellPlan, Condition, EarlierProcesses, turns
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.unchanged_files import SameFiles
+from benchctl.measure.requests import Asking
+from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe
+
+MakeCell = Callable[[CellPlan, CellContext], EngineCell]
+
+
+class MeasuredCell(EngineCell):
+    """A cell whose answers are records of the run."""
+
+    def prepare(self, server: Server) -> None:
+        """Warm the engine up."""
+        context, writer = self.context, self.context.writer
+        assert isinstance(writer, RunWriter)
+        self._requests = Asking(server, self.plan, self.attempt, context.recipe, writer, context.progress)
+        self._requests.warm_up()
+
+    def measure(self) -> None:
+        """Measure every prompt of the plan, one at a time or as the arm's condition says."""
+        if self.plan.arm.overlapping and self.plan.prompts:
+            with self.failing_alone():
+                if self.ready and not self.over:
+                    self._requests.ask_together(self.plan.prompts, self.plan.order)
+            return
+        for item in self.plan.prompts:
+            self.measure_one(item, self.plan.order)
+
+    def measure_one(self, item: PromptItem, order: int) -> None:
+        """Measure one prompt; `order` is what its record says of the arm's turn."""
+        with self.failing_alone():
+            if self.ready and not self.over:
+                self._requests.ask(item, order)
+
+    def complete(self, server: Server) -> int | None:
+        """Fetch what streams withheld."""
+        self._requests.recover()
+        self.answers, self.failures = self._requests.answers, self._requests.failures
+        return self._requests.drafted
 
 
 class Runner:
-    """Runs cells of one recipe on one engine into one run folder."""
+    """Runs cells of one recipe on one engine into one folder."""
 
     def __init__(
         self,
         recipe: Recipe,
         engine: Engine,
         launches: dict[str, Launch],
-        writer: RunWriter,
+        writer: FolderWriter,
         files: Sequence[Path] = (),
+        earlier: Mapping[CellKey, EarlierProcesses] | None = None,
+        make_cell: MakeCell = MeasuredCell,
     ) -> None:
         self.recipe = recipe
         self.engine = engine
         self.launches = launches
         self.writer = writer
-        self.files = SameFiles(files)
+        self.files = FileStamps(files)
+        self._earlier = earlier or {}
+        self._make_cell = make_cell
+        self._failures: dict[str, str] = {}
+        self._without_baseline: set[Condition] = set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether no condition is left whose baseline could start."""
+        return {arm.condition for arm in self.recipe.arms} <= self._without_baseline
 
     def run(self, plan: list[CellPlan], progress: RunProgress) -> None:
         """Run every cell. Raises KeyboardInterrupt (after recording the cut-off cells) and StorageError."""
         if any(cell.arm.overlapping for cell in plan):
             allow_connections()
-        bench = Bench(self.recipe, self.engine, self.launches, self.writer, self.files, progress)
+        context = CellContext(
+            self.recipe,
+            self.engine,
+            self.launches,
+            self.writer,
+            self.files,
+            progress,
+            self._earlier,
+            self._failures,
+        )
         for together in self._together(plan):
-            _run_together(together, bench)
+            left = [cell for cell in together if cell.arm.condition not in self._without_baseline]
+            if left:
+                self._run_together(left, context)
 
     def _together(self, plan: list[CellPlan]) -> Iterator[list[CellPlan]]:
         """Yield the cells whose engines are up at the same time."""
@@ -54,24 +115,41 @@ class Runner:
         else:
             yield from ([cell] for cell in plan)
 
-
-def _run_together(plans: list[CellPlan], bench: Bench) -> None:
-    """Give every cell its engine, its turns and its end; what is not over when this is left was interrupted."""
-    cells: list[LiveCell] = []
-    try:
-        for plan in plans:
-            cells.append(LiveCell(plan, bench))
-            cells[-1].begin()
-        with Watch() as watch:
+    def _run_together(self, plans: list[CellPlan], context: CellContext) -> None:
+        """Give every cell its engine, its turns and its end; what is not over when this is left was interrupted."""
+        cells: list[EngineCell] = []
+        try:
+            for plan in plans:
+                cells.append(self._make_cell(plan, context))
+                cells[-1].open()
+                if self._leaves_nothing_to_compare(cells[-1]):
+                    self._end_condition(plan, context.progress)
+                    return
+            with Watch() as watch:
+                for cell in cells:
+                    cell.watch = watch
+                if len(cells) == 1:  # the only one with overlapping requests: `interleaved` takes no other
+                    cells[0].measure()
+                else:
+                    for place, item, order in turns(plans):
+                        cell = cells[place]
+                        assert isinstance(cell, MeasuredCell)
+                        cell.measure_one(item, order)
             for cell in cells:
-                cell.watch = watch
-            if plans[0].arm.overlapping:  # such a cell is alone: `interleaved` takes no other
-                cells[0].ask_together()
-            else:
-                for place, item, order in turns(plans):
-                    cells[place].ask(item, order)
-        for cell in cells:
-            cell.finish()
-    finally:
-        for cell in cells:
-            cell.interrupt()
+                cell.close()
+        finally:
+            for cell in cells:
+                cell.interrupt()
+
+    def _leaves_nothing_to_compare(self, cell: EngineCell) -> bool:
+        if cell.plan.block or cell.ready:
+            return False
+        try:
+            return self.recipe.baseline_of(cell.plan.arm).name == cell.plan.arm.name
+        except KeyError:  # a condition that was measured without a baseline
+            return False
+
+    def _end_condition(self, plan: CellPlan, progress: RunProgress) -> None:
+        self._without_baseline.add(plan.arm.condition)
+        what = "The run ends here" if self.ended else f"No arm is measured under the condition of {plan.arm.name}"
+        progress.note(f"{what}: its baseline cannot start, so there would be nothing to compare with.")

@@ -8,31 +8,35 @@ nearly the same, and two samples that hang together are no test of their distrib
 from __future__ import annotations
 
 import itertools
-import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
-from benchctl.data.manifest import Cell
+from benchctl.data.record import RecordError
 from benchctl.data.sampling import (
-    ANSWERS,
     FOLDER,
+    CheckWriter,
     SampledAnswer,
     SamplingCheck,
+    SamplingData,
     SamplingSettings,
-    write_check,
+    latest_check,
+    open_check,
 )
-from benchctl.data.writer import LOGS, cannot_write
 from benchctl.engines.base import Completion, Rendered, Server
-from benchctl.errors import EngineError
-from benchctl.measure.plan import CellPlan
-from benchctl.measure.prepare import Prepared, new_manifest
+from benchctl.errors import BenchctlError, EngineError, StorageError
+from benchctl.measure.cell import CellContext, EngineCell
+from benchctl.measure.plan import CellPlan, EarlierProcesses
+from benchctl.measure.prepare import Prepared, files_of, new_manifest
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.recording import attestation_record, cell_error, must_hold, now
+from benchctl.measure.recording import now
+from benchctl.measure.runner import Runner
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe, Sampling
 
+Request = tuple[PromptItem, int]
+"""A prompt and the seed of its answer."""
 USUAL_TEMPERATURE = 0.8
 """Used where a recipe is greedy: at temperature 0 there is no distribution to check."""
 
@@ -75,7 +79,9 @@ def sampled_recipe(recipe: Recipe, plan: CheckPlan, arms: Sequence[str] = ()) ->
     ]
     alone = {"of": None, "concurrency": 1, "rate": None, "temperature": None}  # whatever the recipe's conditions are
     drawn = [arm.model_copy(update=alone) for arm in (baseline, *others)]
-    return recipe.model_copy(update={"sampling": given.model_copy(update=changes), "blocks": 1, "arms": drawn})
+    return recipe.model_copy(
+        update={"sampling": given.model_copy(update=changes), "blocks": 1, "schedule": "blocks", "arms": drawn}
+    )
 
 
 def spread_over_tasks(prompts: Iterable[PromptItem], count: int) -> tuple[PromptItem, ...]:
@@ -89,127 +95,73 @@ def spread_over_tasks(prompts: Iterable[PromptItem], count: int) -> tuple[Prompt
     return tuple(item for item in order if (item.task, item.prompt_idx) in chosen)
 
 
+def in_turn(prompts: Sequence[PromptItem], seeds: Iterable[int], count: int) -> list[Request]:
+    """Return `count` requests of every prompt, prompts in turn, each with the next of the seeds."""
+    return list(zip([item for _ in range(count) for item in prompts], seeds, strict=False))
+
+
 def draw_answers(
     server: Server,
-    prompts: Sequence[PromptItem],
+    requests: Sequence[Request],
     sampling: Sampling,
-    seeds: Iterator[int],
-    count: int,
-    asked: Callable[[PromptItem], None] | None = None,
+    requested: Callable[[PromptItem], None] | None = None,
 ) -> Iterator[tuple[PromptItem, int, Completion | None, tuple[int, ...] | None, str | None]]:
-    """Ask every prompt `count` times: yields (prompt, seed, completion, token ids, error), prompts in turn.
+    """Make every request: yields (prompt, seed, completion, token ids, error).
 
-    `asked` is called before each request. One that the engine refuses (`http`) is yielded as an error; raises
-    EngineError for every other failure.
+    `requested` is called before each. One that the engine refuses (`http`) is yielded as an error; raises EngineError
+    for every other failure.
     """
-    rendered: list[Rendered] = [server.render(item.prompt) for item in prompts]
-    for _ in range(count):
-        for item, prompt in zip(prompts, rendered, strict=True):
-            seeded = sampling.model_copy(update={"seed": next(seeds)})
-            if asked is not None:
-                asked(item)
-            try:
-                done = server.complete(prompt, seeded)
-                ids = done.token_ids
-                if ids is None:
-                    ids = server.recover_token_ids(prompt, seeded, done)
-            except EngineError as failure:
-                if failure.kind != "http" or not server.alive():
-                    raise
-                yield item, seeded.seed, None, None, failure.what
-                continue
-            yield item, seeded.seed, done, ids, None
+    rendered: dict[tuple[str, int], Rendered] = {}
+    for item, _ in requests:
+        if (item.task, item.prompt_idx) not in rendered:
+            rendered[item.task, item.prompt_idx] = server.render(item.prompt)
+    for item, seed in requests:
+        prompt = rendered[item.task, item.prompt_idx]
+        seeded = sampling.model_copy(update={"seed": seed})
+        if requested is not None:
+            requested(item)
+        try:
+            done = server.complete(prompt, seeded)
+            ids = done.token_ids
+            if ids is None:
+                ids = server.recover_token_ids(prompt, seeded, done)
+        except EngineError as failure:
+            if failure.kind != "http" or not server.alive():
+                raise
+            yield item, seed, None, None, failure.what
+            continue
+        yield item, seed, done, ids, None
 
 
-def run_check(prepared: Prepared, plan: CheckPlan, parent: Path, progress: RunProgress, command: list[str]) -> Path:
-    """Draw all answers into a new folder below `parent`/sampling and return it.
+class SampledCell(EngineCell):
+    """A cell whose answers belong to a check of the sampling: `requests`, those that are not drawn yet."""
 
-    `prepared` is of a `sampled_recipe`. An engine that fails costs its arm and no other, but for the
-    baseline's, with which everything ends. Raises KeyboardInterrupt,
-    after which the check says that it was interrupted, and StorageError.
-    """
-    recipe = prepared.recipe
-    prompts = spread_over_tasks(prepared.prompts, plan.prompts)
-    asked = {(item.task, item.prompt_idx) for item in prompts}
-    manifest = new_manifest(prepared, command)
-    manifest.prompts = [one for one in manifest.prompts if (one.task, one.prompt_idx) in asked]
-    planned = [arm.name for arm in recipe.arms if arm.name != recipe.baseline]
-    settings = SamplingSettings(seeds=plan.seeds, level=plan.level, planned=planned)
-    check = SamplingCheck(settings=settings, manifest=manifest)
-    folder = parent / FOLDER / manifest.run
-    cells = [CellPlan(0, order, arm, prompts * plan.seeds) for order, arm in enumerate(recipe.arms)]
-    seeds = itertools.count(recipe.sampling.seed)
-    progress.begin(cells)
-    try:
-        (folder / LOGS).mkdir(parents=True)
-        write_check(folder, check)
-        with (folder / ANSWERS).open("w", encoding="ascii") as stream:
-            for cell in cells:
-                progress.cell_started(cell)
-                outcome = _draw(prepared, cell, prompts, seeds, plan.seeds, folder, stream, progress)
-                stream.flush()
-                manifest.cells.append(outcome)
-                write_check(folder, check)
-                progress.cell_ended(cell, None if outcome.error is None else outcome.error.message)
-                if outcome.status == "failed" and cell.arm.name == recipe.baseline:
-                    break  # There is nothing to compare the others with.
-    except OSError as error:
-        raise cannot_write(error, folder) from None
-    except BaseException:
-        manifest.status, manifest.finished_at = "interrupted", now()
-        write_check(folder, check)
-        raise
-    finally:
-        progress.end()
-    manifest.status = "failed" if any(cell.status == "failed" for cell in manifest.cells) else "finished"
-    manifest.finished_at = now()
-    write_check(folder, check)
-    return folder
+    def __init__(self, plan: CellPlan, context: CellContext, requests: Sequence[Request]) -> None:
+        super().__init__(plan, context)
+        self._requests = requests
+        self._drafted: int | None = None
 
+    def measure(self) -> None:
+        """Draw the answers."""
+        with self.failing_alone():
+            if self.server is not None:
+                self._draw(self.server)
 
-def _draw(
-    prepared: Prepared,
-    cell: CellPlan,
-    prompts: Sequence[PromptItem],
-    seeds: Iterator[int],
-    count: int,
-    folder: Path,
-    stream: TextIO,
-    progress: RunProgress,
-) -> Cell:
-    """Run one arm's engine and write its answers."""
-    log = folder / LOGS / f"{cell.arm.name}.log"
-    outcome = Cell(
-        block=0,
-        arm=cell.arm.name,
-        order=cell.order,
-        status="interrupted",
-        started_at=now(),
-        wall_s=0.0,
-        log=f"{LOGS}/{log.name}",
-    )
-    clock = time.perf_counter()
-    server: Server | None = None
-    drafted: int | None = None
-    try:
-        server = prepared.engine.start(prepared.launches[cell.arm.name], log)
-        outcome.startup_s = time.perf_counter() - clock
-        _attested(server, None, outcome)
-        progress.cell_ready(cell)
+    def _draw(self, server: Server) -> None:
+        plan, progress, writer = self.plan, self.context.progress, self.context.writer
+        assert isinstance(writer, CheckWriter)
         drawn = draw_answers(
             server,
-            prompts,
-            prepared.recipe.sampling,
-            seeds,
-            count,
-            lambda item: progress.asked(cell, item.task, item.prompt_idx),
+            self._requests,
+            self.context.recipe.sampling,
+            lambda item: progress.asked(plan, item.task, item.prompt_idx),
         )
         for item, seed, done, ids, error in drawn:
             ledger = done.ledger if done else None
             if ledger and ledger.drafted is not None:
-                drafted = (drafted or 0) + ledger.drafted
+                self._drafted = (self._drafted or 0) + ledger.drafted
             answer = SampledAnswer(
-                arm=cell.arm.name,
+                arm=plan.arm.name,
                 task=item.task,
                 prompt_idx=item.prompt_idx,
                 seed=seed,
@@ -218,22 +170,108 @@ def _draw(
                 accepted=ledger.accepted if ledger else None,
                 error=error,
             )
-            stream.write(answer.model_dump_json() + "\n")
-            progress.answered(cell, done)
-        _attested(server, drafted, outcome)
-        outcome.status = "finished"
-    except EngineError as failure:
-        outcome.status = "failed"
-        outcome.error = cell_error(failure)
+            writer.append(answer)
+            self.answers += error is None
+            if error is not None:
+                self.failures.append(RecordError(kind="http", message=error))
+            progress.answered(plan, done)
+
+    def complete(self, server: Server) -> int | None:
+        """Return the tokens that were drafted."""
+        return self._drafted
+
+
+def run_check(prepared: Prepared, plan: CheckPlan, parent: Path, progress: RunProgress, command: list[str]) -> Path:
+    """Draw all answers into a folder below `parent`/sampling and return it.
+
+    `prepared` is of a `sampled_recipe`. A check of the same question that was interrupted is gone on with. An engine
+    that fails costs its arm and no other, but for the baseline's, with which everything ends. Raises
+    KeyboardInterrupt, after which the check says that it was interrupted, and StorageError.
+    """
+    prompts = spread_over_tasks(prepared.prompts, plan.prompts)
+    check = _new_check(prepared, prompts, plan, command)
+    earlier = _unfinished(parent, check)
+    folder, answers = parent / FOLDER / check.manifest.run, list[SampledAnswer]()
+    if earlier is not None:
+        folder, check, answers = earlier.folder, earlier.check, earlier.answers
+        progress.note(f"{len(answers)} answers of this check are there already: {folder}")
+    with CheckWriter(folder, check) as writer:
+        if earlier is not None:
+            answers = open_check(folder).answers  # as they are now that nobody else writes
+        _draw_all(prepared, prompts, plan.seeds, writer, answers, progress)
+    return folder
+
+
+def _draw_all(
+    prepared: Prepared,
+    prompts: Sequence[PromptItem],
+    count: int,
+    writer: CheckWriter,
+    answers: Sequence[SampledAnswer],
+    progress: RunProgress,
+) -> None:
+    recipe, manifest = prepared.recipe, writer.manifest
+    there = {(one.arm, one.seed) for one in answers}
+    drafted: Counter[str] = Counter()
+    for one in answers:
+        drafted[one.arm] += one.drafted or 0
+    ended = {cell.arm: cell.status for cell in manifest.cells}
+    cells, requests = [], {}
+    size = count * len(prompts)
+    for order, arm in enumerate(recipe.arms):
+        seeds = range(recipe.sampling.seed + order * size, recipe.sampling.seed + (order + 1) * size)
+        left = [one for one in in_turn(prompts, seeds, count) if (arm.name, one[1]) not in there]
+        if left or ended.get(arm.name) != "finished":
+            cells.append(CellPlan(0, order, arm, tuple(item for item, _ in left)))
+            requests[arm.name] = left
+    runner = Runner(
+        recipe,
+        prepared.engine,
+        prepared.launches,
+        writer,
+        files_of(prepared),
+        {(0, arm): EarlierProcesses(drafted=count) for arm, count in drafted.items()},
+        lambda cell, context: SampledCell(cell, context, requests[cell.arm.name]),
+    )
+    manifest.status = "started"
+    progress.begin(cells)
+    try:
+        runner.run(cells, progress)
+    except BaseException as stop:
+        manifest.status, manifest.finished_at = "interrupted", now()
+        if not isinstance(stop, StorageError):
+            writer.save()
+        raise
     finally:
-        if server is not None:
-            outcome.exit_status = server.stop()
-        outcome.wall_s = time.perf_counter() - clock
-    return outcome
+        progress.end()
+    latest = {cell.arm: cell.status for cell in manifest.cells}
+    manifest.status = "finished" if all(status == "finished" for status in latest.values()) else "failed"
+    manifest.finished_at = now()
+    writer.save()
 
 
-def _attested(server: Server, drafted: int | None, cell: Cell) -> None:
-    """Judge the engine and keep the evidence. Raises EngineError (`attestation`) when it is not what was asked for."""
-    found = server.attest(drafted)
-    cell.attestation = attestation_record(found)
-    must_hold(found, server)
+def _new_check(prepared: Prepared, prompts: Sequence[PromptItem], plan: CheckPlan, command: list[str]) -> SamplingCheck:
+    recipe, manifest = prepared.recipe, new_manifest(prepared, command)
+    chosen = {(item.task, item.prompt_idx) for item in prompts}
+    manifest.prompts = [one for one in manifest.prompts if (one.task, one.prompt_idx) in chosen]
+    planned = [arm.name for arm in recipe.arms if arm.name != recipe.baseline]
+    return SamplingCheck(
+        settings=SamplingSettings(seeds=plan.seeds, level=plan.level, planned=planned), manifest=manifest
+    )
+
+
+def _unfinished(parent: Path, check: SamplingCheck) -> SamplingData | None:
+    """Return the latest check below `parent` where it was to do the same as `check` and was broken off."""
+    try:
+        found = open_check(latest_check(parent))
+    except BenchctlError:
+        return None  # there is none, or none that can be read
+    there, wanted = found.check.manifest, check.manifest
+    same = (
+        found.check.settings == check.settings
+        and there.recipe_sha256 == wanted.recipe_sha256
+        and there.workload_sha256 == wanted.workload_sha256
+        and there.prompts == wanted.prompts
+        and all(there.engine.details.get(part) == wanted.engine.details.get(part) for part in ("sha256", "siblings"))
+    )
+    return found if same and there.status in ("started", "interrupted") else None

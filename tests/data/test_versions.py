@@ -26,7 +26,7 @@ def test_a_run_of_the_first_version(tmp_path: Path) -> None:
     run = open_run(folder)
     assert run.manifest is not None
     assert run.manifest.schema_version == MANIFEST_FORMAT.version
-    assert run.manifest.arm_order == "rotated", "such a run is finished in the order in which it was begun"
+    assert run.manifest.ordering == "rotated", "such a run is finished in the order in which it was begun"
     assert [cell.status for cell in run.manifest.cells] == ["finished"] * 4
     assert len([one for one in run.records if one.phase == "measure" and one.error is None]) == 8
     assert json.loads((folder / MANIFEST).read_text())["schema"] == 1, "reading changes nothing"
@@ -42,7 +42,7 @@ def test_replays_of_the_first_version() -> None:
 def test_a_sampling_check_of_the_first_version() -> None:
     found = open_check(KEPT / "version_1" / "sampling")
     assert found.check.settings.seeds == 3
-    assert found.check.manifest.arm_order == "rotated"
+    assert found.check.manifest.ordering == "rotated"
     assert (len(found.answers), found.damaged) == (6, 0)
 
 

@@ -69,13 +69,14 @@ def test_a_failing_engine_is_stopped_at_once_and_the_others_go_on(
             raise EngineError("It died.", kind="crash")
         return answer()
 
-    dead = {"baseline": EngineError("It died.", kind="launch")} if fault == "start" else {}
+    dead = {"spec": EngineError("It died.", kind="launch")} if fault == "start" else {}
+    failing, other = ("spec", "baseline") if fault == "start" else ("baseline", "spec")
     engine = ToyEngine(answers=answers, start_failures=dead)
     execute(engine, interleaved, prompts, writer)
     run = open_run(folder)
     assert run.manifest is not None
-    assert [(cell.arm, cell.status) for cell in run.manifest.cells] == [("baseline", "failed"), ("spec", "finished")]
-    assert [r.label for r in run.records if r.phase == "measure" and r.error is None] == ["spec", "spec"]
+    assert [(cell.arm, cell.status) for cell in run.manifest.cells] == [(failing, "failed"), (other, "finished")]
+    assert [r.label for r in run.records if r.phase == "measure" and r.error is None] == [other, other]
     if fault == "answer":
         assert engine.steps.index("baseline: stop") < engine.steps.index("spec: stop") - 2, "not kept up until the end"
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,19 @@ from benchctl.data.manifest import ArmIdentity, Cell, CellStatus, Manifest
 from benchctl.data.record import SCHEMA_VERSION, Record
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
-from benchctl.measure.plan import arms_of_block, idle_slots, keep_only, make_plan, measured, rotated, with_blocks
+from benchctl.measure.plan import (
+    EarlierProcesses,
+    arms_of_block,
+    balanced,
+    earlier_processes,
+    idle_slots,
+    keep_only,
+    make_plan,
+    measured,
+    rotated,
+    unclosed,
+    with_blocks,
+)
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
 
@@ -17,6 +31,29 @@ from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
 def test_each_block_begins_one_arm_later() -> None:
     arms = [Arm(name=name) for name in "abc"]
     assert ["".join(arm.name for arm in rotated(arms, block)) for block in range(4)] == ["abc", "bca", "cab", "abc"]
+
+
+@pytest.mark.parametrize("count", range(2, 9))
+def test_an_arm_stands_at_every_place_and_follows_every_other_equally_often(count: int) -> None:
+    blocks = [balanced(range(count), block) for block in range(count if count % 2 == 0 else 2 * count)]
+    for first in range(0, len(blocks), count):
+        for place in zip(*blocks[first : first + count], strict=True):
+            assert sorted(place) == list(range(count))
+    follows = Counter(pair for block in blocks for pair in pairwise(block))
+    assert len(follows) == count * (count - 1)
+    assert len(set(follows.values())) == 1
+    assert balanced([7], 3) == [7]
+
+
+def test_prompts_begin_one_later_in_every_block_but_in_runs_that_were_begun_otherwise(
+    recipe: Recipe, prompts: list[PromptItem]
+) -> None:
+    def first(**more: Any) -> list[int]:
+        plan = make_plan(recipe, prompts, blocks=range(3), **more)
+        return [cell.prompts[0].prompt_idx for cell in plan if cell.arm.name == "spec"]
+
+    assert first() == [0, 1, 0]
+    assert first(ordering="rotated") == [0, 0, 0]
 
 
 def test_the_plan_is_blocks_times_arms_times_prompts(recipe: Recipe, prompts: list[PromptItem]) -> None:
@@ -27,7 +64,7 @@ def test_the_plan_is_blocks_times_arms_times_prompts(recipe: Recipe, prompts: li
         (1, 0, "spec"),
         (1, 1, "baseline"),
     ]
-    assert all([item.prompt_idx for item in cell.prompts] == [0, 1] for cell in plan)
+    assert [[item.prompt_idx for item in cell.prompts] for cell in plan] == [[0, 1], [0, 1], [1, 0], [1, 0]]
 
 
 def test_what_is_done_is_not_planned_again(recipe: Recipe, prompts: list[PromptItem]) -> None:
@@ -41,18 +78,24 @@ def test_what_is_done_is_not_planned_again(recipe: Recipe, prompts: list[PromptI
     assert plan[0].order == 1, "an arm keeps its place in the rotation when others are done"
 
 
-@pytest.mark.parametrize(
-    ("status", "answers", "kept"), [("finished", 2, 2), ("interrupted", 1, 1), ("interrupted", 2, 0), ("failed", 2, 0)]
-)
-def test_a_cell_that_was_cut_off_after_its_last_answer_is_measured_again(
-    manifest: Manifest, status: CellStatus, answers: int, kept: int
+@pytest.mark.parametrize("status", ["finished", "interrupted", "failed", None])
+@pytest.mark.parametrize("answers", [1, 2])
+def test_every_good_answer_is_kept_and_a_cell_without_its_last_attestation_is_opened_again(
+    recipe: Recipe, prompts: list[PromptItem], manifest: Manifest, status: CellStatus | None, answers: int
 ) -> None:
-    manifest.cells = [Cell(block=0, arm="spec", order=1, status=status, started_at="", wall_s=1.0, log="")]
+    if status is not None:
+        manifest.cells = [Cell(block=0, arm="spec", order=1, status=status, started_at="", wall_s=1.0, log="")]
     records = [
-        Record(label="spec", task="code", prompt_idx=index, rep=0, schema_version=SCHEMA_VERSION)
+        Record(label="spec", task="code", prompt_idx=index, rep=0, schema_version=SCHEMA_VERSION, draft_n=3)
         for index in range(answers)
     ]
-    assert len(measured(RunData(Path(), manifest, records, []), prompts=2)) == kept
+    run = RunData(Path(), manifest, records, [])
+    done = measured(run, prompts=2)
+    assert len(done) == answers
+    assert earlier_processes(records) == {(0, "spec"): EarlierProcesses(attempt=0, drafted=3 * answers)}
+    planned = make_plan(recipe, prompts, done, [0], unclosed=unclosed(run, done))
+    left = [len(cell.prompts) for cell in planned if cell.arm.name == "spec"]
+    assert left == ([2 - answers] if answers < 2 or status != "finished" else [])
 
 
 @pytest.mark.parametrize(("attempts", "kept"), [([0], 0), ([0, 0], 2), ([0, 1], 0)])

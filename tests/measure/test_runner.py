@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +10,7 @@ from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Attestation, Completion, Launch
 from benchctl.errors import EngineError
-from benchctl.measure.plan import make_plan
+from benchctl.measure.plan import CellPlan, earlier_processes, make_plan, measured
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.runner import Runner
 from benchctl.prompts.suite import PromptItem
@@ -189,3 +191,143 @@ def test_the_log_of_a_cell_that_a_killed_benchctl_left_is_kept(
     first = writer.manifest.cells[0]
     assert (first.arm, first.attempt, first.log) == ("baseline", 1, "logs/block0-baseline.1.log")
     assert {r.attempt for r in open_run(folder).records if (r.block, r.label) == (0, "baseline")} == {1}
+
+
+def dies(arm: str, *more: str) -> dict[str, EngineError]:
+    fell = EngineError("It exited at once (port 4711).", kind="launch", fix="Look.", log_tail=("no memory",))
+    return dict.fromkeys((arm, *more), fell)
+
+
+class Notes(RunProgress):
+    """Keeps what is reported."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.ended: list[tuple[str, str | None]] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
+        self.ended.append((cell.name, failure))
+
+
+@pytest.mark.parametrize("schedule", ["blocks", "interleaved"])
+def test_a_run_ends_where_its_baseline_cannot_start(
+    schedule: str, recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
+) -> None:
+    engine, notes = ToyEngine(start_failures=dies("baseline", "spec")), Notes()
+    recipe = recipe.model_copy(update={"schedule": schedule})
+    launches = {arm.name: Launch(argv=("toy", arm.name), env={}) for arm in recipe.arms}
+    runner = Runner(recipe, engine, launches, writer)
+    runner.run(make_plan(recipe, prompts), notes)
+    assert engine.steps == ["baseline: start"]
+    assert runner.ended
+    assert notes.notes == [
+        "  | no memory",
+        "  Look.",
+        "The run ends here: its baseline cannot start, so there would be nothing to compare with.",
+    ]
+    assert [cell.arm for cell in writer.manifest.cells] == ["baseline"], "what was not started can be resumed"
+
+
+def test_the_other_conditions_go_on(recipe: Recipe, prompts: list[PromptItem], writer: RunWriter) -> None:
+    arms = [
+        arm.model_copy(update={"name": f"{arm.name}.c{slots}", "of": arm.name, "concurrency": slots})
+        for slots in (1, 2)
+        for arm in recipe.arms
+    ]
+    recipe = recipe.model_copy(update={"arms": arms, "baseline": "baseline.c1"})
+    engine, notes = ToyEngine(start_failures=dies("baseline.c2")), Notes()
+    launches = {arm.name: Launch(argv=("toy", arm.name), env={}) for arm in arms}
+    runner = Runner(recipe, engine, launches, writer)
+    runner.run(make_plan(recipe, prompts), notes)
+    assert not runner.ended
+    assert [(cell.arm, cell.status) for cell in writer.manifest.cells if cell.block == 0] == [
+        ("baseline.c1", "finished"),
+        ("spec.c1", "finished"),
+        ("baseline.c2", "failed"),
+    ]
+    assert {cell.arm for cell in writer.manifest.cells if cell.block == 1} == {"baseline.c1", "spec.c1"}
+    assert notes.notes[-1].startswith("No arm is measured under the condition of baseline.c2: ")
+
+
+def test_later_a_baseline_that_cannot_start_costs_its_cell(
+    recipe: Recipe, prompts: list[PromptItem], writer: RunWriter
+) -> None:
+    failures: dict[str, EngineError] = {}
+
+    def answers(arm: str, number: int) -> Completion:
+        failures.update(dies("baseline"))
+        return answer()
+
+    execute(ToyEngine(answers=answers, start_failures=failures), recipe, prompts, writer)
+    assert [(cell.block, cell.arm, cell.status) for cell in writer.manifest.cells] == [
+        (0, "baseline", "finished"),
+        (0, "spec", "finished"),
+        (1, "spec", "finished"),
+        (1, "baseline", "failed"),
+    ]
+
+
+def test_one_cause_is_told_once_with_its_log(
+    recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
+) -> None:
+    class Logging(ToyEngine):
+        def start(self, launch: Launch, log_path: Path) -> Any:
+            log_path.write_text("no memory")
+            self.start_failures["spec"] = dies("spec")["spec"]
+            return super().start(launch, log_path)
+
+    notes = Notes()
+    launches = {arm.name: Launch(argv=("toy", arm.name), env={}) for arm in recipe.arms}
+    Runner(recipe, Logging(), launches, writer).run(make_plan(recipe, prompts), notes)
+    assert [failure for _, failure in notes.ended if failure] == [
+        "It exited at once (port 4711).",
+        "as block 1, spec did",
+    ]
+    assert notes.notes == ["  | no memory", "  Look.", f"  Log: {folder}/logs/block0-spec.log"]
+
+
+def test_a_cell_that_only_lacks_its_last_attestation_is_opened_and_measures_nothing(
+    recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
+) -> None:
+    once = recipe.model_copy(update={"blocks": 1})
+    execute(
+        ToyEngine(answers=lambda arm, number: answer(drafted=None if arm == "baseline" else 5)), once, prompts, writer
+    )
+    before = open_run(folder).records
+    del writer.manifest.cells[1]  # as a benchctl leaves it that is killed after its last answer
+    run = open_run(folder)
+    done = measured(run, len(prompts))
+    plan = make_plan(once, prompts, done, unclosed={(0, "spec")})
+
+    def idle(arm: str, drafted: int | None) -> Attestation:
+        return Attestation("idle", ("nothing drafted yet",))
+
+    launches = {arm.name: Launch(argv=("toy", arm.name), env={}) for arm in recipe.arms}
+    engine = ToyEngine(attestations=idle)
+    Runner(once, engine, launches, writer, earlier=earlier_processes(run.records)).run(plan, RunProgress())
+    assert engine.steps == ["spec: start", "spec: attest(None)", "spec: ask", "spec: attest(None)", "spec: stop"]
+    closing = writer.manifest.cells[-1]
+    assert (closing.arm, closing.status, closing.attempt) == ("spec", "finished", 1)
+    assert closing.attestation is not None
+    assert closing.attestation.state == "active", "its answers were drafted, and that is what it says of them"
+    assert closing.attestation.evidence[-1] == "Answers of an earlier process of this cell drafted 10 tokens."
+    assert [one for one in open_run(folder).records if one.phase == "measure"] == [
+        one for one in before if one.phase == "measure"
+    ]
+
+
+def test_an_earlier_process_that_drafted_where_nothing_should_is_no_baseline(
+    recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path
+) -> None:
+    once = recipe.model_copy(update={"blocks": 1, "arms": recipe.arms[:1]})
+    launches = {"baseline": Launch(argv=("toy", "baseline"), env={})}
+    (plan,) = make_plan(once, prompts)
+    execute(ToyEngine(answers=lambda arm, number: answer(drafted=4)), once, prompts, writer)
+    writer.manifest.cells.clear()
+    runner = Runner(once, ToyEngine(), launches, writer, earlier=earlier_processes(open_run(folder).records))
+    runner.run([replace(plan, prompts=())], RunProgress())
+    assert writer.manifest.cells[-1].status == "failed"
+    assert not [one for one in open_run(folder).records if one.phase == "measure"]

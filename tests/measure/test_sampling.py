@@ -10,6 +10,7 @@ import pytest
 
 from benchctl.analysis.sampling.judge import judge_sampling
 from benchctl.data.sampling import CHECK, latest_check, open_check
+from benchctl.engines.base import Completion
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.measure.prepare import Prepared, prepare
 from benchctl.measure.progress import RunProgress
@@ -152,6 +153,61 @@ def test_an_interrupted_check_says_so(prepared: Callable[..., Prepared], tmp_pat
     data = open_check(latest_check(tmp_path))
     assert data.check.manifest.status == "interrupted"
     assert judge_sampling(data).arms[0].verdict == "undetermined"
+
+
+@pytest.mark.engine
+def test_the_same_check_goes_on_where_it_was_broken_off(prepared: Callable[..., Prepared], tmp_path: Path) -> None:
+    def until(last: int) -> Callable[[str, int], Completion]:
+        def answers(arm: str, number: int) -> Completion:
+            if arm == "spec" and number > last:
+                raise KeyboardInterrupt
+            return answer(drafted=None if arm == "baseline" else 4)
+
+        return answers
+
+    ready = prepared()
+    for last in (3, 2):  # of eight: four seeds of two prompts
+        with pytest.raises(KeyboardInterrupt):
+            run_check(toy(ready, ToyEngine(answers=until(last))), PLAN, tmp_path, RunProgress(), [])
+    engine = ToyEngine(answers=until(99))
+    folder = run_check(toy(ready, engine), PLAN, tmp_path, RunProgress(), [])
+    assert folder == latest_check(tmp_path)
+    assert engine.steps == ["spec: start", "spec: attest(None)", *["spec: ask"] * 3, "spec: attest(12)", "spec: stop"]
+    data = open_check(folder)
+    assert len(list((tmp_path / "sampling").iterdir())) == 1
+    assert data.check.manifest.status == "finished"
+    assert len({one.seed for one in data.answers}) == len(data.answers) == 16
+    whole = run_check(toy(ready, ToyEngine(answers=until(99))), PLAN, tmp_path, RunProgress(), [])
+    assert whole != folder, "a finished check is drawn anew"
+    assert {(one.arm, one.task, one.seed) for one in open_check(whole).answers} == {
+        (one.arm, one.task, one.seed) for one in data.answers
+    }
+
+
+@pytest.mark.engine
+def test_another_check_does_not_go_on_with_it(prepared: Callable[..., Prepared], tmp_path: Path) -> None:
+    def broken(arm: str, number: int) -> Completion:
+        raise KeyboardInterrupt
+
+    ready = prepared()
+    with pytest.raises(KeyboardInterrupt):
+        run_check(toy(ready, ToyEngine(answers=broken)), PLAN, tmp_path, RunProgress(), [])
+    cut_off = latest_check(tmp_path)
+    more = replace(PLAN, seeds=5)
+    assert run_check(toy(ready, ToyEngine()), more, tmp_path, RunProgress(), []) != cut_off
+
+
+@pytest.mark.engine
+def test_two_do_not_draw_one_check(prepared: Callable[..., Prepared], tmp_path: Path) -> None:
+    ready = prepared()
+
+    def answers(arm: str, number: int) -> Completion:
+        with pytest.raises(StorageError, match=r"Another benchctl \(process \d+\) is writing"):
+            run_check(toy(ready, ToyEngine()), PLAN, tmp_path, RunProgress(), [])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_check(toy(ready, ToyEngine(answers=answers)), PLAN, tmp_path, RunProgress(), [])
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import shutil
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +12,7 @@ from typing import Any, TypeVar
 from benchctl import __version__
 from benchctl.data.identity import canonical_sha256, model_identity
 from benchctl.data.isolation import TEXT, Ask, Isolation, Kept, Measurement, read_isolation, write_isolation
-from benchctl.data.writer import LOGS, cannot_write
+from benchctl.data.writer import LOGS, cannot_write, folder_lock
 from benchctl.errors import StorageError
 from benchctl.measure.isolate.measure import Measurer
 from benchctl.measure.isolate.source_model import SourceModel, own_answers, text_of
@@ -30,7 +27,6 @@ Search = Generator[Ask, Measurement, Finding]
 
 TOKENS = 4096
 """Length of the text; half of it is scored."""
-LOCK = ".lock"
 
 
 class IsolateProgress:
@@ -77,7 +73,7 @@ def isolate(
     key = canonical_sha256(asked)
     folder = out / source.recipe.name / f"isolate-{source.spec.type.lower()}-{key[:12]}"
     work = cache_folder() / "isolate" / key
-    with _alone(folder):
+    with folder_lock(folder, "measuring here"):
         isolation = read_isolation(folder) or _new(source, asked, key)
         if isolation.measurements:
             progress.note(f"{len(isolation.measurements)} measurements are there already: {folder}")
@@ -187,22 +183,3 @@ def _new(source: SourceModel, asked: dict[str, Any], key: str) -> Isolation:
         type=source.spec.type.lower(),
         families=list(source.families),
     )
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock. Raises StorageError when it cannot be written, or another benchctl measures there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise cannot_write(error, folder) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise StorageError(
-            "Another benchctl is measuring here.", where=str(folder), fix="Wait until it has ended."
-        ) from None
-    finally:
-        os.close(lock)

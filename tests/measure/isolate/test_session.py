@@ -11,9 +11,10 @@ import pytest
 
 from benchctl.analysis.isolation.damage import divergence_of
 from benchctl.data.isolation import ISOLATION, TEXT, Ask, Isolation, Kept, Measurement, read_isolation
+from benchctl.data.writer import LOCK
 from benchctl.errors import StorageError, UsageError
 from benchctl.measure.isolate import measure
-from benchctl.measure.isolate.session import LOCK, IsolateProgress, Search, TextSource, isolate
+from benchctl.measure.isolate.session import IsolateProgress, Search, TextSource, isolate
 from benchctl.measure.isolate.source_model import SourceModel, find_source_model
 from benchctl.measure.preflight.probes import probe_items
 from benchctl.recipes.schema import Recipe
@@ -178,7 +179,7 @@ def test_two_at_once_are_refused(source: SourceModel, tmp_path: Path) -> None:
         (folder,) = (tmp_path / "hunt").iterdir()
         with (folder / LOCK).open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with pytest.raises(StorageError, match="Another benchctl is measuring here"):
+        with pytest.raises(StorageError, match=r"Another benchctl \(process \d+\) is measuring here"):
             isolate(source, lambda: one(None), TextSource(), tmp_path, IsolateProgress())
         return
         yield
