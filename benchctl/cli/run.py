@@ -35,7 +35,7 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout at the end.")] = False,
 ) -> None:
-    """Measure every arm of a recipe on the real engine: fresh processes, rotated blocks, every answer hashed.
+    """Measure every arm of a recipe on the real engine: fresh processes, balanced blocks, every answer hashed.
 
     Ctrl-C ends a run cleanly; `--resume RUN` finishes it.
     """

@@ -258,9 +258,9 @@ class Recipe(Strict):
     prompts: PromptsSpec
     sampling: Sampling = Sampling()
     blocks: Blocks = Field(
-        default=3,
+        default=5,
         description="Fresh processes of each arm: the unit of replication. auto, or a mapping: as many as it takes.",
-        examples=[3, "auto", {"half_width": 0.02, "max": 20, "budget_min": 30}],
+        examples=[5, "auto", {"half_width": 0.02, "max": 20, "budget_min": 30}],
     )
     schedule: Schedule = Field(
         default="blocks",

@@ -52,7 +52,7 @@ sampling:
   temperature: 0           # greedy: the only setting in which outputs can be compared token by token
   max_tokens: 128
 
-blocks: 3                  # fresh processes of each arm; fewer than 3 give no interval between runs
+blocks: 5                  # fresh processes of each arm; fewer than 3 give no interval between runs
 
 arms:
   - name: baseline         # the target alone; every arm is compared with it

@@ -176,6 +176,8 @@ def test_the_same_check_goes_on_where_it_was_broken_off(prepared: Callable[..., 
     data = open_check(folder)
     assert len(list((tmp_path / "sampling").iterdir())) == 1
     assert data.check.manifest.status == "finished"
+    assert [cell.status for cell in data.check.manifest.cells] == ["finished", *["interrupted"] * 2, "finished"]
+    assert judge_sampling(data).arms[0].tests, "it is judged by all that was drawn"
     assert len({one.seed for one in data.answers}) == len(data.answers) == 16
     whole = run_check(toy(ready, ToyEngine(answers=until(99))), PLAN, tmp_path, RunProgress(), [])
     assert whole != folder, "a finished check is drawn anew"

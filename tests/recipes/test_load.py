@@ -24,7 +24,7 @@ prompts: {suite: tiny.json}
 def test_defaults_are_filled_in(load: Load) -> None:
     recipe = load(HEAD + "arms: [{name: baseline}]\n")
     assert recipe.engine.kind == "llama.cpp"
-    assert (recipe.sampling.temperature, recipe.sampling.top_k, recipe.blocks) == (0.0, 1, 3)
+    assert (recipe.sampling.temperature, recipe.sampling.top_k, recipe.blocks) == (0.0, 1, 5)
     assert recipe.arm("baseline").speculation is None
 
 

@@ -18,7 +18,7 @@ from benchctl.analysis.sampling.words import difference, would_have_seen
 
 if TYPE_CHECKING:
     from benchctl.analysis.sampling.permutation import Tokens
-    from benchctl.data.manifest import ArmIdentity
+    from benchctl.data.manifest import ArmIdentity, Cell, Manifest
     from benchctl.data.sampling import SampledAnswer, SamplingData
 
 MOST_LEFT_OUT = 0.02
@@ -76,7 +76,7 @@ def judge_sampling(data: SamplingData) -> SamplingResult:
         prompts=[f"{one.task}/{one.prompt_idx}" for one in manifest.prompts],
         baseline_answers=len(answers[manifest.baseline]),
         power=power,
-        failed_arms={cell.arm: cell.error.message for cell in manifest.cells if cell.error is not None},
+        failed_arms={arm: cell.error.message for arm, cell in _last_cells(manifest).items() if cell.error is not None},
         damaged=data.damaged,
         arms=arms,
     )
@@ -132,9 +132,14 @@ def _power(data: SamplingData, baseline: Sequence[SampledAnswer], tokens: int, l
     return SamplingPower(shifts=visible_shifts(rows, seeds, level), temperature=visible_sharpening(rows, seeds, level))
 
 
+def _last_cells(manifest: Manifest) -> dict[str, Cell]:
+    """Return the last entry of every arm: a check that was gone on with has several."""
+    return {cell.arm: cell for cell in manifest.cells}
+
+
 def _trouble(data: SamplingData, arm: str, answers: Sequence[SampledAnswer]) -> str | None:
     """Say why an arm's answers cannot be used."""
-    cell = next((cell for cell in data.check.manifest.cells if cell.arm == arm), None)
+    cell = _last_cells(data.check.manifest).get(arm)
     if cell is None:
         return f"The check ended before {arm} had answered."
     if cell.status != "finished":
