@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchctl.data.store import RunData, open_run
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.find import find_server
 from benchctl.measure.prepare import prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.run import start_run
 from benchctl.prompts.load import load_suite
-from benchctl.recipes.schema import Arm, EngineSpec, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling, Speculation
+from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling, Speculation
 from benchmarks.proxy import wrapper
 
 
-def bundled_recipe(arms: Sequence[Arm], *, engine: EngineSpec | None = None, **more: object) -> Recipe:
+def bundled_recipe(arms: Sequence[Arm], *, engine: LlamaCppSpec | None = None, **more: object) -> Recipe:
     """Return a recipe of the bundled pair on one thread; `more` replaces any other of its keys."""
     values: dict[str, object] = {
         "name": "validity",
@@ -32,14 +33,14 @@ def bundled_recipe(arms: Sequence[Arm], *, engine: EngineSpec | None = None, **m
     return Recipe.model_validate({"preflight": "off"} | values | more)
 
 
-def engine_spec(binary: Path | None = None, env: Mapping[str, str] | None = None) -> EngineSpec:
+def engine_spec(binary: Path | None = None, env: Mapping[str, str] | None = None) -> LlamaCppSpec:
     """Return the engine of every benchmark here: one CPU thread, or the one behind `binary`."""
-    return EngineSpec(
+    return LlamaCppSpec(
         device="cpu", context=2048, threads=1, binary=None if binary is None else str(binary), env=dict(env or {})
     )
 
 
-def faulty_engine(folder: Path, faults: Mapping[str, tuple[str, float]]) -> tuple[EngineSpec, Path]:
+def faulty_engine(folder: Path, faults: Mapping[str, tuple[str, float]]) -> tuple[LlamaCppSpec, Path]:
     """Return an engine that spoils the answers of the arms called as `faults` says, and the file of what it spoilt."""
     truth = folder / "truth.jsonl"
     truth.touch()

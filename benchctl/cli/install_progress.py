@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from benchctl.engines.llama_cpp.compile import Report
+    from benchctl.engines.installing import Report
 
 
 @contextmanager
-def show_progress(name: str = "llama.cpp") -> Iterator[Report]:
+def show_progress(name: str) -> Iterator[Report]:
     """Give a function that shows what is being done to `name`, and how much of it is, on stderr."""
     if not sys.stderr.isatty():
         yield _PlainLines(name)

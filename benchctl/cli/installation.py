@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import benchctl.models
-from benchctl.engines.inventory import FoundEngine, find_engines
-from benchctl.engines.llama_cpp.trial import check_quantized
+from benchctl.engines.inventory import find_engines
 from benchctl.machine.doctor import Check
+from benchctl.recipes.adapters import load, registered
 
 BUNDLED_MODELS = Path(benchctl.models.__file__).parent / "bundled"
 
@@ -16,29 +16,20 @@ def check_installation(models: Path = BUNDLED_MODELS) -> list[Check]:
     """Look for engines and for the bundled models below `models`."""
     found = find_engines()
     usable = [engine for engine in found if engine.runs and not engine.problem]
-    checks = [_llama_cpp([engine for engine in found if engine.kind == "llama.cpp"], others=usable)]
-    if checks[0].state == "ok" and (server := next(engine for engine in found if engine.kind == "llama.cpp").where):
-        checks.append(check_quantized(Path(server)))
-    others = [engine for engine in usable if engine.kind != "llama.cpp"]
-    if others:
-        names = ", ".join(f"{engine.kind} {engine.version or ''}".strip() for engine in others)
+    checks, named = [], []
+    for kind, adapter in registered().adapters.items():
+        mine = [engine for engine in found if engine.kind == kind]
+        if adapter.doctor is not None:
+            others = any(engine.kind != kind for engine in usable)
+            checks += load(adapter.doctor)(mine, others=others)
+        else:
+            named += [engine for engine in mine if engine in usable]
+    if named:
+        names = ", ".join(f"{engine.kind} {engine.version or ''}".strip() for engine in named)
         checks.append(Check("engine.others", "ok", f"Found: {names}.", "A recipe names the kind of engine it runs."))
+    for kind, why in registered().broken.items():
+        checks.append(Check(f"engine.{kind}", "warn", f"{why}.", "Its recipes cannot run.", "Update or remove it."))
     return [*checks, _models(models)]
-
-
-def _llama_cpp(found: list[FoundEngine], others: list[FoundEngine]) -> Check:
-    why = "Without an engine nothing can be measured."
-    first = found[0]
-    if first.problem:
-        return Check("engine.llama.cpp", "fail", f"{first.where}: {first.problem.rstrip('.')}.", why, first.hint)
-    if not first.found_in:
-        todo = "Run `benchctl engines install llama.cpp`."
-        return Check("engine.llama.cpp", "warn" if others else "fail", "There is no llama-server.", why, todo)
-    seen = f"{first.where} ({first.found_in}) is {first.version or 'of an unknown version'}."
-    if not first.speculation_types:
-        todo = "Use a newer build: `benchctl engines install llama.cpp` makes one."
-        return Check("engine.llama.cpp", "warn", f"{seen} It knows no speculation types.", why, todo)
-    return Check("engine.llama.cpp", "ok", seen, why)
 
 
 def _models(folder: Path) -> Check:

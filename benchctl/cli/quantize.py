@@ -56,14 +56,15 @@ def quantize(
     from benchctl.models.quantize import check_words, quantize_to
     from benchctl.models.shards import model_name
     from benchctl.models.sources import locate_model
-    from benchctl.recipes.schema import EngineSpec, QuantizeSpec
+    from benchctl.recipes.adapters import default_spec
+    from benchctl.recipes.schema import QuantizeSpec
     from benchctl.text import one_line
 
     spec = QuantizeSpec(type=base, tensors=_overrides(tensor or []), allow_requantize=allow_requantize)
     check_words(spec)
     if output is not None:
         _check_free(output, force)
-    engine = make_engine(EngineSpec(), binary=engine_binary)
+    engine = make_engine(default_spec(), binary=engine_binary)
     notes = Console(stderr=True, highlight=False)
 
     def note(text: str) -> None:

@@ -100,7 +100,7 @@ def check(
 @app.command("new")
 def new(
     name: Annotated[str, typer.Argument(help="The recipe's name; the file is NAME.yaml.")],
-    engine: Annotated[str, typer.Option(help="llama.cpp, vllm, sglang, transformers or openai.")] = "llama.cpp",
+    engine: Annotated[str | None, typer.Option(help="Its kind; `benchctl engines list` shows them.")] = None,
     target: Annotated[str, typer.Option(help="A path, hf:ORG/REPO/FILE or bundled:NAME.")] = "bundled:tiny-hybrid",
     draft: Annotated[str | None, typer.Option(help="The draft model, named likewise.")] = None,
     types: Annotated[str | None, typer.Option(help="Speculation types, with commas between them.")] = None,

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from benchctl.data.versions import Document, StoredFormat
-from benchctl.engines.lossy_settings import lossy_settings
+from benchctl.recipes.adapters import lossy_settings
 from benchctl.recipes.schema import AutoBlocks
 
 RunStatus = Literal["started", "finished", "interrupted", "failed"]

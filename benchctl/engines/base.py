@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from benchctl.data.record import FinishReason
-from benchctl.models.resolved import ModelFormat, ResolvedPair
+from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
+from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.schema import Arm, Recipe, Sampling
 
 

@@ -30,7 +30,7 @@ _MIB = 1 << 20
 def check_memory(recipe: Recipe, models: ResolvedPair, devices: Sequence[str]) -> None:
     """Raise UsageError when the engines of all arms do not fit at once; `devices`: what the engine's binary sees."""
     needed = {arm.name: engine_bytes(arm, models, recipe.engine.context) for arm in recipe.arms}
-    where, free = free_bytes(recipe.engine.device, devices)
+    where, free = free_bytes(recipe.device, devices)
     total = sum(needed.values())
     if total <= SHARE * free:
         return
@@ -46,7 +46,7 @@ def check_memory(recipe: Recipe, models: ResolvedPair, devices: Sequence[str]) -
 
 def tight_slots(recipe: Recipe, models: ResolvedPair, devices: Sequence[str]) -> list[str]:
     """Return a sentence for every number of slots with which no engine may fit; an estimate, so it only warns."""
-    where, free = free_bytes(recipe.engine.device, devices)
+    where, free = free_bytes(recipe.device, devices)
     needed: dict[int, int] = {}
     for arm in recipe.arms:
         if arm.concurrency > 1:

@@ -12,7 +12,6 @@ from benchctl.data.identity import canonical_sha256, home_relative, model_identi
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, PromptIdentity
 from benchctl.engines.base import Capabilities, Engine, Launch
 from benchctl.engines.common.programs import program
-from benchctl.engines.lossy_settings import lossy_settings
 from benchctl.engines.registry import make_engine
 from benchctl.errors import UsageError
 from benchctl.machine.describe import describe_machine
@@ -26,6 +25,7 @@ from benchctl.models.sources import resolve_pair
 from benchctl.models.vocabulary import compare
 from benchctl.prompts.load import Suite, load_suite, prompt_sha256
 from benchctl.prompts.suite import PromptItem
+from benchctl.recipes.adapters import lossy_settings
 from benchctl.recipes.schema import AutoBlocks, Recipe
 
 Notice = Callable[[str], None]

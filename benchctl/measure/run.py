@@ -25,6 +25,7 @@ from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import now
 from benchctl.measure.runner import Runner
 from benchctl.recipes.schema import AutoBlocks, Recipe
+from benchctl.recipes.stored import stored_recipe
 
 
 def start_run(
@@ -53,7 +54,7 @@ def recipe_of(run: RunData) -> Recipe:
     if run.manifest is None:
         raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
     try:
-        return Recipe.model_validate(run.manifest.recipe)
+        return stored_recipe(run.manifest.recipe)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in ("recipe", *first["loc"]))

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-ModelFormat = Literal["gguf", "huggingface", "served"]
-"""What an engine is given: GGUF files, a Hugging Face folder, or a name that an endpoint serves."""
 
 
 @dataclass(frozen=True)

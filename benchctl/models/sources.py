@@ -16,8 +16,9 @@ from benchctl.models.huggingface.folder import ORIGIN, huggingface_folder
 from benchctl.models.local_files import find_local
 from benchctl.models.program import Program
 from benchctl.models.quantize import quantized
-from benchctl.models.resolved import ModelFile, ModelFormat, ResolvedModel, ResolvedPair
+from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.models.shards import all_shards
+from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import ModelPair, ModelSpec
 from benchctl.recipes.source import (

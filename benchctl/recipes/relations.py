@@ -6,12 +6,14 @@ What depends on the binary at hand (does this build know the type, does this hea
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
-from benchctl.recipes.engine_kinds import engine_problems, model_problems, word_problems
+from benchctl.recipes.adapters import Adapter, adapter_of, kinds_with
+from benchctl.recipes.engine_spec import EndpointSpec, EngineSpec
 from benchctl.recipes.problems import KeyPath, did_you_mean, quoted
 from benchctl.recipes.quantization import quantize_problems
-from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, SPECULATION_WORDS, Recipe, Speculation
-from benchctl.recipes.source import BundledSource, bundled_names, parse_source
+from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, SPECULATION_WORDS, Arm, ModelSpec, Recipe, Speculation
+from benchctl.recipes.source import BundledSource, ServedSource, Source, bundled_names, parse_source
 
 _DRAFTS = ("draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
 _COPIES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
@@ -31,7 +33,7 @@ Found = Iterator[tuple[KeyPath, str]]
 def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
     """Return (key path in the expanded recipe, message) for everything that does not fit together."""
     return [
-        *engine_problems(recipe),
+        *_endpoints(recipe),
         *_models(recipe),
         *_names(recipe),
         *_baseline(recipe),
@@ -41,7 +43,50 @@ def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
     ]
 
 
+def _endpoints(recipe: Recipe) -> Found:
+    if isinstance(recipe.engine, EndpointSpec) and recipe.engine.url is not None:
+        yield from ((("engine", "url"), message) for message in _url_problems(recipe.engine.url))
+    for index, arm in enumerate(recipe.arms):
+        yield from ((("arms", index, *path), message) for path, message in _endpoint_of(arm, recipe.engine))
+
+
+def _endpoint_of(arm: Arm, engine: EngineSpec) -> Found:
+    if not isinstance(engine, EndpointSpec):
+        if arm.url is not None:
+            yield ("url",), f"url has no meaning for {engine.kind}: it is for {_endpoint_kinds()}."
+        return
+    if arm.url is not None:
+        yield from ((("url",), message) for message in _url_problems(arm.url))
+    elif engine.url is None:
+        yield ("name",), "this arm has no endpoint. Write `url:` here, or once for all arms as engine.url."
+    if arm.args:
+        yield (
+            ("args",),
+            f"args have no meaning for {engine.kind}: benchctl does not start an endpoint that runs already.",
+        )
+
+
+def _endpoint_kinds() -> str:
+    return f"`kind: {kinds_with(lambda adapter: not adapter.launched)}`"
+
+
+def _url_problems(url: str) -> Iterator[str]:
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits:
+        yield f"expected an address such as http://127.0.0.1:8000/v1, got {quoted(url)}."
+    elif "@" in parts.netloc:
+        # The value is not quoted: what stands before the @ may be a secret.
+        yield "an address with a user or password is refused; name the key's variable in engine.api_key_env."
+    elif parts.query or parts.fragment:
+        yield "expected an address without anything after a ? or #."
+
+
 def _models(recipe: Recipe) -> Found:
+    adapter = adapter_of(recipe.engine.kind)
     for role, model in (("target", recipe.models.target), ("draft", recipe.models.draft)):
         if model is None:
             continue
@@ -55,10 +100,23 @@ def _models(recipe: Recipe) -> Found:
             if isinstance(source, BundledSource) and known and source.name not in known:
                 near = did_you_mean(source.name, known) or f" Known: {', '.join(known)}."
                 yield (*here, "source"), f"benchctl ships no model called {quoted(source.name)}.{near}"
-            yield from (((*here, key), message) for key, message in model_problems(recipe.engine.kind, model, source))
+            yield from (((*here, key), message) for key, message in _form(adapter, model, source))
         if model.quantize is not None:
             for path, message in quantize_problems(model.quantize):
                 yield (*here, "quantize", *path), message
+
+
+def _form(adapter: Adapter, model: ModelSpec, source: Source) -> Iterator[tuple[str, str]]:
+    """Yield (key, message) for what a model says that this kind of engine cannot be given."""
+    served = adapter.model_format == "served"
+    if served and not isinstance(source, ServedSource):
+        yield "source", "an endpoint loads its models itself. Write served:NAME, or leave `models` out."
+    elif not served and isinstance(source, ServedSource):
+        what = f"served:NAME is for {_endpoint_kinds()}, and this recipe starts {adapter.kind}"
+        yield "source", f"{what}. Name a model's files."
+    if model.quantize is not None and not adapter.quantizes:
+        takers = kinds_with(lambda adapter: adapter.quantizes)
+        yield "quantize", f"quantize makes GGUF files for {takers}, which {adapter.kind} is not given."
 
 
 def _names(recipe: Recipe) -> Found:
@@ -93,7 +151,7 @@ def _lengths(recipe: Recipe) -> Found:
 
 
 def _schedule(recipe: Recipe) -> Found:
-    if recipe.schedule == "interleaved" and recipe.engine.kind != "llama.cpp":
+    if recipe.schedule == "interleaved" and not adapter_of(recipe.engine.kind).interleaves:
         message = f"interleaved keeps several engines up at once, which {recipe.engine.kind} is not made for here."
         yield ("schedule",), f"{message} Write `schedule: blocks`."
 
@@ -106,8 +164,8 @@ def _arms(recipe: Recipe) -> Found:
 
 
 def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
-    types = speculation.types
-    yield from word_problems(recipe.engine.kind, speculation)
+    types, adapter = speculation.types, adapter_of(recipe.engine.kind)
+    yield from _own_words(adapter, speculation)
     if not types or len(set(types)) < len(types):
         yield ("type",), "a type is named twice." if types else "expected at least one type, got an empty list."
         return
@@ -116,7 +174,7 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
         message = f"{' and '.join(drafts)} cannot share one draft model; name at most one draft-* type in an arm."
         yield ("type",), message
     needy = [name for name in types if name in NEEDS_DRAFT_MODEL]
-    if needy and recipe.models.draft is None and recipe.engine.kind != "openai":
+    if needy and recipe.models.draft is None and adapter.model_format != "served":
         yield ("type",), f"{needy[0]} needs a draft model, and the recipe has none. Add `models.draft.source`."
     for key, takers in TAKEN_BY.items():
         if getattr(speculation, key) is None or any(name in takers for name in types):
@@ -134,3 +192,17 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
     if speculation.max is not None and speculation.max >= recipe.engine.context:
         message = f"expected less than the context of {recipe.engine.context} tokens, got {speculation.max}."
         yield ("max",), message
+
+
+def _own_words(adapter: Adapter, speculation: Speculation) -> Found:
+    """Yield what this kind of engine cannot mean by a speculation type or its options."""
+    if adapter.own_methods:
+        return
+    for index, name in enumerate(speculation.types):
+        if name not in SPECULATION_WORDS:
+            path: KeyPath = ("type",) if isinstance(speculation.type, str) else ("type", index)
+            near = did_you_mean(name, SPECULATION_WORDS)
+            yield path, f"expected one of {', '.join(SPECULATION_WORDS)}; got {quoted(name)}.{near}"
+    if speculation.options:
+        takers = kinds_with(lambda adapter: adapter.own_methods)
+        yield ("options",), f"options are for {takers}; {adapter.kind} takes args."

@@ -7,18 +7,29 @@ of concrete arms that its matrices stand for.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from benchctl.adapters import ADAPTERS
+from benchctl.recipes.adapters import adapter_of, default_spec, kinds, registered
+from benchctl.recipes.engine_spec import Device, EngineSpec, LaunchedEngineSpec, Strict
+
+
+def _with_kind(engine: object) -> object:
+    """Name the default engine where a recipe names none."""
+    return {"kind": kinds()[0], **engine} if isinstance(engine, dict) else engine
+
 
 if TYPE_CHECKING:
-    EngineKind = str
+    AnyEngine = EngineSpec
 else:
-    EngineKind = Literal[tuple(ADAPTERS)]
-Device = Literal["auto", "cpu", "cuda", "metal"]
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+    AnyEngine = Annotated[
+        Annotated[reduce(or_, (one.spec for one in registered().adapters.values())), Field(discriminator="kind")],
+        BeforeValidator(_with_kind),
+    ]
+    """The branches of all registered adapters, told apart by `kind`."""
 
 SpeculationWord = Literal[
     "draft-simple",
@@ -35,7 +46,7 @@ SpeculationWord = Literal[
 """benchctl's own words: an adapter maps those that its engine knows to the engine's names."""
 SPECULATION_WORDS: tuple[str, ...] = get_args(SpeculationWord)
 SpeculationType = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
-"""One of benchctl's words, or a method by the engine's own name, such as vLLM's `suffix`, which the adapter checks."""
+"""One of benchctl's words, or a method by the engine's own name, where its adapter takes such names and checks them."""
 NEEDS_DRAFT_MODEL: frozenset[str] = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
 """Types that cannot work without `models.draft`. `draft-mtp` may find its head inside the target."""
 
@@ -46,36 +57,6 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$"
 MAX_NAME = 64
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=MAX_NAME)]
 """A name that is also a safe file name."""
-
-
-class Strict(BaseModel):
-    """Base of every part of a recipe: unknown keys are errors, values are not coerced, instances do not change."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class EngineSpec(Strict):
-    """Which engine runs the models, and how it is started."""
-
-    kind: EngineKind = Field(default="llama.cpp", description="Which engine; openai: an endpoint that runs already.")
-    binary: str | None = Field(default=None, description="A path, or a name to be found on PATH.")
-    url: str | None = Field(
-        default=None,
-        description="openai: where the endpoint listens.",
-        examples=["http://127.0.0.1:8000/v1"],
-    )
-    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)] | None = Field(
-        default=None, description="openai: the environment variable that holds the API key. Never the key itself."
-    )
-    device: Device = Field(default="auto", description="Where the models run; auto: what the engine chooses.")
-    context: int = Field(default=4096, ge=64, le=10_000_000, description="Context length in tokens.")
-    dtype: Dtype = Field(default="auto", description="vllm, sglang: precision of the weights; auto: the model's own.")
-    threads: int | None = Field(default=None, ge=1, le=1024, description="CPU threads of the engine; null: its cores.")
-    args: list[str] = Field(default_factory=list, description="Passed through as they are, after benchctl's own.")
-    env: dict[str, str] = Field(default_factory=dict, description="Added to the scrubbed environment. No secrets here.")
-    health_timeout_s: float = Field(default=300.0, gt=0, le=7200, description="How long a start may take.")
-    request_timeout_s: float = Field(default=600.0, gt=0, le=86400, description="How long one answer may take.")
-    stall_timeout_s: float = Field(default=120.0, gt=0, le=7200, description="How long a stream may stay silent.")
 
 
 class QuantizeSpec(Strict):
@@ -142,7 +123,7 @@ class Speculation(Strict):
     """One setting of speculation in benchctl's words; each adapter maps them to the flags of the binary at hand."""
 
     type: SpeculationType | list[SpeculationType] = Field(
-        description="A type, or several that work together; of vllm and sglang also a method by its own name.",
+        description="A type, or several that work together; of some engines also a method by its own name.",
         examples=["draft-simple", "ngram-simple"],
     )
     max: int | None = Field(default=None, ge=1, le=MAX_DEPTH, description="Draft depth k: most draft tokens a round.")
@@ -154,7 +135,7 @@ class Speculation(Strict):
 
     options: dict[str, OptionValue] | None = Field(
         default=None,
-        description="vllm, sglang: further settings by the engine's own keys, passed through and recorded.",
+        description="Further settings by the engine's own keys, of engines that take their own methods.",
         examples=[{"suffix_decoding_max_tree_depth": 16}],
     )
 
@@ -183,7 +164,7 @@ class Arm(Strict):
     name: Name = Field(description="The arm's name, which is also its label in the records.")
     speculation: Speculation | None = Field(default=None, description="Null: the target alone.")
     args: list[str] = Field(default_factory=list, description="Further engine arguments of this arm alone.")
-    url: str | None = Field(default=None, description="openai: this arm's endpoint, where it is not engine.url.")
+    url: str | None = Field(default=None, description="This arm's endpoint, where it is not engine.url.")
     of: Name | None = Field(default=None, description="The arm of the recipe that this is under one condition.")
     concurrency: int = Field(default=1, ge=1, le=MAX_CONCURRENCY, description="Most requests in flight at a time.")
     rate: float | None = Field(
@@ -244,8 +225,10 @@ Blocks = Annotated[
 ]
 
 
-def _kind(engine: object) -> object:
-    return engine.get("kind") if isinstance(engine, dict) else getattr(engine, "kind", None)
+def _serves(engine: object) -> bool:
+    """Whether a file's `engine` is an endpoint that runs already."""
+    kind = engine.get("kind") if isinstance(engine, dict) else getattr(engine, "kind", None)
+    return kind in kinds() and adapter_of(str(kind)).model_format == "served"
 
 
 class Recipe(Strict):
@@ -253,7 +236,7 @@ class Recipe(Strict):
 
     name: Name = Field(description="The recipe's name; its runs are kept under it.")
     description: str | None = Field(default=None, description="What question the recipe answers.")
-    engine: EngineSpec = EngineSpec()
+    engine: AnyEngine = Field(default_factory=default_spec, description="Which engine, and how it is started.")
     models: ModelPair = Field(description="The target, and a draft; an endpoint's may be left out.")
     prompts: PromptsSpec
     sampling: Sampling = Sampling()
@@ -278,9 +261,19 @@ class Recipe(Strict):
     @classmethod
     def _whatever_is_served(cls, data: object) -> object:
         """An endpoint knows what it serves; everywhere else a recipe without models stays an error."""
-        if isinstance(data, dict) and "models" not in data and _kind(data.get("engine")) == "openai":
+        if isinstance(data, dict) and "models" not in data and _serves(data.get("engine")):
             return {**data, "models": {"target": {"source": "served:"}}}
         return data
+
+    @property
+    def device(self) -> Device:
+        """Where the models run; `auto` for an endpoint, which does not say."""
+        return self.engine.device if isinstance(self.engine, LaunchedEngineSpec) else "auto"
+
+    @property
+    def threads(self) -> int | None:
+        """CPU threads of the engine; `None`: what it takes by itself."""
+        return self.engine.threads if isinstance(self.engine, LaunchedEngineSpec) else None
 
     @property
     def first_blocks(self) -> int:

@@ -5,25 +5,26 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import get_args
 
 from benchctl.errors import UsageError
+from benchctl.recipes.adapters import Adapter, kinds, registered
 from benchctl.recipes.problems import did_you_mean, quoted
 from benchctl.recipes.relations import TAKEN_BY
-from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN, NEEDS_DRAFT_MODEL, SPECULATION_WORDS, EngineKind
+from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN, NEEDS_DRAFT_MODEL, SPECULATION_WORDS
 
 __all__ = ["new_recipe"]
 _DEPTHS = "[2, 4, 8, 16]"
 
 
-def new_recipe(name: str, *, engine: str, target: str, draft: str | None, types: Sequence[str]) -> str:
+def new_recipe(name: str, *, engine: str | None, target: str, draft: str | None, types: Sequence[str]) -> str:
     """Return the YAML of a recipe with a baseline and an arm (or a matrix of arms) for each speculation type.
 
     Raises UsageError for a name, engine or type that no recipe may have, and for a missing draft model.
     """
+    engine = engine or kinds()[0]
     _check(name, engine, draft, types)
     suite = "tiny.json" if target.startswith("bundled:") else "prompts.json"  # a tiny model knows its own prompts only
-    draft_lines = f"  draft:\n    source: {_text(draft)}\n" if draft is not None else ""
+    adapter = registered().adapters[engine]
     return f"""\
 # yaml-language-server: $schema=recipe.schema.json
 # Editors complete and check this file once the schema lies beside it:
@@ -33,16 +34,7 @@ description: Does speculative decoding pay for this pair on this machine?
 
 engine:
   kind: {_text(engine)}
-  # binary: llama-server   # a path or a name; else the environment, PATH, then benchctl's own build
-  device: auto             # auto | cpu | cuda | metal
-  context: 4096            # tokens
-  # threads: 8             # null: the engine's cores
-  # args: ["--flash-attn", "on"]   # passed through as they are
-
-models:                    # source: a path | hf:ORG/REPO[/FILE] | bundled:NAME
-  target:
-    source: {_text(target)}
-{draft_lines}
+{_engine_lines(adapter)}{_model_lines(adapter, target, draft)}
 prompts:
   suite: {suite:<18}# a path, or the name of a shipped suite
   # tasks: [code]          # all of the suite's tasks when left out
@@ -57,6 +49,25 @@ blocks: 5                  # fresh processes of each arm; fewer than 3 give no i
 arms:
   - name: baseline         # the target alone; every arm is compared with it
 {"".join(_arm(kind) for kind in types)}"""
+
+
+def _engine_lines(adapter: Adapter) -> str:
+    lines = ["  context: 4096            # tokens"]
+    if adapter.launched:
+        lines.append("  device: auto             # auto | cpu | cuda | metal")
+        lines.append("  # threads: 8             # null: the engine's cores")
+    lines += [f"  {line}" for line in adapter.example]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _model_lines(adapter: Adapter, target: str, draft: str | None) -> str:
+    if adapter.model_format == "served" and not target.startswith("served:"):
+        return ""  # an endpoint knows what it serves
+    lines = ["", "models:                    # source: a path | hf:ORG/REPO[/FILE] | bundled:NAME"]
+    lines += ["  target:", f"    source: {_text(target)}"]
+    if draft is not None:
+        lines += ["  draft:", f"    source: {_text(draft)}"]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _arm(kind: str) -> str:
@@ -76,7 +87,7 @@ def _arm(kind: str) -> str:
 def _check(name: str, engine: str, draft: str | None, types: Sequence[str]) -> None:
     if not re.fullmatch(NAME_PATTERN, name) or len(name) > MAX_NAME:
         raise UsageError(f"{quoted(name)} is no name for a recipe.", fix="Use letters, digits, '_', '.', '+' and '-'.")
-    _check_word(engine, get_args(EngineKind), "engine")
+    _check_word(engine, kinds(), "engine")
     for word in types:
         _check_word(word, SPECULATION_WORDS, "speculation type")
     needy = [kind for kind in types if kind in NEEDS_DRAFT_MODEL]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from benchctl.recipes.adapters import registered
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, quoted, shown
 from benchctl.recipes.schema import OF_CONDITIONS, Arm, Recipe
 
@@ -59,9 +60,11 @@ def translate(
         path = _data_path(error["loc"], data)
         if error["type"] == "too_short" and path is not None and value_at(data, path):
             continue  # pydantic counts the good items only; what is wrong with the others it has said already
+        if path is not None and error["type"] == "union_tag_invalid":
+            path = (*path, "kind")  # the one union that is told apart by a key of its own
         if path is not None:
             value = path[-1] if error["loc"][-1:] == ("[key]",) else value_at(data, path)
-            found[(path, _message(error, path, value, model, written))] = None
+            found[(path, _message(error, path, value, data, model, written))] = None
     return list(found)
 
 
@@ -88,17 +91,25 @@ def _message(
     error: ErrorDetails,
     path: KeyPath,
     value: Plain,
+    data: Plain,
     model: type[BaseModel],
     written: Callable[[KeyPath], str | None],
 ) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        known = known_keys(model, path[:-1])
+        if path[:-1] == ("engine",) and (takers := _kinds_that_take(str(path[-1]))):
+            return f"{path[-1]} has no meaning for {_kind_of(data)}: it is for {', '.join(takers)}."
+        known = known_keys(model, path[:-1], data)
         near = did_you_mean(path[-1], known)
         return f"unknown key.{near}" if near else f"unknown key; known here: {', '.join(known)}."
     if kind == "missing":
         return f"this key is missing; expected {_what_belongs(model, path)}."
     got = f"got {written(path) or quoted(value)}"
+    if kind == "union_tag_invalid":
+        if isinstance(value, str) and value in registered().broken:
+            return f"{value} cannot run: {shown(registered().broken[value])}."
+        words = list(registered().adapters)
+        return f"expected one of {', '.join(words)}; {got}.{did_you_mean(value, words)}"
     if isinstance(value, str) and PLACEHOLDER.search(value):
         return f"{quoted(value)} is a placeholder, but nothing fills it; give the arm a `matrix` with that key."
     if kind == "literal_error":
@@ -156,11 +167,23 @@ def value_at(data: Plain, path: KeyPath) -> Plain:
     return data
 
 
-def known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
-    """Return the keys that the mapping at `path` may have."""
-    annotation = _annotation(model, path)
+def _kind_of(data: Plain) -> str:
+    """Return the engine that a file is for, as it names it or by default."""
+    kind = value_at(data, ("engine", "kind"))
+    return kind if isinstance(kind, str) else next(iter(registered().adapters))
+
+
+def _kinds_that_take(key: str) -> list[str]:
+    return [kind for kind, adapter in registered().adapters.items() if key in adapter.spec.model_fields]
+
+
+def known_keys(model: type[BaseModel], path: KeyPath, data: Plain) -> list[str]:
+    """Return the keys that the mapping at `path` of `data` may have."""
+    parts = _models(_annotation(model, path))
+    if path == ("engine",):
+        parts = [registered().adapters[_kind_of(data)].spec]
     found = []
-    for part in _models(annotation):
+    for part in parts:
         taken = _ONLY_EXPANDED.get(part, ())
         found += [field.alias or key for key, field in part.model_fields.items() if key not in taken]
         found += _ONLY_IN_FILES.get(part, ())

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from benchctl.cli.engines import app
 from benchctl.cli.install_progress import show_progress
 from benchctl.errors import UsageError
+from benchctl.recipes.adapters import kinds
 
 FAKE = Path(__file__).parents[1] / "engines" / "fake_llama_cpp"
 
@@ -93,7 +94,7 @@ def test_list_shows_the_real_server(llama_server: Path, monkeypatch: pytest.Monk
     assert engines[0]["where"] == str(llama_server)
     assert (engines[0]["found_in"], engines[0]["runs"], engines[0]["problem"]) == ("environment", True, None)
     assert {"draft-simple", "ngram-simple"} <= set(engines[0]["speculation_types"])
-    assert {engine["kind"] for engine in engines} == {"llama.cpp", "vllm", "sglang", "transformers", "openai"}
+    assert {engine["kind"] for engine in engines} == set(kinds())
     told = CliRunner().invoke(app, ["list"], catch_exceptions=False)
     assert "▸ llama.cpp" in told.stdout
     assert "draft-simple" in told.stdout
@@ -123,7 +124,7 @@ def test_list_without_any(machine: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_plain_progress_is_a_line_a_tenth(capsys: pytest.CaptureFixture[str]) -> None:
-    with show_progress() as report:
+    with show_progress("llama.cpp") as report:
         report("configuring", 0, 0)
         for step in range(1, 201):
             report("compiling", step, 200)

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.models.resolved import ModelFile, ResolvedModel
-from benchctl.recipes.schema import Arm, EngineSpec, ModelPair, ModelSpec, PromptsSpec, Recipe, Speculation
+from benchctl.recipes.engine_spec import EngineSpec
+from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe, Speculation
 
 HERE = Path(__file__).parent
 
@@ -21,7 +23,7 @@ def recipe_of(*arms: Arm, engine: EngineSpec | None = None, draft: bool = True) 
     """A recipe around `arms`."""
     return Recipe(
         name="test",
-        engine=engine or EngineSpec(),
+        engine=engine or LlamaCppSpec(),
         models=ModelPair(target=ModelSpec(source="t"), draft=ModelSpec(source="d") if draft else None),
         prompts=PromptsSpec(suite="s"),
         arms=list(arms),

@@ -13,9 +13,10 @@ from typing import Any, Protocol
 import pytest
 
 from benchctl.engines.base import Server
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.schema import Arm, EngineSpec
+from benchctl.recipes.schema import Arm
 from tests.engines.cells import HERE, resolved
 
 
@@ -35,7 +36,7 @@ class StartServer(Protocol):
 
 @pytest.fixture
 def start_server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartServer]:
-    """Start a cell the way the runner does; `argv` rewrites the command line, other words go to EngineSpec."""
+    """Start a cell the way the runner does; `argv` rewrites the command line, other words go to LlamaCppSpec."""
     servers: list[Server] = []
 
     def start(
@@ -48,7 +49,7 @@ def start_server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sta
     ) -> Server:
         settings = {"device": "cpu", "context": 1024, "threads": 1, "health_timeout_s": 60.0} | engine
         chosen = binary or request.getfixturevalue("llama_server")
-        adapter = LlamaCppEngine(EngineSpec.model_validate({"binary": str(chosen)} | settings))
+        adapter = LlamaCppEngine(LlamaCppSpec.model_validate({"binary": str(chosen)} | settings))
         launch = adapter.launch(arm, models)
         if argv is not None:
             launch = replace(launch, argv=argv(launch.argv))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchctl.engines.lossy_settings import ENSEMBLE, SIMULATED, SYNTHETIC, THRESHOLD, TYPICAL, lossy_settings
+from benchctl.recipes.adapters import lossy_settings
+
+SYNTHETIC, TYPICAL = "synthetic acceptance", "typical acceptance"
+THRESHOLD, SIMULATED = "acceptance threshold", "simulated acceptance"
 
 
 @pytest.mark.parametrize(
@@ -30,8 +33,6 @@ from benchctl.engines.lossy_settings import ENSEMBLE, SIMULATED, SYNTHETIC, THRE
         ("sglang", "--speculative-accept-threshold-acc=0.5 --speculative-accept-threshold-single=0.4", {}, [THRESHOLD]),
         ("sglang", "--speculative-accept-threshold-single 1.0", {}, []),
         ("sglang", "--speculative-algorithm NGRAM", {"SGLANG_SIMULATE_ACC_LEN": "3"}, [SIMULATED]),
-        ("transformers", "--assistant-ensemble-weight 0.3", {}, [ENSEMBLE]),
-        ("transformers", "--assistant-confidence-threshold 0.3", {}, []),
         ("openai", "--spec-synth-len 3", {}, []),
     ],
 )

@@ -1,41 +1,102 @@
+"""Engines are found through entry points: benchctl's own, and those that other packages bring."""
+
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from benchctl.adapters import ADAPTERS, runnable
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.registry import make_engine
 from benchctl.errors import UsageError
-from benchctl.recipes.schema import EngineSpec
+from benchctl.recipes.adapters import adapter_of, default_spec, kinds, load, registered
+from benchctl.recipes.engine_spec import EngineSpec
+
+ADAPTER = """
+from typing import Literal
+from benchctl.recipes.adapters import Adapter
+from benchctl.recipes.engine_spec import LaunchedEngineSpec
+
+class Spec(LaunchedEngineSpec):
+    kind: Literal["{kind}"]
+
+ADAPTER = Adapter(spec=Spec, engine="other:Engine", inventory="other:inventory", model_format="gguf")
+"""
+ASK = "from benchctl.recipes.adapters import registered as r; print(list(r().adapters), dict(r().broken))"
 
 
 def test_llama_cpp_is_made() -> None:
-    assert isinstance(make_engine(EngineSpec(), binary="somewhere"), LlamaCppEngine)
+    assert isinstance(make_engine(LlamaCppSpec(), binary="somewhere"), LlamaCppEngine)
+    assert isinstance(default_spec(), LlamaCppSpec)
+    assert kinds()[0] == default_spec().kind
 
 
-@pytest.mark.parametrize("kind", runnable())
-def test_every_line_of_the_table_is_an_adapter(kind: str) -> None:
-    module, _, name = ADAPTERS[kind].partition(":")
-    adapter = getattr(importlib.import_module(module), name)
+@pytest.mark.parametrize("kind", kinds())
+def test_every_declaration_is_that_of_an_engine(kind: str) -> None:
+    adapter = adapter_of(kind)
+    engine = load(adapter.engine)
     for method in ("probe", "check", "launch", "tool", "start"):
-        assert callable(getattr(adapter, method))
-    assert adapter.model_format in ("gguf", "huggingface", "served")
-    made = make_engine(EngineSpec(kind=kind, url="http://127.0.0.1:9" if kind == "openai" else None))
-    assert isinstance(made, adapter)
+        assert callable(getattr(engine, method))
+    made = make_engine(adapter.spec.model_validate({"kind": kind}))
+    assert isinstance(made, engine)  # type: ignore[arg-type]
+    assert made.model_format == adapter.model_format
+    assert load(adapter.inventory)()[0].kind == kind
+    for place in (adapter.installer, adapter.doctor):
+        assert place is None or callable(load(place))
 
 
-@pytest.mark.parametrize("kind", sorted(set(ADAPTERS) - set(runnable())))
-def test_kinds_that_are_not_built_are_refused_with_those_that_are(kind: str) -> None:
-    with pytest.raises(UsageError, match=f"`{kind}`") as caught:
-        make_engine(EngineSpec(kind=kind))
-    assert "llama.cpp, openai, sglang, vllm" in str(caught.value.fix)
+def test_a_kind_that_nothing_brings_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(UsageError, match="`tensorrt`") as caught:
+        make_engine(EngineSpec(kind="tensorrt"))
+    assert ", ".join(kinds()) in str(caught.value.fix)
 
 
-def test_the_table_imports_nothing() -> None:
-    code = "import sys, benchctl.adapters; print(sorted(m for m in sys.modules if m.startswith('benchctl.engines')))"
+def test_declarations_import_no_engine() -> None:
+    code = (
+        "import sys; from benchctl.recipes.adapters import registered; registered();"
+        "print(sorted(m for m in sys.modules if m.startswith('benchctl.') and not m.startswith('benchctl.recipes')"
+        " and not m.endswith('.adapter') and m.count('.') > 1 and not hasattr(sys.modules[m], '__path__')))"
+    )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
+
+
+def ask(folder: Path, *packages: tuple[str, str, str]) -> str:
+    """Return what is registered with further packages: (name, entry point, its module's text)."""
+    for name, entry, text in packages:
+        (folder / f"{name}.py").write_text(text)
+        info = folder / f"{name}-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(f"[benchctl.engines]\n{entry}\n")
+    told = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.append({str(folder)!r}); {ASK}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return told.stdout
+
+
+def test_another_package_brings_an_engine(tmp_path: Path) -> None:
+    told = ask(tmp_path, ("other", "other = other:ADAPTER", ADAPTER.format(kind="other")))
+    assert "'other'" in told.partition("{")[0]
+
+
+@pytest.mark.parametrize(
+    ("entry", "text", "why"),
+    [
+        ("other = other:ADAPTER", "import nothing_of_that_name", "No module named"),
+        ("other = other:ADAPTER", "ADAPTER = 5", "is no Adapter"),
+        ("other = other:ADAPTER", ADAPTER.format(kind="another"), "calls itself another"),
+        (f"{kinds()[0]} = other:ADAPTER", ADAPTER.format(kind=kinds()[0]), "is benchctl's own"),
+        (f"{kinds()[-1]} = other:ADAPTER", ADAPTER.format(kind=kinds()[-1]), "is benchctl's own"),
+    ],
+)
+def test_a_package_that_is_broken_harms_no_other_engine(tmp_path: Path, entry: str, text: str, why: str) -> None:
+    usable, _, broken = ask(tmp_path, ("other", entry, text)).partition("{")
+    assert why in broken
+    assert usable.strip() == str(list(registered().adapters))

@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 import pytest
 
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.registry import make_engine
 from benchctl.models.bundled_index import bundled_models
 from benchctl.models.difference import compare_models
@@ -19,7 +20,7 @@ from benchctl.models.inspection import inspect_model
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.models.sequence_memory import kv_cache_bytes, recurrent_state
 from benchctl.models.special_tokens import end_tokens, special_tokens
-from benchctl.recipes.schema import Arm, EngineSpec
+from benchctl.recipes.schema import Arm
 
 MakeGguf = Callable[..., Path]
 LOGGED = re.compile(r"llama_(memory_recurrent|kv_cache): size = +([\d.]+) MiB")
@@ -29,7 +30,7 @@ LOGGED = re.compile(r"llama_(memory_recurrent|kv_cache): size = +([\d.]+) MiB")
 @pytest.mark.parametrize("name", ["tiny-hybrid", "tiny-sequential"])
 def test_state_and_cache_are_what_the_server_allocates(name: str, tmp_path: Path, llama_server: Path) -> None:
     model = next(bundled.path for bundled in bundled_models() if bundled.name == name)
-    spec = EngineSpec(device="cpu", context=4096, threads=1, args=["-lv", "4"])
+    spec = LlamaCppSpec(device="cpu", context=4096, threads=1, args=["-lv", "4"])
     engine = make_engine(spec, binary=str(llama_server))
     pair = ResolvedPair(ResolvedModel(str(model), (ModelFile(model, model.stat().st_size, ""),)), None)
     engine.start(engine.launch(Arm(name="baseline"), pair), tmp_path / "log").stop()

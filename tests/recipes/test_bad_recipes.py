@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from benchctl.recipes.adapters import kinds
+
+KINDS = ", ".join(kinds())
 Refusal = Callable[[str], str]
 
 HEAD = """\
@@ -133,8 +136,7 @@ WRONG_VALUES = {
     ),
     "bad engine": (
         HEAD + "engine: {kind: llamacpp}\n" + ARMS,
-        "recipe.yaml:6: engine.kind: expected one of llama.cpp, vllm, sglang, transformers, openai; got 'llamacpp'. "
-        "Did you mean 'llama.cpp'?",
+        f"recipe.yaml:6: engine.kind: expected one of {KINDS}; got 'llamacpp'. Did you mean 'llama.cpp'?",
     ),
     "bad name": (
         HEAD.replace("demo", "'../demo'") + ARMS,
@@ -196,12 +198,11 @@ WRONG_VALUES = {
     ),
     "nothing where a word belongs": (
         HEAD + "engine: {kind: }\n" + ARMS,
-        "recipe.yaml:6: engine.kind: expected one of llama.cpp, vllm, sglang, transformers, openai; got nothing.",
+        f"recipe.yaml:6: engine.kind: expected one of {KINDS}; got nothing.",
     ),
     "terminal escapes": (
         HEAD + 'engine: {kind: "\\e]0;owned\\a\\u202e"}\n' + ARMS,
-        "recipe.yaml:6: engine.kind: expected one of llama.cpp, vllm, sglang, transformers, openai; "
-        "got '␛]0;owned␇⟨U+202E⟩'.",
+        f"recipe.yaml:6: engine.kind: expected one of {KINDS}; got '␛]0;owned␇⟨U+202E⟩'.",
     ),
     "a word for blocks": (
         HEAD + "blocks: auot\n" + ARMS,

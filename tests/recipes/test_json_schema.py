@@ -37,7 +37,7 @@ def test_every_mapping_of_fixed_keys_refuses_others_and_describes_itself() -> No
 
 def disagreements(schema: dict[str, Any], value: Any, root: dict[str, Any], path: str = "") -> Iterator[str]:
     """Yield where `value` breaks `schema`: the few keywords that ours uses, and an error for any other."""
-    known = {"title", "description", "default", "examples", "$defs", "$schema"}
+    known = {"title", "description", "default", "examples", "discriminator", "$defs", "$schema"}
     for keyword, rule in schema.items():
         match keyword:
             case _ if keyword in known:
@@ -47,6 +47,13 @@ def disagreements(schema: dict[str, Any], value: Any, root: dict[str, Any], path
             case "anyOf":
                 branches = [list(disagreements(branch, value, root, path)) for branch in rule]
                 if all(branches):
+                    yield from min(branches, key=len)
+            case "oneOf":
+                branches = [list(disagreements(branch, value, root, path)) for branch in rule]
+                fitting = sum(not branch for branch in branches)
+                if fitting > 1:
+                    yield f"{path}: {fitting} branches fit"
+                elif not fitting:
                     yield from min(branches, key=len)
             case "if":
                 holds = not list(disagreements(rule, value, root, path))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.errors import UsageError
+from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.load import find_recipe, load_recipe, shipped_recipes
 from benchctl.recipes.problems import RecipeError
 from benchctl.recipes.schema import Recipe
@@ -19,6 +20,12 @@ name: demo
 models: {target: {source: bundled:tiny-hybrid}, draft: {source: bundled:tiny-hybrid-draft}}
 prompts: {suite: tiny.json}
 """
+
+
+def launched(recipe: Recipe) -> LaunchedEngineSpec:
+    """Return the engine of a recipe that starts one."""
+    assert isinstance(recipe.engine, LaunchedEngineSpec)
+    return recipe.engine
 
 
 def test_defaults_are_filled_in(load: Load) -> None:
@@ -79,16 +86,16 @@ def test_words_that_yaml_1_1_would_turn_into_other_things_stay_text(load: Load) 
     recipe = load(
         HEAD + "engine: {args: [--flash-attn, on, off, no, 12:30, 2026-01-01, 0o17, =, ~x]}\narms: [{name: baseline}]\n"
     )
-    assert recipe.engine.args == ["--flash-attn", "on", "off", "no", "12:30", "2026-01-01", "0o17", "=", "~x"]
+    assert launched(recipe).args == ["--flash-attn", "on", "off", "no", "12:30", "2026-01-01", "0o17", "=", "~x"]
 
 
 def test_scientific_notation_is_a_number_where_a_number_belongs(load: Load) -> None:
     recipe = load(HEAD + "engine: {health_timeout_s: 1e2}\nsampling: {temperature: 5e-1}\narms: [{name: baseline}]\n")
-    assert (recipe.engine.health_timeout_s, recipe.sampling.temperature) == (100.0, 0.5)
+    assert (launched(recipe).health_timeout_s, recipe.sampling.temperature) == (100.0, 0.5)
 
 
 def test_an_explicit_text_tag_makes_text(load: Load) -> None:
-    assert load(HEAD + "engine: {args: [-c, !!str 5]}\narms: [{name: baseline}]\n").engine.args == ["-c", "5"]
+    assert launched(load(HEAD + "engine: {args: [-c, !!str 5]}\narms: [{name: baseline}]\n")).args == ["-c", "5"]
 
 
 def test_anchors_that_multiply_little_are_welcome(load: Load) -> None:
@@ -112,7 +119,7 @@ def test_overrides_replace_values_before_anything_is_checked(tmp_path: Path) -> 
     path = tmp_path / "recipe.yaml"
     path.write_text(HEAD + "blocks: 0\narms: [{name: baseline}]\n")
     recipe = load_recipe(path, overrides={"blocks": 7, "engine.binary": "/opt/llama-server", "sampling.max_tokens": 5})
-    assert (recipe.blocks, recipe.engine.binary, recipe.sampling.max_tokens) == (7, "/opt/llama-server", 5)
+    assert (recipe.blocks, launched(recipe).binary, recipe.sampling.max_tokens) == (7, "/opt/llama-server", 5)
     with pytest.raises(RecipeError, match=r"sampling\.max_tokens: expected at least 1, got 0"):
         load_recipe(path, overrides={"blocks": 7, "sampling.max_tokens": 0})
 

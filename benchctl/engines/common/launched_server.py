@@ -15,7 +15,8 @@ from benchctl.engines.common.process import EngineProcess, describe_exit
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.common.tally import Tally
 from benchctl.errors import EngineError
-from benchctl.recipes.schema import EngineSpec, Sampling
+from benchctl.recipes.engine_spec import EngineSpec
+from benchctl.recipes.schema import Sampling
 
 LaunchCause = Callable[[Sequence[str]], Reason | None]
 """Reads why an engine ended from the lines of its log and from how it ended, the last line: `signal SIGSEGV`."""

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import psutil
 
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.dialect import Flags
 from benchctl.engines.llama_cpp.speculation import speculation_args, speculation_flags
 from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, Arm, EngineSpec
+from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, Arm
 
 BATCH = 512
 """Logical and physical batch size of every arm: other shapes round differently, and give other text."""
@@ -62,7 +63,7 @@ def uses_draft(arm: Arm, models: ResolvedPair) -> bool:
     return any(name in NEEDS_DRAFT_MODEL or name == "draft-mtp" for name in arm.speculation.types)
 
 
-def command_line(binary: Path, flags: Flags, engine: EngineSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
+def command_line(binary: Path, flags: Flags, engine: LlamaCppSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
     """Return the whole command of one cell; `{port}` stands for the port."""
     own: list[list[str]] = [["-m", str(models.target.path)]]
     draft = models.draft if uses_draft(arm, models) else None

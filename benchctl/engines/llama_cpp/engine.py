@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch
 from benchctl.engines.common.environment import OWN_SETTINGS, engine_environment, refused_variables
+from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
 from benchctl.engines.llama_cpp.builds import Build
 from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line
 from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
@@ -22,9 +23,9 @@ from benchctl.engines.llama_cpp.start import start_server
 from benchctl.engines.llama_cpp.trial import refuse_crashing
 from benchctl.errors import UsageError
 from benchctl.models.gguf_header import read_header
-from benchctl.models.resolved import ModelFormat, ResolvedPair
+from benchctl.models.resolved import ResolvedPair
 from benchctl.models.special_tokens import end_tokens
-from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, Arm, EngineSpec, Recipe
+from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, Arm, Recipe
 
 _DEVICE_PREFIXES = {"cuda": ("CUDA", "ROCm"), "metal": ("Metal", "MTL")}
 
@@ -32,11 +33,11 @@ _DEVICE_PREFIXES = {"cuda": ("CUDA", "ROCm"), "metal": ("Metal", "MTL")}
 class LlamaCppEngine:
     """Runs llama.cpp's llama-server; see `benchctl.engines.base.Engine`."""
 
-    def __init__(self, spec: EngineSpec, *, binary: str | None = None) -> None:
+    def __init__(self, spec: LlamaCppSpec, *, binary: str | None = None) -> None:
         self._spec = spec
         self._option = binary
 
-    model_format: ModelFormat = "gguf"
+    model_format = ADAPTER.model_format
 
     @cached_property
     def _probe(self) -> Probe:
@@ -56,8 +57,8 @@ class LlamaCppEngine:
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what the binary cannot do, all of it at once. Raises UsageError; returns warnings."""
         flags = self._probe.flags
-        problems = [f"engine.env: {text}" for text in refused_variables(recipe.engine.env)]
-        problems += [f"engine.args: {text}" for text in argument_problems(recipe.engine.args, flags)]
+        problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env)]
+        problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, flags)]
         problems += self._device_problems()
         warnings = []
         for arm in recipe.arms:
@@ -72,7 +73,7 @@ class LlamaCppEngine:
                     deepest = deepest_draft(arm.speculation, flags)
                 here += wrong
                 warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation, flags)]
-            batch = batch_problem([*recipe.engine.args, *arm.args], arm.concurrency, deepest, flags)
+            batch = batch_problem([*self._spec.args, *arm.args], arm.concurrency, deepest, flags)
             here += [batch] if batch else []
             problems += [f"arm {arm.name}: {text}" for text in here]
         if problems:

@@ -11,15 +11,15 @@ import shutil
 from pathlib import Path
 
 from benchctl.engines.common.named_program import FoundBinary, named_program
+from benchctl.engines.inventory import FoundEngine
 from benchctl.engines.llama_cpp.builds import installed_builds
-from benchctl.errors import EngineError
+from benchctl.errors import BenchctlError, EngineError
 
 SERVER = "llama-server"
 VARIABLE = "BENCHCTL_LLAMA_SERVER"
 PERPLEXITY = "llama-perplexity"
 _MEASURING = frozenset({PERPLEXITY})
 """Programs whose numbers are those of their own build: one of another build than the server's would measure that."""
-__all__ = ["FoundBinary", "candidates", "find_server", "find_tool"]
 _INSTALL = "Build it with `benchctl engines install llama.cpp`, or name your own with --engine-binary."
 
 
@@ -78,3 +78,26 @@ def find_tool(name: str, server: Path) -> Path:
 
 def _named(value: str, where: str, *, optional: bool = False) -> Path | None:
     return named_program(value, where, within=SERVER, install=_INSTALL, optional=optional)
+
+
+def inventory() -> list[FoundEngine]:
+    """Return every llama-server that is found, the one that runs first, with what it says of itself."""
+    try:
+        found = candidates()
+    except BenchctlError as error:
+        return [FoundEngine("llama.cpp", "environment", error.where, problem=error.what, hint=error.fix)]
+    if not found:
+        return [FoundEngine("llama.cpp", hint="build it with `benchctl engines install llama.cpp`")]
+    return [_probed(binary, runs=index == 0) for index, binary in enumerate(found)]
+
+
+def _probed(binary: FoundBinary, *, runs: bool) -> FoundEngine:
+    from benchctl.engines.llama_cpp.probe import probe_server
+
+    where = str(binary.path)
+    try:
+        able = probe_server(binary.path, binary.found_in).capabilities
+    except BenchctlError as error:
+        return FoundEngine("llama.cpp", binary.found_in, where, runs, problem=error.what, hint=error.fix)
+    types = able.speculation_types
+    return FoundEngine("llama.cpp", binary.found_in, where, runs, able.version, able.build, able.commit, types)

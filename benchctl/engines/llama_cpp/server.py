@@ -23,7 +23,8 @@ from benchctl.engines.llama_cpp.withheld import agreeing_ids, filled_ids
 from benchctl.errors import EngineError
 from benchctl.models.token_bytes import token_bytes
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.schema import EngineSpec, Sampling
+from benchctl.recipes.engine_spec import EngineSpec
+from benchctl.recipes.schema import Sampling
 
 _BROKEN_OFF_GRACE_S = 1.0
 """For an engine that is stopped with requests in flight: it would not end before the last of them."""

@@ -14,14 +14,14 @@ from benchctl.engines.llama_cpp.dialect import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.engines.llama_cpp.speculation import asked_of
 from benchctl.errors import EngineError
-from benchctl.recipes.schema import EngineSpec
+from benchctl.recipes.engine_spec import LaunchedEngineSpec
 
 _LISTENING = re.compile(rb"listening on https?://[^\s/]*?:(\d+)|HTTP server is listening, hostname: \S+, port: (\d+)")
 _POLL_S = 0.03
 _PORT_ATTEMPTS = 5
 
 
-def start_server(launch: Launch, log_path: Path, spec: EngineSpec, flags: Flags) -> LlamaServer:
+def start_server(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags) -> LlamaServer:
     """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
     # Current builds choose a free port themselves and log it; for older ones one is looked for beforehand.
     chooses = flags.dialect == "current"
@@ -36,7 +36,7 @@ def start_server(launch: Launch, log_path: Path, spec: EngineSpec, flags: Flags)
     raise AssertionError("unreachable")
 
 
-def _started(launch: Launch, log_path: Path, spec: EngineSpec, flags: Flags, port: int) -> LlamaServer:
+def _started(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags, port: int) -> LlamaServer:
     argv = [str(port) if word == "{port}" else word for word in launch.argv]
     process = EngineProcess(argv, launch.env, log_path)
     server: LlamaServer | None = None

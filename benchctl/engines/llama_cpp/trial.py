@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchctl.engines.base import Launch
 from benchctl.engines.common.environment import engine_environment
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.builds import Build
 from benchctl.engines.llama_cpp.causes import BROKEN_BUILD
 from benchctl.engines.llama_cpp.command import command_line
@@ -29,7 +30,7 @@ from benchctl.errors import EngineError
 from benchctl.machine.doctor import Check
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.models.unfinished import finish, unfinished
-from benchctl.recipes.schema import Arm, EngineSpec, Sampling, Speculation
+from benchctl.recipes.schema import Arm, Sampling, Speculation
 
 _PROMPT = (1, *range(60, 100))
 """More tokens than one tile of AMX has rows (16), and no multiple of them."""
@@ -162,7 +163,7 @@ def _cases() -> list[str]:
 
 def _ask(probe: Probe, model: Path, arm: Arm, log: Path) -> None:
     resolved = ResolvedModel(str(model), (ModelFile(model, model.stat().st_size, ""),))
-    spec = EngineSpec(context=256, health_timeout_s=60, request_timeout_s=60)
+    spec = LlamaCppSpec(context=256, health_timeout_s=60, request_timeout_s=60)
     argv = command_line(probe.binary, probe.flags, spec, arm, ResolvedPair(resolved, resolved))
     server = start_server(Launch(argv, engine_environment(os.environ, {})), log, spec, probe.flags)
     try:

@@ -10,13 +10,15 @@ from pathlib import Path
 from benchctl.engines.base import Capabilities, Launch
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.inventory import FoundEngine
+from benchctl.engines.openai.adapter import ADAPTER, OpenAiSpec
 from benchctl.engines.openai.address import Address, ApiKey, parse_address, read_key
 from benchctl.engines.openai.request import unsupported
 from benchctl.engines.openai.server import EndpointServer, Terms
 from benchctl.engines.openai.shown import Shown, look
 from benchctl.errors import EngineError, StorageError, UsageError
-from benchctl.models.resolved import ModelFormat, ResolvedPair
-from benchctl.recipes.schema import Arm, EngineSpec, Recipe, Speculation
+from benchctl.models.resolved import ResolvedPair
+from benchctl.recipes.schema import Arm, Recipe, Speculation
 from benchctl.text import one_line
 
 
@@ -30,11 +32,11 @@ class EndpointLaunch(Launch):
 class OpenAiEngine:
     """Measures endpoints that run already; see `benchctl.engines.base.Engine`."""
 
-    model_format: ModelFormat = "served"
+    model_format = ADAPTER.model_format
 
-    def __init__(self, spec: EngineSpec, *, binary: str | None = None) -> None:
-        if binary is not None or spec.binary is not None:
-            raise UsageError("An endpoint has no binary here.", where="engine.binary", fix="Leave it out.")
+    def __init__(self, spec: OpenAiSpec, *, binary: str | None = None) -> None:
+        if binary is not None:
+            raise UsageError("An endpoint has no binary here.", where="--engine-binary", fix="Leave it out.")
         self._spec = spec
         self._seen: dict[str, Shown] = {}
 
@@ -63,8 +65,6 @@ class OpenAiEngine:
             names[arm.name] = self._model(models, shown, arm)
             if shown.family is None:
                 warnings.append(f"Arm {arm.name}: its endpoint does not show which server it is.")
-        if recipe.engine.args or recipe.engine.env:
-            problems.append("engine.args and engine.env are for engines that benchctl starts.")
         problems += _same_endpoint(recipe, {arm.name: self._url(arm) for arm in recipe.arms})
         if problems:
             raise UsageError("\n".join(problems), where="engine.kind: openai")
@@ -180,3 +180,8 @@ def _same_endpoint(recipe: Recipe, urls: dict[str, str | None]) -> list[str]:
             "start a second server and give the arm its url."
         )
     return problems
+
+
+def inventory() -> list[FoundEngine]:
+    """Nothing is looked for: the recipe says where an endpoint is."""
+    return [FoundEngine("openai", hint="an endpoint that already runs: the recipe names it, nothing is installed")]

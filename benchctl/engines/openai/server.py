@@ -22,7 +22,8 @@ from benchctl.engines.openai.request import EndpointPrompt, render, request_body
 from benchctl.engines.openai.shown import Reading, Shown, look, read_metrics
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.schema import EngineSpec, Sampling
+from benchctl.recipes.engine_spec import EngineSpec
+from benchctl.recipes.schema import Sampling
 
 _ABSENT = frozenset({404, 405, 501})
 _COUNTING_S = 1.0

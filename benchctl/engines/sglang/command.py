@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchctl.engines.sglang.adapter import SglangSpec
 from benchctl.engines.sglang.package import Option, Package
 from benchctl.engines.sglang.speculation import speculation_flags
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
-from benchctl.recipes.schema import Arm, EngineSpec
+from benchctl.recipes.schema import Arm
 
 MODEL_NAME = "benchctl"
 """What the server calls the model, whatever its folder is called."""
@@ -33,7 +34,7 @@ _RESERVED = {
 """Options that would break what the other floors rely on, and the word of the recipe that stands for each."""
 
 
-def command_line(python: Path, package: Package, engine: EngineSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
+def command_line(python: Path, package: Package, engine: SglangSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
     """Return the whole command of one cell; `{port}` stands for the port."""
     own = [
         *("--model-path", str(models.target.path)),

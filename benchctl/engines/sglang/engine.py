@@ -10,6 +10,7 @@ from pathlib import Path
 from benchctl.engines.base import Capabilities, Launch
 from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.process import EngineProcess, free_port
+from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import argument_problems, command_line
 from benchctl.engines.sglang.environment import environment_problems, own_settings, sglang_environment
@@ -17,8 +18,8 @@ from benchctl.engines.sglang.probe import Probe, find_python, probe_sglang
 from benchctl.engines.sglang.server import SglangServer
 from benchctl.engines.sglang.speculation import speculation_problems, speculation_warnings
 from benchctl.errors import EngineError, UsageError
-from benchctl.models.resolved import ModelFormat, ResolvedPair
-from benchctl.recipes.schema import Arm, EngineSpec, Recipe
+from benchctl.models.resolved import ResolvedPair
+from benchctl.recipes.schema import Arm, Recipe
 
 _POLL_S = 0.25
 
@@ -26,9 +27,9 @@ _POLL_S = 0.25
 class SglangEngine:
     """Runs `python -m sglang.launch_server`; see `benchctl.engines.base.Engine`."""
 
-    model_format: ModelFormat = "huggingface"
+    model_format = ADAPTER.model_format
 
-    def __init__(self, spec: EngineSpec, *, binary: str | None = None) -> None:
+    def __init__(self, spec: SglangSpec, *, binary: str | None = None) -> None:
         self._spec = spec
         self._option = binary
 
@@ -44,8 +45,8 @@ class SglangEngine:
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this SGLang cannot do, all of it at once. Raises UsageError; returns warnings."""
         package = self._probe.package
-        problems = [f"engine.env: {text}" for text in environment_problems(recipe.engine.env)]
-        problems += [f"engine.args: {text}" for text in argument_problems(recipe.engine.args, package.options)]
+        problems = [f"engine.env: {text}" for text in environment_problems(self._spec.env)]
+        problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, package.options)]
         warnings = []
         for arm in recipe.arms:
             here = argument_problems(arm.args, package.options)
@@ -55,7 +56,7 @@ class SglangEngine:
             problems += [f"arm {arm.name}: {text}" for text in here]
         if problems:
             raise UsageError("\n".join(problems), where=str(self._probe.python))
-        if recipe.engine.threads is not None:
+        if self._spec.threads is not None:
             warnings.append("engine.threads means nothing to SGLang.")
         return warnings
 

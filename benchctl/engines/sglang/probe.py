@@ -6,21 +6,24 @@ The `binary` of SGLang is the Python that it is installed in: the recipe's `engi
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
 from benchctl.engines.common.package_probe import Question
+from benchctl.engines.inventory import FoundEngine
 from benchctl.engines.sglang.environment import sglang_environment
 from benchctl.engines.sglang.package import Option, Package
 from benchctl.engines.sglang.speculation import words_of
-from benchctl.errors import EngineError
+from benchctl.errors import BenchctlError, EngineError
 
 VARIABLE = "BENCHCTL_SGLANG"
 _SCRIPT = Path(__file__).with_name("ask_package.py")
@@ -91,3 +94,19 @@ def _choices(told: object) -> tuple[str, ...] | None:
 
 def _no_sglang(python: Path, what: str, tail: tuple[str, ...]) -> EngineError:
     return EngineError(f"This SGLang cannot be used: {what}", kind="launch", where=str(python), fix=_FIX, log_tail=tail)
+
+
+def inventory() -> list[FoundEngine]:
+    """Say where SGLang is; importing it takes 10 s and more, so it is asked nothing."""
+    named = os.environ.get(VARIABLE)
+    try:
+        python, found_in = find_python(None, None)
+    except BenchctlError as error:
+        if named:
+            return [FoundEngine("sglang", "environment", named, problem=error.what, hint=error.fix)]
+        return [FoundEngine("sglang", hint=f"install it and name its Python: {VARIABLE}; see docs/engines.md")]
+    version = None
+    if not named:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            version = importlib.metadata.version("sglang")
+    return [FoundEngine("sglang", found_in, str(python), runs=True, version=version)]

@@ -16,7 +16,8 @@ from benchctl.engines.sglang.command import MODEL_NAME
 from benchctl.engines.sglang.ledger import drafts_are_counted, make_ledger
 from benchctl.engines.sglang.stream import read_generated
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.schema import EngineSpec, Sampling
+from benchctl.recipes.engine_spec import EngineSpec
+from benchctl.recipes.schema import Sampling
 
 _DYING_S = 8.0
 """A launcher whose worker has failed takes some seconds to kill the rest."""

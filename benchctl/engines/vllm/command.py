@@ -10,11 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.package import Package
 from benchctl.engines.vllm.speculation import speculative_config, takes_draft
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
-from benchctl.recipes.schema import Arm, EngineSpec
+from benchctl.recipes.schema import Arm
 
 MODEL_NAME = "benchctl"
 """What the server calls the model, whatever its folder is called."""
@@ -43,9 +44,7 @@ _RESERVED = {
 """Options that would break what the other floors rely on, and the word of the recipe that stands for each."""
 
 
-def command_line(
-    program: Path, package: Package, engine: EngineSpec, arm: Arm, models: ResolvedPair
-) -> tuple[str, ...]:
+def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
     """Return the whole command of one cell; `{port}` stands for the port."""
     own = [
         ["--host", "127.0.0.1"],

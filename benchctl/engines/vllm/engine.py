@@ -12,6 +12,7 @@ from pathlib import Path
 from benchctl.engines.base import Capabilities, Launch
 from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.process import EngineProcess, free_port
+from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
 from benchctl.engines.vllm.causes import launch_cause
 from benchctl.engines.vllm.command import argument_problems, command_line, missing_options
 from benchctl.engines.vllm.environment import environment_problems, own_settings, vllm_environment
@@ -22,8 +23,8 @@ from benchctl.engines.vllm.server import VllmServer
 from benchctl.engines.vllm.speculation import asked_method, speculation_problems, speculation_warnings
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.folder_facts import folder_facts
-from benchctl.models.resolved import ModelFormat, ResolvedPair
-from benchctl.recipes.schema import Arm, EngineSpec, Recipe
+from benchctl.models.resolved import ResolvedPair
+from benchctl.recipes.schema import Arm, Recipe
 
 MAX_LOGPROBS = 2000
 """Of a scorer: at a fork the arm's token may be far down the list."""
@@ -33,9 +34,9 @@ _POLL_S = 0.1
 class VllmEngine:
     """Runs `vllm serve`; see `benchctl.engines.base.Engine`."""
 
-    model_format: ModelFormat = "huggingface"
+    model_format = ADAPTER.model_format
 
-    def __init__(self, spec: EngineSpec, *, binary: str | None = None) -> None:
+    def __init__(self, spec: VllmSpec, *, binary: str | None = None) -> None:
         self._spec = spec
         self._option = binary
 
@@ -50,8 +51,8 @@ class VllmEngine:
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this vLLM cannot do, all of it at once. Raises UsageError; returns warnings."""
         package = self._probe.package
-        problems = [f"engine.env: {text}" for text in environment_problems(recipe.engine.env)]
-        problems += [f"engine.args: {text}" for text in argument_problems(recipe.engine.args, package.options)]
+        problems = [f"engine.env: {text}" for text in environment_problems(self._spec.env)]
+        problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, package.options)]
         problems += [*self._device_problems(), *self._context_problems(models)]
         speculates = any(arm.speculation is not None for arm in recipe.arms)
         problems += missing_options(package, speculates=speculates)
@@ -67,7 +68,7 @@ class VllmEngine:
             problems += [f"arm {arm.name}: {text}" for text in here]
         if problems:
             raise UsageError("\n".join(problems), where=str(self._probe.capabilities.binary))
-        if recipe.engine.threads is not None and not package.cpu:
+        if self._spec.threads is not None and not package.cpu:
             warnings.append("engine.threads means nothing to vLLM on an accelerator.")
         return warnings
 

@@ -24,7 +24,8 @@ from benchctl.engines.vllm.ledger import against, contradictions, make_ledger, p
 from benchctl.engines.vllm.request import completion_body
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.schema import EngineSpec, Sampling
+from benchctl.recipes.engine_spec import EngineSpec
+from benchctl.recipes.schema import Sampling
 
 _INTERRUPT_S = 5.0
 """An engine whose SIGTERM was swallowed (while it loads) or hangs (with requests in flight) ends on a SIGINT."""

@@ -165,7 +165,7 @@ def _asked(source: SourceModel, wish: TextSource) -> dict[str, Any]:
         "text": own if wish.file is None else hashlib.sha256(text_of(wish.file).encode("utf-8")).hexdigest(),
         "tokens": wish.tokens,
         "probes": file_sha256(shipped_folder("prompts") / SUITE),
-        "device": recipe.engine.device,
+        "device": recipe.device,
         "engine": dict(source.engine_identity),
         "quantizer": source.quantizer.build,
         "perplexity": source.perplexity.program.build,

@@ -30,6 +30,7 @@ from benchctl.models.sources import locate_model
 from benchctl.models.tensor_types import family, is_quantized, takes_other_type, wanted_types
 from benchctl.prompts.load import Suite, load_suite
 from benchctl.prompts.suite import Prompt, PromptItem
+from benchctl.recipes.adapters import adapter_of, kinds_with
 from benchctl.recipes.quantization import UNQUANTIZED, tensor_regex
 from benchctl.recipes.schema import QuantizeSpec, Recipe, Sampling
 from benchctl.text import one_line
@@ -94,11 +95,12 @@ def find_source_model(
     Raises UsageError for an engine that is not llama.cpp, a source that is quantized already, a type that is no
     quantization; EngineError (`launch`) when a program is missing.
     """
-    if recipe.engine.kind != "llama.cpp":
+    if not adapter_of(recipe.engine.kind).quantizes:
+        able = kinds_with(lambda adapter: adapter.quantizes)
         raise UsageError(
-            f"tensors are isolated with llama.cpp's own quantization, and this recipe runs {recipe.engine.kind}",
+            f"tensors are isolated with {able}'s own quantization, and this recipe runs {recipe.engine.kind}",
             where="engine.kind",
-            fix="Write a recipe for llama.cpp with the same model.",
+            fix=f"Write a recipe for {able} with the same model.",
         )
     spec = _spec(recipe, base, allow_requantize)
     engine = make_engine(recipe.engine, binary=binary)
@@ -133,7 +135,7 @@ def find_source_model(
         suite=suite,
         prompts=prompts,
         quantizer=quantizer,
-        perplexity=Perplexity(measuring, recipe.engine.threads or default_threads(), recipe.engine.device),
+        perplexity=Perplexity(measuring, recipe.threads or default_threads(), recipe.device),
     )
 
 

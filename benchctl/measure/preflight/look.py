@@ -124,7 +124,7 @@ def _probe(prepared: Prepared, engine: ScoringEngine, log: Path, record: Preflig
     if target.unquantized is None:
         return
     size = sum(shard.stat().st_size for shard in all_shards(target.unquantized))
-    memory, free = free_bytes(prepared.recipe.engine.device, seen_devices(prepared.capabilities))
+    memory, free = free_bytes(prepared.recipe.device, seen_devices(prepared.capabilities))
     if size > SHARE * free:
         record.checked.append(
             f"The unquantized target was not asked: its {size >> 20} MiB do not fit the free {memory}."

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.command import (
     argument_problems,
     batch_problem,
@@ -15,7 +16,7 @@ from benchctl.engines.llama_cpp.command import (
 )
 from benchctl.engines.llama_cpp.dialect import Flags, parse_help
 from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.schema import Arm, EngineSpec
+from benchctl.recipes.schema import Arm
 from tests.engines.cells import HERE, arm_of
 
 CURRENT = parse_help((HERE / "data" / "help_current.txt").read_text())
@@ -26,7 +27,7 @@ Command = Callable[..., list[str]]
 @pytest.fixture
 def command(any_pair: ResolvedPair) -> Command:
     def build(arm: Arm, flags: Flags = CURRENT, **engine: object) -> list[str]:
-        spec = EngineSpec.model_validate({"threads": 2, "device": "cpu"} | engine)
+        spec = LlamaCppSpec.model_validate({"threads": 2, "device": "cpu"} | engine)
         return list(command_line(Path("llama-server"), flags, spec, arm, any_pair))
 
     return build

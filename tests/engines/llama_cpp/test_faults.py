@@ -11,11 +11,12 @@ import pytest
 
 from benchctl.engines.base import Completion, Server
 from benchctl.engines.common.process import EngineProcess
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.errors import EngineError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
-from benchctl.recipes.schema import EngineSpec, Sampling
+from benchctl.recipes.schema import Sampling
 from tests.engines.cells import HERE, arm_of, fault
 from tests.engines.conftest import StartServer
 
@@ -78,7 +79,7 @@ def test_it_never_gets_healthy(
 def test_a_taken_port_is_tried_again(fake_binary: Path, any_pair: ResolvedPair, tmp_path: Path) -> None:
     attempts = tmp_path / "attempts"
     engine = LlamaCppEngine(
-        EngineSpec(binary=str(fake_binary), env=dict(fault("port-taken", FAKE_ATTEMPTS=str(attempts))))
+        LlamaCppSpec(binary=str(fake_binary), env=dict(fault("port-taken", FAKE_ATTEMPTS=str(attempts))))
     )
     with pytest.raises(EngineError, match="port is taken") as caught:
         engine.start(engine.launch(arm_of(), any_pair), tmp_path / "log")

@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.builds import Build, builds_folder, installed_builds
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.find import find_server
@@ -25,7 +26,6 @@ from benchctl.engines.llama_cpp.install import InstallRequest, install
 from benchctl.engines.llama_cpp.processor_features import LeftOut
 from benchctl.engines.llama_cpp.trial import Trial, try_quantized
 from benchctl.errors import EngineError, StorageError, UsageError
-from benchctl.recipes.schema import EngineSpec
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FAKE = Path(__file__).parents[1] / "fake_llama_cpp"
@@ -157,7 +157,7 @@ def test_a_build_that_crashes_on_quantized_models_is_made_again_without_the_feat
     assert install(crashing, again) == build
     assert again == []
     monkeypatch.setenv("PATH", os.defpath)
-    assert LlamaCppEngine(EngineSpec()).probe().details["left_out"] == ["AMX"]
+    assert LlamaCppEngine(LlamaCppSpec()).probe().details["left_out"] == ["AMX"]
 
 
 def test_a_build_that_does_not_crash_leaves_nothing_out(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_a_build_that_does_not_crash_leaves_nothing_out(sdist: Path, monkeypatch
     assert build.left_out == ()
     assert Trial.read(build.folder) == Trial(())
     monkeypatch.setenv("PATH", os.defpath)
-    assert LlamaCppEngine(EngineSpec()).probe().details["left_out"] == []
+    assert LlamaCppEngine(LlamaCppSpec()).probe().details["left_out"] == []
 
 
 def test_a_build_that_crashes_whatever_it_leaves_out_is_refused(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_a_build_from_before_such_trials_is_tried_when_it_is_next_used(
     monkeypatch.setenv("PATH", os.defpath)
     for _ in range(2):
         with pytest.raises(EngineError, match="crashes with quantized models") as caught:
-            LlamaCppEngine(EngineSpec()).probe()
+            LlamaCppEngine(LlamaCppSpec()).probe()
         assert caught.value.kind == "launch"
         assert "engines install llama.cpp" in (caught.value.fix or "")
         assert any("q6_k with a draft" in line and "SIGSEGV" in line for line in caught.value.log_tail)

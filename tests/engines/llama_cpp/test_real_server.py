@@ -10,12 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
-from benchctl.recipes.schema import EngineSpec, Sampling
+from benchctl.recipes.schema import Sampling
 from tests.engines.cells import arm_of, recipe_of, resolved
 from tests.engines.conftest import StartServer
 
@@ -195,8 +196,8 @@ import sys, time
 from pathlib import Path
 from benchctl.engines.registry import make_engine
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
-from benchctl.recipes.schema import Arm, EngineSpec
-engine = make_engine(EngineSpec(binary={binary!r}, device="cpu", threads=1, context=512))
+from benchctl.recipes.schema import Arm
+engine = make_engine(LlamaCppSpec(binary={binary!r}, device="cpu", threads=1, context=512))
 target = ResolvedModel("t", (ModelFile(Path({target!r}), 0, ""),))
 server = engine.start(engine.launch(Arm(name="baseline"), ResolvedPair(target, None)), Path({log!r}))
 print(server.pid, flush=True)
@@ -218,7 +219,7 @@ def test_a_killed_benchctl_leaves_no_server(llama_server: Path, tiny_target: Pat
 
 
 def test_the_check_refuses_everything_at_once(llama_server: Path, tiny_pair: ResolvedPair) -> None:
-    spec = EngineSpec(binary=str(llama_server), args=["--draft-max", "4"], env={"HF_TOKEN": "x"}, device="cuda")
+    spec = LlamaCppSpec(binary=str(llama_server), args=["--draft-max", "4"], env={"HF_TOKEN": "x"}, device="cuda")
     arm = arm_of("ngram-cache", max=3, args=["--port", "1"])
     engine = LlamaCppEngine(spec)
     with pytest.raises(UsageError) as caught:
@@ -230,7 +231,7 @@ def test_the_check_refuses_everything_at_once(llama_server: Path, tiny_pair: Res
 def test_the_check_needs_a_draft_model_and_a_batch_that_holds_a_round(
     llama_server: Path, tiny_pair: ResolvedPair
 ) -> None:
-    engine = LlamaCppEngine(EngineSpec(binary=str(llama_server)))
+    engine = LlamaCppEngine(LlamaCppSpec(binary=str(llama_server)))
     alone = ResolvedPair(tiny_pair.target, None)
     with pytest.raises(UsageError, match=r"name one in models\.draft"):
         engine.check(recipe_of(arm_of("draft-simple"), draft=False), alone)
@@ -241,11 +242,11 @@ def test_the_check_needs_a_draft_model_and_a_batch_that_holds_a_round(
 
 
 def test_the_check_warns_and_lets_through(llama_server: Path, tiny_pair: ResolvedPair) -> None:
-    engine = LlamaCppEngine(EngineSpec(binary=str(llama_server)))
+    engine = LlamaCppEngine(LlamaCppSpec(binary=str(llama_server)))
     assert engine.check(recipe_of(arm_of(), arm_of("draft-simple", max=16)), tiny_pair) == []
     assert engine.check(recipe_of(arm_of("draft-simple", args=["--spec-synth-len", "2"])), tiny_pair) == []
 
 
 def test_companions_are_found_beside_the_server(llama_server: Path) -> None:
-    engine = LlamaCppEngine(EngineSpec(binary=str(llama_server)))
+    engine = LlamaCppEngine(LlamaCppSpec(binary=str(llama_server)))
     assert re.fullmatch("llama-quantize", engine.tool("llama-quantize").name)

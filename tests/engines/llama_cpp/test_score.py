@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.base import ScoringEngine
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.dialect import parse_help
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.score import LlamaScorer, scoring_args, split_batch
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.schema import EngineSpec, Sampling
+from benchctl.recipes.schema import Sampling
 from tests.engines.cells import arm_of
 
 HELP = """
@@ -28,7 +29,7 @@ TOKENS = 24
 
 @pytest.fixture(scope="module")
 def engine(llama_server: Path) -> LlamaCppEngine:
-    spec = EngineSpec(binary=str(llama_server), device="cpu", context=1024, threads=1)
+    spec = LlamaCppSpec(binary=str(llama_server), device="cpu", context=1024, threads=1)
     return LlamaCppEngine(spec)
 
 

@@ -19,13 +19,14 @@ import psutil
 import pytest
 
 from benchctl.engines.base import Server
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.request import check_echo, completion_body
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.errors import EngineError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.schema import EngineSpec, Sampling, Speculation
+from benchctl.recipes.schema import Sampling, Speculation
 from tests.engines.cells import arm_of
 from tests.engines.conftest import StartServer
 
@@ -225,7 +226,7 @@ def test_10_the_callers_settings_do_not_leak(
 def test_10_a_config_file_would_be_noticed(llama_server: Path, tiny_pair: ResolvedPair, tmp_path: Path) -> None:
     (tmp_path / "llama.cpp").mkdir()
     (tmp_path / "llama.cpp" / "config.ini").write_text("spec-type = ngram-simple\n")
-    engine = LlamaCppEngine(EngineSpec(binary=str(llama_server), threads=1, device="cpu", context=512))
+    engine = LlamaCppEngine(LlamaCppSpec(binary=str(llama_server), threads=1, device="cpu", context=512))
     launch = engine.launch(arm_of(), tiny_pair)
     leaky = replace(launch, env={**launch.env, "XDG_CONFIG_HOME": str(tmp_path)})
     server = engine.start(leaky, tmp_path / "log")

@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 import pytest
 
+from benchctl.engines.openai.adapter import OpenAiSpec
 from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.engines.openai.server import EndpointServer
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.recipes.schema import Arm, EngineSpec, Speculation
+from benchctl.recipes.schema import Arm, Speculation
 from tests.engines.openai.fake_endpoint import Script, serving
 
 SPECULATION = Speculation(type="draft-simple", max=4)
@@ -41,7 +42,7 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
 
     def start(script: Script, *, speculation: Speculation | None = None, **engine: Any) -> EndpointServer:
         overlapping = engine.pop("concurrency", 1)
-        adapter = OpenAiEngine(EngineSpec.model_validate({"kind": "openai", "url": script.url} | engine))
+        adapter = OpenAiEngine(OpenAiSpec.model_validate({"kind": "openai", "url": script.url} | engine))
         arm = Arm(name="arm", speculation=speculation, concurrency=overlapping)
         servers.append(adapter.start(adapter.launch(arm, served()), tmp_path / f"{len(servers)}.log"))
         return servers[-1]

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from benchctl.engines.openai.adapter import OpenAiSpec
 from benchctl.engines.openai.address import Address, ApiKey, parse_address
 from benchctl.engines.openai.engine import OpenAiEngine
+from benchctl.engines.registry import make_engine
 from benchctl.errors import UsageError
-from benchctl.recipes.schema import Arm, EngineSpec, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling
+from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling
 from tests.engines.openai.conftest import SPECULATION, served
 from tests.engines.openai.fake_endpoint import Script
 
@@ -51,7 +53,7 @@ def test_a_key_does_not_show_itself_and_a_placeholder_is_no_secret() -> None:
 def recipe(url: str, *arms: Arm, sampling: Sampling | None = None) -> Recipe:
     return Recipe(
         name="r",
-        engine=EngineSpec(kind="openai", url=url),
+        engine=OpenAiSpec(kind="openai", url=url),
         models=ModelPair(target=ModelSpec(source="served:")),
         prompts=PromptsSpec(suite="s"),
         sampling=sampling or Sampling(),
@@ -61,7 +63,7 @@ def recipe(url: str, *arms: Arm, sampling: Sampling | None = None) -> Recipe:
 
 def problems(checked: Recipe) -> str:
     with pytest.raises(UsageError) as caught:
-        OpenAiEngine(checked.engine).check(checked, served())
+        make_engine(checked.engine).check(checked, served())
     return caught.value.what
 
 
@@ -76,21 +78,21 @@ def test_what_an_endpoint_cannot_be_asked(endpoint: Endpoint) -> None:
     assert "ignore_eos" in problems(recipe(one.url, sampling=Sampling(ignore_eos=True)))
     assert "top_k: 0" in problems(recipe(one.url, sampling=Sampling(temperature=1.0, top_k=40)))
     sound = recipe(one.url, Arm(name="spec", speculation=SPECULATION, url=two.url))
-    assert any("does not show which server" in text for text in OpenAiEngine(sound.engine).check(sound, served()))
+    assert any("does not show which server" in text for text in make_engine(sound.engine).check(sound, served()))
 
 
 def test_a_known_server_takes_more(endpoint: Endpoint) -> None:
     known = endpoint(pages={"/props": {"build_info": "b1"}})
     checked = recipe(known.url, sampling=Sampling(ignore_eos=True, temperature=1.0, top_k=40))
-    assert OpenAiEngine(checked.engine).check(checked, served()) == []
+    assert make_engine(checked.engine).check(checked, served()) == []
 
 
 def test_models_of_other_names_are_told(endpoint: Endpoint) -> None:
     one, two = endpoint(models=["a"]), endpoint(models=["b"])
     checked = recipe(one.url, Arm(name="spec", speculation=SPECULATION, url=two.url))
-    assert any("baseline: a; spec: b" in text for text in OpenAiEngine(checked.engine).check(checked, served()))
+    assert any("baseline: a; spec: b" in text for text in make_engine(checked.engine).check(checked, served()))
 
 
 def test_there_is_no_binary() -> None:
     with pytest.raises(UsageError, match="no binary"):
-        OpenAiEngine(EngineSpec(kind="openai", url="http://h"), binary="llama-server")
+        OpenAiEngine(OpenAiSpec(kind="openai", url="http://h"), binary="llama-server")

@@ -11,11 +11,12 @@ import httpx
 import pytest
 
 from benchctl.engines.common.http import HttpClient
+from benchctl.engines.openai.adapter import OpenAiSpec
 from benchctl.engines.openai.address import ApiKey
 from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Message, Prompt
-from benchctl.recipes.schema import Arm, EngineSpec, Sampling
+from benchctl.recipes.schema import Arm, Sampling
 from tests.engines.openai.conftest import SPECULATION, Ask, served
 from tests.engines.openai.fake_endpoint import Script
 
@@ -76,7 +77,7 @@ def test_a_key_that_is_written_otherwise_or_cut_is_kept_too(
 ) -> None:
     monkeypatch.setenv("BENCH_TEST_KEY", SECRET)
     script = endpoint(key=SECRET, pages={"/version": {"version": f"9 {SECRET}"}, "/metrics": METRICS})
-    engine = OpenAiEngine(EngineSpec.model_validate({"kind": "openai", "url": script.url} | KEYED))
+    engine = OpenAiEngine(OpenAiSpec.model_validate({"kind": "openai", "url": script.url} | KEYED))
     assert SECRET not in repr(engine.probe())
     client = HttpClient("http://127.0.0.1:9", redact=ApiKey(SECRET).redact)
     half = httpx.Response(
@@ -91,7 +92,7 @@ def test_a_key_that_is_written_otherwise_or_cut_is_kept_too(
 def test_an_odd_endpoint_is_looked_at_without_harm(endpoint: Endpoint) -> None:
     deep = "[" * 100_000 + "]" * 100_000
     script = endpoint(pages={"/props": deep, "/server_info": {"internal_states": 7}, "/metrics": "x{ 1 2 3"})
-    found = OpenAiEngine(EngineSpec(kind="openai", url=script.url)).probe()
+    found = OpenAiEngine(OpenAiSpec(kind="openai", url=script.url)).probe()
     assert found.details["server"] == "sglang"
 
 
@@ -139,7 +140,7 @@ def test_a_key_that_is_none(endpoint: Endpoint, ask: Ask, monkeypatch: pytest.Mo
 
 
 def test_nobody_answers() -> None:
-    engine = OpenAiEngine(EngineSpec(kind="openai", url="http://127.0.0.1:9/v1"))
+    engine = OpenAiEngine(OpenAiSpec(kind="openai", url="http://127.0.0.1:9/v1"))
     with pytest.raises(EngineError, match="takes no connections") as caught:
         engine.probe()
     assert caught.value.kind == "launch"
@@ -173,7 +174,7 @@ def test_only_one_of_the_two_routes(endpoint: Endpoint, ask: Ask) -> None:
 
 def test_the_model_that_is_meant(endpoint: Endpoint) -> None:
     def model(script: Script, name: str) -> str:
-        engine = OpenAiEngine(EngineSpec(kind="openai", url=script.url))
+        engine = OpenAiEngine(OpenAiSpec(kind="openai", url=script.url))
         launch = engine.launch(Arm(name="arm"), served(name))
         return launch.terms.model  # type: ignore[attr-defined, no-any-return]
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from benchctl.engines.sglang.adapter import SglangSpec
 from benchctl.engines.sglang.engine import SglangEngine
 from benchctl.engines.sglang.probe import Probe, probe_sglang
 from benchctl.engines.sglang.server import SglangServer
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.recipes.schema import Arm, EngineSpec
+from benchctl.recipes.schema import Arm
 
 HERE = Path(__file__).parent
 FACTS = HERE / "data" / "facts-0.5.23.json"
@@ -64,9 +65,9 @@ def ask_each_package_once(monkeypatch: pytest.MonkeyPatch) -> None:
 _PROBED: dict[str, Probe] = {}
 
 
-def spec_of(python: Path, fault: str = "", **words: Any) -> EngineSpec:
+def spec_of(python: Path, fault: str = "", **words: Any) -> SglangSpec:
     env = {"FAKE_FAULT": fault, "FAKE_FACTS": str(FACTS), **words.pop("env", {})}
-    return EngineSpec.model_validate({"kind": "sglang", "binary": str(python), "env": env, "context": 512} | words)
+    return SglangSpec.model_validate({"kind": "sglang", "binary": str(python), "env": env, "context": 512} | words)
 
 
 @pytest.fixture

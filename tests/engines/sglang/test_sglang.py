@@ -11,7 +11,8 @@ import pytest
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.process import EngineProcess
-from benchctl.engines.lossy_settings import THRESHOLD, lossy_settings
+from benchctl.engines.registry import make_engine
+from benchctl.engines.sglang.adapter import SglangSpec
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.engine import SglangEngine
 from benchctl.engines.sglang.ledger import drafts_are_counted, make_ledger
@@ -20,7 +21,8 @@ from benchctl.engines.sglang.stream import read_generated
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
-from benchctl.recipes.schema import Arm, EngineSpec, Sampling, Speculation
+from benchctl.recipes.adapters import lossy_settings
+from benchctl.recipes.schema import Arm, Sampling, Speculation
 from tests.engines.cells import arm_of, recipe_of
 from tests.engines.sglang.conftest import Start, spec_of
 
@@ -55,14 +57,13 @@ def test_a_package_that_tells_nothing(python: Path, fault: str, said: str) -> No
 
 
 def test_no_sglang_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchctl.recipes.schema import EngineSpec
 
     monkeypatch.delenv("BENCHCTL_SGLANG", raising=False)
     with pytest.raises(EngineError, match="no SGLang was found") as caught:
-        SglangEngine(EngineSpec(kind="sglang")).probe()
+        SglangEngine(SglangSpec(kind="sglang")).probe()
     assert "BENCHCTL_SGLANG" in str(caught.value.fix)
     with pytest.raises(EngineError, match="no such program"):
-        SglangEngine(EngineSpec(kind="sglang"), binary="/nowhere/python").probe()
+        SglangEngine(SglangSpec(kind="sglang"), binary="/nowhere/python").probe()
 
 
 def command(python: Path, pair: ResolvedPair, arm: Arm, **words: Any) -> str:
@@ -119,7 +120,7 @@ def test_benchctls_words_and_sglangs_own(python: Path, pair: ResolvedPair, words
     arm = arm_of(**words)
     assert command(python, pair, arm).endswith(flags)
     recipe = recipe_of(arm, engine=spec_of(python))
-    warnings = SglangEngine(recipe.engine).check(recipe, pair)
+    warnings = make_engine(recipe.engine).check(recipe, pair)
     assert [("remembers" in text) for text in warnings] == ([True] if "NGRAM" in flags else [])
 
 
@@ -144,18 +145,18 @@ def test_benchctls_words_and_sglangs_own(python: Path, pair: ResolvedPair, words
 def test_what_this_sglang_cannot_do_is_refused(python: Path, pair: ResolvedPair, arm: Arm, said: str) -> None:
     recipe = recipe_of(arm, engine=spec_of(python))
     with pytest.raises(UsageError) as caught:
-        SglangEngine(recipe.engine).check(recipe, pair)
+        make_engine(recipe.engine).check(recipe, pair)
     assert said in caught.value.what
 
 
 def test_a_draft_is_needed_and_must_speak_for_the_target(python: Path, pair: ResolvedPair) -> None:
     recipe = recipe_of(arm_of("draft-simple"), engine=spec_of(python))
     with pytest.raises(UsageError, match="needs a draft model"):
-        SglangEngine(recipe.engine).check(recipe, ResolvedPair(pair.target, None))
+        make_engine(recipe.engine).check(recipe, ResolvedPair(pair.target, None))
     assert pair.draft is not None
     (pair.draft.path / "tokenizer.json").write_text('{"model": {"vocab": {"b": 0, "a": 1}}}')
     with pytest.raises(UsageError, match="cannot speak for the target"):
-        SglangEngine(recipe.engine).check(recipe, pair)
+        make_engine(recipe.engine).check(recipe, pair)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_nothing_fakes_a_measurement(
     assert engine.launch(arm_of("NGRAM"), pair).env.get(name) != "3"
     recipe = recipe_of(arm_of(), engine=spec_of(python, env={name: "3"}))
     with pytest.raises(UsageError, match=name):
-        SglangEngine(recipe.engine).check(recipe, pair)
+        make_engine(recipe.engine).check(recipe, pair)
 
 
 def test_a_lower_threshold_is_lossy_by_design(python: Path, pair: ResolvedPair) -> None:
@@ -180,7 +181,7 @@ def test_a_lower_threshold_is_lossy_by_design(python: Path, pair: ResolvedPair) 
         for value in (1.0, 0.9)
     )
     assert lossy_settings("sglang", exact.argv, exact.env) == []
-    assert lossy_settings("sglang", lossy.argv, lossy.env) == [THRESHOLD]
+    assert lossy_settings("sglang", lossy.argv, lossy.env) == ["acceptance threshold"]
 
 
 def ask(server: SglangServer, sampling: Sampling = GREEDY) -> Any:
@@ -249,7 +250,7 @@ def test_requests_that_stopping_broke_off_do_not_wait_for_its_end(tmp_path: Path
         def stop(self, **_: float) -> None:
             assert "still runs" in server._broken_off("The connection broke").what
 
-    spec = EngineSpec(kind="sglang")
+    spec = SglangSpec(kind="sglang")
     server = SglangServer(cast("EngineProcess", Process()), tmp_path / "log", "http://127.0.0.1:9", spec, {})
     server.stop()
     assert waits == [0.0]  # each wait would hold up the SIGTERM

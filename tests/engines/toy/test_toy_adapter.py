@@ -15,15 +15,10 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 PAGE = ROOT / "docs" / "adapters.md"
-REGISTERED = """
-from benchctl.adapters import ADAPTERS
-ADAPTERS["toy"] = "tests.engines.toy.toy_adapter:ToyEngine"
-from benchctl.cli.app import main
-main()
-"""
+ENTRY_POINT = "[benchctl.engines]\ntoy = tests.engines.toy.toy_adapter:ADAPTER\n"
 RECIPE = """
 name: toy
-engine: {{kind: toy, binary: {binary}, context: 512}}
+engine: {{kind: toy, binary: {binary}, context: 512, greeting: hello}}
 models: {{target: {{source: "bundled:tiny-sequential"}}}}
 prompts: {{suite: tiny.json, tasks: [code], limit: 2}}
 sampling: {{max_tokens: 24}}
@@ -37,9 +32,15 @@ arms:
 
 
 def benchctl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Call benchctl with one line more in its table of adapters."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "200"}
-    command = [sys.executable, "-c", REGISTERED, *words]
+    """Call benchctl where one more package is installed, which brings the engine."""
+    installed = folder / "site" / "toy_serve-1.dist-info"
+    if not installed.exists():
+        installed.mkdir(parents=True)
+        (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-serve\nVersion: 1\n")
+        (installed / "entry_points.txt").write_text(ENTRY_POINT)
+    path = os.pathsep.join([str(ROOT), str(installed.parent)])
+    env = {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "COLUMNS": "200"}
+    command = [sys.executable, "-m", "benchctl", *words]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -58,6 +59,8 @@ def test_run_verify_report(binary: Path, tmp_path: Path) -> None:
     (folder,) = (tmp_path / "results" / "toy").iterdir()
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["engine"]["version"] == "toy-serve 1.0"
+    assert manifest["recipe"]["engine"]["greeting"] == "hello"
+    assert all("--greeting" in arm["argv"] for arm in manifest["arms"])
     assert [cell["attestation"]["state"] for cell in manifest["cells"]] == ["off", "active"]
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
     looked_up = [one for one in records if one["label"] == "lookup" and one["phase"] == "measure"]
@@ -87,3 +90,22 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known(tmp_path: Path) ->
 def test_the_page_shows_the_adapter_that_is_tested() -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert (HERE / "toy_adapter.py").read_text("utf-8") in blocks
+    assert (HERE / "toy_engine.py").read_text("utf-8") in blocks
+
+
+def test_it_is_in_every_list_and_its_own_keys_in_the_schema(tmp_path: Path) -> None:
+    listed = json.loads(benchctl(tmp_path, "engines", "list", "--json").stdout)["engines"]
+    assert [one["hint"] for one in listed if one["kind"] == "toy"] == ["it comes with benchctl's tests"]
+    schema = json.loads(benchctl(tmp_path, "recipes", "schema").stdout)
+    assert "greeting" in schema["$defs"]["ToySpec"]["properties"]
+    (tmp_path / "toy.yaml").write_text(RECIPE.format(binary="x", kind="ngram-simple").replace("greeting", "greting"))
+    checked = benchctl(tmp_path, "recipes", "check", "toy.yaml")
+    assert checked.returncode == 2
+    assert "engine.greting: unknown key. Did you mean 'greeting'?" in checked.stderr
+
+
+def test_its_lossy_settings_are_named_before_it_runs(binary: Path, tmp_path: Path) -> None:
+    recipe = RECIPE.format(binary=binary, kind="ngram-simple") + "    args: [--guess]\n"
+    (tmp_path / "toy.yaml").write_text(recipe)
+    planned = benchctl(tmp_path, "run", "toy.yaml", "--dry-run")
+    assert "lossy by design (guessed acceptance)" in planned.stdout + planned.stderr

@@ -1,137 +1,33 @@
-"""The adapter of `toy-serve`, an engine that looks up its own prompt: everything that benchctl needs to know of it."""
+"""`toy-serve`, declared: what recipes may say of it, and where its code is. It imports floor 0 alone."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
-from benchctl.engines.base import Attestation, Capabilities, Completion, Launch, Ledger, Progress, Rendered
-from benchctl.engines.common.completion_stream import read_completion
-from benchctl.engines.common.environment import engine_environment
-from benchctl.engines.common.launched_server import LaunchedServer, StartUp
-from benchctl.engines.common.log import Cause, Reason, first_cause
-from benchctl.engines.common.process import EngineProcess, free_port
-from benchctl.errors import EngineError, UsageError
-from benchctl.models.hashes import file_sha256
-from benchctl.models.resolved import ModelFormat, ResolvedPair
-from benchctl.prompts.suite import Prompt
-from benchctl.recipes.schema import Arm, EngineSpec, Recipe, Sampling
+from pydantic import Field
+
+from benchctl.recipes.adapters import Adapter
+from benchctl.recipes.engine_spec import LaunchedEngineSpec
+from benchctl.recipes.flags import read_flags
 
 
-class ToyEngine:
-    """Made for one recipe; it may be asked for any number of cells."""
+class ToySpec(LaunchedEngineSpec):
+    """The keys of `engine` in a recipe of `kind: toy`: those of every engine that is launched, and one of its own."""
 
-    model_format: ModelFormat = "gguf"
-
-    def __init__(self, spec: EngineSpec, *, binary: str | None = None) -> None:
-        self._spec = spec
-        self._binary = spec.binary or binary or "toy-serve"
-
-    def probe(self) -> Capabilities:
-        """Ask the actual binary; a list of ours would be wrong for the next version."""
-        found = shutil.which(self._binary)
-        if found is None:
-            raise EngineError("there is no toy-serve", kind="launch", where=self._binary, fix="Name it: engine.binary")
-        version = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
-        return Capabilities(
-            kind="toy",
-            binary=Path(found),
-            found_in="recipe" if self._spec.binary else "PATH",
-            version=version.strip(),
-            build=None,
-            commit=None,
-            speculation_types=("ngram-simple",),
-            details={"sha256": file_sha256(Path(found))},
-        )
-
-    def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
-        """Refuse now, all at once, what would fail or be ignored later; return what a person should know."""
-        asked = [(arm.name, arm.speculation.types) for arm in recipe.arms if arm.speculation]
-        problems = [
-            f"arm {name}: toy-serve knows only ngram-simple." for name, kinds in asked if kinds != ("ngram-simple",)
-        ]
-        if problems:
-            raise UsageError("\n".join(problems), where=self._binary)
-        return ["The toy engine says nothing worth reading."]
-
-    def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """The exact command, with `{port}` for the port, and a scrubbed environment."""
-        argv = [str(self.probe().binary), "--model", str(models.target.path), "--port", "{port}"]
-        if arm.speculation is not None:
-            argv += ["--lookup", str(arm.speculation.max or 4)]
-        env = engine_environment(os.environ, self._spec.env)
-        return Launch((*argv, *self._spec.args, *arm.args), env, tuple(self._spec.env), overlapping=arm.overlapping)
-
-    def tool(self, name: str) -> Path:
-        """Programs that come with the engine, such as one that quantizes."""
-        raise EngineError(f"toy-serve has no {name}", kind="launch")
-
-    def start(self, launch: Launch, log_path: Path) -> ToyServer:
-        """Start it and wait until it answers; what is not healthy in the end leaves nothing behind."""
-        port = free_port()
-        process = EngineProcess([word.replace("{port}", str(port)) for word in launch.argv], launch.env, log_path)
-        server = ToyServer(
-            process, log_path, f"http://127.0.0.1:{port}", self._spec, speculating="--lookup" in launch.argv
-        )
-        try:
-            start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, poll_s=0.02)
-            server.wait_until_healthy(start_up, "/")
-        except BaseException:
-            server.stop()
-            raise
-        return server
+    kind: Literal["toy"] = Field(description="toy-serve, which repeats its prompt.")
+    greeting: str | None = Field(default=None, description="What it says when it starts.")
 
 
-def launch_cause(log: Sequence[str]) -> Reason | None:
-    """Say why it ended, where its log tells, and what to do."""
-    known = [Cause("Address already in use", "The port is taken.", "Run it again.")]
-    found = first_cause(log, known)
-    return found[:2] if found else None
+def lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """With `--guess` it accepts what it looked up without comparing."""
+    return ["guessed acceptance"] if any(name == "guess" for name, _ in read_flags(argv)) else []
 
 
-class ToyServer(LaunchedServer):
-    """One process of one cell; what its end means, and its log, is the same for every engine that is launched."""
-
-    def __init__(
-        self, process: EngineProcess, log_path: Path, url: str, spec: EngineSpec, *, speculating: bool
-    ) -> None:
-        super().__init__(process, log_path, url, spec, launch_cause, dying_s=0.2)
-        self._speculating = speculating
-
-    def render(self, prompt: Prompt) -> Rendered:
-        """What the model will see. Ids are left out where the engine does not tell them."""
-        messages = " ".join(message.content for message in prompt.messages or ())
-        return Rendered(prompt.prompt or messages, ())
-
-    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream one answer. What the engine does not tell stays `None`: absent is never 0."""
-        body = {"prompt": prompt.text, "max_tokens": sampling.max_tokens, "stream": True}
-        answer, e2e_s = self._stream("/v1/completions", body, read_completion, on_tokens)
-        drafts, prompt_tokens = answer.told.get("drafts") or {}, answer.count("prompt_tokens")
-        if prompt_tokens is None:
-            raise EngineError("toy-serve did not count the prompt's tokens.", kind="protocol")
-        return Completion(
-            text=answer.text,
-            token_ids=answer.ids,
-            n_predicted=len(answer.ids),
-            finish_reason=answer.finish_reason,
-            prompt_tokens=prompt_tokens,
-            ttft_s=answer.ttft_s,
-            decode_s=answer.decode_s,
-            e2e_s=e2e_s,
-            engine_prompt_s=None,
-            engine_decode_s=None,
-            ledger=Ledger(drafts.get("drafted"), drafts.get("accepted"), drafts.get("rounds")),
-        )
-
-    def attest(self, drafted: int | None) -> Attestation:
-        """What shows that it ran as asked? Not the command line: what the engine itself says, and what it did."""
-        shown = self.http.get_json("/")
-        on = isinstance(shown, dict) and bool(shown.get("lookup"))
-        evidence = (f"GET /: {shown}", f"draft tokens so far: {drafted}")
-        if on != self._speculating:
-            return Attestation("failed", evidence, "The lookup is not as the arm asks.", "Read the engine's log.")
-        return Attestation("off" if not on else "active" if drafted else "idle", evidence)
+ADAPTER = Adapter(
+    spec=ToySpec,
+    engine="tests.engines.toy.toy_engine:ToyEngine",
+    inventory="tests.engines.toy.toy_engine:inventory",
+    model_format="gguf",
+    lossy=lossy,
+)

@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 
 from benchctl.engines.base import Capabilities
+from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.engine import VllmEngine
 from benchctl.engines.vllm.package import Package
 from benchctl.engines.vllm.probe import Probe
 from benchctl.errors import UsageError
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.recipes.schema import Arm, EngineSpec, ModelPair, ModelSpec, PromptsSpec, Recipe, Speculation
+from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe, Speculation
 
 Make = Callable[..., Any]
 NGRAM = Arm(name="ngram", speculation=Speculation(type="ngram-simple", max=4))
 OPTIONS = {"--enable-per-request-metrics": 0, "--speculative-config": None, "--per-request-spec-decode-metrics": None}
 
 
-def engine_of(package: Package, spec: EngineSpec) -> VllmEngine:
+def engine_of(package: Package, spec: VllmSpec) -> VllmEngine:
     engine = VllmEngine(spec)
     able = Capabilities("vllm", Path("/venv/bin/vllm"), "option", None, None, None, ())
     engine.__dict__["_probe"] = Probe(able, package)
@@ -29,14 +30,15 @@ def engine_of(package: Package, spec: EngineSpec) -> VllmEngine:
 
 
 def check(package: Package, target: ResolvedModel, *arms: Arm, **spec: Any) -> list[str]:
+    engine = VllmSpec(kind="vllm", **({"context": 1024} | spec))
     recipe = Recipe(
         name="r",
-        engine=EngineSpec(kind="vllm", **({"context": 1024} | spec)),
+        engine=engine,
         models=ModelPair(target=ModelSpec(source="t")),
         prompts=PromptsSpec(suite="s"),
         arms=[Arm(name="baseline"), *arms],
     )
-    return list(engine_of(package, recipe.engine).check(recipe, ResolvedPair(target, None)))
+    return list(engine_of(package, engine).check(recipe, ResolvedPair(target, None)))
 
 
 def test_a_recipe_that_fits(package: Make, folder: Make) -> None:
@@ -68,7 +70,7 @@ def test_what_this_vllm_cannot_do_is_refused(
 def test_whether_answers_overlap_is_the_arms_and_not_the_number_of_slots(
     package: Make, folder: Make, condition: dict[str, Any], overlapping: bool, slots: str
 ) -> None:
-    engine = engine_of(package(options=OPTIONS), EngineSpec(kind="vllm"))
+    engine = engine_of(package(options=OPTIONS), VllmSpec(kind="vllm"))
     launch = engine.launch(NGRAM.model_copy(update=condition), ResolvedPair(folder("target"), None))
     assert launch.overlapping is overlapping
     assert launch.argv[launch.argv.index("--max-num-seqs") + 1] == slots

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.command import argument_problems, command_line, missing_options
 from benchctl.engines.vllm.environment import environment_problems, own_settings, vllm_environment
 from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.schema import Arm, EngineSpec, Speculation
+from benchctl.recipes.schema import Arm, Speculation
 
 Make = Callable[..., Any]
 PROGRAM = Path("/venv/bin/vllm")
@@ -20,7 +21,7 @@ PROGRAM = Path("/venv/bin/vllm")
 
 def test_a_baseline_in_full(package: Make, folder: Make) -> None:
     target = folder("target")
-    spec = EngineSpec(kind="vllm", context=1024, dtype="float32")
+    spec = VllmSpec(kind="vllm", context=1024, dtype="float32")
     argv = command_line(PROGRAM, package(), spec, Arm(name="baseline"), ResolvedPair(target, None))
     assert " ".join(argv) == (
         f"/venv/bin/vllm serve {target.path} --host 127.0.0.1 --port {{port}} --served-model-name benchctl "
@@ -30,7 +31,7 @@ def test_a_baseline_in_full(package: Make, folder: Make) -> None:
 
 
 def test_an_arm_that_speculates(package: Make, folder: Make) -> None:
-    spec = EngineSpec(kind="vllm", args=["--block-size", "32"])
+    spec = VllmSpec(kind="vllm", args=["--block-size", "32"])
     arm = Arm(name="ngram", speculation=Speculation(type="ngram-simple", max=4), concurrency=8)
     argv = command_line(PROGRAM, package(platform="cuda"), spec, arm, ResolvedPair(folder("target"), None))
     given = dict(itertools.pairwise(argv))
@@ -52,7 +53,7 @@ def test_a_vllm_that_cannot_be_counted_with_is_refused(package: Make) -> None:
 
 
 def test_an_argument_of_the_recipe_replaces_ours(package: Make, folder: Make) -> None:
-    spec = EngineSpec(kind="vllm", args=["--no-enforce-eager"])
+    spec = VllmSpec(kind="vllm", args=["--no-enforce-eager"])
     argv = command_line(PROGRAM, package(), spec, Arm(name="a"), ResolvedPair(folder("target"), None))
     assert "--enforce-eager" not in argv
     assert argv[-1] == "--no-enforce-eager"

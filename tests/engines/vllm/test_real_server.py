@@ -9,13 +9,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.engine import VllmEngine
 from benchctl.engines.vllm.ledger import plain_steps
 from benchctl.engines.vllm.server import VllmServer
 from benchctl.errors import EngineError
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
-from benchctl.recipes.schema import Arm, EngineSpec, Sampling, Speculation
+from benchctl.recipes.schema import Arm, Sampling, Speculation
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
@@ -26,7 +27,7 @@ COUNTING = Prompt(prompt="one two three four one two three four one two three fo
 
 @pytest.fixture(scope="module")
 def engine(vllm_program: Path) -> VllmEngine:
-    spec = EngineSpec(kind="vllm", context=512, dtype="float32", env={"VLLM_CPU_KVCACHE_SPACE": "1"})
+    spec = VllmSpec(kind="vllm", context=512, dtype="float32", env={"VLLM_CPU_KVCACHE_SPACE": "1"})
     return VllmEngine(spec, binary=str(vllm_program))
 
 

@@ -14,9 +14,10 @@ import pytest
 
 from benchctl.engines.base import Ledger, Rendered
 from benchctl.engines.common.process import EngineProcess
+from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.server import VllmServer
 from benchctl.errors import EngineError
-from benchctl.recipes.schema import EngineSpec, Sampling
+from benchctl.recipes.schema import Sampling
 from tests.engines.openai.fake_endpoint import Script, serving
 
 ONCE = {
@@ -92,7 +93,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 cast("EngineProcess", process or Process()),
                 log,
                 at.url,
-                EngineSpec(kind="vllm"),
+                VllmSpec(kind="vllm"),
                 model="/m",
                 method="ngram",
                 overlapping=overlapping,

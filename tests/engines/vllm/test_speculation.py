@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.lossy_settings import SYNTHETIC, lossy_settings
+from benchctl.engines.vllm.adapter import SYNTHETIC
 from benchctl.engines.vllm.package import Package
 from benchctl.engines.vllm.speculation import (
     asked_method,
@@ -19,6 +19,7 @@ from benchctl.engines.vllm.speculation import (
     words_of,
 )
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.recipes.adapters import lossy_settings
 from benchctl.recipes.schema import Speculation
 
 Make = Callable[..., Any]

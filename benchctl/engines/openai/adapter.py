@@ -1,0 +1,28 @@
+"""Endpoints that run already and speak OpenAI's protocol, declared."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from benchctl.recipes.adapters import Adapter
+from benchctl.recipes.engine_spec import EndpointSpec
+
+
+class OpenAiSpec(EndpointSpec):
+    """An endpoint that runs already and speaks OpenAI's protocol."""
+
+    kind: Literal["openai"] = Field(description="An endpoint that runs already.")
+
+
+ADAPTER = Adapter(
+    spec=OpenAiSpec,
+    engine="benchctl.engines.openai.engine:OpenAiEngine",
+    inventory="benchctl.engines.openai.engine:inventory",
+    model_format="served",
+    example=(
+        "url: http://127.0.0.1:8000/v1",
+        "# api_key_env: MY_API_KEY   # the variable that holds the key, never the key itself",
+    ),
+)

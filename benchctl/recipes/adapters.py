@@ -1,0 +1,172 @@
+"""What an engine declares of itself, and which engines there are: those that installed packages register.
+
+An entry point of the group `benchctl.engines`, named as the recipe's `engine.kind`, points at an `Adapter`. The module
+that holds it imports floor 0 alone, since every recipe loads it; what the declaration names as `module:attribute` is
+imported when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal, get_args
+
+from benchctl.errors import UsageError
+from benchctl.recipes.engine_spec import EngineSpec, LaunchedEngineSpec
+from benchctl.text import one_line
+
+GROUP = "benchctl.engines"
+OWN = "benchctl"
+"""The package whose engines no other may replace."""
+ModelFormat = Literal["gguf", "huggingface", "served"]
+"""What an engine is given: GGUF files, a Hugging Face folder, or a name that an endpoint serves."""
+LossyRule = Callable[[Sequence[str], Mapping[str, str]], list[str]]
+"""Names, from the exact command line and the variables that benchctl or the recipe set, what is lossy by design."""
+
+
+def _nothing_lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    del argv, env
+    return []
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One kind of engine, declared."""
+
+    spec: type[EngineSpec]
+    """Its branch of the recipe's `engine`; `kind` is a `Literal` of its word. A `kind` with a default makes it the
+    engine of recipes that name none."""
+    engine: str
+    """`module:class` of the `benchctl.engines.base.Engine`, called with the recipe's `engine` and `binary=`."""
+    inventory: str
+    """`module:function` that returns the `benchctl.engines.inventory.FoundEngine`s of this machine, at least one."""
+    model_format: ModelFormat
+    doctor: str | None = None
+    """`module:function(found, others=)` that makes `benchctl.machine.doctor.Check`s of its `FoundEngine`s for `benchctl
+    doctor`; without one, an engine that is found is only named there."""
+    installer: str | None = None
+    """`module:class` of a `benchctl.engines.installing.Installer`; `None` where benchctl installs no such engine."""
+    own_methods: bool = False
+    """Whether a speculation may be named by the engine's own word, with its own keys in `options`."""
+    interleaves: bool = False
+    """Whether several of its processes may be up at once: `schedule: interleaved`."""
+    quantizes: bool = False
+    """Whether it brings programs that quantize: the keys `quantize`, and `benchctl isolate`."""
+    lossy: LossyRule = _nothing_lossy
+    example: tuple[str, ...] = ()
+    """Lines that `benchctl recipes new` writes below `engine`, keys or comments."""
+
+    @property
+    def kind(self) -> str:
+        """The word of recipes."""
+        (word,) = get_args(self.spec.model_fields["kind"].annotation)
+        return str(word)
+
+    @property
+    def default(self) -> bool:
+        """Whether it runs recipes that name no kind."""
+        return not self.spec.model_fields["kind"].is_required()
+
+    @property
+    def launched(self) -> bool:
+        """Whether benchctl starts it; else it is an endpoint that runs already."""
+        return issubclass(self.spec, LaunchedEngineSpec)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """The engines of this installation, the default first, then by name."""
+
+    adapters: Mapping[str, Adapter]
+    broken: Mapping[str, str]
+    """By kind, why the adapter that a package registers cannot be used."""
+
+
+@cache
+def registered() -> Registered:
+    """Load every registered adapter. Raises UsageError when not even benchctl's own are registered."""
+    adapters: dict[str, Adapter] = {}
+    broken: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    packages = sorted((_package(entry) != OWN, _package(entry), entry) for entry in entry_points(group=GROUP))
+    for _, package, entry in packages:  # benchctl's own first: no other package takes their words
+        taken = owners.get(entry.name)
+        if taken is not None:
+            broken[entry.name] = f"{package} brings it too, and it is {taken}'s own"
+            if taken != OWN:
+                adapters.pop(entry.name, None)
+            continue
+        owners[entry.name] = package
+        try:
+            adapter = _loaded(entry)
+            if adapter.default and package != OWN:
+                raise TypeError("its `kind` has a default, which only one engine has")
+        except Exception as error:
+            broken[entry.name] = f"{package} brings it, and it cannot be loaded: {one_line(repr(error), 200)}"
+        else:
+            adapters[entry.name] = adapter
+    if not any(adapter.default for adapter in adapters.values()):
+        raise UsageError(
+            "benchctl's engines are not registered in this Python environment.",
+            fix="Install benchctl again: `pip install` writes down which engines it brings.",
+        )
+    order = sorted(adapters.values(), key=lambda adapter: (not adapter.default, adapter.kind))
+    return Registered({adapter.kind: adapter for adapter in order}, broken)
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else "a package without a name"
+
+
+def _loaded(entry: EntryPoint) -> Adapter:
+    adapter = entry.load()
+    if not isinstance(adapter, Adapter):
+        raise TypeError(f"{entry.value} is no Adapter")
+    if adapter.kind != entry.name:
+        raise TypeError(f"{entry.value} is registered as {entry.name} and calls itself {adapter.kind}")
+    return adapter
+
+
+def kinds() -> tuple[str, ...]:
+    """Return the words that `engine.kind` may be."""
+    return tuple(registered().adapters)
+
+
+def adapter_of(kind: str) -> Adapter:
+    """Return what declares the engine `kind`. Raises UsageError for one that is not registered."""
+    found = registered()
+    if kind in found.adapters:
+        return found.adapters[kind]
+    why = found.broken.get(kind, "no installed package brings it")
+    raise UsageError(
+        f"The engine `{kind}` cannot run: {why}.", where="engine.kind", fix=f"Known: {', '.join(kinds())}."
+    )
+
+
+def default_spec() -> EngineSpec:
+    """Return the `engine` of a recipe that says nothing of it."""
+    return next(iter(registered().adapters.values())).spec.model_validate({})
+
+
+def kinds_with(flag: Callable[[Adapter], bool]) -> str:
+    """Return the kinds of which `flag` is true, for a message."""
+    return ", ".join(kind for kind, adapter in registered().adapters.items() if flag(adapter))
+
+
+def load(place: str) -> Callable[..., Any]:
+    """Import the class or function that a declaration names as `module:attribute`."""
+    module, _, name = place.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def lossy_settings(kind: str, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """Return what is lossy by design in a command line, in words, without repetition; empty when nothing is.
+
+    An engine that is not installed here has no known settings.
+    """
+    adapter = registered().adapters.get(kind)
+    return [] if adapter is None else list(dict.fromkeys(adapter.lossy(argv, env)))

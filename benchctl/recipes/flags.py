@@ -1,0 +1,18 @@
+"""The flags of a command line as parsers read them: `--flag value`, `--flag=value`, and `_` in them for `-`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+Flag = tuple[str, str | None]
+"""A flag without dashes, with `-` for `_`, and its value; `None` when it has none."""
+
+
+def read_flags(argv: Sequence[str]) -> Iterator[Flag]:
+    """Yield every flag with the value after `=`, or else with the next word, whatever that is."""
+    for place, word in enumerate(argv):
+        if not word.startswith("-") or word.lstrip("-")[:1].isdigit():
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        after = argv[place + 1] if place + 1 < len(argv) else None
+        yield name.replace("_", "-"), value if equals else after
