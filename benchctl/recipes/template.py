@@ -23,7 +23,7 @@ def new_recipe(name: str, *, engine: str | None, target: str, draft: str | None,
     """
     engine = engine or kinds()[0]
     _check(name, engine, draft, types)
-    suite = "tiny.json" if target.startswith("bundled:") else "prompts.json"  # a tiny model knows its own prompts only
+    suite = "tiny.json" if target.startswith("bundled:") else "default"  # a tiny model knows its own prompts only
     adapter = registered().adapters[engine]
     return f"""\
 # yaml-language-server: $schema=recipe.schema.json
