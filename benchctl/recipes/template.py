@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import Adapter, kinds, registered
 from benchctl.recipes.problems import did_you_mean, quoted
-from benchctl.recipes.relations import TAKEN_BY
-from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN, NEEDS_DRAFT_MODEL, SPECULATION_WORDS
+from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_WORDS, TAKEN_BY
 
 __all__ = ["new_recipe"]
 _DEPTHS = "[2, 4, 8, 16]"
