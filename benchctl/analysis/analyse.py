@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from benchctl.analysis.acceptance import find_acceptance
 from benchctl.analysis.answers import Answers, find_answers, find_consistency
+from benchctl.analysis.audit.judge import UNSCORED, audit_arms
+from benchctl.analysis.audit.selection import Selection, select_answers
 from benchctl.analysis.cells import failed_cells
 from benchctl.analysis.conditions.join import join
 from benchctl.analysis.conditions.split import Group, recipe_arm, split
@@ -20,10 +23,20 @@ from benchctl.analysis.lossy import label_lossy
 from benchctl.analysis.precision import find_stopping
 from benchctl.analysis.replay.judge import Evidence
 from benchctl.analysis.replay.wanted import find_evidence
-from benchctl.analysis.results import Acceptance, Analysis, Cost, Losslessness, SelfConsistency, SpeedUp, Verdict
+from benchctl.analysis.results import (
+    Acceptance,
+    Analysis,
+    ArmAudit,
+    Cost,
+    Losslessness,
+    SelfConsistency,
+    SpeedUp,
+    Verdict,
+)
 from benchctl.analysis.speedup import find_latency_speedup, find_speedups, find_throughput
 from benchctl.analysis.verdict import find_verdict, select
 from benchctl.analysis.warnings import find_warnings
+from benchctl.data.audits import Audit
 from benchctl.data.store import RunData
 
 
@@ -36,7 +49,8 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in groups]
     alone = any(group.judged for group in groups)
     compared = sum(len(_compared(frame)) for frame in frames)
-    parts = [_analyse(group, frame, compared, alone=alone) for group, frame in zip(groups, frames, strict=True)]
+    audits = audit_arms(audit_of(run), select_answers(zip(groups, frames, strict=True)))
+    parts = [_analyse(group, frame, compared, audits, alone=alone) for group, frame in zip(groups, frames, strict=True)]
     found, manifest = parts[0], run.manifest
     if manifest is not None and groups[0].condition is not None:
         verdicts = [verdict for part in parts for verdict in part.verdicts]
@@ -47,7 +61,7 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     return found.model_copy(update={"stopping": find_stopping(manifest, found.speedups, levels) if own else None})
 
 
-def _analyse(group: Group, frame: Frame, compared: int, *, alone: bool) -> Analysis:
+def _analyse(group: Group, frame: Frame, compared: int, audits: Mapping[str, ArmAudit], *, alone: bool) -> Analysis:
     """Analyse the arms of one condition.
 
     `compared`: how many arms the run compares under all conditions; `alone`: whether losslessness is judged in any.
@@ -56,7 +70,7 @@ def _analyse(group: Group, frame: Frame, compared: int, *, alone: bool) -> Analy
     answers = find_answers(frame)
     counters = find_counters(frame)
     consistency = [find_consistency(frame, answers, arm) for arm in range(len(frame.arms))]
-    evidence = find_evidence(run, frame.arms[frame.baseline])
+    evidence = replace(find_evidence(run, frame.arms[frame.baseline]), audits=audits)
     warm_ups = [record for record in run.records if record.phase == "warmup"]
     throughput = [row for arm in range(len(frame.arms)) for row in find_throughput(frame, arm)]
     verdicts: list[Verdict] = []
@@ -96,7 +110,8 @@ def _analyse(group: Group, frame: Frame, compared: int, *, alone: bool) -> Analy
 
 def _judge(group: Group, frame: Frame, answers: Answers, arm: int, evidence: Evidence, *, alone: bool) -> Losslessness:
     if not group.judged:
-        found = find_unjudged(group, frame, answers, arm, judged_elsewhere=alone)
+        audit = evidence.audits.get(frame.arms[arm])
+        found = find_unjudged(group, frame, answers, arm, judged_elsewhere=alone, audit=audit)
     else:
         found = find_losslessness(frame, answers, arm, evidence=evidence, lost_lines=_lost_lines(group.run))
     return label_lossy(found, frame)
@@ -119,6 +134,8 @@ class OutputComparison:
         """Of the condition whose forks a replay can explain: greedy, one request at a time."""
         self.stored: Evidence = find_evidence(self.groups[explained].run, self.frame.arms[self.frame.baseline])
         """What was replayed and is kept with the run."""
+        self.audit: Audit | None = audit_of(run)
+        """What was scored and is kept with the run."""
         self._arms = [
             [arm for arm in _compared(frame) if not arms or _names(frame, arm) & set(arms)] for frame in self.frames
         ]
@@ -154,13 +171,23 @@ class OutputComparison:
         """`block 2, spec_d4: reason` of every cell that failed or did not run as asked."""
         return [f"{name}: {reason}" for frame in self.frames for name, reason in failed_cells(frame)]
 
-    def judge(self, evidence: Evidence | None = None) -> list[Losslessness]:
-        """Judge every arm; `evidence` stands for what was replayed, in place of what is stored."""
+    @property
+    def selection(self) -> Selection:
+        """What an audit is about."""
+        chosen = [frame.arms[arm] for frame, arms in zip(self.frames, self._arms, strict=True) for arm in arms]
+        return select_answers(self.parts, chosen)
+
+    def judge(
+        self, evidence: Evidence | None = None, *, audit: Audit | None = None, reason: str = UNSCORED
+    ) -> list[Losslessness]:
+        """Judge every arm. `evidence` and `audit`: what was replayed and scored, in place of what is stored; `reason`:
+        why what is not scored was not."""
         alone = any(group.judged for group in self.groups)
+        audits = audit_arms(audit or self.audit, self.selection, reason=reason)
         found = []
         for group, frame, answers, arms in zip(self.groups, self.frames, self._answers, self._arms, strict=True):
             stored = self.stored if frame is self.frame else find_evidence(group.run, frame.arms[frame.baseline])
-            known = evidence if evidence and frame is self.frame else stored
+            known = replace(evidence if evidence and frame is self.frame else stored, audits=audits)
             found += [_judge(group, frame, answers, arm, known, alone=alone) for arm in arms]
         return found
 
@@ -171,6 +198,11 @@ class OutputComparison:
             for frame, answers in zip(self.frames, self._answers, strict=True)
             for arm in range(len(frame.arms))
         ]
+
+
+def audit_of(run: RunData) -> Audit | None:
+    """Return the run's stored audit where it is of the run's own engine and model."""
+    return run.audit if run.audit and run.manifest and run.audit.of(run.manifest) else None
 
 
 def _names(frame: Frame, arm: int) -> set[str]:

@@ -1,15 +1,17 @@
-"""Losslessness: is an arm's answer exactly what the target alone would have said, prompt by prompt.
+"""Losslessness: is an arm's answer exactly what the target alone would have said, prompt by prompt and as a whole.
 
 An answer is never equal by absence: what is missing, failed, cut off or damaged is `undetermined`. Answers are compared
 within a block, over every block. Every prompt gets the first class that applies:
 
     undetermined   the prompt itself, or the baseline's own answer, is not the same in every block
     degenerate     one of the answers, or both, is empty, a loop, a run of reserved tokens, or finds no end
-    near-tie       an answer differs, by no more than the target's own numeric noise explains (see `replay_judge`)
+    near-tie       an answer differs, where the target's own numeric noise may have tipped it (see `replay/judge`)
     violation      an answer differs, and noise does not explain it
     differs        an answer differs, and no replay has explained it
     undetermined   a record is missing, failed, cut off or damaged
     identical      text and tokens are equal in every block
+
+What an arm's divergences are together is found by scoring its whole answers (see `audit/judge`), and by nothing less.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.answers import same_answer, same_text, same_tokens
+from benchctl.analysis.audit.words import told_of
 from benchctl.analysis.cells import speculates
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.degenerate import degeneration, runs_on
 from benchctl.analysis.fork import find_fork
 from benchctl.analysis.replay.judge import Evidence, judge
-from benchctl.analysis.replay.noise import find_fork_rate
 from benchctl.analysis.replay.wanted import verify_width
-from benchctl.analysis.results import Comparison, Fork, Losslessness, PromptClass
+from benchctl.analysis.results import ArmAudit, Comparison, Fork, Kept, Losslessness, PromptClass
 from benchctl.data.record import Record
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Frame
 
 IDENTICAL = "Text and tokens are equal in every block."
+
+DOUBT = 0.05
+"""The chance that the limit of an identical arm's differing prompts is passed."""
 
 _GRAVITY: tuple[PromptClass, ...] = ("violation", "differs", "undetermined", "near-tie")
 """Which of several forks speaks for a prompt."""
@@ -64,22 +69,28 @@ def find_losslessness(
         same = f"{counts['identical']} of {_prompts(total)} got the same answer from both"
         reason = f"The baseline speculates itself, so it does not show what the target alone says; {same}."
         return _verdict(frame, arm, "undetermined", reason, comparisons)
+    audit = evidence.audits.get(frame.arms[arm])
     if differing:
+        verdict, said = _of_differing(comparisons, audit)
         rest = f"; {len(unknown)} could not be determined" if unknown else ""
         reason = f"{len(differing)} of {_prompts(total)} got another answer than the target's own"
-        reason += f"{_weight(differing)}{rest}."
-        return _with_noise(_verdict(frame, arm, "not lossless", reason, comparisons), frame, arm, evidence)
+        reason += f"{_weight(differing)}{rest}. {said}"
+        found = _verdict(frame, arm, verdict, reason, comparisons)
+        return _with_noise(found, frame, arm, evidence).model_copy(update={"audit": audit})
     if counts["identical"] == total > 0 and not lost_lines:
         by_text = sum(one.tokens_equal is None for one in comparisons)
         how = "text and tokens" if not by_text else f"text (token ids are absent on both sides for {by_text})"
         times = f"in each of {len(frame.blocks)} blocks" if len(frame.blocks) > 1 else "in the one block measured"
-        reason = f"{total} of {_prompts(total)} got the target's own answer, by {how}, {times}."
-        return _with_noise(_verdict(frame, arm, "lossless", reason, comparisons), frame, arm, evidence)
+        limit = 1 - DOUBT ** (1 / total)
+        reason = f"{total} of {_prompts(total)} got the target's own answer, by {how}, {times}; of prompts like these "
+        reason += f"up to {100 * limit:.2g} % may still get another (95 % limit)."
+        found = _verdict(frame, arm, "identical", reason, comparisons)
+        return _with_noise(found, frame, arm, evidence).model_copy(update={"differing_limit": limit})
     parts = []
     if counts["degenerate"]:
         broken = f"{_prompts(counts['degenerate'])} got a degenerate answer of the target's own, which shows little"
         faithful = counts["degenerate"] + counts["identical"] == total
-        parts.append(f"Lossless to a broken target: {broken}" if faithful else broken)
+        parts.append(f"Faithful to a broken target: {broken}" if faithful else broken)
     if unknown:
         first = unknown[0]
         like = f"{first.task}/{first.prompt_idx}: {first.reason.partition('. ')[0].rstrip('.')}"
@@ -90,7 +101,7 @@ def find_losslessness(
     return _verdict(frame, arm, "undetermined", f"{said}.", comparisons)
 
 
-def _verdict(frame: Frame, arm: int, verdict: str, reason: str, comparisons: list[Comparison]) -> Losslessness:
+def _verdict(frame: Frame, arm: int, verdict: Kept, reason: str, comparisons: list[Comparison]) -> Losslessness:
     counts = Counter(comparison.outcome for comparison in comparisons)
     return Losslessness.model_validate(
         {
@@ -235,27 +246,36 @@ def _outcome(
     return "identical", IDENTICAL
 
 
+def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tuple[Kept, str]:
+    """Return the verdict on an arm that differs somewhere, and the reason in a sentence."""
+    outcomes = {one.outcome for one in comparisons}
+    told = told_of(audit) if audit is not None else "Its whole answers were not scored, so that no more can be said."
+    if "violation" in outcomes or (audit is not None and audit.violates):
+        return "violation", told if audit is not None and not audit.lacking else ""
+    if audit is None or audit.lacking or outcomes & {"differs", "undetermined"}:
+        return "undetermined", told
+    return "consistent with the target", told
+
+
 def _weight(differing: list[Comparison]) -> str:
     """Say what the differences are, as far as that is known."""
     near, damage = (sum(one.outcome == kind for one in differing) for kind in ("near-tie", "violation"))
     if near == len(differing):
-        return ", all of them near-ties: numeric noise of the target itself, not damage"
+        return ", each of them first where the target's own noise may have tipped a near-tie"
     if damage:
-        what = "violation" if damage == 1 else "violations"
         beside = f", and {near} near-ties" if near else ""
-        return f"; {damage} {what}: damage that numeric noise does not explain{beside}"
+        return f"; {damage} {'violation' if damage == 1 else 'violations'}, which that noise does not explain{beside}"
     return f", {near} of them near-ties" if near else ""
 
 
 def _with_noise(found: Losslessness, frame: Frame, arm: int, evidence: Evidence) -> Losslessness:
-    """Add the noise at the widths of the forks and of the arm itself, and how often the target forks from itself."""
+    """Add the noise at the widths of the forks and of the arm itself."""
     if evidence.replays is None:
         return found
     widths = {fork.width for one in found.comparisons if one.fork for fork in (one.fork, *one.other_forks)}
     widths |= {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm)[:1].tolist()}
     every = [evidence.noise_at(width) for width in sorted(width for width in widths if width and width > 1)]
-    noise = tuple(one for one in every if one.prefixes)
-    return found.model_copy(update={"noise": noise, "fork_rate": find_fork_rate(frame, arm, found.comparisons, noise)})
+    return found.model_copy(update={"noise": tuple(one for one in every if one.prefixes)})
 
 
 def greedy(frame: Frame) -> bool:

@@ -178,34 +178,81 @@ class NoiseFloor(Result):
     method: str
     """How the floor was made, with its quantile and its sample."""
     prefixes: int
-    """Measured where nothing forked."""
+    """At which it was measured, chosen without regard to forks."""
     changed: int
     """Of these, how many moved at all."""
     median: float | None
     largest: float | None
+    largest_at_small: float | None = None
+    """The largest change at small margins, where tokens flip."""
     null_places: int
-    """The null control: prefixes, forks among them, at which both likeliest tokens are known."""
+    """The null control: prefixes at which both likeliest tokens are known."""
     null_forks: int
     """Of these, at how many the target forks from itself."""
     by_prefill: bool = False
     """Whether it is the change when everything is read at once, for an engine that cannot be asked to read `width`."""
 
 
-class ForkRate(Result):
-    """How often an arm forks, beside how often the target alone forks from itself at the same width."""
+class Seen(Result):
+    """What would have been seen of an engine that accepts the target's runner-up within `nats`."""
 
+    nats: float
+    chance: float
+    """With the answers that were scored."""
+    prompts: int | None
+    """About so many would show it nine times in ten; `None` where not even 64 times as many would."""
+
+
+class ArmAudit(Result):
+    """An arm's own answers, whole, scored on the target alone, token by token."""
+
+    arm: str
+    widths: tuple[int, ...]
+    """Tokens that the target read at once, at most, while it gave them."""
+    by_prefill: bool
+    """Whether answers were scored by reading them at once; the noise is then that between prefill and decode."""
+    answers: int
+    """Distinct ones that were scored."""
+    of: int
+    """Distinct ones that there are."""
+    prompts: int
+    """Of which they are."""
     tokens: int
-    """Of the arm's answers up to their first fork, one block."""
-    forks: int
-    null_tokens: int
-    null_forks: int
-    p: float
-    """One-sided exact test (Fisher) of the arm forking no more often than the target alone."""
+    """Places; what several answers to a prompt have in common counts once."""
+    diverged: int
+    """Places at which the arm's token is not the target's likeliest."""
+    expected: float | None
+    """As many the target's own noise alone would make."""
+    p: float | None
+    """Of the hazard test: chance of so marked a pattern without a fault. Not yet corrected for the number of arms."""
+    p_adjusted: float | None
+    """Corrected by Holm's method over the arms."""
+    floor: float | None
+    """Nats: beyond this margin no place of any arm diverges by noise, but in one run of 200."""
+    beyond: int
+    """Divergences beyond the floor."""
+    excess_limit: float | None
+    """95 % upper limit of divergences per 1,000 tokens beyond those that noise makes."""
+    prefixes: int
+    """At which the noise was measured."""
+    changed: int
+    """Of these, at how many the margin moved at all."""
+    seen: tuple[Seen, ...] = ()
+    lacking: str | None = None
+    """What is missing for a verdict, as the end of a sentence; `None` where nothing is."""
+
+    @property
+    def violates(self) -> bool:
+        """Whether noise does not explain the arm's answers."""
+        return bool(self.beyond) or (self.p_adjusted is not None and self.p_adjusted <= AUDIT_LEVEL / 2)
 
 
-Kept = Literal["lossless", "not lossless", "undetermined", "not judged"]
-"""Whether an arm's output is the target's own. `not judged`: it ran with several requests at once, whose answers no
-engine here repeats, or samples while other conditions are greedy; and nothing else is wrong with its answers."""
+AUDIT_LEVEL = 0.01
+"""Chance that any sound arm of a run is called a violation: half for the hazard test, half for single places."""
+
+Kept = Literal["identical", "consistent with the target", "violation", "undetermined", "not judged"]
+"""Whether an arm's output is the target's own, see docs/method.md. `not judged`: it samples while other conditions are
+greedy, or ran with several requests at once and nothing was audited; and nothing else is wrong with its answers."""
 
 
 class Losslessness(Result):
@@ -215,12 +262,14 @@ class Losslessness(Result):
     verdict: Kept
     reason: str
     lossy: list[str] = Field(default_factory=list)
-    """Settings of the arm that are lossy by design, in words: with any, the verdict is never `lossless`."""
+    """Settings of the arm that are lossy by design, in words: with any, the verdict is never `identical`."""
     counts: dict[PromptClass, int]
     comparisons: list[Comparison]
     noise: tuple[NoiseFloor, ...] = ()
     """At the widths of the arm's forks; empty when nothing was replayed."""
-    fork_rate: ForkRate | None = None
+    differing_limit: float | None = None
+    """Of an identical arm: 95 % upper limit for the share of prompts like these that would get another answer."""
+    audit: ArmAudit | None = None
 
 
 class SelfConsistency(Result):

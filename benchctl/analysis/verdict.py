@@ -146,17 +146,21 @@ def _speed_sentence(
     return f"{speed.capitalize()}: {measured}."
 
 
+_START = {
+    "consistent with the target": "Its output differs, consistently with the target",
+    "violation": "Its output is not the target's own",
+    "undetermined": "Whether its output is the target's own is undetermined",
+}
+
+
 def _lossless_sentence(found: Losslessness) -> str:
-    if found.verdict == "lossless":
+    if found.verdict == "identical":
         prompts = len(found.comparisons)
-        return f"Its output is lossless on {'the one prompt' if prompts == 1 else f'all {prompts} prompts'}."
+        return f"Its output is identical on {'the one prompt' if prompts == 1 else f'all {prompts} prompts'}."
     if found.verdict == "not judged":
         why = found.reason.partition(";")[0]
-        return f"Whether its output is lossless is not judged: {why[0].lower()}{why[1:]}."
-    start = (
-        "Its output is not lossless" if found.verdict == "not lossless" else "Whether it is lossless is undetermined"
-    )
-    return f"{start}: {found.reason[0].lower()}{found.reason[1:]}"
+        return f"Whether its output is the target's own is not judged: {why[0].lower()}{why[1:]}."
+    return f"{_START[found.verdict]}: {found.reason[0].lower()}{found.reason[1:]}"
 
 
 def _refusal(refused: AttestationRecord) -> str:

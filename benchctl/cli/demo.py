@@ -24,7 +24,7 @@ def demo(
 
     An engine that this machine has already (BENCHCTL_LLAMA_SERVER, PATH) is used. Everything else comes with benchctl.
 
-    Exit code 0 also where an arm is not lossless: that is an answer. It stands in the last lines and in the report.
+    Exit code 0 also where an arm is not identical: that is an answer. It stands in the last lines and in the report.
     """
     from benchctl.cli.report import report
     from benchctl.cli.run import run
@@ -43,9 +43,9 @@ def demo(
     report(results=results, out=reports)
     typer.echo()
     if lossless:
-        typer.echo("The demo is done: every arm is lossless.")
+        typer.echo("The demo is done: every arm's output is identical to the target's own.")
     else:
-        typer.echo("The demo is done: NOT every arm is lossless (see above and the report).")
+        typer.echo("The demo is done: NOT every arm's output is identical (see above and the report).")
 
 
 def _engine(*, cuda: bool, metal: bool, cpu: bool) -> None:

@@ -1,11 +1,12 @@
-"""What `benchctl verify-lossless` does between reading a run and showing its verdicts: replay what is not explained."""
+"""What `benchctl verify-lossless` does between reading a run and showing its verdicts: score what is not yet scored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -14,14 +15,21 @@ from rich.text import Text
 from benchctl.analysis.analyse import OutputComparison
 from benchctl.analysis.replay.judge import Evidence
 from benchctl.analysis.replay.wanted import find_wanted
-from benchctl.analysis.results import Losslessness, SelfConsistency
+from benchctl.analysis.results import Kept, Losslessness, SelfConsistency
 from benchctl.data.replays import Replays
 from benchctl.data.store import RunData
 from benchctl.errors import EngineError
+from benchctl.measure.audit.plan import AuditPlan
+from benchctl.measure.audit.session import audit_run
 from benchctl.measure.replay.session import Tell, replay
-from benchctl.text import one_line
+from benchctl.text import one_line, spoken
 
 OFFLINE = "it was not replayed before, and --offline starts no engine"
+UNSCORED_OFFLINE = "its answers were not scored before, and --offline starts no engine"
+FORKS_ALONE = "--audit forks scores no whole answers"
+
+Depth = Literal["full", "forks", "off"]
+"""What is scored: whole answers, the first forks alone, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +47,10 @@ class Explained:
         """Return the arm that `arm` is compared with."""
         return next(frame.arms[frame.baseline] for frame in self.outputs.frames if arm in frame.arms)
 
-    @property
-    def lossless(self) -> bool:
-        """Whether every arm that can be judged is lossless; where none can be, none is shown to be."""
+    def only(self, *accepted: Kept) -> bool:
+        """Whether every arm that can be judged has one of these verdicts; where none can be, none is shown to."""
         judged = [one.verdict for one in self.found if one.verdict != "not judged"]
-        return bool(judged) and all(verdict == "lossless" for verdict in judged)
+        return bool(judged) and all(verdict in accepted for verdict in judged)
 
 
 def explain(
@@ -51,24 +58,50 @@ def explain(
     *,
     baseline: str | None,
     arms: list[str] | None,
-    offline: bool,
+    depth: Depth,
+    budget_min: float | None = None,
     binary: str | None,
     models_dir: Path | None,
     quiet: bool,
 ) -> Explained:
-    """Compare, replay the forks that no stored replay explains, and judge. Raises UsageError, StorageError."""
+    """Compare, score what no stored reading explains, and judge. Raises UsageError, StorageError."""
     outputs = OutputComparison(run, baseline=baseline, arms=arms)
-    frame, stored, consistency = outputs.frame, outputs.stored, outputs.consistency()
-    if offline:
+    stored, consistency = outputs.stored, outputs.consistency()
+    if depth == "off":
         reason = OFFLINE if stored.replays or not run.replays else stored.reason
-        found = outputs.judge(Evidence(stored.replays, reason=reason))
+        found = outputs.judge(replace(stored, reason=reason), reason=UNSCORED_OFFLINE)
         return Explained(outputs, found, consistency, stored.replays, None)
-    found = outputs.judge()
-    here = [one for one in found if one.arm in frame.arms]
+    evidence, failure = _replayed(run, outputs, binary=binary, models_dir=models_dir, quiet=quiet)
+    if depth == "forks" or not outputs.selection.arms:
+        found = outputs.judge(evidence, reason=FORKS_ALONE)
+        return Explained(outputs, found, consistency, evidence.replays, _if_nothing(failure, found))
+    with show_reading("Scoring whole answers", "prompts", quiet=quiet) as told:
+        outcome = audit_run(
+            run,
+            outputs.selection,
+            baseline=outputs.frame.arms[outputs.frame.baseline],
+            stored=outputs.audit,
+            budget_s=None if budget_min is None else 60 * budget_min,
+            binary=binary,
+            models_dir=models_dir,
+            announce=None if quiet else _announce,
+            advance=told,
+        )
+    reason = f"its answers could not be scored: {outcome.reason}" if outcome.reason else "its answers were not scored"
+    found = outputs.judge(replace(evidence, audit=outcome.audit), audit=outcome.audit, reason=reason)
+    return Explained(outputs, found, consistency, evidence.replays, _if_nothing(failure or outcome.error, found))
+
+
+def _replayed(
+    run: RunData, outputs: OutputComparison, *, binary: str | None, models_dir: Path | None, quiet: bool
+) -> tuple[Evidence, EngineError | None]:
+    """Replay the first forks that no stored replay explains."""
+    frame, stored = outputs.frame, outputs.stored
+    here = [one for one in outputs.judge() if one.arm in frame.arms]
     wanted = find_wanted(frame, here)
     if not any(one.forks for one in wanted) or _is_explained(here):
-        return Explained(outputs, found, consistency, stored.replays, None)
-    with _progress(quiet) as tell:
+        return stored, None
+    with show_reading("Explaining what differs", "answers", quiet=quiet) as told:
         outcome = replay(
             run,
             wanted,
@@ -76,13 +109,26 @@ def explain(
             stored=stored.replays,
             binary=binary,
             models_dir=models_dir,
-            tell=tell,
+            tell=told,
         )
     reason = f"it could not be replayed: {outcome.reason}" if outcome.reason else "it was not replayed"
     by_answer = {answer: f"it could not be replayed: {why}" for answer, why in outcome.by_answer.items()}
-    found = outputs.judge(Evidence(outcome.replays, reason=reason, by_answer=by_answer))
-    nothing = not any(one.fork and one.fork.margin is not None for arm in found for one in arm.comparisons)
-    return Explained(outputs, found, consistency, outcome.replays, outcome.error if nothing else None)
+    return replace(stored, replays=outcome.replays, reason=reason, by_answer=by_answer, noise={}), outcome.error
+
+
+def _if_nothing(failure: EngineError | None, found: list[Losslessness]) -> EngineError | None:
+    """Return the engine's failure where it left nothing explained."""
+    explained = any(one.fork and one.fork.margin is not None for arm in found for one in arm.comparisons)
+    return None if explained else failure
+
+
+def _announce(plan: AuditPlan) -> None:
+    """Say what scoring whole answers will take, before it begins."""
+    answers = sum(len(prompt) for prompt in plan.prompts)
+    of = f" of {plan.of}" if len(plan.prompts) < plan.of else ""
+    took = f"about {spoken(plan.seconds)}, at most {spoken(plan.budget_s)}"
+    said = f"Scoring {answers} whole answers to {len(plan.prompts)}{of} prompts on the target alone takes {took}"
+    Console(stderr=True).print(Text(f"{said} (--audit forks leaves it out)."), soft_wrap=True)
 
 
 def _is_explained(found: list[Losslessness]) -> bool:
@@ -93,24 +139,24 @@ def _is_explained(found: list[Losslessness]) -> bool:
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Tell | None]:
+def show_reading(what: str, unit: str, *, quiet: bool) -> Iterator[Tell | None]:
     """Show a live line on a terminal, a few plain ones elsewhere."""
     console = Console(stderr=True)
     if quiet:
         yield None
     elif not console.is_terminal:
 
-        def say(done: int, total: int, what: str) -> None:
+        def say(done: int, total: int, which: str) -> None:
             if done in (0, total):
-                console.print(f"Explaining what differs, {done} of {total} answers: {one_line(what)}", soft_wrap=True)
+                console.print(f"{what}, {done} of {total} {unit}: {one_line(which)}", soft_wrap=True)
 
         yield say
     else:
-        columns = (TextColumn("Explaining what differs: {task.description}", markup=False), BarColumn(bar_width=24))
+        columns = (TextColumn(f"{what}: {{task.description}}", markup=False), BarColumn(bar_width=24))
         with Progress(*columns, MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True) as bar:
             task = bar.add_task("", total=None)
 
-            def tell(done: int, total: int, what: str) -> None:
-                bar.update(task, completed=done, total=total, description=Text(one_line(what, 60)).plain)
+            def tell(done: int, total: int, which: str) -> None:
+                bar.update(task, completed=done, total=total, description=Text(one_line(which, 60)).plain)
 
             yield tell

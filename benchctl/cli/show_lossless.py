@@ -11,7 +11,6 @@ from rich.text import Text
 
 from benchctl.analysis.results import (
     Comparison,
-    ForkRate,
     Losslessness,
     NoiseFloor,
     SelfConsistency,
@@ -40,7 +39,7 @@ def print_document(run: RunData, told: Explained) -> None:
         "baseline": told.outputs.baseline,
         "blocks": len(frame.blocks),
         "prompts": len(frame.prompts),
-        "lossless": told.lossless,
+        "lossless": told.only("identical"),
         "arms": [one.model_dump() for one in found],
         "consistency": [one.model_dump() for one in consistency],
         "failed_cells": told.outputs.failed_cells,
@@ -53,7 +52,7 @@ def print_document(run: RunData, told: Explained) -> None:
 
 
 def print_tables(run: RunData, told: Explained) -> None:
-    """Print the verdicts, then every arm that is not lossless with its differing prompts."""
+    """Print the verdicts, then every arm that is not identical with its differing prompts."""
     frame, found, consistency, replays = told.outputs.frame, told.found, told.consistency, told.replays
     console = table_console()
     name = run.name
@@ -77,7 +76,7 @@ def print_tables(run: RunData, told: Explained) -> None:
         console.print(Text(_repeated(replays)))
     alike: dict[str, list[str]] = {}
     for one in found:
-        if one.comparisons and one.verdict != "lossless":
+        if (one.comparisons and one.verdict != "identical") or (one.audit is not None and one.verdict != "not judged"):
             _print_arm(console, one, told.baseline_of(one.arm))
         elif not one.comparisons and one.verdict != "not judged":
             alike.setdefault(one.reason, []).append(one.arm)
@@ -118,8 +117,6 @@ def _print_arm(console: Console, found: Losslessness, baseline: str) -> None:
     console.print(Padding.indent(Text(one_line(found.reason)), 2))
     for noise in found.noise:
         console.print(Padding.indent(Text(_noise(noise), style="dim"), 2))
-    if found.fork_rate is not None:
-        console.print(Padding.indent(Text(_rate(found.fork_rate), style="dim"), 2))
     remarkable = [one for one in found.comparisons if one.outcome != "identical"]
     for one in remarkable[:SHOWN]:
         _print_comparison(console, one, baseline)
@@ -131,13 +128,6 @@ def _noise(noise: NoiseFloor) -> str:
     floor = "unknown" if noise.floor is None else f"{noise.floor:.3g} nats"
     control = f"the target forks from itself at {noise.null_forks} of {noise.null_places:,} prefixes"
     return f"Noise of the target at width {noise.width}: {floor} ({noise.method}); without speculation {control}."
-
-
-def _rate(rate: ForkRate) -> str:
-    ours = f"{_count(rate.forks, 'fork')} in {_count(rate.tokens, 'token')}"
-    alone = f"{_count(rate.null_forks, 'fork')} in {rate.null_tokens:,} by the target alone"
-    more = "more often than width alone explains" if rate.p < 0.01 else "no more often than width alone may explain"
-    return f"{ours}, beside {alone}: {more} (exact test, p = {rate.p:.2g})."
 
 
 def _print_comparison(console: Console, one: Comparison, baseline: str) -> None:

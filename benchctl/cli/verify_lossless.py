@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,8 +24,23 @@ def verify_lossless(
     arm: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Compare only this arm; may be repeated.")
     ] = None,
+    audit: Annotated[
+        Literal["full", "forks", "off"],
+        typer.Option(
+            help="What is scored on the target alone: whole answers of every arm that differs, their first forks "
+            "alone, or nothing (no engine is started)."
+        ),
+    ] = "full",
+    audit_minutes: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Score whole answers for so long at most.", show_default="as long as the run took"),
+    ] = None,
+    accept: Annotated[
+        Literal["identical", "consistent"],
+        typer.Option(help="Exit with 0 also where arms differ, but no more than the target's own noise explains."),
+    ] = "identical",
     offline: Annotated[
-        bool, typer.Option("--offline", help="Start no engine: judge by the records and by what was replayed before.")
+        bool, typer.Option("--offline", help="As --audit off: judge by the records and by what was scored before.")
     ] = False,
     engine_binary: Annotated[
         str | None, typer.Option(metavar="PATH", help="The engine's binary, where it is not at the run's own path.")
@@ -50,16 +65,17 @@ def verify_lossless(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables; only the exit code tells.")] = False,
 ) -> None:
-    """Compare every answer of every arm with the baseline's, and explain what differs.
+    """Compare every answer of every arm with the baseline's, and find out what differences are.
 
-    An arm is lossless only when every prompt is identical in every block; what is missing, failed or damaged is
-    undetermined, never equal. Where an answer differs, the target alone is started once more and scores what both
-    said: within its own numeric noise the difference is a near-tie, beyond it a violation. What was replayed is kept
-    in the run's replays.json. Answers of several requests at once do not repeat on any engine here: where `concurrency`
-    or `rate` is swept, losslessness is judged one request at a time.
+    An arm is `identical` where every prompt is, in every block; what is missing, failed or damaged is undetermined,
+    never equal. Where answers differ, the target alone is started once more and scores whole answers of the arm, token
+    by token: an arm is `consistent with the target` where it leaves the target's likeliest token no more often, and no
+    farther, than the target's own numeric noise makes it, and a `violation` where it does. What was scored is kept in
+    the run's replays.json and audit.json, so that judging again starts nothing.
 
-    Exits with 0 when every compared arm is lossless, with 1 when one is not or is undetermined, with 2 when the command
-    line is wrong, with 3 when the engine failed and nothing could be explained.
+    Exits with 0 when every compared arm is identical (or, with `--accept consistent`, consistent with the target), with
+    1 when one is not or is undetermined, with 2 when the command line is wrong, with 3 when the engine failed and
+    nothing could be explained.
 
     Hashes say nothing of answers that are sampled. With --sampling every arm and the baseline answer some prompts with
     many seeds, and permutation tests compare the distributions; exits with 0 when no difference was found, which is
@@ -95,7 +111,8 @@ def verify_lossless(
         data,
         baseline=baseline,
         arms=arm,
-        offline=offline,
+        depth="off" if offline else audit,
+        budget_min=audit_minutes,
         binary=engine_binary,
         models_dir=models_dir,
         quiet=quiet or as_json,
@@ -112,5 +129,5 @@ def verify_lossless(
         print_tables(data, told)
     if told.failure is not None:
         raise told.failure
-    if not told.lossless:
+    if not told.only("identical", *(("consistent with the target",) if accept == "consistent" else ())):
         raise typer.Exit(1)

@@ -89,10 +89,9 @@ class Decoded(Part):
     """Where the target's likeliest token is not the answer's."""
 
 
-class Replays(Part):
-    """Everything that was replayed of a run."""
+class Origin(Part):
+    """What scored something of a run: the run's own baseline, launched again."""
 
-    schema_version: int = Field(default=FORMAT.version, alias="schema")
     run: str
     benchctl_version: str
     made_at: str
@@ -103,6 +102,22 @@ class Replays(Part):
     engine_sha256: str | None
     siblings: dict[str, str] = Field(default_factory=dict)
     model: list[FileIdentity]
+
+    def of(self, manifest: Manifest) -> bool:
+        """Whether this was scored with the engine and the model of that run."""
+        details = manifest.engine.details
+        return (
+            self.run == manifest.run
+            and self.model == manifest.target.files
+            and self.engine_sha256 == details.get("sha256")
+            and self.siblings == (details.get("siblings") or {})
+        )
+
+
+class Replays(Origin):
+    """Everything that was replayed of a run."""
+
+    schema_version: int = Field(default=FORMAT.version, alias="schema")
     sampled: list[int] = Field(default_factory=list)
     """Verify widths of which the sample is complete."""
     decoded: list[Decoded] = Field(default_factory=list)
@@ -117,16 +132,6 @@ class Replays(Part):
     def places_alike(self) -> int:
         """Of these, where its likeliest token was the answer's own."""
         return self.places_decoded - sum(len(one.others) for one in self.decoded)
-
-    def of(self, manifest: Manifest) -> bool:
-        """Whether this was replayed with the engine and the model of that run."""
-        details = manifest.engine.details
-        return (
-            self.run == manifest.run
-            and self.model == manifest.target.files
-            and self.engine_sha256 == details.get("sha256")
-            and self.siblings == (details.get("siblings") or {})
-        )
 
     def add(self, positions: Iterable[Position]) -> None:
         """Add positions; of one that is there already only the shapes that it lacks."""

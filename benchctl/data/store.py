@@ -16,6 +16,7 @@ from pathlib import Path
 
 from msgspec.structs import force_setattr
 
+from benchctl.data.audits import Audit, read_audit
 from benchctl.data.manifest import MANIFEST_FORMAT, Cell, Manifest
 from benchctl.data.record import SCHEMA_VERSION, Record, RecordError
 from benchctl.data.replays import Replays, read_replays
@@ -51,6 +52,8 @@ class RunData:
     """A sentence for every line that could not be read."""
     replays: Replays | None = None
     """What was replayed to explain differences."""
+    audit: Audit | None = None
+    """Whole answers, scored on the target alone."""
 
     @property
     def name(self) -> str:
@@ -81,7 +84,9 @@ def open_run(path: Path) -> RunData:
             "This file holds no benchctl record.", where=str(path), fix="Name a run folder, or a records.jsonl file."
         )
     folder = path if path.is_dir() else path.parent
-    return RunData(folder, manifest, records, damaged, replays=read_replays(folder) if manifest else None)
+    if manifest is None:
+        return RunData(folder, manifest, records, damaged)
+    return RunData(folder, manifest, records, damaged, replays=read_replays(folder), audit=read_audit(folder))
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -251,6 +251,15 @@ class Scorer(Protocol):
 
 
 @runtime_checkable
+class PrefillScorer(Protocol):
+    """A scorer that tells what the target expects at every place of an answer that it reads at once."""
+
+    def score_answer(self, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
+        """Return the scores before every token of `answer`, given those before it. Raises EngineError."""
+        ...
+
+
+@runtime_checkable
 class ScoringEngine(Protocol):
     """An engine whose target can be asked for its logits."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from benchctl.analysis.results import Analysis, Verdict
 from benchctl.reports import numbers
 from benchctl.reports.columns import Tone
-from benchctl.reports.tables.output import OUTPUT_TONE
+from benchctl.reports.tables.output import OUTPUT_SIGNS, OUTPUT_TONE
 from benchctl.reports.tables.speed import PAYS, SPEED_TONE, conclusions
 
 
@@ -37,7 +37,7 @@ def cards(analysis: Analysis) -> list[Card]:
             speed_tone=SPEED_TONE.get(verdict.speed, "open"),
             speed_sign={"faster": "▲", "slower": "▼", "within": "≈"}.get(verdict.speed, "?"),
             output_tone=OUTPUT_TONE.get(verdict.lossless, "open"),
-            output_sign={"lossless": "✓", "not lossless": "✗", "not judged": "–"}.get(verdict.lossless, "?"),
+            output_sign=OUTPUT_SIGNS.get(verdict.lossless, "?"),
             between_blocks=str(spread.text(verdict)).removeprefix(numbers.ABSENT),
             drafting=_drafting(verdict),
         )

@@ -37,12 +37,17 @@ def compared(analysis: Analysis) -> list[Verdict]:
 
 def headline(analysis: Analysis) -> str:
     """Does speculation pay in this run; before that, whether it damages the output, which no speed makes up for."""
-    damage = {one.arm: count for one in analysis.losslessness if (count := one.counts.get("violation", 0))}
+    damage = {
+        one.arm: one.counts.get("violation", 0)
+        for one in analysis.losslessness
+        if one.counts.get("violation") or (one.verdict == "violation" and not one.lossy)
+    }
     sound = [verdict for verdict in compared(analysis) if verdict.arm not in damage]
     said = _pays(analysis, sound) if sound or not damage else ""
     if not damage:
         return said
-    arms = ", ".join(f"{arm} ({count} prompt{'s' if count > 1 else ''})" for arm, count in damage.items())
+    prompts = {arm: f" ({count} prompt{'s' if count > 1 else ''})" if count else "" for arm, count in damage.items()}
+    arms = ", ".join(f"{arm}{count}" for arm, count in prompts.items())
     return f"Speculation damages the output here: {arms}, beyond what numeric noise explains. {said}".strip()
 
 
@@ -96,14 +101,14 @@ def fidelity(analysis: Analysis) -> str:
 def _fidelity(verdicts: list[Verdict]) -> str:
     by_verdict = {
         word: [verdict.arm for verdict in verdicts if verdict.lossless == word]
-        for word in ("lossless", "not lossless", "undetermined")
+        for word in ("identical", "consistent with the target", "violation", "undetermined")
     }
     if not verdicts:
         return ""
-    if len(by_verdict["lossless"]) == len(verdicts):
+    if len(by_verdict["identical"]) == len(verdicts):
         return "Every answer of every arm is identical to the baseline's."
-    parts = [f"{', '.join(arms)}: {word}" for word, arms in by_verdict.items() if arms and word != "lossless"]
-    same = len(by_verdict["lossless"])
+    parts = [f"{', '.join(arms)}: {word}" for word, arms in by_verdict.items() if arms and word != "identical"]
+    same = len(by_verdict["identical"])
     who = f"{same} of {len(verdicts)} arms give" if same else "No arm is shown to give"
     return f"{who} exactly the baseline's answers. " + "; ".join(parts) + "."
 

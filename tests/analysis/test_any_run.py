@@ -72,7 +72,7 @@ def test_any_run_is_analysed(make_record: Any, make_run: Any, make_manifest: Any
     for verdict, lossless in zip(analysis.verdicts, analysis.losslessness, strict=True):
         assert verdict.sentence and verdict.why
         assert sum(lossless.counts.values()) == len(lossless.comparisons)
-        if lossless.verdict == "lossless":
+        if lossless.verdict == "identical":
             assert lossless.counts == {"identical": len(lossless.comparisons)}
     for acceptance in analysis.acceptance:
         assert acceptance.rate is None or 0 <= acceptance.rate <= 1

@@ -31,7 +31,7 @@ def both(make_record: Any, blocks: int = 2, **arm: Any) -> list[Any]:
 
 def test_equal_text_and_tokens_in_every_block_is_lossless(make_record: Any, make_run: Any) -> None:
     found = verdict_on(both(make_record), make_run)
-    assert (found.verdict, found.counts) == ("lossless", {"identical": 1})
+    assert (found.verdict, found.counts) == ("identical", {"identical": 1})
     one = only(found)
     assert (one.text_equal, one.tokens_equal, one.blocks_compared, one.blocks_differing) == (True, True, 2, 0)
 
@@ -39,8 +39,8 @@ def test_equal_text_and_tokens_in_every_block_is_lossless(make_record: Any, make
 @pytest.mark.parametrize(
     ("sampling", "verdict"),
     [
-        ({"temperature": 0.0, "top_k": 0}, "not lossless"),
-        ({"temperature": 0.7, "top_k": 1}, "not lossless"),
+        ({"temperature": 0.0, "top_k": 0}, "undetermined"),
+        ({"temperature": 0.7, "top_k": 1}, "undetermined"),
         ({"temperature": 0.7, "top_k": 40}, "undetermined"),
     ],
 )
@@ -54,7 +54,7 @@ def test_sampled_answers_that_differ_prove_nothing(
 
 def test_a_fork_is_named_by_token_with_both_continuations(make_record: Any, make_run: Any) -> None:
     found = verdict_on(both(make_record, text="def add(a, b): pass", ids=OTHER), make_run)
-    assert found.verdict == "not lossless"
+    assert found.verdict == "undetermined"
     one = only(found)
     assert (one.outcome, one.blocks_differing) == ("differs", 2)
     assert one.fork is not None
@@ -68,7 +68,7 @@ def test_one_differing_block_is_enough(make_record: Any, make_run: Any) -> None:
     records = both(make_record, blocks=3)
     records[-1] = make_record("spec", block=2, text="else", ids=OTHER)
     found = verdict_on(records, make_run)
-    assert (found.verdict, only(found).outcome, only(found).blocks_differing) == ("not lossless", "differs", 1)
+    assert (found.verdict, only(found).outcome, only(found).blocks_differing) == ("undetermined", "differs", 1)
 
 
 def test_equal_text_of_other_tokens_differs(make_record: Any, make_run: Any) -> None:
@@ -154,7 +154,7 @@ def test_without_ids_on_both_sides_the_text_decides_and_says_so(make_record: Any
     gone = {"token_ids": None, "token_sha": None}
     records = [make_record("baseline", **gone), make_record("spec", **gone)]
     found = verdict_on(records, make_run)
-    assert found.verdict == "lossless"
+    assert found.verdict == "identical"
     assert "token ids are absent on both sides" in found.reason
     assert only(found).tokens_equal is None
     changed = [records[0], make_record("spec", text="def add(a, b): pass", **gone)]
@@ -164,7 +164,7 @@ def test_without_ids_on_both_sides_the_text_decides_and_says_so(make_record: Any
 
 def test_an_empty_answer_of_the_arm_is_degenerate_and_not_lossless(make_record: Any, make_run: Any) -> None:
     found = verdict_on(both(make_record, text="", ids=[2]), make_run)
-    assert (found.verdict, found.counts) == ("not lossless", {"degenerate": 1})
+    assert (found.verdict, found.counts) == ("undetermined", {"degenerate": 1})
     assert "The arm's answer is empty" in only(found).reason
 
 
@@ -216,8 +216,9 @@ def test_the_reason_names_what_could_not_be_determined(make_record: Any, make_ru
     records += [make_record("spec", 0), make_record("spec", 1, ids=OTHER, text="def sub")]
     found = verdict_on(records, make_run)
     assert (found.verdict, found.reason) == (
-        "not lossless",
-        "1 of 3 prompts got another answer than the target's own; 1 could not be determined.",
+        "undetermined",
+        "1 of 3 prompts got another answer than the target's own; 1 could not be determined. "
+        "Its whole answers were not scored, so that no more can be said.",
     )
     found = verdict_on([one for one in records if one.prompt_idx != 1], make_run)
     assert found.reason == ("1 of 2 prompts could not be determined (code/2: The record of block 1, spec is missing).")

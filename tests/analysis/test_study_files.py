@@ -47,7 +47,7 @@ def test_repetitions_are_blocks(tmp_path: Path) -> None:
     assert overall.end_to_end is None
     assert analysis.acceptance[0].rate == pytest.approx(0.75)
     assert analysis.acceptance[0].rounds is None
-    assert analysis.losslessness[0].verdict == "lossless"
+    assert analysis.losslessness[0].verdict == "identical"
     assert "token ids are absent" in analysis.losslessness[0].reason
     assert "token-ids-withheld" not in {one.id for one in analysis.warnings}
     assert analysis.verdicts[0].setting == "not recorded"

@@ -39,7 +39,7 @@ def test_a_sound_run_warns_of_nothing(make_record: Any, make_run: Any, make_mani
     analysis = analyse(make_run(steady_records(make_record), make_manifest(ARMS, 6, 3)))
     assert analysis.warnings == []
     verdict = analysis.verdicts[0]
-    assert (verdict.speed, verdict.lossless, verdict.attestation) == ("faster", "lossless", "unknown")
+    assert (verdict.speed, verdict.lossless, verdict.attestation) == ("faster", "identical", "unknown")
     assert verdict.sentence.startswith("Faster: 1.20× the baseline (95 % interval 1.20 to 1.20).")
 
 

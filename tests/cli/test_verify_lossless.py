@@ -59,14 +59,14 @@ def forked(tmp_path: Path) -> Path:
 def test_lossless_is_zero(equal: Path) -> None:
     shown = verify(equal, cwd=equal.parent)
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "lossless" in shown.stdout
+    assert "identical" in shown.stdout
     assert "baseline repeats itself: 2 prompts" in shown.stdout
 
 
 def test_a_fork_is_one_and_shows_both_continuations(forked: Path) -> None:
     shown = verify(forked, cwd=forked.parent)
     assert shown.returncode == 1
-    assert "not lossless" in shown.stdout
+    assert "undetermined" in shown.stdout
     assert "differs from token 1 on" in shown.stdout
     for part in ("ne  token 2", "le  token 9", "was not tested"):
         assert part in shown.stdout
@@ -130,7 +130,7 @@ def test_the_document_has_stable_keys(forked: Path) -> None:
     ]
     assert (document["schema"], document["lossless"]) == (1, False)
     first = document["arms"][1]
-    assert (first["arm"], first["verdict"], first["counts"]) == ("spec", "not lossless", {"differs": 1})
+    assert (first["arm"], first["verdict"], first["counts"]) == ("spec", "undetermined", {"differs": 1})
     assert first["comparisons"][0]["fork"]["index"] == 1
 
 
@@ -164,5 +164,5 @@ def test_a_narrow_terminal_cuts_no_verdict(forked: Path) -> None:
     shown = verify(forked, cwd=forked.parent, FORCE_COLOR="1", COLUMNS="40", NO_COLOR="1")
     assert "\x1b[3" not in shown.stdout  # NO_COLOR: bold and dim stay, colours do not
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.stdout)
-    assert "spec   not lossless" in plain
+    assert "spec   undetermined" in plain
     assert max(map(len, plain.splitlines())) <= 40

@@ -55,7 +55,7 @@ def test_first_the_conclusion_then_why_then_how(run_data: RunData, analysis: Ana
     ]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
-    assert "5 of 6 arms give exactly the baseline's answers. spec_d4: not lossless." in text
+    assert "5 of 6 arms give exactly the baseline's answers. spec_d4: undetermined." in text
     for told in (
         "0c1e570",
         "draft-simple, ngram-simple, ngram-mod",

@@ -102,4 +102,4 @@ def _lossy(found: RunComparison) -> list[str]:
     if not judged:
         many = " one request at a time" if found.lossless_b else ""
         return [f"cannot tell, because no arm of B beside its baseline was compared{many}."]
-    return [f"{one.arm}: {one.verdict}. {one.reason}" for one in judged if one.verdict != "lossless"]
+    return [f"{one.arm}: {one.verdict}. {one.reason}" for one in judged if one.verdict != "identical"]

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.audit.words import told_of
 from benchctl.analysis.degenerate import degeneration
-from benchctl.analysis.results import Losslessness
+from benchctl.analysis.results import ArmAudit, Kept, Losslessness
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
@@ -27,11 +28,22 @@ SAMPLED = (
 MEASURE = "Measure the same arms one request at a time, too: `concurrency: [1, …]`, without `rate`."
 
 
-def find_unjudged(group: Group, frame: Frame, answers: Answers, arm: int, *, judged_elsewhere: bool) -> Losslessness:
-    """Return what can be said of an arm of a condition where losslessness is not judged.
+def find_unjudged(
+    group: Group,
+    frame: Frame,
+    answers: Answers,
+    arm: int,
+    *,
+    judged_elsewhere: bool,
+    audit: ArmAudit | None = None,
+) -> Losslessness:
+    """Return what can be said of an arm of a condition where answers say nothing by being equal or not.
 
-    `judged_elsewhere`: whether the run has a condition where it is.
+    `judged_elsewhere`: whether the run has a condition where they do. `audit`: of overlapping requests, what scoring
+    the arm's own answers on the target alone found; that needs no equality with the baseline.
     """
+    if audit is not None and (audit.lacking is None or audit.answers):
+        return _audited(frame, answers, arm, audit)
     why = WHY if group.overlapping else SAMPLED
     flaws = _flaws(frame, answers, arm)
     if not judged_elsewhere:
@@ -47,6 +59,22 @@ def find_unjudged(group: Group, frame: Frame, answers: Answers, arm: int, *, jud
         reason=" ".join([reason, *flaws]),
         counts={},
         comparisons=[],
+    )
+
+
+def _audited(frame: Frame, answers: Answers, arm: int, audit: ArmAudit) -> Losslessness:
+    """Return the verdict on an arm of overlapping requests by its audit."""
+    flaws = _flaws(frame, answers, arm)
+    verdict: Kept = "violation" if audit.violates else "consistent with the target"
+    if not audit.violates and (flaws or audit.lacking is not None):
+        verdict = "undetermined"
+    return Losslessness(
+        arm=frame.arms[arm],
+        verdict=verdict,
+        reason=" ".join([told_of(audit), *flaws]),
+        counts={},
+        comparisons=[],
+        audit=audit,
     )
 
 

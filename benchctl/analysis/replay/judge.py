@@ -1,4 +1,4 @@
-"""Judging a fork by what a replay on the target alone showed: a near-tie that a wider batch tips, or a violation."""
+"""Judging a fork by what a replay on the target alone showed: a near-tie, which its noise may have tipped, or not."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from benchctl.analysis.replay.noise import find_noise
-from benchctl.analysis.results import Fork, NoiseFloor, PromptClass, ShapeMargin
+from benchctl.analysis.replay.noise import find_noise, together_at
+from benchctl.analysis.results import ArmAudit, Fork, NoiseFloor, PromptClass, ShapeMargin
+from benchctl.data.audits import Audit
 from benchctl.data.record import Record, sha256_tokens
 from benchctl.data.replays import Position, Reading, Replays
 
@@ -23,13 +24,18 @@ class Evidence:
     """Why a fork that is not in `replays` is not there; the end of a sentence."""
     by_answer: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """The same for single answers, by task and index."""
+    audit: Audit | None = None
+    audits: Mapping[str, ArmAudit] = field(default_factory=dict)
+    """What the audit found of every arm that is not token-identical throughout."""
+    tokens: int = 0
+    """Of all arms' distinct answers together: so many places at which noise might be taken for a fault."""
     noise: dict[int, NoiseFloor] = field(default_factory=dict, compare=False)
     """By width, as far as it was asked for."""
 
     def noise_at(self, width: int) -> NoiseFloor:
         """The noise at a verify width, worked out once."""
         if width not in self.noise:
-            self.noise[width] = find_noise(self.replays, width)
+            self.noise[width] = find_noise(self.replays, width, tokens=self.tokens, audit=self.audit)
         return self.noise[width]
 
     def position(self, baseline: Record, fork: Fork) -> Position | None:
@@ -57,13 +63,13 @@ def judge(fork: Fork, baseline: Record, width: int | None, evidence: Evidence) -
     lack = _lack(fork, width, position, evidence, (baseline.task, baseline.prompt_idx))
     if lack is not None or position is None or width is None:
         return "differs", f"{where}, neither excused nor condemned: {lack}.", fork
-    readings = [one for one in position.readings if one.shape != "verify" or one.width == width]
+    together = together_at(position, width)
+    readings = [one for one in position.readings if one.shape != "verify" or one is together]
     own = next((one for one in readings if one.shape == "decode"), None)
     known = [one.margin for one in readings if one.margin is not None]
     margin = own.margin if own is not None and own.margin is not None else min(known, default=None)
     noise = evidence.noise_at(width)
-    together = "prefill" if noise.by_prefill else "verify"
-    verify = next((one for one in readings if one.shape == together), None)
+    verify = together_at(position, width, by_prefill=noise.by_prefill)
     bounded = own is not None and own.rival is None
     shown = {
         "margin": margin,
@@ -85,8 +91,8 @@ def judge(fork: Fork, baseline: Record, width: int | None, evidence: Evidence) -
     tipped = verify is not None and verify.likeliest == position.rival
     itself = f" Reading {_much(noise, width)} at once, the target alone says the arm's token." if tipped else ""
     if margin <= fork.noise_floor or tipped:
-        return "near-tie", f"{where}, a near-tie: {prefers}, and {moves}.{itself}", fork
-    return "violation", f"{where} and numeric noise does not explain it: {prefers}, and {moves}.", fork
+        return "near-tie", f"{where}, a near-tie, compatible with the target's noise: {prefers}; {moves}.{itself}", fork
+    return "violation", f"{where} and numeric noise does not explain it: {prefers}; {moves}.", fork
 
 
 def _lack(
@@ -122,7 +128,7 @@ def _moves(noise: NoiseFloor, width: int) -> str:
     instead = f"reading {_much(noise, width)} at once instead of {'one' if not noise.by_prefill else 'token by token'}"
     if noise.floor == 0:
         return f"{instead} changes nothing ({noise.method})"
-    return f"{instead} moves margins by up to {_nats(noise.floor)} ({noise.method})"
+    return f"{instead} tips margins up to {_nats(noise.floor)} ({noise.method})"
 
 
 def _much(noise: NoiseFloor, width: int) -> str:

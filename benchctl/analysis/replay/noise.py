@@ -1,66 +1,76 @@
-"""The numeric noise of a target: how far its margins move when it reads several tokens at once instead of one.
+"""The noise floor of single forks: how far the target's own noise takes a margin at a verify width.
 
-Measured on prefixes where nothing forked, on the engine, model and machine of the run; without any speculation.
+Measured on the engine, model and machine of the run, at prefixes chosen without regard to forks; without speculation.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.results import Comparison, ForkRate, NoiseFloor
-from benchctl.data.replays import Position, Replays
+import numpy as np
+
+from benchctl.analysis.audit.judge import noise_of
+from benchctl.analysis.audit.noise import SMALL_MARGIN, Noise
+from benchctl.analysis.results import AUDIT_LEVEL, NoiseFloor
+from benchctl.data.audits import Audit
+from benchctl.data.replays import Position, Reading, Replays
 
 if TYPE_CHECKING:
-    from benchctl.analysis.frame import Frame
+    from benchctl.analysis.audit.noise import Floats
 
-SHARE = 0.99
-"""Of all changes, the floor is meant to cover so many."""
 FEWEST = 20
 FEWEST_CHANGES = 5
 """Below so many prefixes, of which fewer than so many changed, nothing is said of the noise."""
+FEWEST_TOKENS = 1_000
+"""The floor of a shorter run is that of one of so many tokens."""
 
 
-def find_noise(replays: Replays | None, width: int) -> NoiseFloor:
+def find_noise(replays: Replays | None, width: int, *, tokens: int = 0, audit: Audit | None = None) -> NoiseFloor:
     """Return how margins change between one token at a time and `width` at once.
 
-    The floor is the 99 % quantile of the changes that are not 0: where nothing changes, nothing can fork. Of n >= 99
-    changes it is the order statistic at rank ceil(0.99 (n + 1)), below which a further change falls with a chance of
-    99 %, whatever the distribution. Fewer are stretched, see `stretch`.
+    The floor is the margin that the noise of all `tokens` of the run's arms passes at any place with a chance of half
+    the audit's level: by the losses at small margins, where tokens flip, and with as many places near a tie as the
+    sample has. Of an audit its own prefixes are taken where it has more.
 
     Where the engine could not be asked to read `width` tokens at once, the change is that of reading prompt and answer
     at once: the other extreme of widths, and another order of the same sums.
     """
     by_prefill = replays is not None and _no_width_was_read(replays)
-    sample = [] if replays is None else [one for one in replays.positions if not one.fork]
-    forks = {(one.task, one.prompt_idx, one.index) for one in replays.positions if one.fork} if replays else set()
-    changes, flips, places = [], 0, 0
-    for position in sample:
-        told = margins(position, width, by_prefill=by_prefill)
-        if told is None:
-            continue
-        alone, together, flipped = told
-        places += 1
-        flips += flipped
-        if (position.task, position.prompt_idx, position.index) not in forks:
-            changes.append(abs(together - alone))
-    changed = sorted(change for change in changes if change > 0)
-    floor, method = _floor(changed, len(changes))
+    noise = _sampled(replays, width, by_prefill=by_prefill)
+    audited = noise_of(audit, {one.key: one for one in audit.answers}, (width,)) if audit else None
+    if audited is not None and len(audited.margins) > len(noise.margins):
+        noise, by_prefill = audited, audit is not None and audit.shape == "prefill"
+    count, changed = len(noise.margins), int((noise.losses != 0).sum())
+    floor, method = _floor(noise, changed, max(tokens, FEWEST_TOKENS))
     if by_prefill:
         method += "; of reading everything at once, for this engine cannot be asked for a width"
+    sizes = np.abs(noise.losses)
     return NoiseFloor(
         width=width,
         floor=floor,
         method=method,
-        prefixes=len(changes),
-        changed=len(changed),
-        median=_median(changes),
-        largest=max(changes, default=None),
-        null_places=places,
-        null_forks=flips,
+        prefixes=count,
+        changed=changed,
+        median=float(np.median(sizes)) if count else None,
+        largest=float(sizes.max()) if count else None,
+        largest_at_small=float(np.abs(noise.small.losses).max()) if count else None,
+        null_places=count,
+        null_forks=int((noise.losses > noise.margins).sum()),
         by_prefill=by_prefill,
     )
+
+
+def _sampled(replays: Replays | None, width: int, *, by_prefill: bool) -> Noise:
+    """Return the losses at the prefixes of the sample, which were chosen whether anything forked there or not."""
+    numbers: dict[tuple[str, int], int] = {}
+    rows = []
+    for position in replays.positions if replays else ():
+        told = None if position.fork else margins(position, width, by_prefill=by_prefill)
+        if told is not None:
+            answer = numbers.setdefault((position.task, position.prompt_idx), len(numbers))
+            rows.append((told[0], told[0] - told[1], answer))
+    table: Floats = np.array(rows, dtype=np.float64).reshape(-1, 3)
+    return Noise(table[:, 0], table[:, 1], table[:, 2].astype(np.int64))
 
 
 def _no_width_was_read(replays: Replays) -> bool:
@@ -77,8 +87,7 @@ def margins(position: Position, width: int, *, by_prefill: bool = False) -> tupl
     `by_prefill`: that of reading everything at once in place of that at `width`.
     """
     alone = next((one for one in position.readings if one.shape == "decode"), None)
-    shape, widths = ("prefill", None) if by_prefill else ("verify", width)
-    together = next((one for one in position.readings if one.shape == shape and widths in (None, one.width)), None)
+    together = together_at(position, width, by_prefill=by_prefill)
     if alone is None or together is None or alone.rival is None or together.rival is None:
         return None
     if alone.margin is None or together.margin is None:
@@ -86,64 +95,30 @@ def margins(position: Position, width: int, *, by_prefill: bool = False) -> tupl
     return alone.margin, together.margin, alone.likeliest != together.likeliest
 
 
-def _floor(changed: list[float], count: int) -> tuple[float | None, str]:
-    """Return the floor of sorted changes that are not 0, and how it was made; `count`: with those that are."""
-    if count < FEWEST and len(changed) < FEWEST_CHANGES:
+def together_at(position: Position, width: int, *, by_prefill: bool = False) -> Reading | None:
+    """Return the reading that stands for a round of `width` tokens at a place.
+
+    Before the `width`-th token of an answer that is one of all its tokens: what is borrowed from the prompt to fill up
+    a round, as earlier benchctls did, no round reads.
+    """
+    if by_prefill:
+        return next((one for one in position.readings if one.shape == "prefill"), None)
+    widths = {min(width, position.index)} if position.fork else {width, min(width, position.index)}
+    return next((one for one in position.readings if one.shape == "verify" and one.width in widths), None)
+
+
+def _floor(noise: Noise, changed: int, tokens: int) -> tuple[float | None, str]:
+    """Return the floor, and how it was made."""
+    count = len(noise.margins)
+    if count < FEWEST and changed < FEWEST_CHANGES:
         return None, f"only {count} prefixes were measured; {FEWEST} are needed"
     if not changed:
         return 0.0, f"none of {count} prefixes changed at all"
-    size = len(changed)
-    rank = math.ceil((size + 1) * SHARE)
-    of_all = "" if size == count else f", of {count} prefixes"
-    if rank <= size:
-        return changed[rank - 1], f"99 % quantile of {size} changes{of_all}"
-    factor = stretch(size)
-    return changed[-1] * factor, f"{factor:.2f} times the largest of {size} changes{of_all}, for 99 %"
-
-
-def stretch(size: int) -> float:
-    """Return c such that a further change exceeds c times the largest of `size` with a chance of 1 %.
-
-    For exponentially distributed changes that chance is the product of i / (i + c) for i = 1 … size (the spacings of
-    exponential order statistics are independent: Rényi, *On the theory of order statistics*, 1953); lighter tails
-    exceed it more rarely. About 1 at 99, 1.4 at 30, 6.4 at 3.
-    """
-    low, high = 0.0, 100.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        exceeded = math.exp(sum(math.log(i / (i + middle)) for i in range(1, size + 1)))
-        low, high = (middle, high) if exceeded > 1 - SHARE else (low, middle)
-    return high
-
-
-def _median(values: Iterable[float]) -> float | None:
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def find_fork_rate(
-    frame: Frame, arm: int, comparisons: Sequence[Comparison], noise: Sequence[NoiseFloor]
-) -> ForkRate | None:
-    """Compare how often an arm forks with how often the target alone does; `None` without a null control.
-
-    An arm's answer counts up to and with its first fork, of one block, as does each prefix of the null control: the
-    blocks of a greedy run repeat each other.
-    """
-    from scipy.stats import fisher_exact
-
-    null_tokens, null_forks = sum(one.null_places for one in noise), sum(one.null_forks for one in noise)
-    if not null_tokens:
-        return None
-    tokens = forks = 0
-    for prompt, one in enumerate(comparisons):
-        rows = [row for row in frame.row_at[arm, :, prompt].tolist() if row >= 0]
-        if one.fork is not None and one.fork.unit == "token":
-            tokens, forks = tokens + one.fork.index + 1, forks + 1
-        elif one.outcome == "identical" and rows:
-            tokens += frame.records[rows[0]].n_predicted
-    table = [[forks, tokens - forks], [null_forks, null_tokens - null_forks]]
-    p = float(fisher_exact(table, alternative="greater").pvalue)
-    return ForkRate(tokens=tokens, forks=forks, null_tokens=null_tokens, null_forks=null_forks, p=p)
+    floor = noise.floor_of(tokens, AUDIT_LEVEL / 2)
+    small = len(noise.small.margins)
+    where = f"margins up to {SMALL_MARGIN:g} nat" if small < count else "all margins"
+    of_all = f"{small} of {count} prefixes, those at {where}," if small < count else f"{count} prefixes"
+    return (
+        floor,
+        f"passed by noise in 1 of {2 / AUDIT_LEVEL:.0f} runs of {tokens:,} tokens; by {of_all} {changed} changed",
+    )

@@ -57,14 +57,24 @@ def verify_width(manifest: Manifest | None, record: Record) -> int | None:
 
 def find_evidence(run: RunData, baseline: str) -> Evidence:
     """Return what was replayed of a run, where it is of the run's own engine and model, and of that baseline."""
-    replays = run.replays
+    replays, tokens = run.replays, count_tokens(run.records, baseline)
     if replays is None or run.manifest is None:
-        return Evidence()
+        return Evidence(tokens=tokens)
     if not replays.of(run.manifest):
         return Evidence(reason="what was replayed is of another run, engine or model")
     if replays.baseline != baseline:
         return Evidence(reason=f"what was replayed is of another baseline, {replays.baseline}")
-    return Evidence(replays)
+    return Evidence(replays, audit=run.audit if run.audit and run.audit.of(run.manifest) else None, tokens=tokens)
+
+
+def count_tokens(records: Iterable[Record], baseline: str) -> int:
+    """Count the tokens of every distinct answer of every arm but the baseline."""
+    distinct = {
+        (record.label, record.task, record.prompt_idx, record.token_sha or record.content_sha): record.n_predicted
+        for record in records
+        if record.label != baseline and record.phase == "measure"
+    }
+    return sum(distinct.values())
 
 
 def find_wanted(frame: Frame, found: Iterable[Losslessness]) -> list[WantedAnswer]:

@@ -50,6 +50,15 @@ class VllmScorer:
         """Apply the chat template and tokenize."""
         return self._server.render(prompt)
 
+    def score_answer(self, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
+        """Read prompt and answer at once: vLLM tells the logprobs of a prompt's tokens, and an answer can be one."""
+        body = scoring_body([*prompt, *answer], tokens=1, top=1) | {"prompt_logprobs": min(top, self._vocabulary)}
+        told = self._server.http.post("/v1/completions", body, timeout_s=self._timeout_s)
+        found = _prompt_scores(told, len(prompt) + len(answer))[len(prompt) :]
+        if len(found) != len(answer):
+            raise protocol_error("The engine did not tell the probabilities of a prompt's tokens.")
+        return found
+
     def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
         """Read a prompt; its answer's places are then read on from it."""
         self._prompt, self._decoded = tuple(prompt), {}
@@ -111,5 +120,21 @@ def _scores(answer: Mapping[str, Any], evaluated: int) -> list[tuple[int, Scores
                 return []
             found.append((int(token), Scores(likeliest, evaluated)))
     except (KeyError, TypeError, ValueError):
+        return []
+    return found
+
+
+def _prompt_scores(answer: Mapping[str, Any], evaluated: int) -> list[Scores]:
+    """Read the likeliest tokens at every place of a prompt but the first; empty where anything in it is amiss."""
+    found = [Scores({}, evaluated)]
+    try:
+        (choice,) = answer["choices"]
+        for told in choice["prompt_logprobs"][1:]:
+            pairs = ((int(token), float(one["logprob"])) for token, one in told.items())
+            likeliest = dict(sorted(pairs, key=lambda pair: -pair[1]))
+            if len(likeliest) < 2 or not all(map(math.isfinite, likeliest.values())):
+                return []
+            found.append(Scores(likeliest, evaluated))
+    except (KeyError, TypeError, ValueError, AttributeError):
         return []
     return found

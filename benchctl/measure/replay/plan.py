@@ -30,8 +30,6 @@ class Pass:
     last: int
     fork: bool
     """Whether it ends at a fork; only that end counts. Else every end of a batch belongs to the sample."""
-    borrowed: int = 0
-    """Tokens of the prompt that are read with the first batch, where a fork has fewer before it than a round has."""
 
     @property
     def ends(self) -> range:
@@ -57,12 +55,13 @@ class AnswerPlan:
 def fork_pass(fork: WantedFork) -> Pass | None:
     """Return the pass that ends at a fork with a batch of the arm's width; `None` for an arm that read none at once.
 
+    A fork before the `width`-th token has fewer before it: they are read in one narrower batch. The prompt is never
+    split to fill it up, which no round does.
+
     A fork at the very first token has no such pass: the prompt's own reading, which is no round, decides it.
     """
     if fork.width is None or fork.width < 2 or fork.index < 1:
         return None
-    if fork.index < fork.width:
-        return Pass(fork.width, fork.index, fork.index, fork=True, borrowed=fork.width - fork.index)
     return Pass(fork.width, fork.index % fork.width or fork.width, fork.index, fork=True)
 
 

@@ -44,14 +44,8 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tupl
     if not scorer.in_batches:
         absent["verify"] = "this engine reads on no more than one token at a time"
     for one in plan.passes if scorer.in_batches else ():
-        if one.borrowed >= len(prompt):
-            absent["verify"] = f"prompt and agreed answer are shorter than the {one.width} tokens of a round"
-            continue
-        if one.borrowed:
-            scorer.read_whole(prompt[: -one.borrowed], 1)
-        else:
-            scorer.read_prompt(prompt, 1)
-        for before, place in zip([-one.borrowed, *one.ends], one.ends, strict=False):
+        scorer.read_prompt(prompt, 1)
+        for before, place in zip([0, *one.ends], one.ends, strict=False):
             scores = scorer.read_on(prefix(place), top(place))
             if scores.evaluated != place - before:
                 absent["verify"] = _not_kept(scores.evaluated, place - before)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchctl import __version__
+from benchctl.analysis.audit.selection import Answer
 from benchctl.analysis.replay.wanted import WantedAnswer
 from benchctl.data.identity import home_relative
 from benchctl.data.record import sha256_text
@@ -104,7 +105,7 @@ def _replay(
             answer = plan.answer
             tell(number, len(plans), f"{answer.task}/{answer.prompt_idx}")
             rendered = scorer.render(again.prompts[answer.task, answer.prompt_idx])
-            if _is_other(rendered.text, rendered.token_ids, answer):
+            if is_other(rendered.text, rendered.token_ids, answer):
                 outcome.by_answer[answer.task, answer.prompt_idx] = "the engine now renders the prompt otherwise"
                 continue
             positions, decoded = read_answer(scorer, rendered.token_ids, plan)
@@ -123,21 +124,26 @@ def _replay(
 
 
 def _empty(run: RunData, baseline: str, scorer: Scorer) -> Replays:
+    return Replays.model_validate(origin_of(run, baseline, scorer))
+
+
+def origin_of(run: RunData, baseline: str, scorer: Scorer) -> dict[str, object]:
+    """Return what `Origin` says of something that `scorer` scored of a run."""
     manifest = run.manifest
     assert manifest is not None, "a run without a manifest cannot be launched again"
-    return Replays(
-        run=manifest.run,
-        benchctl_version=__version__,
-        made_at=now(),
-        baseline=baseline,
-        command=[home_relative(word) for word in scorer.command],
-        engine_sha256=manifest.engine.details.get("sha256"),
-        siblings=manifest.engine.details.get("siblings") or {},
-        model=manifest.target.files,
-    )
+    return {
+        "run": manifest.run,
+        "benchctl_version": __version__,
+        "made_at": now(),
+        "baseline": baseline,
+        "command": [home_relative(word) for word in scorer.command],
+        "engine_sha256": manifest.engine.details.get("sha256"),
+        "siblings": manifest.engine.details.get("siblings") or {},
+        "model": manifest.target.files,
+    }
 
 
-def _is_other(text: str, token_ids: Sequence[int], answer: WantedAnswer) -> bool:
+def is_other(text: str, token_ids: Sequence[int], answer: WantedAnswer | Answer) -> bool:
     """Whether the prompt is not the one that was answered."""
     if answer.prompt_sha is not None and sha256_text(text) != answer.prompt_sha:
         return True

@@ -13,12 +13,14 @@ from benchctl.reports.columns import Code, Column, Name, Table, Tone, arm_column
 from benchctl.text import one_line
 
 OUTPUT_TONE: dict[str, Tone] = {
-    "lossless": "good",
-    "not lossless": "bad",
+    "identical": "good",
+    "consistent with the target": "fair",
+    "violation": "bad",
     "undetermined": "open",
     "not judged": "quiet",
 }
 """The colour of each verdict on an arm's output."""
+OUTPUT_SIGNS = {"identical": "✓", "consistent with the target": "≈", "violation": "✗", "not judged": "–"}
 CLASSES: tuple[PromptClass, ...] = ("identical", "near-tie", "violation", "degenerate", "differs", "undetermined")
 FORK_CHARACTERS = 12
 """Characters of how an answer went on."""
@@ -137,7 +139,7 @@ def forks(analysis: Analysis) -> Table[ScoredFork]:
                 "Noise",
                 lambda row: row.fork.noise_floor,
                 numbers.nats,
-                explain="how far margins move at the arm’s width.",
+                explain="the margin up to which the target’s own noise may tip a token at the arm’s width.",
             ),
             Column("Class", lambda row: row.answer.outcome),
         ),

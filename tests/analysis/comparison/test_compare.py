@@ -233,10 +233,10 @@ def test_an_arm_that_says_something_else_than_its_baseline_is_lossy(runs: Runs, 
         return make_record("spec", 2, block=record.block, rate=12.0, text="pass", ids=[1, 2, 3])
 
     found = compare_runs(runs("a"), runs("b", change=wrong))
-    assert (arm(found, "spec").lossless_a, arm(found, "spec").lossless_b) == ("lossless", "not lossless")
+    assert (arm(found, "spec").lossless_a, arm(found, "spec").lossless_b) == ("identical", "undetermined")
     judged = judge(Gate("lossy"), found)
     assert len(judged.failures) == 1
-    assert judged.failures[0].startswith("spec: not lossless. 1 of 4 prompts got another answer")
+    assert judged.failures[0].startswith("spec: undetermined. 1 of 4 prompts got another answer")
 
 
 def test_an_arm_that_is_lossy_by_design_is_labelled_and_never_lossless(runs: Runs) -> None:
@@ -245,7 +245,7 @@ def test_an_arm_that_is_lossy_by_design_is_labelled_and_never_lossless(runs: Run
     b.manifest.arms[1].lossy = ["synthetic acceptance"]
     found = compare_runs(runs("a"), b)
     assert (arm(found, "spec").lossy, arm(found, "baseline").lossy) == (["synthetic acceptance"], [])
-    assert judge(Gate("lossy"), found).failures[0].startswith("spec: not lossless. Lossy by design")
+    assert judge(Gate("lossy"), found).failures[0].startswith("spec: violation. Lossy by design")
 
 
 def test_other_work_is_refused_with_every_part_named(runs: Runs) -> None:

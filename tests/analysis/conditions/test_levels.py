@@ -207,7 +207,7 @@ def test_temperature_is_a_condition(tmp_path: Path) -> None:
     rates = {row.arm: row.rate for row in found.acceptance if row.task == "all"}
     assert rates["spec_d4-t0"] > rates["spec_d4-t0.8"] > 0  # type: ignore[operator]
     outcomes = {one.arm: one.verdict for one in found.losslessness}
-    assert outcomes == {"spec_d4-t0": "lossless", "spec_d4-t0.8": "not judged"}
+    assert outcomes == {"spec_d4-t0": "identical", "spec_d4-t0.8": "not judged"}
 
 
 def test_auto_blocks_look_at_the_arms_of_every_condition(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def verify(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
 def test_concurrent_answers_make_a_run_neither_lossless_nor_not(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", BOTH)
     found = judged(tmp_path / "run")
-    assert (found["spec_d4-c1"].verdict, found["spec_d4-c4"].verdict) == ("lossless", "not judged")
+    assert (found["spec_d4-c1"].verdict, found["spec_d4-c4"].verdict) == ("identical", "not judged")
     assert found["spec_d4-c4"].comparisons == []
     assert "not reproducible on these engines" in found["spec_d4-c4"].reason
     code, document = verify(tmp_path / "run")
@@ -61,7 +61,7 @@ def test_a_difference_at_concurrency_1_is_one(tmp_path: Path) -> None:
 
     write_sweep(tmp_path / "run", BOTH, edit=differ)
     found = judged(tmp_path / "run")
-    assert (found["spec_d4-c1"].verdict, found["spec_d4-c4"].verdict) == ("not lossless", "not judged")
+    assert (found["spec_d4-c1"].verdict, found["spec_d4-c4"].verdict) == ("undetermined", "not judged")
     assert verify(tmp_path / "run")[0] == 1
 
 
@@ -98,7 +98,7 @@ def test_what_is_broken_in_itself_is_named(tmp_path: Path, harm: Any, said: str)
 
     write_sweep(tmp_path / "run", BOTH, edit=edit)
     found = judged(tmp_path / "run")
-    assert found["spec_d4-c1"].verdict == "lossless"
+    assert found["spec_d4-c1"].verdict == "identical"
     assert found["spec_d4-c4"].verdict == "undetermined"
     assert said in found["spec_d4-c4"].reason
     assert "block 2, code/3" in found["spec_d4-c4"].reason
@@ -130,7 +130,7 @@ def test_forks_are_explained_of_the_greedy_condition_alone(tmp_path: Path) -> No
     assert outputs.baseline == "baseline"
     verdicts = {one.arm: one.verdict for one in outputs.judge()}
     assert verdicts == {
-        "spec_d4-c1-t0": "lossless",
+        "spec_d4-c1-t0": "identical",
         "spec_d4-c4-t0": "not judged",
         "spec_d4-c1-t0.8": "not judged",
         "spec_d4-c4-t0.8": "not judged",
@@ -140,7 +140,7 @@ def test_forks_are_explained_of_the_greedy_condition_alone(tmp_path: Path) -> No
 def test_sampled_answers_are_not_compared_where_greedy_ones_are(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(temperature=(0.0, 0.8)))
     found = judged(tmp_path / "run")
-    assert (found["spec_d4-t0"].verdict, found["spec_d4-t0.8"].verdict) == ("lossless", "not judged")
+    assert (found["spec_d4-t0"].verdict, found["spec_d4-t0.8"].verdict) == ("identical", "not judged")
     code, document = verify(tmp_path / "run")
     assert (code, document["lossless"]) == (0, True)
     assert document["unjudged"].startswith("Losslessness is not judged at temperature 0.8. Answers that are sampled")

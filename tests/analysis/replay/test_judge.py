@@ -45,19 +45,20 @@ def verdict(run: RunData) -> tuple[Losslessness, Comparison]:
 
 def test_a_margin_within_the_noise_is_a_near_tie_and_never_lossless(forked: Forked) -> None:
     found, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.2)])]))
-    assert (found.verdict, one.outcome) == ("not lossless", "near-tie")
-    assert "all of them near-ties" in found.reason
+    assert (found.verdict, one.outcome) == ("undetermined", "near-tie")
+    assert "each of them first where the target's own noise may have tipped a near-tie" in found.reason
+    assert "not damage" not in found.reason
     assert one.fork is not None
     assert one.fork.margin == pytest.approx(0.05)
-    assert one.fork.noise_floor == pytest.approx(0.3)
+    assert one.fork.noise_floor is not None and 0.3 < one.fork.noise_floor < 3.0
     assert one.fork.width == 5
-    assert "0.050 nats" in one.reason and "0.300" in one.reason and "99 changes" in one.reason
+    assert "0.050 nats" in one.reason and "compatible with" in one.reason and "99 prefixes" in one.reason
 
 
 def test_a_margin_beyond_the_noise_is_a_violation(forked: Forked) -> None:
     found, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 3.0), ("verify", 5, 2.9)])]))
-    assert (found.verdict, one.outcome) == ("not lossless", "violation")
-    assert "damage" in found.reason
+    assert (found.verdict, one.outcome) == ("violation", "violation")
+    assert "1 violation" in found.reason
     assert "3.000 nats" in one.reason
 
 
@@ -69,12 +70,12 @@ def test_the_baselines_own_shape_decides_and_not_a_larger_margin_in_another(fork
 
 
 def test_a_target_that_says_the_arms_token_at_the_arms_width_explains_it(forked: Forked) -> None:
-    _, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 0.5), ("verify", 5, -0.01)])]))
+    _, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 2.5), ("verify", 5, -0.01)])]))
     assert one.outcome == "near-tie"
     assert "says the arm's token" in one.reason
-    _, other = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 0.5), ("prefill", 20, -0.01)])]))
+    _, other = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 2.5), ("prefill", 20, -0.01)])]))
     assert other.outcome == "violation"  # no arm reads everything at once
-    there = fork_at(7, 7, [("decode", 1, 0.5), ("verify", 9, -0.01), ("verify", 5, 0.5)])
+    there = fork_at(7, 7, [("decode", 1, 2.5), ("verify", 9, -0.01), ("verify", 5, 2.5)])
     _, wider = verdict(forked([*NOISY, there]))
     assert wider.outcome == "violation"  # another arm's width
     assert wider.fork is not None and [shape.width for shape in wider.fork.shapes] == [1, 5]
@@ -125,7 +126,7 @@ def test_a_fork_that_was_not_replayed_stays_open(forked: Forked, how: str) -> No
     if how == "other-run" and run.replays:
         run.replays.run = "another"
     found, one = verdict(run)
-    assert (found.verdict, one.outcome) == ("not lossless", "differs")
+    assert (found.verdict, one.outcome) == ("undetermined", "differs")
     assert "another run" in one.reason if how == "other-run" else "has not replayed it" in one.reason
 
 
@@ -154,14 +155,6 @@ def test_the_gravest_of_several_forks_speaks(forked: Forked, make_record: Any) -
     assert (one.outcome, one.blocks_differing) == ("violation", 2)
     assert one.fork is not None and one.fork.index == 3
     assert [fork.index for fork in one.other_forks] == [7]
-
-
-def test_an_arm_is_judged_beside_how_often_the_target_leaves_itself(forked: Forked) -> None:
-    found, _ = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.1)])]))
-    rate = found.fork_rate
-    assert rate is not None
-    assert (rate.tokens, rate.forks, rate.null_tokens, rate.null_forks) == (8, 1, 99, 0)
-    assert rate.p == pytest.approx(8 / 107)  # Fisher: the one fork falls among the 8 of all 107 places
 
 
 def test_what_is_wanted_are_the_forks_with_their_width_and_every_answer(forked: Forked) -> None:
@@ -200,7 +193,7 @@ def test_where_no_width_can_be_read_reading_at_once_is_the_measure_and_said_to_b
     absent = {"verify": "this engine reads on no more than one token at a time"}
     found, one = verdict(forked([*positions, fork.model_copy(update={"absent": absent})]))
     assert one.outcome == "violation"
-    assert "reading everything at once instead of token by token moves margins by up to" in one.reason
+    assert "reading everything at once instead of token by token tips margins up to" in one.reason
     assert found.noise[0].by_prefill
     assert one.fork is not None and one.fork.shapes_absent == absent
     near = fork_at(7, 7, [("decode", 1, 0.05), ("prefill", 20, -0.01)])

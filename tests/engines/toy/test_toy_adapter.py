@@ -67,7 +67,7 @@ def test_run_verify_report(binary: Path, tmp_path: Path) -> None:
     assert [(one["draft_n"], one["draft_n_accepted"], one["rounds"]) for one in looked_up] == [(18, 17, 6)] * 2
     verified = benchctl(tmp_path, "verify-lossless", str(folder))
     assert verified.returncode == 0, verified.stdout + verified.stderr
-    assert "lossless" in verified.stdout
+    assert "identical" in verified.stdout
     reported = benchctl(tmp_path, "report", str(folder))
     assert reported.returncode == 0, reported.stdout + reported.stderr
     assert list(tmp_path.rglob("index.html"))

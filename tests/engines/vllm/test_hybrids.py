@@ -43,7 +43,7 @@ def test_a_hybrid_is_corrupted_and_verify_lossless_says_violation(
     assert verdict.exit_code == 1, verdict.output
     (arm,) = json.loads(verdict.stdout)["arms"]
     violations = [one for one in arm["comparisons"] if one["outcome"] == "violation"]
-    assert arm["verdict"] == "not lossless"
+    assert arm["verdict"] == "violation"
     assert violations
     fork = violations[0]["fork"]
     assert fork["margin"] > 100 * fork["noise_floor"]

@@ -95,19 +95,19 @@ def test_the_sample_has_the_targets_own_second_choice_and_both_widths() -> None:
     assert changes == {-0.4}
 
 
-def test_a_fork_near_the_beginning_borrows_from_the_prompt() -> None:
+def test_a_fork_near_the_beginning_is_read_in_one_narrower_batch_and_the_prompt_is_never_split() -> None:
     scorer = ToyScorer()
     (plan,) = make_plan([plan_of(WantedFork(3, RIVAL, 9))], sampled=[9])
     positions, _ = read_answer(scorer, PROMPT, plan)
-    assert [(one.shape, one.width) for one in positions[0].readings] == [("decode", 1), ("verify", 9), ("prefill", 23)]
-    assert len(PROMPT) - 6 in scorer.batches
+    assert [(one.shape, one.width) for one in positions[0].readings] == [("decode", 1), ("verify", 3), ("prefill", 23)]
+    assert len(PROMPT) - 6 not in scorer.batches
 
 
-def test_a_round_longer_than_everything_before_it_is_not_made_up() -> None:
+def test_a_round_longer_than_everything_before_it_reads_what_there_is() -> None:
     (plan,) = make_plan([plan_of(WantedFork(3, RIVAL, 65))], sampled=[65])
     positions, _ = read_answer(ToyScorer(), PROMPT, plan)
-    assert "verify" not in {one.shape for one in positions[0].readings}
-    assert "shorter" in positions[0].absent["verify"]
+    assert ("verify", 3) in {(one.shape, one.width) for one in positions[0].readings}
+    assert "verify" not in positions[0].absent
 
 
 def test_an_engine_that_keeps_nothing_gives_one_shape_and_says_why() -> None:

@@ -1,0 +1,134 @@
+"""Which answers an audit scores: those of every arm that is not token-identical to its baseline throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.cells import speculates
+from benchctl.analysis.conditions.split import is_greedy
+from benchctl.analysis.fork import common_length
+from benchctl.analysis.replay.wanted import verify_width
+from benchctl.data.record import Record, sha256_tokens
+
+if TYPE_CHECKING:
+    from benchctl.analysis.conditions.split import Group
+    from benchctl.analysis.frame import Frame
+    from benchctl.data.audits import AnswerKey
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A distinct answer to a prompt."""
+
+    task: str
+    prompt_idx: int
+    prompt_sha: str | None
+    prompt_tokens: int | None
+    token_ids: tuple[int, ...]
+    token_sha: str
+
+    @property
+    def key(self) -> AnswerKey:
+        """Which answer it is, as `ScoredAnswer.key`."""
+        return (self.task, self.prompt_idx, self.prompt_sha, self.token_sha)
+
+
+@dataclass(frozen=True)
+class ArmAnswers:
+    """The answers of an arm that is to be audited."""
+
+    arm: str
+    widths: tuple[int, ...]
+    """Tokens that the target may have read at once while it gave them; empty where nothing tells."""
+    answers: tuple[Answer, ...]
+    """Distinct ones, of all blocks."""
+    agreed: dict[AnswerKey, int]
+    """Tokens that each has in common with the baseline's own answer, from its first."""
+    overlapping: bool
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What an audit of a run is about."""
+
+    arms: tuple[ArmAnswers, ...] = ()
+    own: tuple[Answer, ...] = ()
+    """The baselines' own answers to the same prompts."""
+    lacks: dict[str, str] = field(default_factory=dict)
+    """By arm, why none of its answers can be audited; the end of a sentence."""
+
+    @property
+    def prompts(self) -> list[list[Answer]]:
+        """The arms' distinct answers by prompt; the prompts in an order that nothing about them decides."""
+        by_prompt: dict[tuple[str, int], dict[AnswerKey, Answer]] = {}
+        for arm in self.arms:
+            for answer in arm.answers:
+                by_prompt.setdefault((answer.task, answer.prompt_idx), {}).setdefault(answer.key, answer)
+        shuffled = sorted(by_prompt, key=lambda one: sha256(f"{one[0]}/{one[1]}".encode()).digest())
+        return [list(by_prompt[one].values()) for one in shuffled]
+
+    @property
+    def widths(self) -> list[int]:
+        """Every verify width, narrowest first."""
+        return sorted({width for arm in self.arms for width in arm.widths if width > 1})
+
+    def with_own_answers(self) -> Selection:
+        """Return the selection with the baseline's own answers as those of one more arm, to measure noise on."""
+        agreed = {answer.key: len(answer.token_ids) for answer in self.own}
+        return replace(self, arms=(*self.arms, ArmAnswers("", (), self.own, agreed, overlapping=False)))
+
+
+def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | None = None) -> Selection:
+    """Return what is to be audited of a run's conditions. `arms`: only these, where named."""
+    found: list[ArmAnswers] = []
+    own: dict[AnswerKey, Answer] = {}
+    lacks: dict[str, str] = {}
+    for group, frame in parts:
+        if not is_greedy(frame.manifest) or frame.manifest is None or speculates(frame, frame.baseline):
+            continue
+        theirs = _answers(frame, frame.baseline)
+        for arm, name in enumerate(frame.arms):
+            if arm == frame.baseline or (arms is not None and name not in arms):
+                continue
+            ours = _answers(frame, arm)
+            if all(theirs.get(place) == answer for place, answer in ours.items()):
+                continue
+            distinct = tuple({answer.key: answer for answer in ours.values()}.values())
+            agreed = {
+                answer.key: common_length(answer.token_ids, theirs[place].token_ids) if place in theirs else 0
+                for place, answer in ours.items()
+            }
+            widths = _widths(group, frame, arm)
+            if not widths:
+                lacks[name] = "nothing tells how many tokens it verified at once"
+            found.append(ArmAnswers(name, widths, distinct, agreed, group.overlapping))
+            own |= {answer.key: answer for answer in theirs.values()}
+    return Selection(tuple(found), tuple(own.values()), lacks)
+
+
+def _answers(frame: Frame, arm: int) -> dict[tuple[int, int], Answer]:
+    """Return an arm's whole answers by block and prompt."""
+    found = {}
+    for row in frame.rows(arm).tolist():
+        record = frame.records[row]
+        if record.error is None and record.token_ids and record.token_sha == sha256_tokens(record.token_ids):
+            found[int(frame.block[row]), int(frame.prompt[row])] = _answer(record)
+    return found
+
+
+def _answer(record: Record) -> Answer:
+    ids = tuple(record.token_ids or ())
+    return Answer(record.task, record.prompt_idx, record.prompt_sha, record.prompt_tokens, ids, record.token_sha or "")
+
+
+def _widths(group: Group, frame: Frame, arm: int) -> tuple[int, ...]:
+    """Return what an arm's rounds read at once: its widest verify step, and those of several slots together."""
+    told = {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm).tolist()}
+    known = [width for width in told if width is not None]
+    if not known:
+        return ()
+    width, slots = max(known), max(1, group.condition.concurrency if group.condition and group.overlapping else 1)
+    return tuple(dict.fromkeys((width, width * -(-slots // 2), width * slots)))

@@ -1,0 +1,105 @@
+"""What an audit read of a run: whole answers, scored on the target alone, kept in `audit.json` beside the records.
+
+Every number that a verdict rests on is here, so that it can be judged again without an engine.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from benchctl.data.manifest import Part
+from benchctl.data.replays import Origin
+from benchctl.data.versions import StoredFormat
+
+AUDIT = "audit.json"
+FORMAT = StoredFormat("audit file", version=1, fix="Remove the file; verify-lossless then scores the answers again.")
+
+
+class Divergence(Part):
+    """A place at which an answer's token is not the target's likeliest."""
+
+    index: int
+    likeliest: int
+    gap: float
+    """Nats by which the target prefers its likeliest token to the answer's; the least that it can be, where
+    `gap_is_least`."""
+    gap_is_least: bool = False
+    """Whether the answer's token is not among the likeliest that were asked for."""
+
+
+class ScoredAnswer(Part):
+    """One answer, whoever gave it, as the target alone has it."""
+
+    task: str
+    prompt_idx: int
+    prompt_sha: str | None
+    token_sha: str
+    """Of all its token ids: equal answers are scored once."""
+    margins: list[float]
+    """At every token: the likeliest over the second likeliest, in nats."""
+    diverged: list[Divergence] = Field(default_factory=list)
+
+    @property
+    def key(self) -> AnswerKey:
+        """Which answer it is."""
+        return (self.task, self.prompt_idx, self.prompt_sha, self.token_sha)
+
+
+AnswerKey = tuple[str, int, str | None, str]
+"""(task, prompt_idx, prompt_sha, token_sha)."""
+
+
+class NullPass(Part):
+    """One reading of a scored answer in batches: how far its margins move by that alone.
+
+    `width` tokens in a batch, the first batch ending at token `first`, between two of them a batch of `skipped` tokens
+    that is not looked at, as between two rounds that accept in part. `width` 0: the answer's own decoding, for a target
+    that is scored by prefill.
+    """
+
+    task: str
+    prompt_idx: int
+    prompt_sha: str | None
+    token_sha: str
+    width: int
+    first: int
+    skipped: int = 0
+    places: list[int]
+    losses: list[float]
+    """At each place: how much less the target prefers its likeliest token to the best other one; nats."""
+
+    @property
+    def answer(self) -> AnswerKey:
+        """Which answer was read."""
+        return (self.task, self.prompt_idx, self.prompt_sha, self.token_sha)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Which reading it is."""
+        return (*self.answer, self.width, self.first, self.skipped)
+
+
+class Audit(Origin):
+    """Everything that was read of a run's answers."""
+
+    schema_version: int = Field(default=FORMAT.version, alias="schema")
+    shape: Literal["decode", "prefill"] = "decode"
+    """How answers were scored: token by token, or prompt and answer at once."""
+    seconds: float = 0.0
+    """What reading took, all together."""
+    answers: list[ScoredAnswer] = Field(default_factory=list)
+    passes: list[NullPass] = Field(default_factory=list)
+
+
+def read_audit(folder: Path) -> Audit | None:
+    """Read the audit of the run in `folder`; `None` when there is none.
+
+    Raises StorageError for a file that is damaged or of a newer benchctl.
+    """
+    try:
+        return FORMAT.read(folder / AUDIT, Audit)
+    except FileNotFoundError:
+        return None

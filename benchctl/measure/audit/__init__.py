@@ -1,0 +1,1 @@
+"""Reading whole answers on the target alone, and its own noise beside them."""
