@@ -14,7 +14,8 @@ from benchctl.measure.prepare import prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.run import start_run
 from benchctl.prompts.load import load_suite
-from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling, Speculation
+from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling
+from benchctl.recipes.speculation import Speculation
 from benchmarks.proxy import wrapper
 
 

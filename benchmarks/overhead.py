@@ -73,7 +73,7 @@ def _options() -> argparse.Namespace:
 
 
 def _measure(server: LlamaServer, sampling: Sampling, records: Path, options: argparse.Namespace) -> dict[str, Any]:
-    items = load_suite("prompts.json", recipe_folder=Path.cwd()).select(["code"], None)
+    items = load_suite("plamo2-study", recipe_folder=Path.cwd()).select(["code"], None)
     prompts = [server.render(item.prompt) for item in items]
     seen: list[Completion] = []
     clients: dict[str, Client] = {

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchctl.errors import UsageError
 from benchctl.paths import shipped_folder
+from benchctl.prompts.own_files import is_own_file, read_own_file
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, path_text
 from benchctl.recipes.schema import Name
@@ -48,6 +49,8 @@ class Suite:
     sha256: str
     """Of the file's bytes."""
     tasks: dict[str, tuple[Prompt, ...]]
+    own: bool = False
+    """Whether it was read from one's own file as it is; its prompts are rendered with the model's chat template."""
 
     def select(self, tasks: Sequence[str] | None, limit: int | None) -> tuple[PromptItem, ...]:
         """Return the prompts of `tasks` (None: all, in the file's order), at most `limit` of each.
@@ -91,7 +94,14 @@ def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
         raise UsageError(f"the prompts file cannot be read: {error.strerror}", where=where) from None
     if len(raw) > MAX_BYTES:
         raise UsageError("the prompts file is larger than 64 MiB", where=where)
-    data = _parse(raw, where)
+    parsed = _parse(raw, where) if path.suffix.lower() == ".json" or not is_own_file(path, None) else None
+    if is_own_file(path, parsed):
+        own = {task: tuple(prompts) for task, prompts in read_own_file(path).items()}
+        digest = hashlib.sha256(raw).hexdigest()
+        return Suite(path.name.split(".")[0] or "prompts", "chat", "not stated", where, digest, own, own=True)
+    if not isinstance(parsed, dict):
+        raise UsageError("the prompts file must be a JSON object with `tasks`, or a list of prompts", where=where)
+    data: dict[str, Plain] = parsed
     version = data.get("schema")
     if isinstance(version, int) and not isinstance(version, bool) and version > SUITE_SCHEMA:
         fix = "Update benchctl."
@@ -127,18 +137,15 @@ def _find(name_or_path: str, recipe_folder: Path) -> Path:
     )
 
 
-def _parse(raw: bytes, where: str) -> dict[str, Plain]:
+def _parse(raw: bytes, where: str) -> Plain:
     try:
-        data = json.loads(raw.decode("utf-8-sig"))
+        return json.loads(raw.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise UsageError("the prompts file is not UTF-8 text", where=where) from None
     except json.JSONDecodeError as error:
         raise UsageError(f"the prompts file is not JSON: {error.msg}", where=f"{where}:{error.lineno}") from None
     except RecursionError:
         raise UsageError("the prompts file is nested too deeply", where=where) from None
-    if not isinstance(data, dict):
-        raise UsageError("the prompts file must be a JSON object with `tasks`", where=where)
-    return data
 
 
 def _mismatches(suite: _SuiteFile) -> list[tuple[KeyPath, str]]:

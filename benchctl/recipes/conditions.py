@@ -8,25 +8,15 @@ is a list of several values, every arm is measured under every combination, and 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from benchctl.recipes.matrix import MAX_ARMS
-from benchctl.recipes.problems import KeyPath, Plain, quoted
-from benchctl.recipes.schema import MAX_NAME, OF_CONDITIONS, Arm, Recipe
-from benchctl.recipes.translate import translate, value_at
+from benchctl.recipes.problems import KeyPath, quoted
+from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
+from benchctl.recipes.written import PLACES, WrittenRecipe
 
 Found = list[tuple[KeyPath, str]]
-
-_PLACES: dict[str, KeyPath] = {
-    "concurrency": ("concurrency",),
-    "rate": ("rate",),
-    "temperature": ("sampling", "temperature"),
-}
-"""Where in a file the condition of an arm's field stands, in the order of the suffix."""
 
 
 @dataclass(frozen=True)
@@ -41,28 +31,22 @@ class Conditions:
         return [field for field, values in self.values.items() if len(values) > 1]
 
 
-def take_conditions(
-    data: dict[str, Plain], written: Callable[[KeyPath], str | None]
-) -> tuple[dict[str, Plain], Conditions, Found]:
-    """Take the conditions out of a file's data: the rest, the conditions, and what is wrong with them.
-
-    `written` gives a number's spelling in the file. A list of temperatures leaves its first in `sampling`.
-    """
-    rest = {key: value for key, value in data.items() if (key,) not in _PLACES.values()}
-    problems = _on_arms(data.get("arms"))
-    conditions: dict[str, list[Any]] = {}
-    for field, place in _PLACES.items():
-        value = value_at(data, place)
-        if place[0] not in data or (field == "temperature" and not isinstance(value, list)):
+def conditions_of(recipe: WrittenRecipe) -> tuple[Conditions, Found]:
+    """Return the conditions of a file, and which values stand there twice."""
+    values: dict[str, list[Any]] = {}
+    problems: Found = []
+    for field, place in PLACES.items():
+        part = recipe.sampling if field == "temperature" else recipe
+        value = getattr(part, field)
+        if field not in part.model_fields_set or (field == "temperature" and not isinstance(value, list)):
             continue
-        values, wrong = _checked(field, place, value, written)
-        problems += wrong
-        conditions[field] = values
-    if "temperature" in conditions:
-        rest["sampling"] = {key: value for key, value in data["sampling"].items() if key != "temperature"}
-        if conditions["temperature"]:
-            rest["sampling"]["temperature"] = conditions["temperature"][0]
-    return rest, Conditions(conditions), problems
+        values[field] = []
+        for index, item in enumerate(value if isinstance(value, list) else [value]):
+            if item in values[field]:
+                problems.append(((*place, index), f"{_spelled(item)} stands here twice."))
+            else:
+                values[field].append(item)
+    return Conditions(values), problems
 
 
 def under_conditions(recipe: Recipe, conditions: Conditions) -> tuple[Recipe, Found]:
@@ -89,50 +73,6 @@ def under_conditions(recipe: Recipe, conditions: Conditions) -> tuple[Recipe, Fo
     return recipe.model_copy(update={"arms": arms, "baseline": first}), problems
 
 
-def _on_arms(arms: Plain) -> Found:
-    """Complain of conditions that an arm of a file has for itself."""
-    problems: Found = []
-    for index, arm in enumerate(arms if isinstance(arms, list) else []):
-        for key in OF_CONDITIONS if isinstance(arm, dict) else ():
-            if key in arm:
-                place = ".".join(map(str, _PLACES.get(key, ())))
-                instead = f" of an arm; it stands once for all arms, as `{place}`." if place else "."
-                problems.append((("arms", index, key), f"unknown key{instead}"))
-    return problems
-
-
-def _checked(
-    field: str, place: KeyPath, value: Plain, written: Callable[[KeyPath], str | None]
-) -> tuple[list[Any], Found]:
-    """Return the values that the schema of `Arm` takes, and a sentence for each that it does not."""
-    if value == []:
-        return [], [(place, "expected a value, or a list of at least one, got an empty one.")]
-    good: list[Any] = []
-    problems: Found = []
-    for index, item in enumerate(value if isinstance(value, list) else [value]):
-        here: KeyPath = (*place, index) if isinstance(value, list) else place
-        if item is None and isinstance(value, list):
-            problems.append((here, "expected a number, got nothing."))
-            continue
-        try:
-            checked = getattr(Arm.model_validate({"name": "any", field: item}), field)
-        except ValidationError as error:
-            told = translate(
-                error.errors(include_url=False, include_input=False), {field: item}, Arm, _at(here, written)
-            )
-            problems += [(here, message) for _, message in told]
-            continue
-        if checked in good:
-            problems.append((here, f"{_spelled(checked)} stands here twice."))
-        else:
-            good.append(checked)
-    return good, problems
-
-
-def _at(place: KeyPath, written: Callable[[KeyPath], str | None]) -> Callable[[KeyPath], str | None]:
-    return lambda _: written(place)
-
-
 def _disagreements(recipe: Recipe, conditions: Conditions) -> Found:
     problems: Found = []
     count = len(recipe.arms)
@@ -142,7 +82,7 @@ def _disagreements(recipe: Recipe, conditions: Conditions) -> Found:
             message = (
                 f"{len(conditions.values[field])} values make {count} arms or more; at most {MAX_ARMS} are allowed."
             )
-            problems.append((_PLACES[field], message))
+            problems.append((PLACES[field], message))
             break
     together = [
         field
@@ -155,7 +95,7 @@ def _disagreements(recipe: Recipe, conditions: Conditions) -> Found:
     warm = [value for value in conditions.values.get("temperature", []) if value > 0]
     if warm and recipe.sampling.top_k == 1:
         message = f"top_k is 1, so that the answers at {_spelled(warm[0])} would be those at 0."
-        problems.append((_PLACES["temperature"], f"{message} Write `top_k: 0`, or as many tokens as you mean."))
+        problems.append((PLACES["temperature"], f"{message} Write `top_k: 0`, or as many tokens as you mean."))
     return problems
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, quoted, shown
+from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, excerpt, quoted
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 20_000
@@ -117,7 +117,7 @@ def _count_events(file: Path, text: str) -> None:
 def _yaml_problem(error: yaml.YAMLError, text: str) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line = mark.line + 1 if mark else 0
-    reason = shown(str(getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"))
+    reason = excerpt(str(getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"))
     lines = text.splitlines()
     # Only a tab in the indentation is the trap; a tab elsewhere is the writer's business.
     before = lines[line - 1][: len(lines[line - 1]) - len(lines[line - 1].lstrip())] if 0 < line <= len(lines) else ""

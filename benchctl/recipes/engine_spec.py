@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,6 +15,8 @@ class Strict(BaseModel):
     """Base of every part of a recipe: unknown keys are errors, values are not coerced, instances do not change."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """Keys that a reader may look for here, and what a message says of them."""
 
 
 class EngineSpec(Strict):

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from benchctl.errors import UsageError
 from benchctl.paths import shipped_folder
-from benchctl.recipes.conditions import take_conditions, under_conditions
+from benchctl.recipes.adapters import adapter_of, kinds
+from benchctl.recipes.conditions import Found, conditions_of, under_conditions
 from benchctl.recipes.document import Document, read_document
 from benchctl.recipes.matrix import MAX_ARMS, ExpandedArm, expand
 from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, did_you_mean, quoted
 from benchctl.recipes.relations import relation_problems
-from benchctl.recipes.schema import Recipe
+from benchctl.recipes.schema import ABOUT_MODELS, Arm, AutoBlocks, ModelPair, ModelSpec, Recipe, RecipeBase, Sampling
 from benchctl.recipes.translate import translate
+from benchctl.recipes.written import WrittenRecipe
 from benchctl.text import one_line
 
 
@@ -30,26 +33,72 @@ def load_recipe(path: Path, *, overrides: Mapping[str, object] | None = None) ->
     data = dict(document.data)
     for key, value in (overrides or {}).items():
         data = _replaced(data, key.split("."), value)
-    data, conditions, wrong = take_conditions(data, document.written.get)
-    arms, wrong_arms = _expanded_arms(data)
-    wrong += wrong_arms
-    if wrong_arms and not arms:
-        raise _recipe_error(document, wrong)
-    if arms is not None:
-        data["arms"] = [arm.data for arm in arms]
+    wrong: Found = []
+    written = None
     try:
-        recipe = Recipe.model_validate(data)
+        written = WrittenRecipe.model_validate(data)
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
-        wrong += _in_file(translate(errors, data, Recipe, lambda at: document.written.get(_origin(at, arms))), arms)
-        raise _recipe_error(document, wrong) from None
-    wrong += _in_file(relation_problems(recipe), arms)
+        found = translate(
+            error.errors(include_url=False, include_input=False), data, WrittenRecipe, document.written.get
+        )
+        wrong += [one for one in found if one[0][2:3] != ("matrix",)]  # of a matrix, `matrix.py` knows more
+    if data.get("models") is None and not _serves(data.get("engine")):
+        wrong.append((("models",), f"this key is missing; expected {ABOUT_MODELS[0].lower()}{ABOUT_MODELS[1:]}"))
+    expanded, wrong_matrices = _expanded_arms(data)
+    arms, wrong_arms = _concrete(expanded, document)
+    seen = {path for path, _ in wrong}
+    wrong += wrong_matrices + [one for one in _in_file(wrong_arms, expanded) if one[0] not in seen]
+    if written is None or wrong:
+        raise _recipe_error(document, wrong)
+    conditions, wrong = conditions_of(written)
+    recipe = _filled_in(written, arms)
+    wrong += _in_file(relation_problems(recipe), expanded)
     if not wrong:
         recipe, problems = under_conditions(recipe, conditions)
-        wrong += _in_file(problems, arms)
+        wrong += _in_file(problems, expanded)
     if wrong:
         raise _recipe_error(document, wrong)
     return recipe
+
+
+def _serves(engine: Plain) -> bool:
+    """Whether a file's `engine` is an endpoint that runs already, which knows its models itself."""
+    kind = engine.get("kind") if isinstance(engine, dict) else None
+    return kind in kinds() and adapter_of(kind).model_format == "served"
+
+
+def _filled_in(written: WrittenRecipe, arms: list[Arm]) -> Recipe:
+    """Return the recipe of a file with these arms; where several temperatures stand, the first is the recipe's."""
+    same = {key: getattr(written, key) for key in RecipeBase.model_fields}
+    sampling = {key: getattr(written.sampling, key) for key in Sampling.model_fields}
+    if isinstance(sampling["temperature"], list):
+        sampling["temperature"] = sampling["temperature"][0]
+    return Recipe(
+        **same
+        | {
+            "models": written.models or ModelPair(target=ModelSpec(source="served:")),
+            "sampling": Sampling(**sampling),
+            "blocks": AutoBlocks() if written.blocks == "auto" else written.blocks,
+            "arms": arms,
+        }
+    )
+
+
+def _spelled(document: Document, arm: int, path: KeyPath) -> str | None:
+    return document.written.get(("arms", arm, *path))
+
+
+def _concrete(expanded: list[ExpandedArm], document: Document) -> tuple[list[Arm], Found]:
+    """Return the arms whose placeholders are filled in, and what is wrong with their values."""
+    arms, wrong = [], []
+    for index, arm in enumerate(expanded):
+        try:
+            arms.append(Arm.model_validate(arm.data))
+        except ValidationError as error:
+            errors = error.errors(include_url=False, include_input=False)
+            found = translate(errors, arm.data, Arm, partial(_spelled, document, arm.index))
+            wrong += [(("arms", index, *path), message) for path, message in found]
+    return arms, wrong
 
 
 def find_recipe(name_or_path: str) -> Path:
@@ -72,9 +121,9 @@ def shipped_recipes() -> dict[str, Path]:
     return {path.stem: path for path in sorted(shipped_folder("recipes").glob("*.yaml"), key=lambda path: path.stem)}
 
 
-def _expanded_arms(data: dict[str, Plain]) -> tuple[list[ExpandedArm] | None, list[tuple[KeyPath, str]]]:
+def _expanded_arms(data: dict[str, Plain]) -> tuple[list[ExpandedArm], Found]:
     if not isinstance(data.get("arms"), list):
-        return None, []
+        return [], []
     arms, wrong = expand(data["arms"])
     if len(arms) > MAX_ARMS:
         wrong.append((("arms",), f"expected at most {MAX_ARMS} arms, got {len(arms)}."))
@@ -89,20 +138,20 @@ def _replaced(data: dict[str, Plain], keys: list[str], value: object) -> dict[st
     return {**data, keys[0]: _replaced(inner if isinstance(inner, dict) else {}, keys[1:], value)}
 
 
-def _origin(path: KeyPath, arms: list[ExpandedArm] | None) -> KeyPath:
+def _origin(path: KeyPath, arms: list[ExpandedArm]) -> KeyPath:
     """Return where in the file the value at an expanded path stands."""
-    if arms is not None and len(path) > 1 and path[0] == "arms" and isinstance(path[1], int):
+    if len(path) > 1 and path[0] == "arms" and isinstance(path[1], int):
         return ("arms", arms[path[1]].index, *path[2:])
     return path
 
 
-def _in_file(found: list[tuple[KeyPath, str]], arms: list[ExpandedArm] | None) -> list[tuple[KeyPath, str]]:
+def _in_file(found: Found, arms: list[ExpandedArm]) -> Found:
     """Bring paths back to the file; a problem of only some values of a matrix says of which."""
     times = Counter((_origin(path, arms), message) for path, message in found)
     placed = []
     for path, message in found:
         here, values = _origin(path, arms), ""
-        if arms is not None and len(path) > 1 and path[0] == "arms" and isinstance(path[1], int):
+        if len(path) > 1 and path[0] == "arms" and isinstance(path[1], int):
             arm = arms[path[1]]
             if times[here, message] < sum(other.index == arm.index for other in arms):
                 values = f" (matrix: {', '.join(f'{key}={quoted(value)}' for key, value in arm.values.items())})"
@@ -110,6 +159,6 @@ def _in_file(found: list[tuple[KeyPath, str]], arms: list[ExpandedArm] | None) -
     return placed
 
 
-def _recipe_error(document: Document, wrong: list[tuple[KeyPath, str]]) -> RecipeError:
+def _recipe_error(document: Document, wrong: Found) -> RecipeError:
     problems = {Problem(document.line(path), path, message): None for path, message in wrong}
     return RecipeError(document.file, sorted(problems, key=lambda problem: problem.line))

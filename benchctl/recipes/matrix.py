@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from benchctl.recipes.placeholders import PLACEHOLDER
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, quoted
-from benchctl.recipes.translate import PLACEHOLDER
 
 MAX_ARMS = 200
 """More arms than this in one recipe are taken for a mistake."""

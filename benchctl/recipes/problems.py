@@ -49,11 +49,11 @@ def path_text(path: KeyPath) -> str:
     """Return `arms[2].speculation.type` for `("arms", 2, "speculation", "type")`."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{shown(part)}" if text else shown(part)
+        text += f"[{part}]" if isinstance(part, int) else f".{excerpt(part)}" if text else excerpt(part)
     return text
 
 
-def shown(text: str) -> str:
+def excerpt(text: str) -> str:
     """Return untrusted `text` shortened, on one line and without control characters."""
     return one_line(text, MAX_SHOWN)
 
@@ -65,12 +65,12 @@ def quoted(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return f"'{shown(value)}'"
+        return f"'{excerpt(value)}'"
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, (list, tuple)):
         return "a list"
-    return shown(str(value))
+    return excerpt(str(value))
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

@@ -12,20 +12,9 @@ from benchctl.recipes.adapters import Adapter, adapter_of, kinds_with
 from benchctl.recipes.engine_spec import EndpointSpec, EngineSpec
 from benchctl.recipes.problems import KeyPath, did_you_mean, quoted
 from benchctl.recipes.quantization import quantize_problems
-from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, SPECULATION_WORDS, Arm, ModelSpec, Recipe, Speculation
+from benchctl.recipes.schema import Arm, ModelSpec, Recipe
 from benchctl.recipes.source import BundledSource, ServedSource, Source, bundled_names, parse_source
-
-_DRAFTS = ("draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
-_COPIES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
-TAKEN_BY: dict[str, tuple[str, ...]] = {
-    "max": (*_DRAFTS, *_COPIES, "ngram-mod"),
-    "min": (*_DRAFTS, "ngram-mod"),
-    "p_min": _DRAFTS,
-    "size_n": (*_COPIES, "ngram-mod"),
-    "size_m": _COPIES,
-    "min_hits": _COPIES,
-}
-"""Which speculation types a key has a meaning for; everywhere else an engine would ignore it without a word."""
+from benchctl.recipes.speculation import COPIES, DRAFTS, NEEDS_DRAFT_MODEL, SPECULATION_WORDS, TAKEN_BY, Speculation
 
 Found = Iterator[tuple[KeyPath, str]]
 
@@ -169,7 +158,7 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
     if not types or len(set(types)) < len(types):
         yield ("type",), "a type is named twice." if types else "expected at least one type, got an empty list."
         return
-    drafts = [name for name in types if name in _DRAFTS]
+    drafts = [name for name in types if name in DRAFTS]
     if len(drafts) > 1:
         message = f"{' and '.join(drafts)} cannot share one draft model; name at most one draft-* type in an arm."
         yield ("type",), message
@@ -184,7 +173,7 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
                 yield (key,), f"{key} has no meaning for {', '.join(types)}; give the engine's own key in options."
         else:
             yield (key,), f"{key} has no meaning for {', '.join(types)}; it is for {', '.join(takers)}."
-    lookups = [name for name in types if name in _COPIES]
+    lookups = [name for name in types if name in COPIES]
     if lookups and speculation.size_m is not None and speculation.max not in {None, speculation.size_m}:
         yield ("size_m",), f"for {', '.join(lookups)} it means the same as max; give one of them."
     if speculation.min is not None and speculation.max is not None and speculation.min > speculation.max:

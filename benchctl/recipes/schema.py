@@ -1,20 +1,20 @@
-"""The schema of a recipe: what a YAML file may say, and what each word means.
+"""The recipe as it is run: every arm concrete and under one condition, every default filled in.
 
-These models check one value at a time and the relations between arms. Where in the file a wrong value stands, and the
-nearest valid word, is the work of `benchctl.recipes.load`. `Recipe` is what a file says; `Recipe.expanded` is the list
-of concrete arms that its matrices stand for.
+`benchctl.recipes.written` is the form of a file; `benchctl.recipes.load` makes this one from it. These models check one
+value at a time; how the parts must fit together is `benchctl.recipes.relations`.
 """
 
 from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from benchctl.recipes.adapters import adapter_of, default_spec, kinds, registered
+from benchctl.recipes.adapters import default_spec, kinds, registered
 from benchctl.recipes.engine_spec import Device, EngineSpec, LaunchedEngineSpec, Strict
+from benchctl.recipes.speculation import Speculation
 
 
 def _with_kind(engine: object) -> object:
@@ -30,28 +30,6 @@ else:
         BeforeValidator(_with_kind),
     ]
     """The branches of all registered adapters, told apart by `kind`."""
-
-SpeculationWord = Literal[
-    "draft-simple",
-    "draft-eagle3",
-    "draft-mtp",
-    "draft-dflash",
-    "draft-dspark",
-    "ngram-simple",
-    "ngram-map-k",
-    "ngram-map-k4v",
-    "ngram-mod",
-    "ngram-cache",
-]
-"""benchctl's own words: an adapter maps those that its engine knows to the engine's names."""
-SPECULATION_WORDS: tuple[str, ...] = get_args(SpeculationWord)
-SpeculationType = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
-"""One of benchctl's words, or a method by the engine's own name, where its adapter takes such names and checks them."""
-NEEDS_DRAFT_MODEL: frozenset[str] = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
-"""Types that cannot work without `models.draft`. `draft-mtp` may find its head inside the target."""
-
-MAX_DEPTH = 64
-"""No engine verifies more draft tokens a round than this; larger depths are taken for typing errors."""
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$"
 MAX_NAME = 64
@@ -104,10 +82,10 @@ class PromptsSpec(Strict):
     limit: int | None = Field(default=None, ge=1, description="At most so many prompts of each task.")
 
 
-class Sampling(Strict):
-    """How tokens are chosen. The default is greedy."""
+class SamplingBase(Strict):
+    """What both forms of `sampling` have."""
 
-    temperature: float = Field(default=0.0, ge=0, le=10, description="0 is greedy.")
+    temperature: Any
     top_k: int = Field(default=1, ge=0, description="Sample among so many most probable tokens; 0: all.")
     top_p: float = Field(default=1.0, gt=0, le=1, description="Sample among the most probable tokens up to this mass.")
     max_tokens: int = Field(default=128, ge=1, le=1_000_000, description="Longest answer in tokens.")
@@ -115,47 +93,27 @@ class Sampling(Strict):
     ignore_eos: bool = Field(default=False, description="Go on past the end of the answer, so that lengths are equal.")
 
 
-OptionScalar = bool | int | float | str
-OptionValue = OptionScalar | list[OptionScalar] | list[list[OptionScalar]] | dict[str, OptionScalar]
+Concurrency = Annotated[int, Field(ge=1, le=1024)]
+Rate = Annotated[float, Field(gt=0, le=100_000)]
+Temperature = Annotated[float, Field(ge=0, le=10)]
 
 
-class Speculation(Strict):
-    """One setting of speculation in benchctl's words; each adapter maps them to the flags of the binary at hand."""
+class Sampling(SamplingBase):
+    """How tokens are chosen. The default is greedy."""
 
-    type: SpeculationType | list[SpeculationType] = Field(
-        description="A type, or several that work together; of some engines also a method by its own name.",
-        examples=["draft-simple", "ngram-simple"],
-    )
-    max: int | None = Field(default=None, ge=1, le=MAX_DEPTH, description="Draft depth k: most draft tokens a round.")
-    min: int | None = Field(default=None, ge=0, le=MAX_DEPTH, description="Fewest draft tokens worth verifying.")
-    p_min: float | None = Field(default=None, ge=0, le=1, description="Drafting stops below this probability.")
-    size_n: int | None = Field(default=None, ge=1, le=1024, description="n-gram types: length of the looked-up key.")
-    size_m: int | None = Field(default=None, ge=1, le=1024, description="n-gram types: length of the copied draft.")
-    min_hits: int | None = Field(default=None, ge=1, le=1024, description="n-gram types: hits before a draft is made.")
-
-    options: dict[str, OptionValue] | None = Field(
-        default=None,
-        description="Further settings by the engine's own keys, of engines that take their own methods.",
-        examples=[{"suffix_decoding_max_tree_depth": 16}],
-    )
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        """The types as a tuple, whether one or several were named."""
-        return (self.type,) if isinstance(self.type, str) else tuple(self.type)
-
-    @property
-    def uses_draft_model(self) -> bool:
-        """Whether any of the types cannot work without a draft model."""
-        return any(name in NEEDS_DRAFT_MODEL for name in self.types)
+    temperature: Temperature = Field(default=0.0, description="0 is greedy.")
 
 
-MAX_CONCURRENCY = 1024
-OF_CONDITIONS: tuple[str, ...] = ("of", "concurrency", "rate", "temperature")
-"""Fields of an arm that a file does not give arm by arm: `benchctl.recipes.conditions`."""
+class ArmBase(Strict):
+    """What both forms of an arm have."""
+
+    name: Any
+    speculation: Any
+    args: list[str] = Field(default_factory=list, description="Further engine arguments of this arm alone.")
+    url: str | None = Field(default=None, description="This arm's endpoint, where it is not engine.url.")
 
 
-class Arm(Strict):
+class Arm(ArmBase):
     """One concrete setting to be measured; `speculation` is null for a run of the target alone.
 
     `of`, `concurrency`, `rate` and `temperature` are the condition; in a file they stand once for all arms.
@@ -163,15 +121,13 @@ class Arm(Strict):
 
     name: Name = Field(description="The arm's name, which is also its label in the records.")
     speculation: Speculation | None = Field(default=None, description="Null: the target alone.")
-    args: list[str] = Field(default_factory=list, description="Further engine arguments of this arm alone.")
-    url: str | None = Field(default=None, description="This arm's endpoint, where it is not engine.url.")
     of: Name | None = Field(default=None, description="The arm of the recipe that this is under one condition.")
-    concurrency: int = Field(default=1, ge=1, le=MAX_CONCURRENCY, description="Most requests in flight at a time.")
-    rate: float | None = Field(
-        default=None, gt=0, le=100_000, description="Requests sent a second, whatever is in flight; null: as they end."
+    concurrency: Concurrency = Field(default=1, description="Most requests in flight at a time.")
+    rate: Rate | None = Field(
+        default=None, description="Requests sent a second, whatever is in flight; null: as they end."
     )
-    temperature: float | None = Field(
-        default=None, ge=0, le=10, description="Instead of sampling.temperature; null: that one."
+    temperature: Temperature | None = Field(
+        default=None, description="Instead of sampling.temperature; null: that one."
     )
 
     @property
@@ -208,43 +164,33 @@ class AutoBlocks(Strict):
 
 
 def _kind_of_blocks(value: object) -> str | None:
-    if isinstance(value, (dict, AutoBlocks)) or value == "auto":
-        return "auto"
+    if isinstance(value, (dict, AutoBlocks)):
+        return "mapping"
+    if value == "auto":
+        return "word"
     number = isinstance(value, (int, float)) or (isinstance(value, str) and any(map(str.isdigit, value)))
     return "number" if number else None  # text with digits was meant as a number: its message says what is wrong
 
 
-Blocks = Annotated[
-    Annotated[int, Field(ge=1, le=MAX_BLOCKS), Tag("number")]
-    | Annotated[AutoBlocks, BeforeValidator(lambda value: {} if value == "auto" else value), Tag("auto")],
-    Discriminator(
-        _kind_of_blocks,
-        custom_error_type="blocks",
-        custom_error_message="expected an integer, auto or {half_width: 0.02, max: 20}",
-    ),
-]
+Number = Annotated[int, Field(ge=1, le=MAX_BLOCKS), Tag("number")]
+Mapped = Annotated[AutoBlocks, Tag("mapping")]
+BY_KIND = Discriminator(
+    _kind_of_blocks,
+    custom_error_type="blocks",
+    custom_error_message="expected an integer, auto or {half_width: 0.02, max: 20}",
+)
 
 
-def _serves(engine: object) -> bool:
-    """Whether a file's `engine` is an endpoint that runs already."""
-    kind = engine.get("kind") if isinstance(engine, dict) else getattr(engine, "kind", None)
-    return kind in kinds() and adapter_of(str(kind)).model_format == "served"
-
-
-class Recipe(Strict):
-    """A whole recipe with its matrices already expanded; `benchctl.recipes.load.load_recipe` makes one from a file."""
+class RecipeBase(Strict):
+    """What both forms of a recipe have, in the order in which a file is read."""
 
     name: Name = Field(description="The recipe's name; its runs are kept under it.")
     description: str | None = Field(default=None, description="What question the recipe answers.")
     engine: AnyEngine = Field(default_factory=default_spec, description="Which engine, and how it is started.")
-    models: ModelPair = Field(description="The target, and a draft; an endpoint's may be left out.")
+    models: Any
     prompts: PromptsSpec
-    sampling: Sampling = Sampling()
-    blocks: Blocks = Field(
-        default=5,
-        description="Fresh processes of each arm: the unit of replication. auto, or a mapping: as many as it takes.",
-        examples=[5, "auto", {"half_width": 0.02, "max": 20, "budget_min": 30}],
-    )
+    sampling: Any
+    blocks: Any
     schedule: Schedule = Field(
         default="blocks",
         description="blocks: the arms of a block one after the other; interleaved: prompt by prompt, all engines up.",
@@ -255,15 +201,25 @@ class Recipe(Strict):
     )
     warmup: int = Field(default=1, ge=0, le=100, description="Unmeasured requests at the start of every process.")
     baseline: Name = Field(default="baseline", description="The arm that every other is compared with.")
-    arms: list[Arm] = Field(min_length=1, description="The settings to be measured.")
+    arms: Any
 
-    @model_validator(mode="before")
-    @classmethod
-    def _whatever_is_served(cls, data: object) -> object:
-        """An endpoint knows what it serves; everywhere else a recipe without models stays an error."""
-        if isinstance(data, dict) and "models" not in data and _serves(data.get("engine")):
-            return {**data, "models": {"target": {"source": "served:"}}}
-        return data
+
+ABOUT_MODELS = "The target, and a draft; an endpoint's may be left out."
+ABOUT_ARMS = "The settings to be measured."
+BLOCKS = Field(
+    default=5,
+    description="Fresh processes of each arm: the unit of replication. auto, or a mapping: as many as it takes.",
+    examples=[5, "auto", {"half_width": 0.02, "max": 20, "budget_min": 30}],
+)
+
+
+class Recipe(RecipeBase):
+    """A whole recipe, expanded; `benchctl.recipes.load.load_recipe` makes one from a file."""
+
+    models: ModelPair = Field(description=ABOUT_MODELS)
+    sampling: Sampling = Sampling()
+    blocks: Annotated[Number | Mapped, BY_KIND] = BLOCKS
+    arms: list[Arm] = Field(min_length=1, description=ABOUT_ARMS)
 
     @property
     def device(self) -> Device:

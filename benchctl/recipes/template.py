@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import Adapter, kinds, registered
 from benchctl.recipes.problems import did_you_mean, quoted
-from benchctl.recipes.relations import TAKEN_BY
-from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN, NEEDS_DRAFT_MODEL, SPECULATION_WORDS
+from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_WORDS, TAKEN_BY
 
 __all__ = ["new_recipe"]
 _DEPTHS = "[2, 4, 8, 16]"
@@ -23,7 +23,7 @@ def new_recipe(name: str, *, engine: str | None, target: str, draft: str | None,
     """
     engine = engine or kinds()[0]
     _check(name, engine, draft, types)
-    suite = "tiny.json" if target.startswith("bundled:") else "prompts.json"  # a tiny model knows its own prompts only
+    suite = "tiny.json" if target.startswith("bundled:") else "default"  # a tiny model knows its own prompts only
     adapter = registered().adapters[engine]
     return f"""\
 # yaml-language-server: $schema=recipe.schema.json

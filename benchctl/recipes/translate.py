@@ -12,13 +12,13 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from benchctl.recipes.adapters import registered
-from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, quoted, shown
-from benchctl.recipes.schema import OF_CONDITIONS, Arm, Recipe
+from benchctl.recipes.engine_spec import Strict
+from benchctl.recipes.placeholders import PLACEHOLDER
+from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, excerpt, quoted
 
 Annotation: TypeAlias = Any
 """A type annotation as `typing` hands it out at run time."""
 
-PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _NAME_RULE = "a name of letters, digits, '_', '.', '+' and '-' that starts with a letter or digit"
 
 _KINDS: dict[str, str] = {
@@ -42,10 +42,6 @@ _BOUNDS: dict[str, tuple[str, str]] = {
 }
 _WORDS_FOR_BOOL = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
-_ONLY_IN_FILES: dict[type[BaseModel], tuple[str, ...]] = {Recipe: ("concurrency", "rate"), Arm: ("matrix",)}
-_ONLY_EXPANDED: dict[type[BaseModel], tuple[str, ...]] = {Arm: OF_CONDITIONS}
-"""What a file has and the model has not, and the other way round: see `conditions.py` and `matrix.py`."""
-
 
 def translate(
     errors: Iterable[ErrorDetails], data: Plain, model: type[BaseModel], written: Callable[[KeyPath], str | None]
@@ -57,7 +53,7 @@ def translate(
     """
     found: dict[tuple[KeyPath, str], None] = {}
     for error in errors:
-        path = _data_path(error["loc"], data)
+        path = _data_path(error["loc"], data, missing=error["type"] in {"missing", "extra_forbidden"})
         if error["type"] == "too_short" and path is not None and value_at(data, path):
             continue  # pydantic counts the good items only; what is wrong with the others it has said already
         if path is not None and error["type"] == "union_tag_invalid":
@@ -68,12 +64,15 @@ def translate(
     return list(found)
 
 
-def _data_path(loc: tuple[int | str, ...], data: Plain) -> KeyPath | None:
-    """Drop the union tags from pydantic's location; None for a branch that the value never meant to be."""
+def _data_path(loc: tuple[int | str, ...], data: Plain, *, missing: bool) -> KeyPath | None:
+    """Drop the union tags from pydantic's location; None for a branch that the value never meant to be.
+
+    `missing`: the last part is a key, whether the data has it or not.
+    """
     path: list[str | int] = []
     here = data
     for index, part in enumerate(part for part in loc if part != "[key]"):
-        last = index == len(loc) - 1
+        last = missing and index == len(loc) - 1
         if isinstance(here, dict) and (part in here or last):
             here = here.get(part)
         elif isinstance(here, list) and isinstance(part, int) and part < len(here):
@@ -99,7 +98,11 @@ def _message(
     if kind == "extra_forbidden":
         if path[:-1] == ("engine",) and (takers := _kinds_that_take(str(path[-1]))):
             return f"{path[-1]} has no meaning for {_kind_of(data)}: it is for {', '.join(takers)}."
-        known = known_keys(model, path[:-1], data)
+        parts = _parts_at(model, path[:-1], data)
+        for part in parts:
+            if issubclass(part, Strict) and (place := part.elsewhere.get(str(path[-1]))) is not None:
+                return f"unknown key{place}."
+        known = [field.alias or key for part in parts for key, field in part.model_fields.items()]
         near = did_you_mean(path[-1], known)
         return f"unknown key.{near}" if near else f"unknown key; known here: {', '.join(known)}."
     if kind == "missing":
@@ -107,7 +110,7 @@ def _message(
     got = f"got {written(path) or quoted(value)}"
     if kind == "union_tag_invalid":
         if isinstance(value, str) and value in registered().broken:
-            return f"{value} cannot run: {shown(registered().broken[value])}."
+            return f"{value} cannot run: {excerpt(registered().broken[value])}."
         words = list(registered().adapters)
         return f"expected one of {', '.join(words)}; {got}.{did_you_mean(value, words)}"
     if isinstance(value, str) and PLACEHOLDER.search(value):
@@ -126,11 +129,15 @@ def _message(
     if kind == "string_too_long":
         return f"expected at most {context.get('max_length')} characters, got {len(str(value))}."
     if kind in {"too_short", "string_too_short"}:
-        return f"expected {'text' if kind == 'string_too_short' else 'a list of at least one item'}, got an empty one."
+        if kind == "string_too_short":
+            return "expected text, got an empty one."
+        annotation = _annotation(model, path)
+        one = "a value, or a list of at least one" if len(_flatten(annotation)) > len(_lists(annotation)) else None
+        return f"expected {one or 'a list of at least one item'}, got an empty one."
     if kind in _KINDS:
         remedy = _remedy(kind, value, written(path)) or _as_mapping(kind, value, _models(_annotation(model, path)))
         return f"expected {_KINDS[kind]}, {got}.{remedy}"
-    return f"{shown(error['msg'])}, {got}."
+    return f"{excerpt(error['msg'])}, {got}."
 
 
 def _remedy(kind: str, value: object, spelled: str | None) -> str:
@@ -153,7 +160,7 @@ def _as_mapping(kind: str, value: object, models: list[type[BaseModel]]) -> str:
     """`speculation: draft-simple` is nearly right: show the mapping that it stands for."""
     required = [name for part in models for name, field in part.model_fields.items() if field.is_required()]
     if kind.startswith("model") and isinstance(value, str) and len(required) == 1:
-        return f" Write {{{required[0]}: {shown(value)}}}."
+        return f" Write {{{required[0]}: {excerpt(value)}}}."
     return ""
 
 
@@ -177,17 +184,11 @@ def _kinds_that_take(key: str) -> list[str]:
     return [kind for kind, adapter in registered().adapters.items() if key in adapter.spec.model_fields]
 
 
-def known_keys(model: type[BaseModel], path: KeyPath, data: Plain) -> list[str]:
-    """Return the keys that the mapping at `path` of `data` may have."""
-    parts = _models(_annotation(model, path))
+def _parts_at(model: type[BaseModel], path: KeyPath, data: Plain) -> list[type[BaseModel]]:
+    """Return the models that the mapping at `path` of `data` may be."""
     if path == ("engine",):
-        parts = [registered().adapters[_kind_of(data)].spec]
-    found = []
-    for part in parts:
-        taken = _ONLY_EXPANDED.get(part, ())
-        found += [field.alias or key for key, field in part.model_fields.items() if key not in taken]
-        found += _ONLY_IN_FILES.get(part, ())
-    return list(dict.fromkeys(found))
+        return [registered().adapters[_kind_of(data)].spec]
+    return _models(_annotation(model, path))
 
 
 def _what_belongs(model: type[BaseModel], path: KeyPath) -> str:

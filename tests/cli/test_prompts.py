@@ -36,12 +36,12 @@ def test_list_names_every_shipped_suite_with_its_licence() -> None:
     assert ["health", "raw", "Apache-2.0"] in [row[:3] for row in rows]
     listed = json.loads(good("list", "--json"))
     assert [suite["name"] for suite in listed] == names
-    assert listed[names.index("prompts")]["tasks"] == {"ja_chat": 4, "translation_en_ja": 4, "code": 4}
+    assert listed[names.index("plamo2-study")]["tasks"] == {"ja_chat": 4, "translation_en_ja": 4, "code": 4}
 
 
 def test_show_says_how_every_prompt_begins() -> None:
-    lines = good("show", "prompts").splitlines()
-    assert lines[0].split() == ["name", "prompts"]
+    lines = good("show", "plamo2-study").splitlines()
+    assert lines[0].split() == ["name", "plamo2-study"]
     rows = [line.split() for line in lines]
     assert ["task", "prompt", "turns", "the", "last", "turn", "begins"] in rows
     assert ["code", "3", "1"] in [row[:3] for row in rows]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchctl.cli.recipes import app
-from benchctl.recipes.json_schema import recipe_json_schema
 from benchctl.recipes.load import load_recipe, shipped_recipes
+from benchctl.recipes.written import recipe_json_schema
 from tests.cli.calls import answer, call
 
 pytestmark = pytest.mark.usefixtures("empty_folder")

@@ -9,7 +9,8 @@ from typing import Any
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.models.resolved import ModelFile, ResolvedModel
 from benchctl.recipes.engine_spec import EngineSpec
-from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe, Speculation
+from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe
+from benchctl.recipes.speculation import Speculation
 
 HERE = Path(__file__).parent
 

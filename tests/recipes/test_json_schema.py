@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from benchctl.recipes.document import read_document
-from benchctl.recipes.json_schema import recipe_json_schema
 from benchctl.recipes.load import shipped_recipes
+from benchctl.recipes.written import recipe_json_schema
 
 EXPORTED = Path(__file__).parents[2] / "docs" / "recipe.schema.json"
 
@@ -105,6 +105,11 @@ def disagreements(schema: dict[str, Any], value: Any, root: dict[str, Any], path
             case "maxLength":
                 if isinstance(value, str) and len(value) > rule:
                     yield f"{path}: too long"
+            case "patternProperties":
+                for pattern, inner in rule.items():
+                    for key in value if isinstance(value, dict) else ():
+                        if re.search(pattern, key):
+                            yield from disagreements(inner, value[key], root, f"{path}.{key}")
             case "propertyNames":
                 yield from (d for key in value for d in disagreements(rule, key, root, f"{path}.{key}"))
             case _:

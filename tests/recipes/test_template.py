@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, SPECULATION_WORDS, Recipe
+from benchctl.recipes.schema import Recipe
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_WORDS
 from benchctl.recipes.template import new_recipe
 
 Load = Callable[[str], Recipe]

@@ -19,7 +19,8 @@ from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.dialect import Flags
 from benchctl.engines.llama_cpp.speculation import speculation_args, speculation_flags
 from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, Arm
+from benchctl.recipes.schema import Arm
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL
 
 BATCH = 512
 """Logical and physical batch size of every arm: other shapes round differently, and give other text."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from benchctl.recipes.schema import SPECULATION_WORDS
+from benchctl.recipes.speculation import SPECULATION_WORDS
 
 Dialect = Literal["current", "legacy"]
 

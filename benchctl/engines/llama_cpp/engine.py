@@ -25,7 +25,8 @@ from benchctl.errors import UsageError
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedPair
 from benchctl.models.special_tokens import end_tokens
-from benchctl.recipes.schema import NEEDS_DRAFT_MODEL, Arm, Recipe
+from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL
 
 _DEVICE_PREFIXES = {"cuda": ("CUDA", "ROCm"), "metal": ("Metal", "MTL")}
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchctl.engines.llama_cpp.dialect import Flags
-from benchctl.recipes.schema import Speculation
+from benchctl.recipes.speculation import Speculation
 
 WORDS = ("max", "min", "p_min", "size_n", "size_m", "min_hits")
 

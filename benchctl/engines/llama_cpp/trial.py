@@ -30,7 +30,8 @@ from benchctl.errors import EngineError
 from benchctl.machine.doctor import Check
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.models.unfinished import finish, unfinished
-from benchctl.recipes.schema import Arm, Sampling, Speculation
+from benchctl.recipes.schema import Arm, Sampling
+from benchctl.recipes.speculation import Speculation
 
 _PROMPT = (1, *range(60, 100))
 """More tokens than one tile of AMX has rows (16), and no multiple of them."""

@@ -18,7 +18,8 @@ from benchctl.engines.openai.server import EndpointServer, Terms
 from benchctl.engines.openai.shown import Shown, look
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.schema import Arm, Recipe, Speculation
+from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line
 
 

@@ -12,7 +12,7 @@ from benchctl.engines.sglang.package import Package
 from benchctl.models.folder_facts import vocabulary_differences
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
-from benchctl.recipes.schema import SPECULATION_WORDS, OptionValue, Speculation
+from benchctl.recipes.speculation import SPECULATION_WORDS, OptionValue, Speculation
 
 ALGORITHMS: Mapping[str, str] = {
     "draft-simple": "STANDALONE",

@@ -16,7 +16,7 @@ from benchctl.engines.vllm.package import Package
 from benchctl.models.folder_facts import folder_facts, vocabulary_differences
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.problems import did_you_mean
-from benchctl.recipes.schema import SPECULATION_WORDS, Speculation
+from benchctl.recipes.speculation import SPECULATION_WORDS, Speculation
 
 METHODS: Mapping[str, str] = {
     "draft-simple": "draft_model",

@@ -8,9 +8,12 @@ from benchctl.prompts.importers.format import Fields, Format, Question, Unexpect
 from benchctl.prompts.suite import Message
 from benchctl.recipes.problems import Plain, quoted
 
+NO_TASK = "prompts"
+"""The task of a row that names none."""
+
 
 def _read(fields: Fields) -> Question:
-    task = text_of(fields, "task") if fields.get("task") is not None else "prompts"
+    task = text_of(fields, "task") if fields.get("task") is not None else NO_TASK
     reference = first_reference(fields.get("reference"))
     if ("prompt" in fields) == ("messages" in fields):
         got = "both" if "prompt" in fields else "neither"

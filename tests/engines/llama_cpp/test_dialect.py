@@ -5,7 +5,7 @@ import re
 import pytest
 
 from benchctl.engines.llama_cpp.dialect import Flags, normalise, parse_help
-from benchctl.recipes.schema import SPECULATION_WORDS
+from benchctl.recipes.speculation import SPECULATION_WORDS
 from tests.engines.cells import HERE
 
 

@@ -13,7 +13,7 @@ from benchctl.engines.llama_cpp.speculation import (
     speculation_problems,
     speculation_warnings,
 )
-from benchctl.recipes.schema import SPECULATION_WORDS, Speculation
+from benchctl.recipes.speculation import SPECULATION_WORDS, Speculation
 from tests.engines.cells import HERE
 
 CURRENT = parse_help((HERE / "data" / "help_current.txt").read_text())

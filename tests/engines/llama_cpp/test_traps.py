@@ -26,7 +26,8 @@ from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.errors import EngineError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.schema import Sampling, Speculation
+from benchctl.recipes.schema import Sampling
+from benchctl.recipes.speculation import Speculation
 from tests.engines.cells import arm_of
 from tests.engines.conftest import StartServer
 

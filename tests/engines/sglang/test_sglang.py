@@ -22,7 +22,8 @@ from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.adapters import lossy_settings
-from benchctl.recipes.schema import Arm, Sampling, Speculation
+from benchctl.recipes.schema import Arm, Sampling
+from benchctl.recipes.speculation import Speculation
 from tests.engines.cells import arm_of, recipe_of
 from tests.engines.sglang.conftest import Start, spec_of
 

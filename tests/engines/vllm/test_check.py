@@ -15,7 +15,8 @@ from benchctl.engines.vllm.package import Package
 from benchctl.engines.vllm.probe import Probe
 from benchctl.errors import UsageError
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe, Speculation
+from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe
+from benchctl.recipes.speculation import Speculation
 
 Make = Callable[..., Any]
 NGRAM = Arm(name="ngram", speculation=Speculation(type="ngram-simple", max=4))

@@ -13,7 +13,8 @@ from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.command import argument_problems, command_line, missing_options
 from benchctl.engines.vllm.environment import environment_problems, own_settings, vllm_environment
 from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.schema import Arm, Speculation
+from benchctl.recipes.schema import Arm
+from benchctl.recipes.speculation import Speculation
 
 Make = Callable[..., Any]
 PROGRAM = Path("/venv/bin/vllm")

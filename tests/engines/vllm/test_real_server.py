@@ -16,7 +16,8 @@ from benchctl.engines.vllm.server import VllmServer
 from benchctl.errors import EngineError
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
-from benchctl.recipes.schema import Arm, Sampling, Speculation
+from benchctl.recipes.schema import Arm, Sampling
+from benchctl.recipes.speculation import Speculation
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 

@@ -20,7 +20,7 @@ from benchctl.engines.vllm.speculation import (
 )
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.adapters import lossy_settings
-from benchctl.recipes.schema import Speculation
+from benchctl.recipes.speculation import Speculation
 
 Make = Callable[..., Any]
 

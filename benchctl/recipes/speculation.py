@@ -1,0 +1,101 @@
+"""How an arm speculates, in benchctl's words: as a file writes it, and with its placeholders filled in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
+
+from benchctl.recipes.engine_spec import Strict
+from benchctl.recipes.placeholders import OrPlaceholder
+
+SpeculationWord = Literal[
+    "draft-simple",
+    "draft-eagle3",
+    "draft-mtp",
+    "draft-dflash",
+    "draft-dspark",
+    "ngram-simple",
+    "ngram-map-k",
+    "ngram-map-k4v",
+    "ngram-mod",
+    "ngram-cache",
+]
+"""benchctl's own words: an adapter maps those that its engine knows to the engine's names."""
+SPECULATION_WORDS: tuple[str, ...] = get_args(SpeculationWord)
+SpeculationType = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
+"""One of benchctl's words, or a method by the engine's own name, where its adapter takes such names and checks them."""
+NEEDS_DRAFT_MODEL: frozenset[str] = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
+"""Types that cannot work without `models.draft`. `draft-mtp` may find its head inside the target."""
+
+MAX_DEPTH = 64
+"""No engine verifies more draft tokens a round than this; larger depths are taken for typing errors."""
+
+DRAFTS = ("draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
+COPIES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
+TAKEN_BY: dict[str, tuple[str, ...]] = {
+    "max": (*DRAFTS, *COPIES, "ngram-mod"),
+    "min": (*DRAFTS, "ngram-mod"),
+    "p_min": DRAFTS,
+    "size_n": (*COPIES, "ngram-mod"),
+    "size_m": COPIES,
+    "min_hits": COPIES,
+}
+"""Which speculation types a key has a meaning for; everywhere else an engine would ignore it without a word."""
+
+OptionScalar = bool | int | float | str
+OptionValue = OptionScalar | list[OptionScalar] | list[list[OptionScalar]] | dict[str, OptionScalar]
+
+_TYPE = Field(
+    description="A type, or several that work together; of some engines also a method by its own name.",
+    examples=["draft-simple", "ngram-simple"],
+)
+_Max = Annotated[int | None, Field(ge=1, le=MAX_DEPTH, description="Draft depth k: most draft tokens a round.")]
+_Min = Annotated[int | None, Field(ge=0, le=MAX_DEPTH, description="Fewest draft tokens worth verifying.")]
+_PMin = Annotated[float | None, Field(ge=0, le=1, description="Drafting stops below this probability.")]
+_SizeN = Annotated[int | None, Field(ge=1, le=1024, description="n-gram types: length of the looked-up key.")]
+_SizeM = Annotated[int | None, Field(ge=1, le=1024, description="n-gram types: length of the copied draft.")]
+_MinHits = Annotated[int | None, Field(ge=1, le=1024, description="n-gram types: hits before a draft is made.")]
+_Options = Annotated[
+    dict[str, OptionValue] | None,
+    Field(
+        description="Further settings by the engine's own keys, of engines that take their own methods.",
+        examples=[{"suffix_decoding_max_tree_depth": 16}],
+    ),
+]
+
+
+class Speculation(Strict):
+    """One setting of speculation in benchctl's words; each adapter maps them to the flags of the binary at hand."""
+
+    type: SpeculationType | list[SpeculationType] = _TYPE
+    max: _Max = None
+    min: _Min = None
+    p_min: _PMin = None
+    size_n: _SizeN = None
+    size_m: _SizeM = None
+    min_hits: _MinHits = None
+    options: _Options = None
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types as a tuple, whether one or several were named."""
+        return (self.type,) if isinstance(self.type, str) else tuple(self.type)
+
+    @property
+    def uses_draft_model(self) -> bool:
+        """Whether any of the types cannot work without a draft model."""
+        return any(name in NEEDS_DRAFT_MODEL for name in self.types)
+
+
+class WrittenSpeculation(Strict):
+    """One setting of speculation; a key of the arm's matrix may stand for any value."""
+
+    type: OrPlaceholder[SpeculationType] | list[OrPlaceholder[SpeculationType]] = _TYPE
+    max: OrPlaceholder[_Max] = None
+    min: OrPlaceholder[_Min] = None
+    p_min: OrPlaceholder[_PMin] = None
+    size_n: OrPlaceholder[_SizeN] = None
+    size_m: OrPlaceholder[_SizeM] = None
+    min_hits: OrPlaceholder[_MinHits] = None
+    options: _Options = None
