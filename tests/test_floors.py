@@ -126,9 +126,9 @@ def strings(file: Path) -> Iterator[tuple[int, str]]:
     prose = {
         id(statement.value)
         for node in ast.walk(tree)
-        for statement in getattr(node, "body", [])
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
-        and isinstance(statement, ast.Expr)
+        for statement in node.body
+        if isinstance(statement, ast.Expr)
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
