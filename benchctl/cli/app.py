@@ -102,7 +102,7 @@ def main() -> None:
         where = "the output" if error.filename is None else str(error.filename)
         _fail(StorageError(f"It cannot be written or read: {error.strerror or error}.", where=where))
     except Exception as error:
-        from benchctl.cli.internal_error import internal_error
+        from benchctl.cli.show_error import internal_error
 
         _fail(internal_error(error))
 

@@ -112,8 +112,8 @@ def import_suite(
 ) -> None:
     """Make a prompt suite of a public question file."""
     from benchctl.prompts.importers.convert import read_questions, refuse_overwriting, write_suite
+    from benchctl.prompts.importers.formats import find_format
     from benchctl.prompts.importers.locate import locate
-    from benchctl.prompts.importers.registry import find_format
     from benchctl.prompts.importers.tasks import safe_name
 
     chosen = find_format(form)

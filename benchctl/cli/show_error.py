@@ -1,12 +1,25 @@
-"""How an error is shown: what happened, where, the engine's last words, and what to do."""
+"""How an error is shown: what happened, where, the engine's last words, and what to do.
+
+Of one that benchctl did not foresee the traceback is kept in a file, and the message says how to report it.
+"""
 
 from __future__ import annotations
+
+import platform
+import sys
+import tempfile
+import traceback
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from benchctl.errors import BenchctlError, EngineError
-from benchctl.text import visible
+from benchctl import __version__
+from benchctl.errors import BenchctlError, EngineError, InternalError
+from benchctl.paths import cache_folder
+from benchctl.text import one_line, visible
 
 
 def show_error(error: BenchctlError) -> None:
@@ -22,3 +35,29 @@ def show_error(error: BenchctlError) -> None:
             console.print(Text(f"  | {visible(line)}", style="dim"))
     if error.fix:
         console.print(Text(f"  {visible(error.fix)}"))
+
+
+def internal_error(error: Exception) -> InternalError:
+    """Return the message for an exception that should not have come this far; its traceback is written to a file."""
+    what = f"benchctl itself failed: {type(error).__name__}: {one_line(str(error), 200)}."
+    kept = _keep_traceback(error)
+    report = "This is a bug of benchctl, and says nothing about the engine or the models."
+    if kept is None:
+        traceback.print_exception(error, file=sys.stderr)
+        return InternalError(what, fix=f"{report} Report it with the traceback above.")
+    return InternalError(
+        what, fix=f"{report} Report it with the traceback in {kept}; look through it first, it may name your files."
+    )
+
+
+def _keep_traceback(error: Exception) -> Path | None:
+    """Write the traceback to a file of its own and return where; `None` when no folder can be written."""
+    about = f"benchctl {__version__}, Python {platform.python_version()}, {platform.platform()}\n{sys.argv!r}\n\n"
+    text = about + "".join(traceback.format_exception(error))
+    name = f"benchctl-{datetime.now().astimezone():%Y%m%d-%H%M%S-%f}.txt"
+    for folder in (cache_folder() / "errors", Path(tempfile.gettempdir())):
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
+            return folder / name
+    return None

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchctl.errors import UsageError
-from benchctl.prompts.importers import json_lines
 from benchctl.prompts.importers.format import Fields, Question, UnexpectedRowError
+from benchctl.prompts.importers.formats import NO_TASK, read_json_line
 from benchctl.prompts.importers.rows import read_rows
 from benchctl.prompts.importers.tasks import TaskNames
 from benchctl.prompts.suite import Message, Prompt
@@ -43,7 +43,7 @@ def read_own_file(path: Path) -> dict[str, list[Prompt]]:
     names = TaskNames()
     where_file = one_line(path.name)
     for where, question in _questions(path):
-        task = names(question.task if question.task != json_lines.NO_TASK else path.name.split(".")[0] or "prompts")
+        task = names(question.task if question.task != NO_TASK else path.name.split(".")[0] or "prompts")
         asked = question.asked
         whole = (Message(role="user", content=asked),) if isinstance(asked, str) else asked
         messages = _to_first_answer(whole)
@@ -63,7 +63,7 @@ def _questions(path: Path) -> Iterator[tuple[str, Question]]:
     rows = _text_rows(path) if path.name.lower().endswith(".txt") else _json_rows(path)
     for where, row in rows:
         if isinstance(row, str):
-            yield where, Question(json_lines.NO_TASK, row)
+            yield where, Question(NO_TASK, row)
             continue
         try:
             yield where, _question(row)
@@ -112,7 +112,7 @@ def _question(fields: Fields) -> Question:
         fields = {"messages": _from_sharegpt(fields["conversations"]), **_named_task(fields)}
     elif "messages" in fields:
         fields = {"messages": _content_as_text(fields["messages"]), **_named_task(fields)}
-    return json_lines.FORMAT.read(fields) or Question(json_lines.NO_TASK, "")
+    return read_json_line(fields)
 
 
 def _named_task(fields: Fields) -> Fields:

@@ -1,8 +1,8 @@
 """Two runs of one workload side by side: what got faster or slower beyond noise, and whether the answers stayed.
 
 A is the run before, B the one after; every ratio is B over A. Arms are matched by name. The blocks of two runs have
-nothing in common, so each run's own spread between blocks counts (`benchctl.analysis.comparison.interval`); prompts are
-the same and count as fixed.
+nothing in common, so each run's own spread between blocks counts (`benchctl.analysis.comparison.block_rates`); prompts
+are the same and count as fixed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.answers import Answers, find_answers
-from benchctl.analysis.comparison.block_rates import BlockRates
-from benchctl.analysis.comparison.interval import ratio_interval
+from benchctl.analysis.comparison.block_rates import BlockRates, ratio_interval
 from benchctl.analysis.comparison.results import ArmComparison, OwnVerdict, Ratio, RunComparison, RunFacts, SpeedChange
 from benchctl.analysis.comparison.same_answers import Outputs, compare_answers
 from benchctl.analysis.comparison.workload import find_changes, require_same_workload

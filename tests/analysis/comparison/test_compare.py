@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchctl.analysis.comparison.block_rates import ratio_interval
 from benchctl.analysis.comparison.compare import compare_runs
 from benchctl.analysis.comparison.gates import Gate, judge, parse_gate
-from benchctl.analysis.comparison.interval import ratio_interval
 from benchctl.analysis.comparison.results import RunComparison
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.data.store import RunData

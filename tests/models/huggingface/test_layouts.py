@@ -11,7 +11,6 @@ import pytest
 
 from benchctl.errors import UsageError
 from benchctl.models.gguf_header import read_header
-from benchctl.models.huggingface.bfloat16 import from_bfloat16, to_bfloat16
 from benchctl.models.huggingface.folder import huggingface_folder
 from benchctl.models.huggingface.layout import ModelHeader
 from benchctl.models.huggingface.registry import LAYOUTS, layout_of_class
@@ -24,7 +23,7 @@ from benchctl.models.huggingface.transforms import (
     Transform,
     one_after_other,
 )
-from benchctl.models.huggingface.weights import read_weights
+from benchctl.models.huggingface.weights import from_bfloat16, read_weights, to_bfloat16
 from tests.models.huggingface.conftest import CONFIGS, MakeModel, floats
 
 
