@@ -6,6 +6,7 @@
 #   make lint      check style and types
 #   make audit     look up known vulnerabilities and licences of what is installed (needs the network)
 #   make wheel     build the wheel and try it in an empty environment
+#   make image     build the container image (Dockerfile) and run the demo in it; needs Docker
 #   make clean     remove the environment and caches; results, reports and engine builds stay
 #
 # PYTHON=python3.12 chooses the interpreter; ENGINE_FLAGS=--cuda builds the engine for a GPU; a llama-server of one's
@@ -24,7 +25,7 @@ BIN := $(VENV)/bin
 AUDIT := $(VENV)/audit
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-all lint audit wheel engine vllm clean
+.PHONY: help demo test test-all lint audit wheel image engine vllm clean
 .DEFAULT_GOAL := help
 
 help:
@@ -93,6 +94,10 @@ audit: $(AUDIT)/.installed
 
 wheel: $(VENV)/.installed-dev
 	.ci/wheel $(BIN)/python
+
+image:
+	docker build --tag benchctl .
+	docker run --rm benchctl demo --blocks 1 --out /tmp
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
