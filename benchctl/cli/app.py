@@ -27,6 +27,7 @@ from benchctl.cli.quantize import quantize
 from benchctl.cli.recipes import app as recipes
 from benchctl.cli.report import report
 from benchctl.cli.run import run
+from benchctl.cli.runs import app as runs
 from benchctl.cli.verify_lossless import verify_lossless
 from benchctl.errors import BenchctlError, StorageError
 
@@ -70,6 +71,7 @@ app.command("doctor")(doctor)
 app.command("inspect")(inspect)
 app.command("quantize")(quantize)
 app.command("isolate")(isolate)
+app.add_typer(runs, name="runs")
 app.add_typer(recipes, name="recipes")
 app.add_typer(prompts, name="prompts")
 app.add_typer(models, name="models")

@@ -1,0 +1,171 @@
+"""`benchctl runs`: the runs that lie below a results folder, one of them in full, and taking some away."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from benchctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from benchctl.data.listing import ListedRun
+    from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity
+
+app = typer.Typer(
+    help="List, show and delete runs.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Results = Annotated[Path, typer.Option(help="Where runs lie.", file_okay=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+@app.command("list")
+def list_all(results: Results = Path("results"), as_json: Json = False) -> None:
+    """List the runs, newest first: recipe, id, status, engine, arms, blocks, size."""
+    from benchctl.data.listing import list_runs
+
+    found = list_runs(results)
+    if as_json:
+        _print_json([_as_dict(run) for run in found])
+    elif found:
+        _print_table(found)
+    else:
+        typer.echo(f"There is no run below {results}.", err=True)
+
+
+@app.command("show")
+def show(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Folder, recipe or id; the latest by default.")
+    ] = None,
+    results: Results = Path("results"),
+    as_json: Json = False,
+) -> None:
+    """Show what a run is: models, engine, machine, every arm's command line, and how its cells ended."""
+    from benchctl.data.store import read_manifest, resolve_run
+
+    folder = resolve_run(run, results)
+    if not folder.is_dir():
+        raise UsageError("This is a file of records, which does not tell how it was made.", where=str(folder))
+    manifest = read_manifest(folder)
+    if as_json:
+        _print_json(manifest.model_dump(mode="json", by_alias=True))
+    else:
+        _print_run(folder, manifest)
+
+
+@app.command("rm")
+def remove(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Folders, recipes (their latest run) or ids.")],
+    results: Results = Path("results"),
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete runs with their records, logs and what was replayed. There is no way back."""
+    from benchctl.data.listing import remove_runs
+    from benchctl.data.store import resolve_run
+    from benchctl.text import one_line
+
+    folders = list(dict.fromkeys(resolve_run(run, results) for run in runs))
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("Deleting runs has to be confirmed.", fix="Add --yes.")
+        for folder in folders:
+            typer.echo(f"  {one_line(str(folder))}")
+        typer.confirm(f"Delete {_runs(len(folders))}?", abort=True)
+    remove_runs(folders)
+    typer.echo(f"Deleted {_runs(len(folders))}.")
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
+
+
+def _print_json(document: Any) -> None:  # noqa: ANN401 - whatever JSON can hold
+    import json
+
+    json.dump(document, sys.stdout, indent=2, ensure_ascii=True)
+    sys.stdout.write("\n")
+
+
+def _as_dict(run: ListedRun) -> dict[str, Any]:
+    manifest = run.manifest
+    return {
+        "folder": str(run.folder),
+        "run": run.folder.name,
+        "recipe": run.recipe,
+        "status": manifest.status if manifest else None,
+        "created_at": manifest.created_at if manifest else None,
+        "engine": manifest.engine.kind if manifest else None,
+        "version": manifest.engine.version if manifest else None,
+        "arms": [arm.name for arm in manifest.arms] if manifest else None,
+        "blocks": manifest.blocks if manifest else None,
+        "finished_cells": run.finished_cells,
+        "bytes": run.size,
+        "problem": run.problem,
+    }
+
+
+def _print_table(found: list[ListedRun]) -> None:
+    from benchctl.reports import numbers
+    from benchctl.reports.columns import Column, Name, Table, numeric
+    from benchctl.reports.terminal import print_table, table_console
+
+    columns: tuple[Column[ListedRun], ...] = (
+        Column("recipe", lambda run: run.recipe, cell=lambda run: Name(run.recipe), heads=True),
+        Column("run", lambda run: run.folder.name),
+        Column("status", lambda run: run.manifest.status if run.manifest else "unreadable"),
+        Column("engine", lambda run: run.manifest.engine.kind if run.manifest else None),
+        numeric("arms", lambda run: len(run.manifest.arms) if run.manifest else None),
+        numeric("blocks", lambda run: run.manifest.blocks if run.manifest else None),
+        numeric("cells", lambda run: run.finished_cells),
+        numeric("size", lambda run: run.size, numbers.size),
+    )
+    print_table(table_console(), Table("runs", "Runs", columns, found))
+
+
+def _print_run(folder: Path, manifest: Manifest) -> None:
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    from benchctl.reports.columns import Code, Column, Name, Table
+    from benchctl.reports.terminal import print_table, table_console
+    from benchctl.text import one_line
+
+    engine, machine = manifest.engine, manifest.machine
+    ended: dict[str, int] = {}
+    for status in {(cell.block, cell.arm): cell.status for cell in manifest.cells}.values():
+        ended[status] = ended.get(status, 0) + 1
+    rows = [
+        ("run", f"{folder} ({manifest.status})"),
+        ("recipe", manifest.recipe_name),
+        ("started", manifest.created_at),
+        ("engine", " ".join(filter(None, (engine.kind, engine.version, f"({engine.found_in})")))),
+        ("target", _model(manifest.target)),
+        ("draft", "none" if manifest.draft is None else _model(manifest.draft)),
+        ("machine", ", ".join(str(machine[key]) for key in ("cpu", "os") if machine.get(key))),
+        ("prompts", f"{len(manifest.prompts)} of the suite {manifest.suite.get('name', 'not recorded')}"),
+        ("cells", ", ".join(f"{count} {status}" for status, count in ended.items()) or "none yet"),
+    ]
+    grid = Grid.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        grid.add_row(name, Text(one_line(value)))
+    console = table_console()
+    console.print(grid)
+    console.print()
+    columns: tuple[Column[ArmIdentity], ...] = (
+        Column("arm", lambda arm: arm.name, cell=lambda arm: Name(arm.name), heads=True),
+        Column("command", lambda arm: arm.argv, cell=lambda arm: Code(arm.url or " ".join(arm.argv)), wrap=True),
+    )
+    print_table(console, Table("arms", "Arms", columns, manifest.arms))
+
+
+def _model(model: ModelIdentity) -> str:
+    digests = ", ".join(file.sha256[:12] for file in model.files)
+    return f"{model.source} ({digests})" if digests else model.source

@@ -1,0 +1,75 @@
+"""The runs below a results folder: what each is, from its manifest alone, and taking one away."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchctl.data.manifest import Manifest
+from benchctl.data.store import MANIFEST, read_manifest
+from benchctl.data.writer import cannot_write, folder_lock
+from benchctl.errors import BenchctlError, UsageError
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run folder. `manifest` is `None` where it cannot be read; `problem` then says why."""
+
+    folder: Path
+    manifest: Manifest | None
+    size: int
+    """Bytes of all its files."""
+    problem: str | None = None
+
+    @property
+    def recipe(self) -> str:
+        """The recipe's name, or that of the folder that the run lies in."""
+        return self.manifest.recipe_name if self.manifest else self.folder.parent.name
+
+    @property
+    def finished_cells(self) -> int | None:
+        """Cells that ended well; `None` where the manifest cannot be read."""
+        if self.manifest is None:
+            return None
+        latest = {(cell.block, cell.arm): cell.status for cell in self.manifest.cells}
+        return sum(status == "finished" for status in latest.values())
+
+
+def list_runs(results: Path) -> list[ListedRun]:
+    """Return the runs below `results` (or below one recipe's folder), newest first."""
+    folders = {file.parent for pattern in ("*/*/", "*/") for file in results.glob(pattern + MANIFEST)}
+    return [_listed(folder) for folder in sorted(folders, key=lambda one: (one.name, str(one)), reverse=True)]
+
+
+def _listed(folder: Path) -> ListedRun:
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+    try:
+        return ListedRun(folder, read_manifest(folder), size)
+    except BenchctlError as error:
+        return ListedRun(folder, None, size, error.what)
+
+
+def remove_runs(folders: Sequence[Path]) -> None:
+    """Delete run folders with everything in them.
+
+    Raises UsageError for a folder that is no run, before anything is deleted, and StorageError for a run that another
+    benchctl is writing and for what cannot be deleted.
+    """
+    for folder in folders:
+        if folder.is_symlink() or not (folder / MANIFEST).is_file() or (folder / ".git").exists():
+            raise UsageError("this is no run folder, so it is not deleted", where=str(folder))
+        strange = sorted(one.name for one in folder.iterdir() if one.is_dir() and one.name != "logs")
+        if strange:
+            raise UsageError(
+                f"this run folder holds something that is not benchctl's: {', '.join(strange[:3])}",
+                where=str(folder),
+                fix="Delete it by hand if that is what you want.",
+            )
+    for folder in folders:
+        with folder_lock(folder):
+            try:
+                shutil.rmtree(folder)
+            except OSError as error:
+                raise cannot_write(error, folder) from None
