@@ -1,11 +1,18 @@
-"""`benchctl run`: measure a recipe."""
+"""`benchctl run`: measure a recipe; what a dry run shows, and what a run shows at its end."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from benchctl.data.store import RunData
+    from benchctl.measure.estimate import RunEstimate
+    from benchctl.measure.plan import CellPlan
+    from benchctl.measure.prepare import Prepared
+    from benchctl.recipes.schema import AutoBlocks
 
 
 def run(
@@ -76,16 +83,153 @@ def run(
             wanted, recipe_folder=folder, binary=engine_binary, models_dir=models_dir, notice=progress.note
         )
     if dry_run:
-        from benchctl.cli.show_plan import show_plan
-
-        show_plan(prepared, earlier, out, as_json=as_json)
+        _show_plan(prepared, earlier, out, as_json=as_json)
         return
     where = (
         resume_run(prepared, earlier, progress)
         if earlier is not None
         else start_run(prepared, out, progress, ["benchctl", *sys.argv[1:]])
     )
+    _show_run(where, as_json=as_json, quiet=quiet)
 
-    from benchctl.cli.show_run import show_run
 
-    show_run(where, as_json=as_json, quiet=quiet)
+def _show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json: bool) -> None:
+    """Print what a run would do; starts no engine."""
+    import json
+    import shlex
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from benchctl.measure.estimate import estimate_run
+    from benchctl.measure.plan import make_plan, measured, unclosed
+    from benchctl.recipes.schema import AutoBlocks
+    from benchctl.text import visible
+
+    recipe = prepared.recipe
+    done = measured(earlier, len(prepared.prompts)) if earlier else set()
+    begun = earlier.manifest if earlier else None
+    plan = make_plan(
+        recipe,
+        prepared.prompts,
+        done,
+        range(max(recipe.first_blocks, begun.blocks if begun else 0)),
+        unclosed=unclosed(earlier, done) if earlier else (),
+        ordering=begun.ordering if begun else "balanced",
+    )
+    runs = out / recipe.name
+    cost = estimate_run(plan, recipe.sampling.max_tokens, runs)
+    most = None
+    if isinstance(recipe.blocks, AutoBlocks):
+        everything = make_plan(recipe, prepared.prompts, done, range(recipe.blocks.max))
+        most = estimate_run(everything, recipe.sampling.max_tokens, runs)
+    if as_json:
+        typer.echo(json.dumps(_document(prepared, plan, cost, most), indent=1))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(_headline(prepared, cost)))
+    between = " ⇄ " if recipe.schedule == "interleaved" else " → "
+    for block in sorted({cell.block for cell in plan}):
+        order = between.join(cell.arm.name for cell in plan if cell.block == block)
+        console.print(Text(f"block {block + 1}: {order}"))
+    if most is not None and most.cells > cost.cells and isinstance(recipe.blocks, AutoBlocks):
+        console.print(Text(_further(recipe.blocks, most)))
+    for name, launch in prepared.launches.items():
+        if launch.url is not None:
+            console.print(Text(visible(f"\n{name}: {launch.url}"), style="bold"))
+            continue
+        settings = " ".join(f"{key}={shlex.quote(launch.env[key])}" for key in sorted(launch.set_by_us))
+        console.print(Text(f"\n{name}:", style="bold"))
+        console.print(Text(visible(f"  {settings} {shlex.join(launch.argv)}".replace("'{port}'", "{port}"))))
+    for warning in prepared.warnings:
+        console.print(Text(f"\nwarning: {visible(warning)}", style="yellow"))
+
+
+def _headline(prepared: Prepared, cost: RunEstimate) -> str:
+    from benchctl.text import spoken, visible
+
+    found = prepared.capabilities
+    time = (
+        f"about {spoken(cost.seconds)}, going by run {cost.learnt_from}"
+        if cost.seconds is not None
+        else "time unknown: no earlier run of this recipe here"
+    )
+    version = visible(found.version or "version unknown")
+    return (
+        f"{prepared.recipe.name}: {cost.cells} engine starts, {cost.requests} requests, "
+        f"at most {cost.tokens} tokens; {time}.\n"
+        f"Engine: {visible(str(found.binary or found.kind))} (found in: {visible(found.found_in)}; {version})"
+    )
+
+
+def _further(rule: AutoBlocks, most: RunEstimate) -> str:
+    """What `blocks: auto` may add to the blocks that are sure to come."""
+    from benchctl.text import spoken
+
+    time = f", about {spoken(most.seconds)}" if most.seconds is not None else ""
+    budget = f", and none that would end after {rule.budget_min:g} min" if rule.budget_min is not None else ""
+    return (
+        f"Then further blocks until every arm's interval is within ±{100 * rule.half_width:g} %: at most {rule.max} in "
+        f"all ({most.cells} engine starts, {most.requests} requests{time}){budget}."
+    )
+
+
+def _document(
+    prepared: Prepared, plan: list[CellPlan], cost: RunEstimate, most: RunEstimate | None
+) -> dict[str, object]:
+    binary = prepared.capabilities.binary
+    return {
+        "recipe": prepared.recipe.model_dump(mode="json"),
+        "engine": {"binary": None if binary is None else str(binary), "version": prepared.capabilities.version},
+        "cells": [{"block": c.block, "order": c.order, "arm": c.arm.name, "prompts": len(c.prompts)} for c in plan],
+        "commands": {name: list(launch.argv) for name, launch in prepared.launches.items()},
+        "requests": cost.requests,
+        "tokens_at_most": cost.tokens,
+        "seconds": cost.seconds,
+        "at_most": None if most is None else {"requests": most.requests, "seconds": most.seconds},
+        "warnings": prepared.warnings,
+    }
+
+
+def _show_run(folder: Path, *, as_json: bool, quiet: bool) -> None:
+    """Print the run's summary. Exits with 3 when a cell or a request failed."""
+    import json
+    import shlex
+
+    from rich.console import Console
+
+    from benchctl.analysis.analyse import analyse
+    from benchctl.data.store import open_run
+    from benchctl.errors import EngineError
+    from benchctl.reports.terminal import print_summary
+
+    run = open_run(folder)
+    analysis = analyse(run)
+    failed = analysis.failed_cells + [
+        f"block {record.block + 1}, {record.label}, {record.task}/{record.prompt_idx}: {record.error.message}"
+        for record in run.records
+        if record.error is not None
+    ]
+    if as_json:
+        status = run.manifest.status if run.manifest else None
+        document = {
+            "run": str(folder),
+            "status": status,
+            "failed": failed,
+            "analysis": analysis.model_dump(by_alias=True),
+        }
+        typer.echo(json.dumps(document, indent=1))
+    elif not quiet:
+        console = Console()
+        print_summary(console, analysis)
+        name = shlex.quote(str(folder))
+        following = f"Next: benchctl verify-lossless {name}\n      benchctl report {name}"
+        console.print(f"\nRecords: {folder}\n{following}", markup=False, highlight=False, soft_wrap=True)
+    if failed:
+        what = "cell or request" if len(failed) == 1 else "cells or requests"
+        raise EngineError(
+            f"{len(failed)} {what} failed; the first: {failed[0]}",
+            kind="crash",
+            where=str(folder),
+            fix=f"Read the logs in {folder}/logs. After fixing the cause: benchctl run --resume {shlex.quote(str(folder))}",
+        )
