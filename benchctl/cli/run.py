@@ -231,5 +231,5 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool) -> None:
             f"{len(failed)} {what} failed; the first: {failed[0]}",
             kind="crash",
             where=str(folder),
-            fix=f"Read the logs in {folder}/logs. After fixing the cause: benchctl run --resume {shlex.quote(str(folder))}",
+            fix=f"Read the logs in {folder}/logs. Then: benchctl run --resume {shlex.quote(str(folder))}",
         )
