@@ -5,6 +5,7 @@ Command modules are imported here, so they import nothing heavy at their top: `b
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -99,7 +100,12 @@ def main() -> None:
         if isinstance(leaving.__context__, BrokenPipeError):  # rich and typer make it a 1: not lossless
             _reader_gone()
         raise
+    except MemoryError:
+        _fail(StorageError("There is not enough memory for benchctl itself.", fix="Close programs that hold memory."))
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            fix = "Allow more, and go on: ulimit -n 1024"
+            _fail(StorageError("More files are open than this shell allows.", fix=fix))
         _discard(sys.stdout)
         where = "the output" if error.filename is None else str(error.filename)
         _fail(StorageError(f"It cannot be written or read: {error.strerror or error}.", where=where))
