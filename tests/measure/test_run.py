@@ -57,6 +57,6 @@ def test_another_library_beside_the_binary_is_another_engine(recipe: Recipe, man
 
 def test_a_recipe_that_another_version_wrote_is_one_error_that_names_the_key(manifest: Manifest) -> None:
     manifest.recipe["engine"]["flux"] = 3
-    with pytest.raises(StorageError, match=r"recipe\.engine\.flux: Extra inputs are not permitted") as caught:
+    with pytest.raises(StorageError, match=r"recipe\.engine\.llama\.cpp\.flux: Extra inputs") as caught:
         recipe_of(RunData(Path("kept"), manifest, [], []))
     assert caught.value.where == "kept/manifest.json"
