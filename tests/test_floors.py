@@ -135,7 +135,6 @@ def strings(file: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-@BEING_REBUILT
 def test_no_module_outside_an_adapter_names_a_kind_of_engine() -> None:
     kinds = {entry.name for entry in entry_points(group="benchctl.engines")}
     assert kinds, "install benchctl again: its entry points are not there"

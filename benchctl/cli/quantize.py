@@ -50,6 +50,7 @@ def quantize(
 
     from benchctl.cli.show_inspection import show_inspection
     from benchctl.engines.common.programs import program
+    from benchctl.engines.quantizing import QuantizingEngine
     from benchctl.engines.registry import make_engine
     from benchctl.measure.run import signals_interrupt
     from benchctl.models.inspection import inspect_model
@@ -65,6 +66,8 @@ def quantize(
     if output is not None:
         _check_free(output, force)
     engine = make_engine(default_spec(), binary=engine_binary)
+    if not isinstance(engine, QuantizingEngine):
+        raise TypeError("the engine of recipes that name none quantizes")
     notes = Console(stderr=True, highlight=False)
 
     def note(text: str) -> None:
@@ -83,7 +86,7 @@ def quantize(
         target = output or Path(f"{name}-{base.lower()}.gguf")
         _check_free(target, force)
         with _bar(notes) as steps:
-            quantize_to(files, spec, program(engine.tool("llama-quantize")), target, steps=steps)
+            quantize_to(files, spec, program(engine.quantizer()), target, steps=steps)
     found = inspect_model(target)
     if as_json:
         import json

@@ -40,7 +40,7 @@ class Family(Part):
 
 
 class Severity(Part):
-    """How far a model is from its source; see `benchctl.engines.llama_cpp.perplexity.Divergence`."""
+    """How far a model is from its source; see `benchctl.engines.quantizing.Divergence`."""
 
     model_config = ConfigDict(extra="ignore", from_attributes=True)
 

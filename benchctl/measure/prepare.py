@@ -13,16 +13,13 @@ from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, Prompt
 from benchctl.engines.base import Capabilities, Engine, Launch
 from benchctl.engines.common.programs import program
 from benchctl.engines.registry import make_engine
-from benchctl.errors import UsageError
 from benchctl.machine.describe import describe_machine
 from benchctl.machine.doctor import check_machine
 from benchctl.measure.memory import check_memory, tight_slots
 from benchctl.measure.plan import idle_slots
 from benchctl.measure.recording import now
-from benchctl.models.folder_facts import vocabulary_differences
 from benchctl.models.resolved import ResolvedPair
 from benchctl.models.sources import resolve_pair
-from benchctl.models.vocabulary import compare
 from benchctl.prompts.load import Suite, load_suite, prompt_sha256
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.adapters import lossy_settings
@@ -71,7 +68,6 @@ def prepare(
         find_tool=lambda name: program(engine.tool(name)),
         form=engine.model_format,
     )
-    _same_vocabulary(recipe, models)
     warnings = list(engine.check(recipe, models))
     if recipe.schedule == "interleaved":
         check_memory(recipe, models, seen_devices(capabilities))
@@ -114,21 +110,6 @@ def _lossy_arms(recipe: Recipe, launches: Mapping[str, Launch]) -> Iterator[str]
         found = lossy_settings(recipe.engine.kind, launch.argv, named) if arm.speculation else []
         if found:
             yield f"Arm {arm.name} is lossy by design ({', '.join(found)}): its text is not the target's."
-
-
-def _same_vocabulary(recipe: Recipe, models: ResolvedPair) -> None:
-    """Refuse a plain draft model with another vocabulary: engines then run without speculation and say nothing."""
-    arms = [arm.name for arm in recipe.arms if arm.speculation and "draft-simple" in arm.speculation.types]
-    if not arms or models.draft is None or not models.draft.files:
-        return
-    same = compare if models.target.folder is None else vocabulary_differences
-    problems = same(models.target.path, models.draft.path)
-    if problems:
-        raise UsageError(
-            f"The draft cannot speak for the target: {'; '.join(problems)}.",
-            where=f"arms {', '.join(arms)}",
-            fix="Choose a draft of the same model family: it must have the target's vocabulary.",
-        )
 
 
 def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:

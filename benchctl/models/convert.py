@@ -7,9 +7,11 @@ needs torch, transformers and sentencepiece in the Python that runs benchctl (`p
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import json
 import math
+import re
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -22,11 +24,16 @@ from benchctl.models.unfinished import made_once
 from benchctl.paths import cache_folder
 from benchctl.text import one_line
 
-_NEEDED = ("torch", "transformers", "safetensors", "sentencepiece")
-"""sentencepiece too: the converter imports it before it looks which kind of tokenizer there is."""
+_EXTRA = re.compile(r"([\w-]+).*;.*extra == [\"']convert[\"']")
 _READ = (".safetensors", ".json", ".model", ".jinja", ".txt")
 _CODE = ".py"
 _LOG_LINES = 12
+
+
+def _needed() -> list[str]:
+    """Return the packages of the extra `convert`; sentencepiece is needed before the kind of tokenizer is looked at."""
+    found = (_EXTRA.match(line) for line in importlib.metadata.requires("benchctl") or ())
+    return [match[1] for match in found if match]
 
 
 def is_safetensors_folder(path: Path) -> bool:
@@ -41,7 +48,7 @@ def converted(folder: Path, converter: Program, *, notice: Notice | None = None)
     UsageError when packages are missing or the folder is none that can be converted, EngineError (`launch`),
     StorageError.
     """
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    missing = [name for name in _needed() if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
             f"converting safetensors needs the Python packages {', '.join(missing)}",

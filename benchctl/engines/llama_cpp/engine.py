@@ -10,11 +10,13 @@ from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch
 from benchctl.engines.common.environment import OWN_SETTINGS, engine_environment, refused_variables
+from benchctl.engines.common.programs import program
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
 from benchctl.engines.llama_cpp.builds import Build
-from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line
+from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line, default_threads
 from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
-from benchctl.engines.llama_cpp.find import find_server, find_tool
+from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, find_server, find_tool
+from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
 from benchctl.engines.llama_cpp.score import LlamaScorer, scoring_args, split_batch
 from benchctl.engines.llama_cpp.server import LlamaServer
@@ -25,10 +27,23 @@ from benchctl.errors import UsageError
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedPair
 from benchctl.models.special_tokens import end_tokens
+from benchctl.models.vocabulary import compare
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL
 
 _DEVICE_PREFIXES = {"cuda": ("CUDA", "ROCm"), "metal": ("Metal", "MTL")}
+
+
+def _vocabulary_problems(recipe: Recipe, models: ResolvedPair) -> list[str]:
+    """Refuse a plain draft model of another vocabulary, with which llama-server answers and does not speculate."""
+    arms = [arm.name for arm in recipe.arms if arm.speculation and "draft-simple" in arm.speculation.types]
+    if not arms or models.draft is None:
+        return []
+    found = compare(models.target.path, models.draft.path)
+    fix = "Choose a draft of the same model family: it must have the target's vocabulary."
+    return (
+        [f"arms {', '.join(arms)}: the draft cannot speak for the target: {'; '.join(found)}. {fix}"] if found else []
+    )
 
 
 class LlamaCppEngine:
@@ -60,7 +75,7 @@ class LlamaCppEngine:
         flags = self._probe.flags
         problems = [f"engine.env: {text}" for text in refused_variables(self._spec.env)]
         problems += [f"engine.args: {text}" for text in argument_problems(self._spec.args, flags)]
-        problems += self._device_problems()
+        problems += [*self._device_problems(), *_vocabulary_problems(recipe, models)]
         warnings = []
         for arm in recipe.arms:
             here = argument_problems(arm.args, flags)
@@ -101,6 +116,14 @@ class LlamaCppEngine:
         if name == CONVERTER:
             return converter_script()
         return find_tool(name, self._probe.binary)
+
+    def quantizer(self) -> Path:
+        """Return llama-quantize of the same build, else any. Raises EngineError (`launch`)."""
+        return self.tool(QUANTIZE)
+
+    def divergence_meter(self) -> Perplexity:
+        """Return llama-perplexity of the same build. Raises EngineError (`launch`)."""
+        return Perplexity(program(self.tool(PERPLEXITY)), self._spec.threads or default_threads(), self._spec.device)
 
     def start(self, launch: Launch, log_path: Path) -> LlamaServer:
         """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""

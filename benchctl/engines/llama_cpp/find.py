@@ -18,6 +18,7 @@ from benchctl.errors import BenchctlError, EngineError
 SERVER = "llama-server"
 VARIABLE = "BENCHCTL_LLAMA_SERVER"
 PERPLEXITY = "llama-perplexity"
+QUANTIZE = "llama-quantize"
 _MEASURING = frozenset({PERPLEXITY})
 """Programs whose numbers are those of their own build: one of another build than the server's would measure that."""
 _INSTALL = "Build it with `benchctl engines install llama.cpp`, or name your own with --engine-binary."

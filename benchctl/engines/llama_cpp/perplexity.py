@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.engines.common.log import log_tail, read_log
+from benchctl.engines.quantizing import Divergence, TextTooShortError
 from benchctl.errors import EngineError
 from benchctl.models.program import Program
 
@@ -38,36 +39,9 @@ _ATTEMPTS = 8
 (llama.cpp issue 22142): of a small model on a busy machine, one time in five. The same call gives the same numbers."""
 
 
-class TextTooShortError(Exception):
-    """The text has fewer than two pieces of the asked length; `tokens` is what it has."""
-
-    def __init__(self, tokens: int) -> None:
-        super().__init__(f"the text has {tokens} tokens")
-        self.tokens = tokens
-
-
-@dataclass(frozen=True)
-class Divergence:
-    """A model against the reference, over every scored token of the text; errors are standard errors of the mean.
-
-    A value is `None` where it is no finite number, as with a model whose logits overflow.
-    """
-
-    divergence: float | None
-    """Mean Kullback-Leibler divergence from the reference, in nats, over the whole vocabulary."""
-    divergence_error: float | None
-    worst: float | None
-    """The divergence that one scored token in a thousand exceeds."""
-    same_top: float | None
-    """Share of places where both expect the same token first."""
-    same_top_error: float | None
-    perplexity: float | None
-    perplexity_error: float | None
-
-
 @dataclass(frozen=True)
 class Perplexity:
-    """The program, and what every call of it is given."""
+    """The program, and what every call of it is given; see `benchctl.engines.quantizing.DivergenceMeter`."""
 
     program: Program
     threads: int

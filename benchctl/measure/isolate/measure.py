@@ -10,7 +10,7 @@ from pathlib import Path
 from benchctl.data.isolation import Kept, Measurement, Severity, TextRead
 from benchctl.data.manifest import PreflightRecord
 from benchctl.data.writer import LOGS
-from benchctl.engines.llama_cpp.perplexity import TextTooShortError
+from benchctl.engines.quantizing import TextTooShortError
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.measure.isolate.source_model import SourceModel
 from benchctl.measure.preflight.probes import answers, expected, probe_items
@@ -88,7 +88,7 @@ class Measurer:
             self._notice("the source reads the text")
             source, log = self._source.files[0], self._log("source", "reference")
             pieces = max(2, tokens // context)
-            places = self._source.perplexity.write_reference(source, text, part, log, context=context, pieces=pieces)
+            places = self._source.divergence.write_reference(source, text, part, log, context=context, pieces=pieces)
 
         try:
             made_once(self._reference, make)
@@ -103,7 +103,7 @@ class Measurer:
     def _severity(self, model: Path, name: str, context: int) -> Severity:
         self._notice(f"{name}: reading the text")
         log = self._log(name, "perplexity")
-        return Severity.model_validate(self._source.perplexity.compare(model, self._reference, log, context=context))
+        return Severity.model_validate(self._source.divergence.compare(model, self._reference, log, context=context))
 
     def _probe(self, model: Path, name: str) -> PreflightRecord:
         self._notice(f"{name}: asking the health probes")

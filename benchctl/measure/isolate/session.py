@@ -168,7 +168,7 @@ def _asked(source: SourceModel, wish: TextSource) -> dict[str, Any]:
         "device": recipe.device,
         "engine": dict(source.engine_identity),
         "quantizer": source.quantizer.build,
-        "perplexity": source.perplexity.program.build,
+        "perplexity": source.divergence.program.build,
     }
 
 

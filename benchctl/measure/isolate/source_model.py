@@ -14,9 +14,7 @@ from pathlib import Path
 from benchctl.data.isolation import Family
 from benchctl.engines.base import Engine, Launch, ScoringEngine
 from benchctl.engines.common.programs import program
-from benchctl.engines.llama_cpp.command import default_threads
-from benchctl.engines.llama_cpp.find import PERPLEXITY
-from benchctl.engines.llama_cpp.perplexity import Perplexity
+from benchctl.engines.quantizing import DivergenceMeter, QuantizingEngine
 from benchctl.engines.registry import make_engine
 from benchctl.errors import UsageError
 from benchctl.models.ggml_types import TENSOR_TYPES
@@ -62,7 +60,7 @@ class SourceModel:
     suite: Suite
     prompts: tuple[PromptItem, ...]
     quantizer: Program
-    perplexity: Perplexity
+    divergence: DivergenceMeter
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -92,7 +90,7 @@ def find_source_model(
 ) -> SourceModel:
     """Find the engine with its programs, the source and the prompts. `base` takes the place of the recipe's `quantize`.
 
-    Raises UsageError for an engine that is not llama.cpp, a source that is quantized already, a type that is no
+    Raises UsageError for an engine that quantizes nothing, a source that is quantized already, a type that is no
     quantization; EngineError (`launch`) when a program is missing.
     """
     if not adapter_of(recipe.engine.kind).quantizes:
@@ -105,7 +103,8 @@ def find_source_model(
     spec = _spec(recipe, base, allow_requantize)
     engine = make_engine(recipe.engine, binary=binary)
     capabilities = engine.probe()
-    quantizer, measuring = (program(engine.tool(name)) for name in ("llama-quantize", PERPLEXITY))
+    assert isinstance(engine, QuantizingEngine)  # its adapter says so
+    quantizer, divergence = program(engine.quantizer()), engine.divergence_meter()
     suite = load_suite(recipe.prompts.suite, recipe_folder=recipe_folder)
     prompts = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
     files = _source(recipe, recipe_folder, models_dir, notice, lambda name: program(engine.tool(name)))
@@ -122,7 +121,7 @@ def find_source_model(
     if not found:
         raise UsageError("this quantization changes no tensor of the model", where=one_line(str(files[0])))
     check_words(spec.model_copy(update={"tensors": {one.name: one.keep for one in found}}))  # before any work is done
-    assert isinstance(engine, ScoringEngine)  # llama.cpp's is one
+    assert isinstance(engine, ScoringEngine)
     models = tuple(ModelFile(file, file.stat().st_size, file_sha256(file, notice)) for file in files)
     return SourceModel(
         recipe=recipe,
@@ -135,7 +134,7 @@ def find_source_model(
         suite=suite,
         prompts=prompts,
         quantizer=quantizer,
-        perplexity=Perplexity(measuring, recipe.threads or default_threads(), recipe.device),
+        divergence=divergence,
     )
 
 

@@ -128,8 +128,8 @@ def test_the_damage_of_these_tests_is_none_in_full_precision(
         write_model(tiny_target, silent, damage, np.random.default_rng(seed), loud=False)
         write_model(tiny_target, source.files[0], damage, np.random.default_rng(seed))
         assert source.files[0].read_bytes() != silent.read_bytes()
-        source.perplexity.write_reference(silent, text, tmp_path / family, log, context=64, pieces=4)
-        found = source.perplexity.compare(source.files[0], tmp_path / family, log, context=64)
+        source.divergence.write_reference(silent, text, tmp_path / family, log, context=64, pieces=4)
+        found = source.divergence.compare(source.files[0], tmp_path / family, log, context=64)
         assert found.divergence == pytest.approx(0, abs=1e-5)
         assert found.same_top == 1
 

@@ -1,0 +1,69 @@
+"""What an engine offers whose adapter declares `quantizes`: how far a quantized model is from its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from benchctl.models.program import Program
+
+
+class TextTooShortError(Exception):
+    """The text has fewer than two pieces of the asked length; `tokens` is what it has."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(f"the text has {tokens} tokens")
+        self.tokens = tokens
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """A model against the reference, over every scored token of the text; errors are standard errors of the mean.
+
+    A value is `None` where it is no finite number, as with a model whose logits overflow.
+    """
+
+    divergence: float | None
+    """Mean Kullback-Leibler divergence from the reference, in nats, over the whole vocabulary."""
+    divergence_error: float | None
+    worst: float | None
+    """The divergence that one scored token in a thousand exceeds."""
+    same_top: float | None
+    """Share of places where both expect the same token first."""
+    same_top_error: float | None
+    perplexity: float | None
+    perplexity_error: float | None
+
+
+class DivergenceMeter(Protocol):
+    """Holds the next-token distributions of one model against another's over the same text."""
+
+    @property
+    def program(self) -> Program:
+        """What measures."""
+        ...
+
+    def write_reference(self, model: Path, text: Path, target: Path, log: Path, *, context: int, pieces: int) -> int:
+        """Write the distributions of `model` over the first `pieces` pieces of `text`, each of `context` tokens.
+
+        Returns how many places were scored. Raises TextTooShortError, EngineError, OSError (a full disk).
+        """
+        ...
+
+    def compare(self, model: Path, reference: Path, log: Path, *, context: int) -> Divergence:
+        """Hold `model` against a file of `write_reference`. Raises EngineError."""
+        ...
+
+
+@runtime_checkable
+class QuantizingEngine(Protocol):
+    """An engine that brings programs that quantize, and one that measures what quantizing did."""
+
+    def quantizer(self) -> Path:
+        """The program that quantizes. Raises EngineError (`launch`)."""
+        ...
+
+    def divergence_meter(self) -> DivergenceMeter:
+        """The program that measures, of the same build as the engine. Raises EngineError (`launch`)."""
+        ...
