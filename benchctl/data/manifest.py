@@ -6,7 +6,7 @@ can be shared. No secret is ever written: of the environment only the names that
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -21,8 +21,26 @@ Ordering = Literal["rotated", "balanced"]
 
 
 def _to_2(document: Document) -> Document:
-    """Runs of the first version rotated their arms, and are finished in that order."""
+    """Runs of the first version rotated their arms, are finished in that order, and may not say what is lossy."""
+    engine, arms = document.get("engine"), document.get("arms")
+    kind = engine.get("kind") if isinstance(engine, dict) else None
+    if isinstance(kind, str) and isinstance(arms, list):
+        arms = [_labelled(kind, arm) if isinstance(arm, dict) else arm for arm in arms]
+        document = document | {"arms": arms}
     return document | {"ordering": "rotated"}
+
+
+def _labelled(kind: str, arm: Document) -> Document:
+    """Say what is lossy by design in the command line that ran; nothing is accepted where nothing is drafted."""
+    argv, env = arm.get("argv"), arm.get("env")
+    if arm.get("lossy") is not None or not _texts(argv) or not _texts(env):
+        return arm  # it says so itself, or is damaged, which validating it shows
+    settings = dict(setting.partition("=")[::2] for setting in env)
+    return arm | {"lossy": lossy_settings(kind, argv, settings) if arm.get("speculation") else []}
+
+
+def _texts(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 MANIFEST_FORMAT = StoredFormat(
@@ -90,8 +108,8 @@ class ArmIdentity(Part):
     rate: float | None = None
     """Requests a second of open-loop arrival; `None`: the next is sent when one ends."""
     temperature: float | None = None
-    lossy: list[str] | None = None
-    """Settings that are lossy by design, in words; `Manifest` reads them from `argv` and `env`."""
+    lossy: list[str] = Field(default_factory=list)
+    """Settings that are lossy by design, in words: what the engine's adapter recognises in `argv` and `env`."""
 
     @property
     def overlapping(self) -> bool:
@@ -272,15 +290,4 @@ class Manifest(Part):
     @model_validator(mode="after")
     def _blocks_are_understood(self) -> Manifest:
         _ = self.auto_blocks
-        return self
-
-    @model_validator(mode="after")
-    def _recognise_lossy_settings(self) -> Manifest:
-        """Label every arm, those of runs that an older benchctl wrote included."""
-        for arm in self.arms:
-            if arm.lossy is None and arm.speculation is None:
-                arm.lossy = []  # Nothing is accepted where nothing is drafted.
-            elif arm.lossy is None:
-                env = dict(setting.partition("=")[::2] for setting in arm.env)
-                arm.lossy = lossy_settings(self.engine.kind, arm.argv, env)
         return self

@@ -23,7 +23,7 @@ from benchctl.models.sources import resolve_pair
 from benchctl.prompts.load import Suite, load_suite, prompt_sha256
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.adapters import lossy_settings
-from benchctl.recipes.schema import AutoBlocks, Recipe
+from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
 
 Notice = Callable[[str], None]
 
@@ -105,11 +105,15 @@ def seen_devices(capabilities: Capabilities) -> list[str]:
 def _lossy_arms(recipe: Recipe, launches: Mapping[str, Launch]) -> Iterator[str]:
     """Yield a warning for every arm that does not even try to answer as the target alone would."""
     for arm in recipe.arms:
-        launch = launches[arm.name]
-        named = {name: launch.env[name] for name in launch.set_by_us}
-        found = lossy_settings(recipe.engine.kind, launch.argv, named) if arm.speculation else []
+        found = _lossy(recipe, arm, launches[arm.name])
         if found:
             yield f"Arm {arm.name} is lossy by design ({', '.join(found)}): its text is not the target's."
+
+
+def _lossy(recipe: Recipe, arm: Arm, launch: Launch) -> list[str]:
+    """Return the settings of an arm that are lossy by design; nothing is accepted where nothing is drafted."""
+    named = {name: launch.env[name] for name in launch.set_by_us}
+    return lossy_settings(recipe.engine.kind, launch.argv, named) if arm.speculation else []
 
 
 def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
@@ -176,6 +180,7 @@ def _arm_identity(prepared: Prepared, name: str) -> ArmIdentity:
         concurrency=arm.concurrency,
         rate=arm.rate,
         temperature=arm.temperature,
+        lossy=_lossy(prepared.recipe, arm, launch),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from benchctl.analysis.analyse import OutputComparison, analyse
-from benchctl.data.manifest import Manifest
+from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
 from benchctl.data.record import Record
 from benchctl.data.store import RunData
 
@@ -27,7 +27,7 @@ def equal(
         arm["lossy"] = None  # as in a manifest of an older benchctl
         arm["argv"] = ["llama-server", "--spec-synth-len=3"] if arm["name"] != "real" else ["llama-server"]
     records = [make_record(label, block=block) for block in range(2) for label in ("baseline", "spec", "real")]
-    return make_run(records, Manifest.model_validate(written))
+    return make_run(records, MANIFEST_FORMAT.validated(Manifest, {**written, "schema": 1}, "manifest.json"))
 
 
 def test_the_manifest_is_labelled_and_keeps_the_label(equal: RunData) -> None:
