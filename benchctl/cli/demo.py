@@ -56,7 +56,8 @@ def _engine(*, cuda: bool, metal: bool, cpu: bool) -> None:
 
     kind = load_recipe(find_recipe(RECIPE)).engine.kind
     found = next((engine for engine in find_engines() if engine.kind == kind and engine.runs), None)
-    if found is None or not found.where:
+    broken = found is not None and found.problem is not None and found.found_in == "bundled"  # built again, then
+    if found is None or not found.where or broken:
         typer.echo(
             f"There is no {kind} on this machine. It is built now, once: 2 to 10 minutes on two cores.", err=True
         )

@@ -93,7 +93,9 @@ def inventory() -> list[FoundEngine]:
 
 
 def _probed(binary: FoundBinary, *, runs: bool) -> FoundEngine:
+    from benchctl.engines.llama_cpp.causes import BROKEN_BUILD
     from benchctl.engines.llama_cpp.probe import probe_server
+    from benchctl.engines.llama_cpp.trial import Trial
 
     where = str(binary.path)
     try:
@@ -101,4 +103,17 @@ def _probed(binary: FoundBinary, *, runs: bool) -> FoundEngine:
     except BenchctlError as error:
         return FoundEngine("llama.cpp", binary.found_in, where, runs, problem=error.what, hint=error.fix)
     types = able.speculation_types
-    return FoundEngine("llama.cpp", binary.found_in, where, runs, able.version, able.build, able.commit, types)
+    trial = Trial.read(binary.path.parent.parent) if binary.found_in == "bundled" else None
+    broken = "it crashes with quantized models" if trial is not None and trial.crashed else None
+    return FoundEngine(
+        "llama.cpp",
+        binary.found_in,
+        where,
+        runs,
+        able.version,
+        able.build,
+        able.commit,
+        types,
+        problem=broken,
+        hint=BROKEN_BUILD if broken else None,
+    )

@@ -21,7 +21,7 @@ import pytest
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.builds import Build, builds_folder, installed_builds
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
-from benchctl.engines.llama_cpp.find import find_server
+from benchctl.engines.llama_cpp.find import find_server, inventory
 from benchctl.engines.llama_cpp.install import InstallRequest, install
 from benchctl.engines.llama_cpp.processor_features import LeftOut
 from benchctl.engines.llama_cpp.trial import Trial, try_quantized
@@ -199,6 +199,9 @@ def test_a_build_from_before_such_trials_is_tried_when_it_is_next_used(
         assert "engines install llama.cpp" in (caught.value.fix or "")
         assert any("q6_k with a draft" in line and "SIGSEGV" in line for line in caught.value.log_tail)
         monkeypatch.setattr("benchctl.engines.llama_cpp.trial.try_quantized", None)  # it is not tried twice
+    listed = next(engine for engine in inventory() if engine.where == str(old.binary()))
+    assert listed.problem == "it crashes with quantized models"
+    assert "engines install llama.cpp" in (listed.hint or "")
     monkeypatch.undo()
     monkeypatch.setenv("BENCHCTL_CACHE", str(old.folder.parents[2]))
     monkeypatch.setattr(
