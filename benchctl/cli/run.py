@@ -30,6 +30,38 @@ def run(
     only: Annotated[
         list[str] | None, typer.Option(help="Measure only this arm and the baseline; may be given several times.")
     ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", "-t", metavar="MODEL", help="Without a recipe: the target's source.")
+    ] = None,
+    draft: Annotated[
+        str | None, typer.Option("--draft", "-d", metavar="MODEL", help="Without a recipe: the draft's source.")
+    ] = None,
+    kind: Annotated[str | None, typer.Option("--engine", metavar="KIND", help="Without a recipe: the engine.")] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", metavar="TYPE", help="Without a recipe: a speculation type; may be given several times."
+        ),
+    ] = None,
+    depth: Annotated[str | None, typer.Option(metavar="K1,K2", help="Without a recipe: draft depths.")] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option("-L", metavar="KEY=V1,V2", help="Without a recipe: values of a speculation key, such as p_min."),
+    ] = None,
+    prompts: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Prompts, instead of the recipe's: a suite, .txt, .jsonl, ….")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many prompts of each task, instead of the recipe's.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe: sampling.max_tokens=64."),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("-k", metavar="NAME", help="Only arms (with their baseline) or tasks of this name; * matches."),
+    ] = None,
     blocks: Annotated[
         str | None, typer.Option(help="Blocks, instead of the recipe's: a number, or auto.", metavar="N|auto")
     ] = None,
@@ -44,7 +76,8 @@ def run(
 ) -> None:
     """Measure every arm of a recipe on the real engine: fresh processes, balanced blocks, every answer hashed.
 
-    Ctrl-C ends a run cleanly; `--resume RUN` finishes it.
+    Without a recipe, -t and -d name the models: benchctl run -t target.gguf -d draft.gguf --depth 2,4,8. The recipe
+    that is then run is written beside its runs. Ctrl-C ends a run cleanly; `--resume RUN` finishes it.
     """
     import sys
 
@@ -52,19 +85,29 @@ def run(
 
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
-    from benchctl.measure.plan import keep_only, with_blocks
+    from benchctl.measure.plan import keep_matching, keep_only, with_blocks
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import recipe_folder_of, recipe_of, resume_run, signals_interrupt, start_run
+    from benchctl.recipes.from_options import parse_settings, parse_sweep, recipe_from_options, write_file, written
     from benchctl.recipes.load import find_recipe, load_recipe
 
-    if (recipe is None) == (resume is None):
+    if [recipe, resume, target].count(None) != 2:
         raise UsageError(
-            "Name either a recipe or a run to resume.", fix="benchctl run RECIPE, or benchctl run --resume RUN"
+            "Name a recipe, a target, or a run to resume.",
+            fix="benchctl run RECIPE, benchctl run -t TARGET -d DRAFT, or benchctl run --resume RUN",
         )
-    if resume is not None and (only or blocks):
+    if resume is not None and (only or blocks or keep or settings or prompts or limit):
         raise UsageError(
-            "A resumed run keeps its arms and blocks.", where="--resume", fix="Leave out --only and --blocks."
+            "A resumed run keeps its arms, blocks, prompts and settings.",
+            where="--resume",
+            fix="Leave out --only, -k, --blocks, --prompts, --limit and --set.",
+        )
+    if target is None and (draft or kind or types or depth or sweep):
+        raise UsageError(
+            "These options make a recipe, and this command line names one or a run.",
+            where="--draft, --engine, --type, --depth, -L",
+            fix="Name the target with -t, or write it in the recipe.",
         )
 
     progress = progress_for(Console(stderr=True), quiet=quiet or as_json)
@@ -72,8 +115,28 @@ def run(
     if earlier is not None:
         wanted, folder = recipe_of(earlier), recipe_folder_of(earlier)
     else:
-        file = find_recipe(recipe or "")
-        wanted, folder = load_recipe(file), file.parent
+        overrides = parse_settings(settings or [])
+        if target is not None:
+            options = recipe_from_options(
+                target=target,
+                draft=draft,
+                engine=kind,
+                types=types or [],
+                sweeps=parse_sweep([*([f"depth={depth}"] if depth else []), *(sweep or [])]),
+                prompts=prompts,
+                limit=limit,
+                folder=Path.cwd(),
+                settings=overrides,
+            )
+            file = out / options["name"] / "recipe.yaml"
+            write_file(file, written(options))
+            progress.note(f"Recipe: {file}")
+        else:
+            file = find_recipe(recipe or "")
+            overrides |= {"prompts.suite": prompts} if prompts else {}
+            overrides |= {"prompts.limit": limit} if limit else {}
+        wanted, folder = load_recipe(file, overrides=overrides), file.parent
+    wanted = keep_matching(wanted, keep or [])
     if only:
         wanted = keep_only(wanted, only)
     if blocks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from benchctl.data.manifest import Ordering
@@ -191,6 +192,21 @@ def with_blocks(recipe: Recipe, text: str) -> Recipe:
         got = one_line(text, 40)
         raise UsageError(f"Expected 1 to {MAX_BLOCKS} blocks, or auto; got '{got}'.", where="--blocks")
     return recipe.model_copy(update={"blocks": int(text)})
+
+
+def keep_matching(recipe: Recipe, patterns: Sequence[str]) -> Recipe:
+    """Return the recipe with only the arms, with their baselines, and the tasks that a pattern matches.
+
+    A pattern that matches no arm is of tasks, and is handed on as it is: the suite says whether it has them.
+    """
+    names = dict.fromkeys(name for arm in recipe.arms for name in (arm.name, arm.of) if name is not None)
+    arms = [name for name in names if any(fnmatchcase(name, one) for one in patterns)]
+    tasks = [one for one in patterns if not any(fnmatchcase(name, one) for name in names)]
+    if arms:
+        recipe = keep_only(recipe, arms)
+    if tasks:
+        recipe = recipe.model_copy(update={"prompts": recipe.prompts.model_copy(update={"tasks": tasks})})
+    return recipe
 
 
 def keep_only(recipe: Recipe, names: Sequence[str]) -> Recipe:

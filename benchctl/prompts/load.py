@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
@@ -57,6 +58,7 @@ class Suite:
 
         Raises UsageError for a task that the suite does not have.
         """
+        tasks = None if tasks is None else self._matching(tasks)
         for task in tasks or ():
             if task not in self.tasks:
                 near = did_you_mean(task, self.tasks).strip()
@@ -70,6 +72,16 @@ class Suite:
             PromptItem(task=task, prompt_idx=index, prompt=prompt)
             for task in chosen
             for index, prompt in enumerate(self.tasks[task][:limit])
+        )
+
+    def _matching(self, names: Sequence[str]) -> list[str]:
+        """Return the names with every one that holds a `*` replaced by the tasks that it matches, if any."""
+        return list(
+            dict.fromkeys(
+                task
+                for name in names
+                for task in ([one for one in self.tasks if fnmatchcase(one, name)] if "*" in name else []) or [name]
+            )
         )
 
 

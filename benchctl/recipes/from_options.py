@@ -1,0 +1,168 @@
+"""A recipe made of a command line's options, for a question that is asked once: written as a file, then run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchctl.errors import StorageError, UsageError
+from benchctl.recipes.adapters import kinds, registered
+from benchctl.recipes.problems import did_you_mean, quoted
+from benchctl.recipes.schema import MAX_NAME
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, TAKEN_BY
+
+DEPTHS = (2, 4, 8)
+"""Draft depths where none are named."""
+DRAFT_TYPE, LOOKUP_TYPE = "draft-simple", "ngram-mod"
+"""The types where none is named: with a draft model, and without."""
+TASKS_LIMIT = 2
+"""Prompts of each task of the default suite: a run of a small model then takes minutes."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
+
+
+def recipe_from_options(
+    *,
+    target: str,
+    draft: str | None,
+    engine: str | None,
+    types: Sequence[str],
+    sweeps: Mapping[str, Sequence[int | float | str]],
+    prompts: str | None,
+    limit: int | None,
+    folder: Path,
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the plain data of a recipe; `settings` by dotted key come last.
+
+    `sweeps`: values by key of `speculation` (`depth` is its `max`); a type takes those that have a meaning for it.
+    `folder`: what relative paths on the command line start from. Raises UsageError for what cannot be a recipe.
+    """
+    kind = engine or kinds()[0]
+    if kind not in kinds():
+        fix = did_you_mean(kind, kinds()).strip() or f"Known: {', '.join(kinds())}."
+        raise UsageError(f"{quoted(kind)} is no engine.", where="--engine", fix=fix)
+    chosen = list(types) or [LOOKUP_TYPE if draft is None else DRAFT_TYPE]
+    needy = [one for one in chosen if one in NEEDS_DRAFT_MODEL]
+    if needy and draft is None:
+        raise UsageError(f"{needy[0]} needs a draft model.", where="--type", fix="Name it: -d DRAFT")
+    own = prompts is not None and not prompts.endswith(".json")
+    suite = prompts or ("tiny.json" if target.startswith("bundled:") else "default")
+    served = registered().adapters[kind].model_format == "served"
+    data: dict[str, Any] = {
+        "name": name_of(target, draft),
+        "description": "Made of the options of one command line.",
+        "engine": {"kind": kind},
+        **({} if served else {"models": _models(target, draft, folder)}),
+        "prompts": {
+            "suite": _absolute(suite, folder),
+            **({"limit": limit or TASKS_LIMIT} if limit or not (own or prompts) else {}),
+        },
+        "arms": [{"name": "baseline"}, *(_arm(one, sweeps) for one in chosen)],
+    }
+    for key, value in settings.items():
+        *parts, last = key.split(".")
+        here = data
+        for part in parts:
+            if not isinstance(here.setdefault(part, {}), dict):
+                raise UsageError(f"{quoted(part)} is no mapping of a recipe.", where=f"--set {key}")
+            here = here[part]
+        here[last] = value
+    return data
+
+
+def name_of(target: str, draft: str | None) -> str:
+    """Return a recipe's name made of its models' names."""
+
+    def short(source: str) -> str:
+        return _UNSAFE.sub("-", re.split(r"[/:]", source.rstrip("/"))[-1].removesuffix(".gguf")).strip("-_.+")
+
+    parts = [short(target), *([] if draft is None else [short(draft)])]
+    return "--".join(part for part in parts if part)[:MAX_NAME].strip("-_.+") or "unnamed"
+
+
+def parse_sweep(words: Sequence[str]) -> dict[str, list[int | float | str]]:
+    """Read `KEY=V1,V2` options: `depth=2,4,8`. Raises UsageError for text that is none."""
+    found: dict[str, list[int | float | str]] = {}
+    for word in words:
+        key, equals, values = word.partition("=")
+        parsed = [_scalar(value) for value in values.split(",") if value.strip()]
+        if not equals or not key.strip() or not parsed:
+            raise UsageError(f"Expected KEY=V1,V2, got {quoted(word)}.", where="-L", fix="Such as -L depth=2,4,8.")
+        found[key.strip()] = parsed
+    return found
+
+
+def parse_settings(words: Sequence[str]) -> dict[str, Any]:
+    """Read `--set sampling.max_tokens=64`: a dotted key of the recipe and a YAML value. Raises UsageError."""
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        parts = key.split(".")
+        if not equals or not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", part) for part in parts):
+            fix = "Such as --set sampling.max_tokens=64."
+            raise UsageError(f"Expected KEY=VALUE, got {quoted(word)}.", where="--set", fix=fix)
+        try:
+            found[key] = yaml.safe_load(value) if len(value) <= 10_000 else value
+        except (yaml.YAMLError, RecursionError, ValueError):
+            raise UsageError(f"{quoted(value)} is no YAML value.", where=f"--set {key}") from None
+    return found
+
+
+def written(data: Mapping[str, Any]) -> str:
+    """Return the recipe as a YAML file."""
+    head = "# Made of the options of one command line; run it again with: benchctl run THIS-FILE\n"
+    return head + yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=110)
+
+
+def write_file(file: Path, text: str) -> None:
+    """Write a recipe where its runs will lie. Raises StorageError."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"The recipe cannot be written: {error.strerror}.", where=str(file)) from None
+
+
+def _models(target: str, draft: str | None, folder: Path) -> dict[str, Any]:
+    pair = {"target": {"source": _absolute(target, folder)}}
+    return pair if draft is None else {**pair, "draft": {"source": _absolute(draft, folder)}}
+
+
+def _absolute(name: str, folder: Path) -> str:
+    """Return a file of the command line's folder by its whole path, so that the recipe means it wherever it lies."""
+    path = Path(name).expanduser()
+    return str((folder / path).resolve()) if (folder / path).exists() else name
+
+
+def _arm(kind: str, sweeps: Mapping[str, Sequence[int | float | str]]) -> dict[str, Any]:
+    short = kind.replace("-", "_")
+    by_model = kind in TAKEN_BY["p_min"]
+    meant = {
+        ("max" if key == "depth" else key): list(values)
+        for key, values in sweeps.items()
+        if key not in TAKEN_BY or kind in TAKEN_BY[key]
+        if key != "depth" or by_model
+    }
+    if by_model and "max" not in meant:
+        meant["max"] = list(DEPTHS)
+    if not meant:
+        return {"name": short, "speculation": {"type": kind}}
+    labels = "_".join(f"{'d' if key == 'max' else key}{{{key}}}" for key in meant)
+    return {
+        "name": f"{short}_{labels}",
+        "speculation": {"type": kind, **{key: f"{{{key}}}" for key in meant}},
+        "matrix": meant,
+    }
+
+
+def _scalar(text: str) -> int | float | str:
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return text.strip()

@@ -1,0 +1,49 @@
+"""`benchctl run` asked in a line: no recipe, the bundled pair, one's own prompts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.benchctl_process import benchctl
+
+PAIR = ("-t", "bundled:tiny-hybrid", "-d", "bundled:tiny-hybrid-draft")
+
+
+@pytest.mark.engine
+def test_a_question_in_a_line_is_measured_and_its_recipe_kept(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("How do I start with photography?\nWhat helps against hiccups?\n")
+    words = (*PAIR, "--depth", "2", "--type", "draft-simple", "--type", "ngram-mod", "--prompts", "mine.txt")
+    done = benchctl("run", *words, "--set", "sampling.max_tokens=12", "--blocks", 1, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    recipe = tmp_path / "results" / "tiny-hybrid--tiny-hybrid-draft" / "recipe.yaml"
+    assert "max_tokens: 12" in recipe.read_text()
+    (manifest,) = recipe.parent.glob("*/manifest.json")
+    kept = json.loads(manifest.read_text())
+    assert [arm["name"] for arm in kept["arms"]] == ["baseline", "draft_simple_d2", "ngram_mod"]
+    assert [(one["task"], one["prompt_idx"]) for one in kept["prompts"]] == [("mine", 0), ("mine", 1)]
+    again = benchctl("run", recipe, "--dry-run", "-k", "ngram*", "-k", "mine", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "ngram_mod:" in again.stdout and "draft_simple_d2:" not in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "Name a recipe, a target, or a run to resume."),
+        (("quickstart", *PAIR), "Name a recipe, a target, or a run to resume."),
+        (("quickstart", "--depth", "2"), "These options make a recipe"),
+        (("--resume", "x", "--set", "blocks=2"), "A resumed run keeps its arms"),
+        ((*PAIR, "--type", "draft-simpel"), "draft-simpel"),
+        ((*PAIR, "--depth", "two"), "expected an integer"),
+        (("quickstart", "-k", "cod"), "code"),
+        (("quickstart", "--set", "sampling.max_token=5"), "max_tokens"),
+        ((*PAIR, "--prompts", "nowhere.txt"), "nowhere.txt"),
+    ],
+)
+def test_bad_options_are_one_message(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    done = benchctl("run", *words, "--dry-run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr and "Traceback" not in done.stderr
