@@ -18,7 +18,7 @@ from benchctl.data.identity import home_relative
 from benchctl.data.manifest import AttestationRecord, Cell, CellStatus
 from benchctl.data.record import RecordError
 from benchctl.data.writer import LOGS, FolderWriter
-from benchctl.engines.base import Attestation, Engine, Launch, Server
+from benchctl.engines.base import Attestation, Engine, Launch, Scorer, ScoringEngine, Server
 from benchctl.errors import EngineError, StorageError
 from benchctl.machine.monitor import Watch
 from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses
@@ -200,6 +200,25 @@ class EngineCell:
             self._attestation = found.model_copy(update={"state": "active", "evidence": [*found.evidence, seen]})
 
 
+@contextlib.contextmanager
+def scoring(engine: ScoringEngine, launch: Launch, log: Path, *, ignore_eos: bool = False) -> Iterator[Scorer]:
+    """Have the target alone running for as long as the `with` block lasts. Raises EngineError."""
+    scorer = engine.start_scorer(launch, log, ignore_eos=ignore_eos)
+    try:
+        yield scorer
+    finally:
+        scorer.stop()
+
+
+def fresh_log(folder: Path, name: str, attempt: int = 0) -> tuple[int, Path]:
+    """Return the first attempt from `attempt` on that left no log, and its log: what an earlier one saw is kept."""
+    while True:
+        log = folder / LOGS / f"{name}{f'.{attempt}' if attempt else ''}.log"
+        if not log.exists():
+            return attempt, log
+        attempt += 1
+
+
 def _earlier(plan: CellPlan, context: CellContext) -> EarlierProcesses:
     return context.earlier.get((plan.block, plan.arm.name), EarlierProcesses())
 
@@ -209,11 +228,7 @@ def _next_attempt(plan: CellPlan, context: CellContext) -> tuple[int, Path]:
     writer = context.writer
     entries = sum((cell.block, cell.arm) == (plan.block, plan.arm.name) for cell in writer.manifest.cells)
     attempt = max(entries, _earlier(plan, context).attempt + 1)
-    while True:
-        log = writer.folder / LOGS / f"block{plan.block}-{plan.arm.name}{f'.{attempt}' if attempt else ''}.log"
-        if not log.exists():
-            return attempt, log
-        attempt += 1
+    return fresh_log(writer.folder, f"block{plan.block}-{plan.arm.name}", attempt)
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

@@ -56,6 +56,16 @@ def forked(tmp_path: Path) -> Path:
     return write(tmp_path / "forked.jsonl", lines)
 
 
+def test_forged_answers_beside_the_measured_ones_are_undetermined_and_named(equal: Path) -> None:
+    forged = [answer("spec", idx, block, text="forged") for idx in range(2) for block in range(2)]
+    for place, first, second in (("before", forged, []), ("after", [], forged)):
+        kept = [json.loads(line) for line in equal.read_text().splitlines()]
+        shown = verify(write(equal.parent / f"{place}.jsonl", [*first, *kept, *second]), cwd=equal.parent)
+        assert shown.returncode == 1, place
+        assert "undetermined" in shown.stdout
+        assert "two good records of this measurement disagree in their text" in " ".join(shown.stdout.split())
+
+
 def test_lossless_is_zero(equal: Path) -> None:
     shown = verify(equal, cwd=equal.parent)
     assert (shown.returncode, shown.stderr) == (0, "")

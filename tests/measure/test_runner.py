@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -331,3 +332,27 @@ def test_an_earlier_process_that_drafted_where_nothing_should_is_no_baseline(
     runner.run([replace(plan, prompts=())], RunProgress())
     assert writer.manifest.cells[-1].status == "failed"
     assert not [one for one in open_run(folder).records if one.phase == "measure"]
+
+
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+def test_a_clock_that_jumps_changes_no_duration_and_is_noted(
+    jump_s: float, recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, folder: Path, monkeypatch: Any
+) -> None:
+    real, jumped = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: real() + jumped[0])
+
+    def answers(arm: str, number: int) -> Completion:
+        if arm == "baseline" and number == 3:  # between its two prompts
+            jumped[0] = jump_s
+        return answer()
+
+    once = recipe.model_copy(update={"blocks": 1})
+    execute(ToyEngine(answers=answers), once, prompts, writer)
+    run = open_run(folder)
+    assert run.manifest is not None
+    baseline, spec = (cell.watch for cell in run.manifest.cells)
+    assert baseline is not None and spec is not None
+    assert baseline.clock_jump_s == pytest.approx(jump_s, abs=1)
+    assert abs(spec.clock_jump_s or 0.0) < 1, "it jumped once"
+    assert all(0 <= cell.wall_s < 60 for cell in run.manifest.cells)
+    assert all(0 <= (record.sent_s or 0.0) < 60 for record in run.records)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from benchctl.analysis.audit.selection import Selection
 from benchctl.data.audits import AUDIT, Audit
 from benchctl.data.store import RunData
-from benchctl.data.writer import LOGS, write_whole
+from benchctl.data.writer import write_whole
 from benchctl.engines.base import PrefillScorer, Scorer
 from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.measure.audit.plan import AnswerPlan, AuditPlan, cost_of, make_plan, seconds_of
@@ -67,11 +66,7 @@ def audit_run(
     try:
         with signals_interrupt():
             again = relaunch(run, baseline, binary=binary, models_dir=models_dir)
-            if not os.access(run.folder, os.W_OK):
-                raise RelaunchError("the run's folder cannot be written, so nothing could be kept")
-            log = run.folder / LOGS / "audit.log"
-            scorer = again.engine.start_scorer(again.launch, log, ignore_eos=again.ignore_eos)
-            try:
+            with again.scorer(run.folder, "audit") as scorer:
                 if isinstance(scorer, PrefillScorer):
                     own = {answer.key for answer in selection.own}
                     selection = selection.with_own_answers()
@@ -85,8 +80,6 @@ def audit_run(
                     | {"shape": "prefill" if isinstance(scorer, PrefillScorer) else "decode"}
                 )
                 _Session(run, again, scorer, outcome, own, advance).read(plan)
-            finally:
-                scorer.stop()
     except RelaunchError as error:
         outcome.reason = str(error)
     except EngineError as error:

@@ -12,6 +12,7 @@ from benchctl.data.manifest import PreflightRecord
 from benchctl.data.writer import LOGS
 from benchctl.engines.quantizing import TextTooShortError
 from benchctl.errors import EngineError, StorageError, UsageError
+from benchctl.measure.cell import scoring
 from benchctl.measure.isolate.source_model import SourceModel
 from benchctl.measure.preflight.probes import answers, expected, probe_items
 from benchctl.measure.preflight.verdicts import check_answers, check_reading
@@ -108,17 +109,16 @@ class Measurer:
     def _probe(self, model: Path, name: str) -> PreflightRecord:
         self._notice(f"{name}: asking the health probes")
         record = PreflightRecord(mode="on")
-        scorer = self._source.scoring.start_scorer(self._source.launch(model), self._log(name, "server"))
         try:
-            found = list(answers(scorer, model, probe_items()))
-            check_answers(found, record)
-            check_reading(*expected(scorer, found), record)
+            launch, log = self._source.launch(model), self._log(name, "server")
+            with scoring(self._source.scoring, launch, log) as scorer:
+                found = list(answers(scorer, model, probe_items()))
+                check_answers(found, record)
+                check_reading(*expected(scorer, found), record)
         except EngineError as error:
             if error.kind != "protocol":
                 raise
             record.find("preflight-failed", "models.target", error.what)  # logits that are no numbers
-        finally:
-            scorer.stop()
         return record
 
     def _log(self, name: str, part: str) -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 from benchctl.data.manifest import PreflightRecord
 from benchctl.engines.base import Launch, Scorer, ScoringEngine
 from benchctl.errors import EngineError, GateError
+from benchctl.measure.cell import scoring
 from benchctl.measure.memory import SHARE, free_bytes
 from benchctl.measure.preflight.probes import agreement, answers, expected, probe_items
 from benchctl.measure.preflight.verdicts import check_agreement, check_answers, check_reading
@@ -113,14 +114,11 @@ def _quantization(role: str, spec: ModelSpec, model: ResolvedModel, record: Pref
 def _probe(prepared: Prepared, engine: ScoringEngine, log: Path, record: PreflightRecord) -> None:
     """Have the target answer, and the source of its quantization, if there is one, be asked the same. EngineError."""
     target = prepared.models.target
-    scorer = engine.start_scorer(prepared.launches[prepared.recipe.baseline], log)
-    try:
+    with scoring(engine, prepared.launches[prepared.recipe.baseline], log) as scorer:
         _context(prepared, scorer, record)
         found = list(answers(scorer, target.path, probe_items()))
         check_answers(found, record)
         check_reading(*expected(scorer, found), record)
-    finally:
-        scorer.stop()
     if target.unquantized is None:
         return
     size = sum(shard.stat().st_size for shard in all_shards(target.unquantized))
@@ -131,11 +129,8 @@ def _probe(prepared: Prepared, engine: ScoringEngine, log: Path, record: Preflig
         )
         return
     try:
-        reference = engine.start_scorer(_launch_of(prepared, target.unquantized), log.with_suffix(".source.log"))
-        try:
+        with scoring(engine, _launch_of(prepared, target.unquantized), log.with_suffix(".source.log")) as reference:
             compared = agreement(reference, found)
-        finally:
-            reference.stop()
     except EngineError as error:
         record.checked.append(f"The unquantized target could not be asked: {error.what}")
         return

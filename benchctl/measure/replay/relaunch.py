@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData
-from benchctl.engines.base import Launch, ScoringEngine
+from benchctl.data.writer import folder_lock
+from benchctl.engines.base import Launch, Scorer, ScoringEngine
 from benchctl.engines.registry import make_engine
 from benchctl.errors import BenchctlError
+from benchctl.measure.cell import fresh_log, scoring
 from benchctl.measure.run import recipe_folder_of, recipe_of
 from benchctl.models.hashes import Notice, file_sha256
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
@@ -36,6 +40,20 @@ class Relaunch:
     """The run's prompts that are still what they were, by task and index."""
     prompts_lack: str
     """Why the others are not here."""
+
+    @contextmanager
+    def scorer(self, folder: Path, name: str) -> Iterator[Scorer]:
+        """Have the target alone running, as the only benchctl that writes into the run's folder; `name` is its log's.
+
+        Raises RelaunchError where the folder cannot be written, EngineError, and StorageError when another benchctl
+        writes there.
+        """
+        if not os.access(folder, os.W_OK):
+            raise RelaunchError("the run's folder cannot be written, so nothing could be kept")
+        with folder_lock(folder, "measuring or replaying in this run"):
+            _, log = fresh_log(folder, name)
+            with scoring(self.engine, self.launch, log, ignore_eos=self.ignore_eos) as scorer:
+                yield scorer
 
 
 def relaunch(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +14,11 @@ from benchctl.data.identity import home_relative
 from benchctl.data.record import sha256_text
 from benchctl.data.replays import REPLAYS, Replays
 from benchctl.data.store import RunData
-from benchctl.data.writer import LOGS, write_whole
+from benchctl.data.writer import write_whole
 from benchctl.engines.base import Scorer
 from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.measure.recording import now
-from benchctl.measure.replay.plan import make_plan, widths_of
+from benchctl.measure.replay.plan import AnswerPlan, make_plan, widths_of
 from benchctl.measure.replay.reading import read_answer
 from benchctl.measure.replay.relaunch import Relaunch, RelaunchError, relaunch
 from benchctl.measure.run import signals_interrupt
@@ -92,11 +91,25 @@ def _replay(
     plans = make_plan(usable, sampled)
     if not plans:
         return
-    if not os.access(run.folder, os.W_OK):
-        raise RelaunchError("the run's folder cannot be written, so nothing could be kept")
     tell(0, len(plans), "starting the target alone")
-    log = run.folder / LOGS / "replay.log"
-    scorer = again.engine.start_scorer(again.launch, log, ignore_eos=again.ignore_eos)
+    with again.scorer(run.folder, "replay") as scorer:
+        _read(run, again, scorer, plans, baseline, outcome, tell)
+        if outcome.replays is not None:
+            outcome.replays.sampled = sorted({*sampled, *widths_of(usable)})
+            write_replays(run.folder, outcome.replays)
+    tell(len(plans), len(plans), "done")
+
+
+def _read(
+    run: RunData,
+    again: Relaunch,
+    scorer: Scorer,
+    plans: Sequence[AnswerPlan],
+    baseline: str,
+    outcome: Outcome,
+    tell: Tell,
+) -> None:
+    """Read answer after answer; what was read is kept every few seconds, and when this is left, however it is."""
     kept_at, unkept = time.monotonic(), False
     try:
         replays = outcome.replays or _empty(run, baseline, scorer)
@@ -115,10 +128,7 @@ def _replay(
             if time.monotonic() - kept_at > KEPT_EVERY_S:
                 write_replays(run.folder, replays)
                 kept_at, unkept = time.monotonic(), False
-        replays.sampled, unkept = sorted({*sampled, *widths_of(usable)}), True
-        tell(len(plans), len(plans), "done")
     finally:
-        scorer.stop()
         if unkept:
             write_replays(run.folder, replays)
 
