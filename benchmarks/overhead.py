@@ -18,6 +18,7 @@ benchctl's client timed with the engine's own, request by request.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib.util
 import statistics
 import sys
@@ -138,7 +139,7 @@ def _benchctl(
     began = time.perf_counter()
     with records.open("ab", buffering=0) as stream:
         for index, prompt in enumerate(prompts):
-            done = server.complete(prompt, sampling)
+            done = asyncio.run(server.complete(prompt, sampling))
             record = Record(
                 label="baseline",
                 task="code",

@@ -1,129 +1,146 @@
-"""How many streamed tokens one core of the client can take, and how late it notices them.
+"""How many streamed tokens one core of the client can take, and how late it notices them, for every form of stream.
 
     python -m benchmarks.streaming
 
-A server in another process replays the events of a `/completion` answer over HTTP. For capacity it sends them as fast
-as the client takes them. For timing it sends them at a fixed pace and writes into each event when it did; both
-processes read the same monotonic clock, so arrival minus sending is the error of every time that benchctl reports.
+Servers in processes of their own stream answers in the forms of the engines: llama-server's `/completion`,
+`/v1/completions` and `/v1/chat/completions` as vLLM and other OpenAI-compatible servers send them, and SGLang's
+`/generate`, which repeats the whole answer with every event. For capacity they send as fast as the client takes it, 32
+and 256 answers at a time; what counts is the client's own processor time. For timing, 256 streams of 50 tokens a second
+each, evenly staggered, carry in every event when it was sent; all processes read the same monotonic clock, so that
+arrival minus sending is the error of every time that benchctl reports.
+
+Where `vllm bench serve`, guidellm or aiperf is installed (on PATH, or named by BENCH_VLLM, BENCH_GUIDELLM,
+BENCH_AIPERF), it asks the same server the same in the same run; else the result says that it was not there.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import os
 import socket
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any
 
-import httpx
-
-from benchctl.engines.llama_cpp.stream import Answer, read_answer
+from benchctl.engines.common.completion_stream import CompletionReader
+from benchctl.engines.common.http import HttpClient
+from benchctl.engines.common.stream import AnswerReader
+from benchctl.engines.llama_cpp.stream import LlamaReader
+from benchctl.engines.sglang.stream import GenerateReader
 from benchmarks.keep import keep
+from benchmarks.stream_server import FORMS, serve
 
-CAPACITY_TOKENS = 200_000
-PACES = {100: 1_500, 1_000: 10_000, 5_000: 25_000}
-"""Tokens a second, and how many of them."""
+READERS: dict[str, Callable[[], AnswerReader[Any]]] = {
+    "/completion": LlamaReader,
+    "/v1/completions": CompletionReader,
+    "/v1/chat/completions": CompletionReader,
+    "/generate": GenerateReader,
+}
+IN_FLIGHT = (32, 256)
+TOKENS = 256
+"""Of an answer."""
+CAPACITY_TOKENS = 400_000
+ROUNDS = 3
+STREAMS, PACE, SECONDS = 256, 50, 10
+"""Streams, tokens a second of each, and how long."""
+SERVERS = 2
 
 
 def main() -> None:
-    """Measure capacity three times and the timing error at every pace."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    """Measure capacity and the timing error of every form, then the other clients."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     port = listener.getsockname()[1]
-    server = multiprocessing.get_context("fork").Process(target=_serve, args=(listener,), daemon=True)
-    server.start()
+    start = multiprocessing.get_context("fork")
+    servers = [start.Process(target=serve, args=(listener,), daemon=True) for _ in range(SERVERS)]
+    for server in servers:
+        server.start()
     listener.close()
+    url = f"http://127.0.0.1:{port}"
     try:
-        capacity = [_capacity(port) for _ in range(3)]
-        timing = {f"{pace} tokens/s": _timing(port, pace, count) for pace, count in PACES.items()}
+        found: dict[str, Any] = {"tokens_an_answer": TOKENS, "load_before": os.getloadavg()[0]}
+        for path in FORMS:
+            found[path] = {
+                **{f"{width} in flight": _capacity(url, path, width) for width in IN_FLIGHT},
+                "timing": asyncio.run(_timing(url, path)),
+            }
+            print(json.dumps({path: found[path]}, indent=1), flush=True)
     finally:
-        server.terminate()
-    keep(
-        "streaming",
-        {
-            "tokens_per_second_of_client_cpu": statistics.median(rate for rate, _ in capacity),
-            "tokens_per_second_wall": statistics.median(rate for _, rate in capacity),
-            "timing_error": timing,
-        },
-    )
+        for server in servers:
+            server.terminate()
+    keep("streaming", found)
 
 
-def _capacity(port: int) -> tuple[float, float]:
-    cpu, began = time.process_time(), time.perf_counter()
-    answer, _ = _ask(port, 0, CAPACITY_TOKENS)
-    assert answer.n_predicted == CAPACITY_TOKENS
-    assert answer.token_ids is not None
-    return CAPACITY_TOKENS / (time.process_time() - cpu), CAPACITY_TOKENS / (time.perf_counter() - began)
-
-
-def _timing(port: int, pace: int, count: int) -> dict[str, float]:
-    answer, arrivals = _ask(port, pace, count)
-    sent = [float(piece) for piece in answer.text.split()]
-    errors: list[float] = []
-    taken = 0
-    for at, upto in arrivals:
-        errors += [at - moment for moment in sent[taken:upto]]
-        taken = upto
-    errors.sort()
+def _capacity(url: str, path: str, width: int) -> dict[str, float]:
+    rounds = [asyncio.run(_answers(url, path, width)) for _ in range(ROUNDS)]
     return {
-        "tokens": count,
-        "p50_ms": 1000 * errors[len(errors) // 2],
-        "p99_ms": 1000 * errors[int(0.99 * (len(errors) - 1))],
-        "max_ms": 1000 * errors[-1],
+        "tokens_per_second_of_client_cpu": statistics.median(cpu for cpu, _ in rounds),
+        "lowest": min(cpu for cpu, _ in rounds),
+        "highest": max(cpu for cpu, _ in rounds),
+        "tokens_per_second_wall": statistics.median(wall for _, wall in rounds),
     }
 
 
-def _ask(port: int, pace: int, count: int) -> tuple[Answer, list[tuple[float, int]]]:
-    """Return the answer and, for every chunk, when it arrived and how many tokens had come."""
-    arrivals: list[tuple[float, int]] = []
-    with httpx.Client(timeout=120) as client:
-        started = time.perf_counter()
-        with client.stream("POST", f"http://127.0.0.1:{port}/?pace={pace}&count={count}") as response:
-            answer = read_answer(
-                response.iter_raw(), started, 600, lambda tokens: arrivals.append((time.perf_counter(), tokens))
-            )
-    assert answer is not None
-    return answer, arrivals
+async def _answers(url: str, path: str, width: int) -> tuple[float, float]:
+    """Return tokens a second of this process's processor time, and of the clock."""
+    client = HttpClient(url)
+    waiting = iter(range(max(width, CAPACITY_TOKENS // TOKENS)))
+    total = 0
+
+    async def ask() -> None:
+        nonlocal total
+        for _ in waiting:
+            reader = READERS[path]()
+            await client.stream(path, {"max_tokens": TOKENS}, reader, silence_s=60, timeout_s=600)
+            assert reader.count == TOKENS
+            total += reader.count
+
+    cpu, began = time.process_time(), time.perf_counter()
+    await asyncio.gather(*(ask() for _ in range(width)))
+    passed = time.process_time() - cpu, time.perf_counter() - began
+    client.close()
+    return total / passed[0], total / passed[1]
 
 
-def _serve(listener: socket.socket) -> None:
-    while True:
-        connection, _ = listener.accept()
-        with connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            request = connection.recv(65536).split(b" ")[1].decode()
-            settings = dict(pair.split("=") for pair in request.partition("?")[2].split("&"))
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
-            for event in _events(int(settings["pace"]), int(settings["count"])):
-                connection.sendall(event)
+async def _timing(url: str, path: str) -> dict[str, float]:
+    client, errors = HttpClient(url), list[float]()
+    began = time.perf_counter() + 1.0
+    cpu = time.process_time()
+
+    async def ask(number: int) -> None:
+        reader, arrivals = _noting(READERS[path]())
+        body = {"max_tokens": PACE * SECONDS, "pace": PACE, "begin": began + number / (PACE * STREAMS)}
+        streamed = await client.stream(path, body, reader, silence_s=60, timeout_s=600)
+        stamps = [float(stamp) for stamp in streamed.answer.text.split()]
+        # Where every event repeats the answer, its end has been kept.
+        errors.extend(at - sent for at, sent in zip(arrivals[-len(stamps) :], stamps, strict=True))
+
+    await asyncio.gather(*map(ask, range(STREAMS)))
+    client.close()
+    errors.sort()
+    return {
+        "tokens": len(errors),
+        "p50_ms": 1000 * errors[len(errors) // 2],
+        "p99_ms": 1000 * errors[int(0.99 * (len(errors) - 1))],
+        "max_ms": 1000 * errors[-1],
+        "client_cpu_share": (time.process_time() - cpu) / (SECONDS + 1.0),
+        "load": os.getloadavg()[0],
+    }
 
 
-def _events(pace: int, count: int) -> Iterator[bytes]:
-    begin = time.perf_counter()
-    for number in range(count):
-        content = " x"
-        if pace:
-            wait = begin + number / pace - time.perf_counter()
-            if wait > 0:
-                time.sleep(wait)
-            content = f" {time.perf_counter():.7f}"
-        yield _event(index=0, content=content, tokens=[number], stop=False, id_slot=-1, tokens_predicted=number + 1)
-    yield _event(
-        index=0,
-        content="",
-        tokens=[],
-        stop=True,
-        stop_type="limit",
-        tokens_predicted=count,
-        tokens_evaluated=8,
-        timings={"predicted_ms": 1.0, "prompt_ms": 1.0, "pid": os.getpid()},
-        generation_settings={},
-    )
+def _noting(reader: AnswerReader[Any]) -> tuple[AnswerReader[Any], list[float]]:
+    """Have a reader note when each of its tokens was received."""
+    arrivals: list[float] = []
+    count = reader.tokens
 
+    def tokens(number: int = 1) -> None:
+        count(number)
+        arrivals.extend([reader.clock] * number)
 
-def _event(**fields: object) -> bytes:
-    return b"data: " + json.dumps(fields).encode() + b"\n\n"
+    reader.tokens = tokens  # type: ignore[method-assign,assignment]
+    return reader, arrivals
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Completion:
-    """One finished answer. Times are seconds from `time.perf_counter`."""
+    """One finished answer. Times are seconds since its request was sent, on a connection that was open before."""
 
     text: str
     token_ids: tuple[int, ...] | None
@@ -94,6 +94,8 @@ class Completion:
     token_gap: str | None = None
     first_tokens: int = 1
     """How many tokens came at `ttft_s`: more than one where the client got the first steps' tokens together."""
+    sent_at: float | None = None
+    """When the request was sent, in seconds of `time.perf_counter`; `None` where that is not known."""
 
 
 AttestationState = Literal["off", "active", "idle", "unverified", "failed"]
@@ -122,9 +124,9 @@ Progress = Callable[[int], None]
 class Server(Protocol):
     """One engine of one cell, healthy and ready.
 
-    `complete` and `render` may be called from several threads at once where the arm is `overlapping`; the ledger of an
-    answer then comes from that answer alone, never from counters that all requests share, and `stop` ends what is in
-    flight: every `complete` returns or raises soon after.
+    `complete` runs on an event loop, several at a time where the arm is `overlapping`; the ledger of an answer then
+    comes from that answer alone, never from counters that all requests share. Cancelling one closes its connection,
+    and `stop` ends what is in flight: every `complete` raises soon after. All else is called between answers.
     """
 
     @property
@@ -136,7 +138,7 @@ class Server(Protocol):
         """Apply the model's chat template (or nothing, for raw prompts) and tokenize."""
         ...
 
-    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+    async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer.
 
         Raises EngineError (`crash`, `timeout`, `http`, `protocol`) and leaves no request behind.

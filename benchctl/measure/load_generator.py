@@ -1,22 +1,21 @@
 """Several requests in flight at a time: a closed loop, or an open one that sends whatever is still unanswered.
 
-What a request raises ends them all: none is begun any more, `abort` must end those in flight, and the error is raised
-once every thread is gone. So does an interrupt.
+All of them run on the event loop of the caller. What a request raises ends them all: none is begun any more, `abort`
+must end those in flight, and the error is raised once they have ended. So does cancelling.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from threading import Event, Lock
+from collections.abc import Awaitable, Callable, Sequence
 
 MOST_IN_FLIGHT = 1024
-"""Threads of an open loop; a request that finds none free is sent late, and its record says how much."""
+"""Of an open loop; a request that finds as many unanswered is sent late, and its record says how much."""
 
-Request = Callable[[], None]
+Request = Callable[[], Awaitable[None]]
 Abort = Callable[[], object]
 
 
@@ -34,63 +33,82 @@ def allow_connections() -> None:
             )
 
 
-def closed_loop(requests: Sequence[Request], width: int, abort: Abort) -> None:
+async def closed_loop(requests: Sequence[Request], width: int, abort: Abort) -> None:
     """Make the requests in their order, `width` at a time: the next begins when one has ended."""
-    with _threads(width, abort) as (begin, _):
-        for request in requests:
-            begin(request)
+    flight, waiting = _Flight(abort), iter(requests)
+
+    async def one_after_the_other() -> None:
+        for request in waiting:
+            if flight.broken.is_set():
+                break
+            await request()
+
+    async with flight:
+        for _ in range(min(width, len(requests))):
+            flight.begin(one_after_the_other())
 
 
-def open_loop(requests: Sequence[Request], due: Sequence[float], abort: Abort) -> int:
+async def open_loop(requests: Sequence[Request], due: Sequence[float], abort: Abort) -> int:
     """Begin every request when it is due, however many are unanswered. `due`: seconds of `time.perf_counter`.
 
-    Returns how many found `MOST_IN_FLIGHT` unanswered, and so had to wait for a thread.
+    Returns how many found `MOST_IN_FLIGHT` unanswered, and so had to wait.
     """
-    crowded = 0
-    with _threads(min(MOST_IN_FLIGHT, len(requests)), abort) as (begin, broken):
+    crowded, flight, room = 0, _Flight(abort), asyncio.Semaphore(MOST_IN_FLIGHT)
+
+    async def with_room(request: Request) -> None:
+        async with room:
+            if not flight.broken.is_set():
+                await request()
+
+    async with flight:
         for request, at in zip(requests, due, strict=True):
-            if broken.wait(max(0.0, at - time.perf_counter())):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(flight.broken.wait(), max(0.0, at - time.perf_counter()))
+            if flight.broken.is_set():
                 break
-            crowded += begin(request) > MOST_IN_FLIGHT
+            flight.begin(with_room(request))
+            crowded += flight.unanswered > MOST_IN_FLIGHT
     return crowded
 
 
-@contextlib.contextmanager
-def _threads(width: int, abort: Abort) -> Iterator[tuple[Callable[[Request], int], Event]]:
-    """Yield what begins a request (and returns how many have not ended), and an event for the first that failed.
+class _Flight:
+    """What is in flight: leaving waits for all of it, and raises what the first that failed raised."""
 
-    Leaving waits for them all.
-    """
-    pool = ThreadPoolExecutor(max(1, width), thread_name_prefix="request")
-    begun: list[Future[None]] = []
-    broken = Event()
-    ended, counting = 0, Lock()
+    def __init__(self, abort: Abort) -> None:
+        self.broken = asyncio.Event()
+        """Set by the first that fails."""
+        self.unanswered = 0
+        self._abort = abort
+        self._begun: list[asyncio.Task[None]] = []
+        self._failure: BaseException | None = None
 
-    def unless_broken(request: Request) -> None:
-        if not broken.is_set():
-            request()
+    def begin(self, request: Awaitable[None]) -> None:
+        self._begun.append(asyncio.ensure_future(request))
+        self._begun[-1].add_done_callback(self._look)
+        self.unanswered += 1
 
-    def look(future: Future[None]) -> None:
-        nonlocal ended
-        with counting:
-            ended += 1
-        if not future.cancelled() and future.exception() is not None:
-            broken.set()
+    def _look(self, task: asyncio.Task[None]) -> None:
+        self.unanswered -= 1
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._failure = self._failure or failure
+            self.broken.set()
 
-    def begin(request: Request) -> int:
-        begun.append(pool.submit(unless_broken, request))
-        begun[-1].add_done_callback(look)
-        return len(begun) - ended
+    async def __aenter__(self) -> None:
+        return None
 
-    try:
-        yield begin, broken
-        done = wait(begun, return_when=FIRST_EXCEPTION).done
-        for future in begun:
-            if future in done:
-                future.result()
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        abort()
-        raise
-    finally:
-        pool.shutdown()
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: object) -> None:
+        try:
+            if value is None and self._begun:
+                await asyncio.wait(self._begun, return_when=asyncio.FIRST_EXCEPTION)
+        except asyncio.CancelledError as cancelled:
+            value = cancelled
+            raise
+        finally:
+            if value is not None:
+                for task in self._begun:
+                    task.cancel()
+            if value is not None or self._failure is not None:
+                self._abort()
+            await asyncio.gather(*self._begun, return_exceptions=True)
+        if value is None and self._failure is not None:
+            raise self._failure

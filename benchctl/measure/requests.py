@@ -7,11 +7,11 @@ when its request was due, so that a server that stalls cannot hide how long the 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from threading import Event, RLock
 
 from benchctl.data.record import SCHEMA_VERSION, Phase, Record, RecordError, sha256_text, sha256_tokens
 from benchctl.data.writer import RunWriter
@@ -63,8 +63,7 @@ class Asking:
         self._progress = progress
         self._withheld: list[tuple[Record, Rendered, Completion]] = []
         self._began: float | None = None
-        self._lock = RLock()
-        self._over = Event()
+        self._over = False
         self._crashed = False
 
     def warm_up(self) -> None:
@@ -73,7 +72,7 @@ class Asking:
         for number in range(self._warmups):
             record = self._record("warmup", number, self._plan.order, "warmup")
             rendered = self._server.render(WARMUP_PROMPT)
-            completion = self._server.complete(rendered, brief)
+            completion = asyncio.run(self._server.complete(rendered, brief))
             self._count(completion)
             seen = {"prompt_sha": sha256_text(rendered.text)}
             self._writer.append(record.changed(**measured_fields(completion) | seen))  # as evidence, without its text
@@ -82,27 +81,27 @@ class Asking:
         """Measure one prompt. Raises EngineError when the engine cannot be trusted any more."""
         asked = self._prepared(item, order)
         if asked is not None:
-            self._measure(asked, self._begin(), None, self._progress.tokens)
+            asyncio.run(self._measure(asked, self._begin(), None, self._progress.tokens))
 
     def ask_together(self, items: Sequence[PromptItem], order: int) -> None:
-        """Measure prompts with several in flight, as the arm's condition says; raises as `ask`, with no thread left.
+        """Measure prompts with several in flight, as the arm's condition says; raises as `ask`, with no request left.
 
         Prompts are rendered before the first is sent, so that the server has nothing to do but answer.
         """
         arm = self._plan.arm
         prepared = [asked for item in items if (asked := self._prepared(item, order)) is not None]
-        meter = _Meter(self._plan, self._progress, self._over)
+        meter = _Meter(self._plan, self._progress)
         began = self._begin()
         if arm.rate is None:
             requests = [partial(self._measure, asked, began, None, meter.request()) for asked in prepared]
-            closed_loop(requests, arm.concurrency, self._abort)
+            asyncio.run(closed_loop(requests, arm.concurrency, self._abort))
             return
         seed, block = self._sampling.seed, self._plan.block
         due = [began + at for at in arrival_times(len(prepared), arm.rate, seed, block)]
         requests = [
             partial(self._measure, asked, began, at, meter.request()) for asked, at in zip(prepared, due, strict=True)
         ]
-        crowded = open_loop(requests, due, self._abort)
+        crowded = asyncio.run(open_loop(requests, due, self._abort))
         if crowded:
             said = f"{self._plan.name}: {crowded} requests were sent late, as {MOST_IN_FLIGHT} were unanswered before."
             self._writer.manifest.warnings.append(said)
@@ -131,50 +130,48 @@ class Asking:
             return None
         return _Asked(record.changed(prompt_sha=sha256_text(rendered.text)), rendered)
 
-    def _measure(self, asked: _Asked, began: float, due: float | None, on_tokens: Progress) -> None:
-        """Send one request, wait for its answer and keep it. `began`, `due`: seconds of `time.perf_counter`."""
-        with self._lock:
-            self._progress.asked(self._plan, asked.record.task, asked.record.prompt_idx)
-        sent = time.perf_counter()
-        late = 0.0 if due is None else max(0.0, sent - due)
-        record = asked.record.changed(sent_s=sent - late - began, late_s=late, started_at=now())
+    async def _measure(self, asked: _Asked, began: float, due: float | None, on_tokens: Progress) -> None:
+        """Send one request, wait for its answer and keep it. `began`, `due`: seconds of `time.perf_counter`.
+
+        One that is cancelled because the cell is over was not measured, and a resumed run asks again.
+        """
+        self._progress.asked(self._plan, asked.record.task, asked.record.prompt_idx)
+        record, sent = asked.record.changed(started_at=now()), time.perf_counter()
         try:
-            completion = self._server.complete(asked.prompt, self._sampling, on_tokens)
+            completion = await self._server.complete(asked.prompt, self._sampling, on_tokens)
         except EngineError as failure:
-            self._fail(record, failure)
+            late = 0.0 if due is None else max(0.0, sent - due)
+            self._fail(record.changed(sent_s=sent - late - began, late_s=late), failure)
             return
-        except KeyboardInterrupt:
-            if self._over.is_set():
-                return  # broken off because the cell is over: not measured, and a resumed run asks again
-            raise
+        sent = sent if completion.sent_at is None else completion.sent_at
+        late = 0.0 if due is None else max(0.0, sent - due)
         if late:
             completion = replace(completion, ttft_s=completion.ttft_s + late, e2e_s=completion.e2e_s + late)
-        record = record.changed(**measured_fields(completion), **answer_fields(completion))
-        with self._lock:
-            self._writer.append(record)
-            self._count(completion)
-            self.answers += 1
-            if completion.token_gap is not None:
-                self._withheld.append((record, asked.prompt, completion))
-            self._progress.answered(self._plan, completion)
+        timing = {"sent_s": sent - late - began, "late_s": late}
+        record = record.changed(**timing, **measured_fields(completion), **answer_fields(completion))
+        self._writer.append(record)
+        self._count(completion)
+        self.answers += 1
+        if completion.token_gap is not None:
+            self._withheld.append((record, asked.prompt, completion))
+        self._progress.answered(self._plan, completion)
 
     def _fail(self, record: Record, failure: EngineError) -> None:
         """Record a failed request; raise when it leaves an engine that cannot be trusted."""
-        with self._lock:
-            if self._over.is_set() and not self._crashed:
-                return  # its connection broke because the cell is over: not measured
-            self._crashed = self._crashed or failure.kind == "crash"
-            error = RecordError(kind=failure.kind, message=failure.what)
-            self._writer.append(record.changed(error=error))
-            self.failures.append(error)
-            self._progress.answered(self._plan, None)
-            harmless = REQUEST_ONLY if self._plan.arm.rate is None else OPEN_LOOP_REQUEST_ONLY
-            if failure.kind not in harmless or not self._server.alive():
-                raise failure
+        if self._over and not self._crashed:
+            return  # its connection broke because the cell is over: not measured
+        self._crashed = self._crashed or failure.kind == "crash"
+        error = RecordError(kind=failure.kind, message=failure.what)
+        self._writer.append(record.changed(error=error))
+        self.failures.append(error)
+        self._progress.answered(self._plan, None)
+        harmless = REQUEST_ONLY if self._plan.arm.rate is None else OPEN_LOOP_REQUEST_ONLY
+        if failure.kind not in harmless or not self._server.alive():
+            raise failure
 
     def _abort(self) -> None:
-        """End what is in flight: streams that still talk at their next token, all others with the engine."""
-        self._over.set()
+        """End what is in flight, with the engine."""
+        self._over = True
         self._server.stop()
 
     def _count(self, completion: Completion) -> None:
@@ -198,12 +195,11 @@ class Asking:
 
 
 class _Meter:
-    """Counts the tokens of all requests in flight, and breaks their streams off once the cell is over."""
+    """Counts the tokens of all requests in flight."""
 
-    def __init__(self, plan: CellPlan, progress: RunProgress, over: Event) -> None:
+    def __init__(self, plan: CellPlan, progress: RunProgress) -> None:
         self._plan = plan
         self._progress = progress
-        self._over = over
         self._tokens = 0
 
     def request(self) -> Progress:
@@ -212,9 +208,7 @@ class _Meter:
 
         def tokens(count: int) -> None:
             nonlocal before
-            if self._over.is_set():
-                raise KeyboardInterrupt
-            self._tokens += count - before  # a lost update would cost a figure on the screen, and no lock is taken
+            self._tokens += count - before
             before = count
             self._progress.tokens_together(self._plan, self._tokens)
 

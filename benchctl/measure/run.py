@@ -183,13 +183,14 @@ def _preflight(prepared: Prepared, writer: RunWriter, progress: RunProgress) -> 
 def signals_interrupt() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end a run as Ctrl-C does: engine stopped, records kept, status written.
 
-    One that is ignored already, as SIGHUP is below `nohup`, stays so.
+    One that is ignored already, as SIGHUP is below `nohup`, stays so. Ctrl-C is heeded here too, at once: an event loop
+    would first wait for what it is doing.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    heeded = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    heeded = [n for n in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT) if signal.getsignal(n) is not signal.SIG_IGN]
     before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         yield

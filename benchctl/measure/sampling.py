@@ -7,6 +7,7 @@ nearly the same, and two samples that hang together are no test of their distrib
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -121,7 +122,7 @@ def draw_answers(
         if requested is not None:
             requested(item)
         try:
-            done = server.complete(prompt, seeded)
+            done = asyncio.run(server.complete(prompt, seeded))
             ids = done.token_ids
             if ids is None:
                 ids = server.recover_token_ids(prompt, seeded, done)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchctl.engines.base import Completion, Progress, Rendered, Server
+from benchctl.engines.common.stream import Answer, AnswerReader
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
+from benchctl.errors import EngineError
 from benchctl.models.resolved import ModelFile, ResolvedModel
 from benchctl.recipes.engine_spec import EngineSpec
-from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe
+from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe, Sampling
 from benchctl.recipes.speculation import Speculation
 
 HERE = Path(__file__).parent
@@ -39,3 +44,54 @@ def arm_of(type_: Any = None, args: Sequence[str] = (), **words: Any) -> Arm:
 def fault(name: str, **more: str) -> Mapping[str, str]:
     """The environment that has the scripted server misbehave."""
     return {"FAKE_FAULT": name, "FAKE_HELP": str(HERE / "data" / "help_current.txt"), **more}
+
+
+def complete(server: Server, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+    """Ask one thing and wait for the answer."""
+    return asyncio.run(server.complete(prompt, sampling, on_tokens))
+
+
+def at_once(server: Server, prompts: Sequence[Rendered], sampling: Sampling, most: int = 1024) -> list[Completion]:
+    """Ask everything, `most` at a time."""
+
+    async def together() -> list[Completion]:
+        room = asyncio.Semaphore(most)
+
+        async def one(prompt: Rendered) -> Completion:
+            async with room:
+                return await server.complete(prompt, sampling)
+
+        return await asyncio.gather(*map(one, prompts))
+
+    return asyncio.run(together())
+
+
+def stopped_in_flight(server: Server, prompt: Rendered, sampling: Sampling, count: int) -> list[str]:
+    """Stop a server with so many requests in flight; return the kinds of the errors that they end with."""
+
+    async def together() -> list[str]:
+        asked = [asyncio.ensure_future(server.complete(prompt, sampling)) for _ in range(count)]
+        await asyncio.sleep(0.5)
+        server.stop()
+        ended = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
+        return [failure.kind for failure in ended if isinstance(failure, EngineError)]
+
+    return asyncio.run(together())
+
+
+def read(
+    reader: AnswerReader[Answer],
+    chunks: Iterable[bytes],
+    *,
+    times: Iterable[float] | None = None,
+    started: float = 0.0,
+    **limits: Any,
+) -> Answer | None:
+    """Have a reader read a stream whose chunks come at `times`, a second apart unless given."""
+    moments = iter(itertools.count(1.0) if times is None else times)
+    reader.begin(started, **limits)
+    for chunk in chunks:
+        reader.feed(chunk, next(moments))
+        if reader.over:
+            break
+    return reader.answer()

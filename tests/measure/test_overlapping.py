@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
 import time
 from dataclasses import replace
 from itertools import count
@@ -34,12 +34,12 @@ def asked(count: int) -> list[PromptItem]:
 
 
 def execute(engine: ToyEngine, recipe: Recipe, prompts: list[PromptItem], writer: RunWriter) -> list[Record]:
-    """Run the plan and return what was measured; no thread may be left, whatever happens."""
+    """Run the plan and return what was measured; no request may be left, whatever happens."""
     launches = {arm.name: Launch(argv=("toy", arm.name), env={}) for arm in recipe.arms}
     try:
         Runner(recipe, engine, launches, writer).run(make_plan(recipe, prompts), RunProgress())
     finally:
-        assert not any(thread.name.startswith("request") for thread in threading.enumerate())
+        assert not any(server.answering for server in engine.servers)
     return measured(writer.folder)
 
 
@@ -53,16 +53,17 @@ class OneSlot(ToyEngine):
     STALL_S = 1.0
 
     def start(self, launch: Launch, log_path: Path) -> ToyServer:
-        self.slot, self.served = threading.Lock(), count(1)
-        return _OneSlotServer(self, launch.argv[1], log_path)
+        self.slot, self.served = asyncio.Lock(), count(1)
+        return self.starts(_OneSlotServer(self, launch.argv[1], log_path))
 
 
 class _OneSlotServer(ToyServer):
-    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+    async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         assert isinstance(self.engine, OneSlot)
         began = time.perf_counter()
-        with self.engine.slot:
-            time.sleep(self.engine.STALL_S if next(self.engine.served) == 5 else 0.005)
+        with self.request():
+            async with self.engine.slot:
+                await asyncio.sleep(self.engine.STALL_S if next(self.engine.served) == 5 else 0.005)
         passed = time.perf_counter() - began
         return replace(answer(), ttft_s=passed, e2e_s=passed)
 
@@ -87,8 +88,8 @@ def test_times_of_an_open_loop_count_from_when_a_request_was_due(
     monkeypatch.setattr("benchctl.measure.load_generator.MOST_IN_FLIGHT", 1)  # the second has to wait for the first
     prompts = asked(2)
 
-    def answers(arm: str, number: int) -> Completion:
-        time.sleep(0.2)
+    async def answers(arm: str, number: int) -> Completion:
+        await asyncio.sleep(0.2)
         return answer()
 
     first, second = execute(ToyEngine(answers=answers), under(recipe, rate=100_000.0), prompts, writer)
@@ -127,23 +128,24 @@ class Held(ToyEngine):
 
     def __init__(self, breaks: BaseException | None = None) -> None:
         super().__init__()
-        self.stopped, self.all_in = threading.Event(), threading.Barrier(4, timeout=30)
+        self.stopped, self.all_in = asyncio.Event(), asyncio.Barrier(4)
         self.breaks = breaks
 
     def start(self, launch: Launch, log_path: Path) -> ToyServer:
-        return _HeldServer(self, launch.argv[1], log_path)
+        return self.starts(_HeldServer(self, launch.argv[1], log_path))
 
 
 class _HeldServer(ToyServer):
-    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+    async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         engine = self.engine
         assert isinstance(engine, Held)
-        engine.all_in.wait()
-        if prompt.text == "p1" and engine.breaks is not None:
-            self.running = not isinstance(engine.breaks, EngineError)
-            raise engine.breaks
-        assert engine.stopped.wait(30)
-        raise EngineError("The connection broke.", kind="protocol")
+        with self.request():
+            await asyncio.wait_for(engine.all_in.wait(), 30)
+            if prompt.text == "p1" and engine.breaks is not None:
+                self.running = not isinstance(engine.breaks, EngineError)
+                raise engine.breaks
+            await asyncio.wait_for(engine.stopped.wait(), 30)
+            raise EngineError("The connection broke.", kind="protocol")
 
     def stop(self) -> int | None:
         assert isinstance(self.engine, Held)
@@ -193,9 +195,9 @@ def test_each_arm_is_asked_at_its_own_temperature(recipe: Recipe, writer: RunWri
             server = super().start(launch, log_path)
             complete = server.complete
 
-            def heard(prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+            async def heard(prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
                 seen.append(sampling.temperature)
-                return complete(prompt, sampling, on_tokens)
+                return await complete(prompt, sampling, on_tokens)
 
             server.complete = heard  # type: ignore[method-assign]
             return server

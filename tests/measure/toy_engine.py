@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from benchctl.prompts.suite import Prompt
 from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.schema import Arm, Recipe, Sampling
 
-Answer = Callable[[str, int], Completion]
+Answer = Callable[[str, int], Completion | Awaitable[Completion]]
 """(arm, number of the request within the process, warm-ups counted) -> what the server answers, or raises."""
 
 
@@ -44,18 +45,30 @@ class ToyServer:
     log_path: Path
     asked: int = 0
     running: bool = True
+    answering: int = 0
+    """Requests in flight."""
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        self.answering += 1
+        try:
+            yield
+        finally:
+            self.answering -= 1
 
     def render(self, prompt: Prompt) -> Rendered:
         return Rendered(text=prompt.prompt or "", token_ids=(1, 2, 3, 4, 5))
 
-    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+    async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         self.engine.steps.append(f"{self.arm}: ask")
         self.asked += 1
-        try:
-            return self.engine.answers(self.arm, self.asked)
-        except EngineError as error:
-            self.running = error.kind == "http"
-            raise
+        with self.request():
+            try:
+                found = self.engine.answers(self.arm, self.asked)
+                return await found if isinstance(found, Awaitable) else found
+            except EngineError as error:
+                self.running = error.kind == "http"
+                raise
 
     def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
         self.engine.steps.append(f"{self.arm}: recover")
@@ -89,6 +102,7 @@ class ToyEngine:
     attestations: Callable[[str, int | None], Attestation] = honest
     start_failures: dict[str, EngineError] = field(default_factory=dict)
     steps: list[str] = field(default_factory=list)
+    servers: list[ToyServer] = field(default_factory=list)
     model_format: ModelFormat = "gguf"
 
     def probe(self) -> Capabilities:
@@ -108,4 +122,8 @@ class ToyEngine:
         self.steps.append(f"{arm}: start")
         if arm in self.start_failures:
             raise self.start_failures[arm]
-        return ToyServer(self, arm, log_path)
+        return self.starts(ToyServer(self, arm, log_path))
+
+    def starts(self, server: ToyServer) -> ToyServer:
+        self.servers.append(server)
+        return server

@@ -8,17 +8,18 @@ https://platform.openai.com/docs/api-reference/completions; `token_ids` as vLLM 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from benchctl.data.record import FinishReason
-from benchctl.engines.base import Progress
 from benchctl.engines.common.log import clean
-from benchctl.engines.common.stream import Stopwatch, events, protocol_error, unreadable
+from benchctl.engines.common.stream import AnswerReader, count_in, protocol_error
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "tool_calls": "stop"}
+_STANDARD = frozenset({"id", "object", "created", "model", "choices", "usage"})
 
 
 @dataclass(frozen=True)
@@ -34,71 +35,120 @@ class StreamedAnswer:
     decode_s: float
     first_tokens: int = 1
     """How many tokens came at `ttft_s`; without ids each piece of text counts as one."""
+    received: int = 2**53
+    """Bytes of the stream, which bound every count of tokens in it."""
     usage: Mapping[str, Any] = field(default_factory=dict)
     told: Mapping[str, Any] = field(default_factory=dict)
     """What servers add to their last events by their own names: `timings`, `metrics`, `system_fingerprint`, …"""
 
-    def count(self, name: str) -> int | None:
-        """Return a number of `usage`, such as `completion_tokens`."""
-        value = self.usage.get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    @property
+    def completion_tokens(self) -> int | None:
+        """How many tokens the server says it generated; `None` for more than the bytes that came can hold."""
+        return count_in(self.usage.get("completion_tokens"), self.received)
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """How many tokens the server says the prompt has."""
+        return count_in(self.usage.get("prompt_tokens"), 2**31)
 
 
-def read_completion(
-    chunks: Iterable[bytes],
-    started: float,
-    timeout_s: float,
-    on_tokens: Progress | None = None,
-    clock: Callable[[], float] = time.perf_counter,
-) -> StreamedAnswer | None:
-    """Read a whole answer; `None` when the stream ended before its `finish_reason`.
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
 
-    `started` is the clock's value when the request was sent. `on_tokens` is told the ids so far, or where there are
-    none the pieces of text. Raises EngineError (`protocol`, `http`, `timeout`).
-    """
-    watch = Stopwatch(started)
-    pieces: list[str] = []
-    ids: list[int] = []
-    usage: Mapping[str, Any] = {}
-    told: dict[str, Any] = {}
-    finish: object = None
-    for event in events(chunks, watch, timeout_s, clock, on_tokens=on_tokens):
+
+class _Choice(msgspec.Struct):
+    index: int = 0
+    text: str | None = None
+    delta: _Delta | None = None
+    token_ids: list[int] | None = None
+    finish_reason: None = None
+
+
+class _Verbose(msgspec.Struct):
+    tokens: list[int]
+
+
+class _Piece(msgspec.Struct):
+    """What nearly all events of a completion hold; see `CompletionReader.payload`."""
+
+    choices: tuple[_Choice]
+    verbose: _Verbose | None = msgspec.field(name="__verbose", default=None)
+    usage: None = None
+    error: None = None
+
+
+_piece_in = msgspec.json.Decoder(_Piece).decode
+
+
+class CompletionReader(AnswerReader[StreamedAnswer]):
+    """Reads a whole answer; without ids each piece of text counts as a token in `count`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pieces: list[str] = []
+        self._ids: list[int] = []
+        self._usage: Mapping[str, Any] = {}
+        self._told: dict[str, Any] = {}
+        self._finish: object = None
+
+    def payload(self, payload: bytes) -> None:
+        """Take one event: the shape that nearly all have at once, any other as a whole."""
         try:
-            for choice in event.get("choices") or ():
-                if choice.get("index"):
-                    continue
-                piece, fresh = _piece(choice), _ids(choice, event)
-                if piece or fresh:
-                    pieces.append(piece)
-                    ids += fresh
-                    watch.tokens(len(fresh) or 1)
-                if choice.get("finish_reason") is not None:
-                    finish = choice["finish_reason"]
-                    if finish != "length":  # the token that ends an answer has no text
-                        watch.tokens(0)
-            if isinstance(event.get("usage"), dict):
-                usage = event["usage"]
-        except (AttributeError, TypeError, KeyError) as error:
-            raise unreadable(event, error) from error
-        told.update((name, value) for name, value in event.items() if name not in _STANDARD and value is not None)
-    if finish is None:
-        return None
-    reason = _FINISH.get(str(finish))
-    if reason is None:
-        raise protocol_error(f"The answer ended for an unusable reason: {clean(str(finish))[:80]}")
-    return StreamedAnswer(
-        text="".join(pieces),
-        ids=tuple(ids),
-        finish_reason=reason,
-        ttft_s=watch.ttft_s,
-        decode_s=watch.decode_s,
-        first_tokens=max(1, watch.first_tokens),
-        usage=usage,
-        told=told,
-    )
+            found = _piece_in(payload)
+        except (ValueError, RecursionError):
+            super().payload(payload)
+            return
+        (choice,) = found.choices
+        if choice.index:
+            return
+        piece, delta = choice.text or "", choice.delta
+        if delta is not None:
+            piece = (delta.reasoning_content or delta.reasoning or "") + (delta.content or "")
+        ids = choice.token_ids or (found.verbose.tokens if found.verbose else ())
+        if piece or ids:
+            self._add(piece, ids)
 
+    def event(self, event: dict[str, Any]) -> None:
+        """Take one event."""
+        for choice in event.get("choices") or ():
+            if choice.get("index"):
+                continue
+            piece, fresh = _piece(choice), _ids(choice, event)
+            if piece or fresh:
+                self._add(piece, fresh)
+            if choice.get("finish_reason") is not None:
+                self._finish = choice["finish_reason"]
+                if self._finish != "length":  # the token that ends an answer has no text
+                    self.tokens(0)
+        if isinstance(event.get("usage"), dict):
+            self._usage = event["usage"]
+        self._told.update((name, value) for name, value in event.items() if name not in _STANDARD and value is not None)
 
-_STANDARD = frozenset({"id", "object", "created", "model", "choices", "usage"})
+    def _add(self, piece: str, ids: Sequence[int]) -> None:
+        self._pieces.append(piece)
+        self._ids += ids
+        self.tokens(len(ids) or 1)
+
+    def answer(self) -> StreamedAnswer | None:
+        """Return the whole answer; `None` when the stream ended before its `finish_reason`."""
+        if self._finish is None:
+            return None
+        reason = _FINISH.get(str(self._finish))
+        if reason is None:
+            raise protocol_error(f"The answer ended for an unusable reason: {clean(str(self._finish))[:80]}")
+        return StreamedAnswer(
+            text="".join(self._pieces),
+            ids=tuple(self._ids),
+            finish_reason=reason,
+            ttft_s=self.ttft_s,
+            decode_s=self.decode_s,
+            first_tokens=max(1, self.first_tokens),
+            received=self.received,
+            usage=self._usage,
+            told=self._told,
+        )
 
 
 def _piece(choice: Mapping[str, Any]) -> str:

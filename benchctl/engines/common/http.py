@@ -1,79 +1,136 @@
 """Talking to an engine over HTTP: small requests, streams, and what their failures mean.
 
-One client may be used by several threads at once. Nothing is sent twice and no redirect is followed: whatever happens
-to a request is an answer of the engine's, or an EngineError.
+Nothing is sent twice and no redirect is followed: whatever happens to a request is an answer of the engine's, or an
+EngineError. Whatever comes is bounded in bytes, once they are decoded, in items and in seconds: a server may be broken
+or hostile.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic
+from urllib.parse import SplitResult, urlsplit
 from weakref import WeakSet
 
 import httpx
 
 from benchctl.engines.base import Progress
-from benchctl.engines.common.log import clean
-from benchctl.engines.common.stream import error_in, protocol_error
+from benchctl.engines.common.connection import (
+    BrokenConnectionError,
+    Connection,
+    RefusedError,
+    connect,
+    proxy_header,
+    proxy_of,
+)
+from benchctl.engines.common.log import READ_THE_LOG, clean, name_log
+from benchctl.engines.common.stream import Answer, AnswerReader, decode, error_in, protocol_error
 from benchctl.errors import EngineError
 
 SIDE_TIMEOUT_S = 60.0
 """For the small requests around a measurement."""
+MOST_BYTES = 64 * 2**20
+"""Of one answer that is no stream: the probabilities of a whole vocabulary are 14 MB."""
+MOST_ITEMS = 4_000_000
+"""Of one answer: values in its JSON."""
 _ERROR_BODY_BYTES = 65536
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
-Answer = TypeVar("Answer")
-Reader = Callable[[Iterable[bytes], float, float, Progress | None], Answer | None]
-"""Reads a stream that was sent at a time and may take so many seconds; `None` when it ends in its middle."""
 Broken = Callable[[str], EngineError]
 """Says what it means that a connection broke; it is given what happened, without a full stop."""
 Redact = Callable[[str], str]
 
 
+@dataclass(frozen=True)
+class Reply:
+    """A whole answer that is no stream."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    """By lower-case names."""
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode("utf-8", "replace")
+
+    def json(self) -> Any:  # noqa: ANN401 - whatever a server sends
+        """Return the body's value. Raises ValueError, RecursionError."""
+        if sum(map(self.body.count, (b",", b"[", b"{"))) > MOST_ITEMS:
+            raise ValueError(f"more than {MOST_ITEMS} items")
+        return decode(self.body)
+
+
+@dataclass(frozen=True)
+class Streamed(Generic[Answer]):
+    """A streamed answer, and when its request was sent."""
+
+    answer: Answer
+    sent_at: float
+    """Seconds of `time.perf_counter`; the connection was open before."""
+    e2e_s: float
+    """From then until the last of the answer was received."""
+
+
 class HttpClient:
-    """Requests to one engine below `url`.
+    """Requests to one engine below `url`, or below the Unix socket `socket_path`.
 
     `broken` makes the error for a connection that breaks; `redact` cleans whatever the engine says of secrets.
+    Streams run on the event loop, many at a time; the other requests are made one after the other.
     """
 
     def __init__(
         self,
         url: str,
         *,
+        socket_path: Path | None = None,
         headers: Mapping[str, str] | None = None,
         broken: Broken | None = None,
         redact: Redact = str,
+        log_path: Path | None = None,
     ) -> None:
-        local = httpx.URL(url).host in _LOOPBACK
+        """`log_path`: of an engine that benchctl has started; advice to read it names it."""
+        self._base, self._socket_path, self._log_path = url.rstrip("/"), socket_path, log_path
+        local = socket_path is not None or httpx.URL(url).host in _LOOPBACK
+        # Streams are read as they come, and a gateway that compresses them would hold events back.
+        self._headers = {"Accept-Encoding": "identity", "User-Agent": "benchctl", **(headers or {})}
+        # Loading certificates takes long; plain HTTP never uses them.
+        verify = True if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # Shorter than servers keep one (uvicorn: 5 s): one that is just being closed must not be used again.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
+        uds = None if socket_path is None else httpx.HTTPTransport(uds=str(socket_path), verify=verify, limits=limits)
         self._client = httpx.Client(
             base_url=url,
-            # Streams are read as they come, and a gateway that compresses them would hold events back.
-            headers={"Accept-Encoding": "identity", **(headers or {})},
+            headers=self._headers,
             # No proxy on loopback: the caller's network settings have nothing to do with it.
             trust_env=not local,
-            # Loading certificates takes long; plain HTTP never uses them.
-            verify=True if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-            timeout=SIDE_TIMEOUT_S,
-            # Shorter than servers keep one (uvicorn: 5 s): one that is just being closed must not be used again.
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0),
+            verify=verify,
+            limits=limits,
+            transport=uds,
             follow_redirects=False,
             event_hooks={"request": [self._watched]},
         )
         self._sockets: WeakSet[socket.socket] = WeakSet()
-        self._closed = False
+        self._streams: set[Connection] = set()
         self._broken = broken or (lambda what: protocol_error(f"{what}."))
         self.redact = redact
 
     def close(self) -> None:
-        """Close every connection; a request in flight, in whatever thread, ends with an error."""
-        self._closed = True
-        for connected in list(self._sockets):
-            _shut(connected)
+        """Close every connection; a request in flight ends with an error."""
+        for stream in list(self._streams):
+            stream.abort()
+        self._shut()
         self._client.close()
 
     def _watched(self, request: httpx.Request) -> None:
@@ -81,121 +138,194 @@ class HttpClient:
 
     def _remember(self, event: str, info: Mapping[str, Any]) -> None:
         """Note the socket of a new connection; httpcore calls this with everything that it does."""
-        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
-            connected = info["return_value"].get_extra_info("socket")
-            self._sockets.add(connected)
-            if self._closed:  # it was being made while the others were closed
-                _shut(connected)
+        if event in (
+            "connection.connect_tcp.complete",
+            "connection.connect_unix_socket.complete",
+            "connection.start_tls.complete",
+        ):
+            self._sockets.add(info["return_value"].get_extra_info("socket"))
 
-    def get(self, path: str, timeout_s: float = SIDE_TIMEOUT_S) -> httpx.Response:
+    def _shut(self) -> None:
+        """End what is read now: closing alone would leave that reading waiting."""
+        for connected in list(self._sockets):
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+
+    def get(self, path: str, timeout_s: float = SIDE_TIMEOUT_S) -> Reply:
         """Return whatever the engine answers. Raises EngineError."""
-        with self._told_apart(timeout_s):
-            return self._client.get(path, timeout=timeout_s)
+        return self._request("GET", path, None, timeout_s)
 
     def status(self, path: str, timeout_s: float) -> int | None:
         """Return the status of an endpoint; `None` where nobody answers, whatever that means."""
-        with suppress(httpx.HTTPError, RuntimeError):
-            return self._client.get(path, timeout=timeout_s).status_code
+        with suppress(httpx.HTTPError, RuntimeError, EngineError):
+            return self._fetch("GET", path, None, timeout_s).status_code
         return None
 
     def get_json(self, path: str) -> object:
         """Return the JSON of an endpoint, or `None` when the engine does not have it."""
-        response = self.get(path)
+        reply = self.get(path)
         try:
-            return response.json() if response.status_code == httpx.codes.OK else None
+            return reply.json() if reply.status_code == 200 else None
         except (ValueError, RecursionError):
             return None
 
     def status_of_post(self, path: str) -> int:
         """Return the status of an empty request, which no engine takes: whether there is such an endpoint."""
-        with self._told_apart(SIDE_TIMEOUT_S):
-            return self._client.post(path, json={}).status_code
+        return self._request("POST", path, {}, SIDE_TIMEOUT_S).status_code
 
     def post(self, path: str, body: Mapping[str, Any], timeout_s: float = SIDE_TIMEOUT_S) -> dict[str, Any]:
         """Return the JSON object that answers a request. Raises EngineError."""
-        with self._told_apart(timeout_s), self._client.stream("POST", path, json=body, timeout=timeout_s) as response:
-            if response.status_code != httpx.codes.OK:
-                raise self.refused(response)
-            response.read()
+        with self._redacted():
+            reply = self._request("POST", path, body, timeout_s)
+            if reply.status_code != 200:
+                raise self.refused(reply)
             try:
-                answer = response.json()
+                answer = reply.json()
             except (ValueError, RecursionError) as error:
                 raise protocol_error(f"The engine's answer to {path} is no JSON.") from error
-        if not isinstance(answer, dict):
-            raise protocol_error(f"The engine's answer to {path} is no JSON object.")
-        return answer
+            if not isinstance(answer, dict):
+                raise protocol_error(f"The engine's answer to {path} is no JSON object.")
+            return answer
 
-    def stream(
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
+        """Make one request; turn what httpx raises into the engine's own failures."""
+        with self._redacted():
+            try:
+                return self._fetch(method, path, body, timeout_s)
+            except httpx.TimeoutException as error:
+                raise _too_slow(timeout_s) from error
+            except httpx.ConnectError as error:
+                raise self._broken("The engine takes no connections") from error
+            except (httpx.TransportError, httpx.StreamError) as error:
+                raise self._broken("The connection to the engine broke") from error
+            except RuntimeError as error:
+                if not self._client.is_closed:
+                    raise
+                raise self._broken("The connection was closed") from error
+
+    def _fetch(self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
+        """Make one request within the limits. Raises EngineError for what exceeds them, and what httpx raises."""
+        deadline = time.monotonic() + timeout_s
+        # A server that sends a byte now and then keeps every read short: the whole has a limit of its own.
+        late = threading.Event()
+
+        def too_late() -> None:
+            late.set()
+            self._shut()
+
+        alarm = threading.Timer(timeout_s + 0.05, too_late)
+        alarm.daemon = True
+        alarm.start()
+        content = None if body is None else json.dumps(body).encode()
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        try:
+            with self._client.stream(method, path, content=content, headers=headers, timeout=timeout_s) as response:
+                whole = bytearray()
+                inflate = _Inflate(response.headers.get("Content-Encoding", ""), path)
+                for block in response.iter_raw():
+                    whole += inflate.feed(block, MOST_BYTES + 1 - len(whole))
+                    if len(whole) > MOST_BYTES:
+                        if response.status_code != 200:
+                            break
+                        raise protocol_error(f"The engine's answer to {path} is longer than {MOST_BYTES >> 20} MiB.")
+                    if time.monotonic() > deadline:
+                        raise _too_slow(timeout_s, "finished no answer")
+                    if response.status_code != 200 and len(whole) > _ERROR_BODY_BYTES:
+                        break
+                return Reply(response.status_code, dict(response.headers), bytes(whole))
+        except httpx.TransportError as error:
+            if late.is_set():
+                raise _too_slow(timeout_s, "finished no answer") from error
+            raise
+        finally:
+            alarm.cancel()
+
+    async def stream(
         self,
         path: str,
         body: Mapping[str, Any],
-        reader: Reader[Answer],
+        reader: AnswerReader[Answer],
         *,
         silence_s: float,
         timeout_s: float,
         on_tokens: Progress | None = None,
-        last_one: bool = False,
-    ) -> tuple[Answer, float]:
-        """Send a request and read its stream; return the answer and the seconds that all of it took.
+    ) -> Streamed[Answer]:
+        """Send a request on a connection of its own and read its stream. Raises EngineError.
 
-        `last_one`: for engines that drop a connection after a stream without saying so.
+        The clock starts when the request is sent, on a connection that is open: opening one is in no figure.
+        `silence_s` and `timeout_s`: how long no token may come, and how long all of it may take.
         """
-        content = json.dumps(body).encode()
-        headers = {"Content-Type": "application/json", **({"Connection": "close"} if last_one else {})}
-        silence_s = min(silence_s, timeout_s)
-        timeout = httpx.Timeout(SIDE_TIMEOUT_S, read=silence_s)
-        with self._told_apart(silence_s, "Raise engine.stall_timeout_s if the engine is that slow."):
-            started = time.perf_counter()
-            with self._client.stream("POST", path, content=content, headers=headers, timeout=timeout) as response:
-                if response.status_code != httpx.codes.OK:
-                    raise self.refused(response)
-                answer = reader(response.iter_raw(), started, timeout_s, on_tokens)
-            e2e_s = time.perf_counter() - started
-        if answer is None:
-            raise self._broken("The answer ended in its middle")
-        return answer, e2e_s
+        url = urlsplit(path if "://" in path else self._base + path)
+        with self._redacted():
+            try:
+                stream = await connect(url, self._socket_path)
+            except (OSError, TimeoutError) as error:
+                raise await _in_thread(self._broken, "The engine takes no connections") from error
+            self._streams.add(stream)
+            try:
+                if self._client.is_closed:  # while the connection was made
+                    raise BrokenConnectionError("The connection was closed")
+                request = self._head(url, json.dumps(body).encode())
+                reader.begin(time.perf_counter(), silence_s=silence_s, timeout_s=timeout_s, on_tokens=on_tokens)
+                stream.send(request, reader)
+                await stream.ended
+            except BrokenConnectionError as error:
+                raise await _in_thread(self._broken, str(error)) from error
+            except RefusedError as error:
+                raise self.refused(Reply(error.status, error.headers, error.body)) from None
+            finally:
+                self._streams.discard(stream)
+                stream.abort()
+            answer = reader.answer()
+            if answer is None:
+                raise await _in_thread(self._broken, "The answer ended in its middle")
+            return Streamed(answer, reader.started, reader.clock - reader.started)
+
+    def _head(self, url: SplitResult, content: bytes) -> bytes:
+        """Return the request for `url` with its body."""
+        target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        through = ""
+        if self._socket_path is None and url.scheme == "http" and (proxy := proxy_of(url)) is not None:
+            target, through = f"http://{url.netloc}{target}", proxy_header(proxy)
+        headers = {
+            "Host": url.netloc,
+            **self._headers,
+            "Accept": "text/event-stream, application/json",
+            "Content-Type": "application/json",
+            "Content-Length": str(len(content)),
+            "Connection": "close",
+        }
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        return f"POST {target} HTTP/1.1\r\n{lines}{through}\r\n".encode("latin-1") + content
 
     @contextmanager
-    def _told_apart(self, limit_s: float, fix: str | None = None) -> Iterator[None]:
-        """Turn what httpx raises into the engine's own failures; `limit_s` is how long it may be silent."""
+    def _redacted(self) -> Iterator[None]:
+        """Let no error out that holds a secret, or that sends to a log without saying where it is."""
         try:
             yield
-        except httpx.TimeoutException as error:
-            raise EngineError(f"The engine sent nothing for {limit_s:g} s.", kind="timeout", fix=fix) from error
-        except httpx.ConnectError as error:
-            raise self._broken("The engine takes no connections") from error
-        except (httpx.TransportError, httpx.StreamError) as error:
-            raise self._broken("The connection to the engine broke") from error
-        except RuntimeError as error:
-            if not self._client.is_closed:
-                raise
-            raise self._broken("The connection was closed") from error
         except EngineError as error:
             error.what = self.redact(error.what)
             error.args = (error.what,)
+            if error.fix and self._log_path is not None:
+                error.fix = name_log(error.fix, self._log_path)
             raise
 
-    def refused(self, response: httpx.Response) -> EngineError:
-        """Return what a status other than 200 means; the rest of the answer is read."""
-        body = b""
-        for block in response.iter_raw():
-            body += block
-            if len(body) > _ERROR_BODY_BYTES:
-                break
+    def refused(self, reply: Reply) -> EngineError:
+        """Return what a status other than 200 means."""
         # Before anything is cut or escaped, which could leave a part of a secret that is no longer recognised.
-        body = self.redact(body.decode("utf-8", "replace")).encode()
+        body = self.redact(reply.text).encode()
         message = repr(clean(body[:500].decode("utf-8", "replace"))) if body else "without a word"
         with suppress(ValueError, RecursionError):
             message = error_in(json.loads(body)) or message
-        status, fix = response.status_code, None
+        status, fix = reply.status_code, None if self._log_path is None else READ_THE_LOG
         if status in (401, 403):
             fix = "Name the environment variable that holds a valid key: engine.api_key_env."
         elif status == 429:
-            wait = response.headers.get("Retry-After")
+            wait = reply.headers.get("retry-after")
             told = f" The endpoint asks to wait: {clean(wait)[:40]}." if wait else ""
             fix = f"benchctl does not retry, which would be measured.{told} Ask for less at once, or lift the limit."
         elif 300 <= status < 400:
-            target = clean(response.headers.get("Location", "elsewhere"))[:200]
+            target = clean(reply.headers.get("location", "elsewhere"))[:200]
             fix = f"No redirect is followed; write the address itself: {target}"
         return EngineError(
             self.redact(f"The engine refused the request: HTTP {status}: {message}"),
@@ -204,7 +334,33 @@ class HttpClient:
         )
 
 
-def _shut(connected: socket.socket) -> None:
-    """End a connection for whoever reads from it: closing alone would leave that thread waiting."""
-    with suppress(OSError):
-        connected.shutdown(socket.SHUT_RDWR)
+class _Inflate:
+    """Takes the compression off an answer, which was not asked for, and never makes more of it than is wanted."""
+
+    def __init__(self, encoding: str, path: str) -> None:
+        self._path = path
+        self._packed: Any = None
+        encoding = encoding.strip().lower()
+        if encoding in ("gzip", "x-gzip", "deflate"):
+            self._packed = zlib.decompressobj(zlib.MAX_WBITS if encoding == "deflate" else zlib.MAX_WBITS | 16)
+        elif encoding not in ("", "identity"):
+            raise protocol_error(f"The engine compressed its answer to {path} ({encoding[:40]!r}), unasked.")
+
+    def feed(self, block: bytes, most: int) -> bytes:
+        """Return what `block` holds, at most `most` bytes of it. Raises EngineError."""
+        if self._packed is None:
+            return block
+        try:
+            plain: bytes = self._packed.decompress(block, max(1, most))
+        except zlib.error as error:
+            raise protocol_error(f"The engine's answer to {self._path} cannot be decompressed.") from error
+        return plain
+
+
+def _too_slow(timeout_s: float, how: str = "sent nothing") -> EngineError:
+    return EngineError(f"The engine {how} for {timeout_s:g} s.", kind="timeout", fix=READ_THE_LOG)
+
+
+async def _in_thread(broken: Broken, what: str) -> EngineError:
+    """Ask what a broken connection means, which may take seconds: others must be read meanwhile."""
+    return await asyncio.to_thread(broken, what)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Completion, Progress, Rendered
-from benchctl.engines.common.http import Answer, HttpClient, Reader
+from benchctl.engines.common.http import HttpClient, Streamed
 from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log, read_log
 from benchctl.engines.common.process import EngineProcess, describe_exit
-from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.stream import Answer, AnswerReader, protocol_error
 from benchctl.engines.common.tally import Tally
 from benchctl.errors import EngineError
 from benchctl.recipes.engine_spec import EngineSpec
@@ -49,7 +49,7 @@ class LaunchedServer:
         self._tally = Tally()
         self._stopping = False
         """Set by `stop`: what breaks from then on is no finding."""
-        self.http = HttpClient(url, broken=self._broken_off)
+        self.http = HttpClient(url, broken=self._broken_off, log_path=log_path)
 
     @property
     def log_path(self) -> Path:
@@ -84,25 +84,12 @@ class LaunchedServer:
         while self.http.status(path, timeout_s=5.0) != 200:
             start_up.wait_a_moment()
 
-    def _stream(
-        self,
-        path: str,
-        body: Mapping[str, Any],
-        reader: Reader[Answer],
-        on_tokens: Progress | None,
-        *,
-        last_one: bool = False,
-    ) -> tuple[Answer, float]:
+    async def _stream(
+        self, path: str, body: Mapping[str, Any], reader: AnswerReader[Answer], on_tokens: Progress | None
+    ) -> Streamed[Answer]:
         """Stream one answer within the recipe's limits; see `HttpClient.stream`."""
-        return self.http.stream(
-            path,
-            body,
-            reader,
-            silence_s=self._spec.stall_timeout_s,
-            timeout_s=self._spec.request_timeout_s,
-            on_tokens=on_tokens,
-            last_one=last_one,
-        )
+        limits = {"silence_s": self._spec.stall_timeout_s, "timeout_s": self._spec.request_timeout_s}
+        return await self.http.stream(path, body, reader, on_tokens=on_tokens, **limits)
 
     @staticmethod
     def _prompt_ids(answer: Mapping[str, object]) -> tuple[int, ...]:

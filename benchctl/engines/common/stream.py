@@ -1,4 +1,4 @@
-"""Following one streamed answer: its server-sent events, when they came, and the limits that it must keep.
+"""Following one streamed answer: its server-sent events, when their tokens came, and the limits that it must keep.
 
 Events are read after https://html.spec.whatwg.org/multipage/server-sent-events.html, over raw bytes: lines end with
 LF, CR or CRLF, several `data` lines of one event are joined with LF, lines that start with a colon are comments, and an
@@ -9,9 +9,11 @@ needs no care. The field `error`, which some engines send, is handed out like `d
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+import math
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
 
 from benchctl.engines.base import Progress
 from benchctl.engines.common.log import clean
@@ -20,6 +22,8 @@ from benchctl.errors import EngineError
 MAX_EVENT_BYTES = 32 * 2**20
 """A longer event is no answer of a language model."""
 
+Answer = TypeVar("Answer")
+
 
 class SseParser:
     """Feed it chunks as they arrive; it returns the payloads of the events that they complete."""
@@ -27,6 +31,8 @@ class SseParser:
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
+        self._bytes = 0
+        """Of the lines in `_data`."""
         self._after_cr = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -40,18 +46,24 @@ class SseParser:
             text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, rest = text.split(b"\n")
         self._rest = rest
-        if len(self._rest) > MAX_EVENT_BYTES:
-            raise ValueError("an event is longer than 32 MiB")
         payloads: list[bytes] = []
         for line in lines:
             if line.startswith(b"data:"):
-                self._data.append(line[6:] if line.startswith(b" ", 5) else line[5:])
+                self._keep(line[6:] if line.startswith(b" ", 5) else line[5:])
+            elif not line:
+                if self._data:
+                    payloads.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
+                    self._data.clear()
+                    self._bytes = 0
             elif line.startswith(b"error:"):
-                self._data.append(line[6:].lstrip(b" "))
-            elif not line and self._data:
-                payloads.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
-                self._data.clear()
+                self._keep(line[6:].lstrip(b" "))
+        if len(rest) + self._bytes > MAX_EVENT_BYTES:
+            raise ValueError("an event is longer than 32 MiB")
         return payloads
+
+    def _keep(self, data: bytes) -> None:
+        self._data.append(data)
+        self._bytes += len(data) + 1
 
 
 def protocol_error(what: str, fix: str = "Read the engine's log; is this really such a server?") -> EngineError:
@@ -72,86 +84,173 @@ def error_in(payload: object) -> str | None:
     return clean(str(message))[:500]
 
 
-class Stopwatch:
-    """Times the tokens of one answer; `started` is the clock's value when the request was sent."""
+_decode = msgspec.json.Decoder().decode
 
-    def __init__(self, started: float) -> None:
-        self.started = self.now = started
-        self.first: float | None = None
-        self.last: float | None = None
+
+def decode(payload: bytes) -> Any:  # noqa: ANN401 - whatever a server sends
+    """Return the value of a JSON text. Raises ValueError, RecursionError.
+
+    What msgspec refuses and others let pass (a lone surrogate, which is half of a character) the slower parser takes.
+    """
+    try:
+        return _decode(payload)
+    except (ValueError, RecursionError):
+        return json.loads(payload)
+
+
+def count_in(value: object, most: float = math.inf) -> int | None:
+    """Return a number that a server tells as a count; `None` where it is none, or more than `most`."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+        return value
+    return None
+
+
+def seconds_in(milliseconds: object) -> float | None:
+    """Return a time that a server tells in milliseconds; `None` where it is none, or longer than a year."""
+    if isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool) and 0 <= milliseconds < 3.2e10:
+        return milliseconds / 1000
+    return None
+
+
+class AnswerReader(ABC, Generic[Answer]):
+    """Takes one streamed answer as it comes. An adapter says what an event means, and what the answer is.
+
+    Times are seconds of `time.perf_counter`. While the answer comes, `clock` is when the bytes at hand were received.
+    """
+
+    done: ClassVar[bytes | None] = b"[DONE]"
+    """The payload that ends a stream; `None` where an event of the answer does."""
+    most_bytes: ClassVar[int] = 256 * 2**20
+    """A longer stream is no answer of a language model."""
+
+    def __init__(self) -> None:
+        self.clock = self.started = 0.0
+        self.over = False
+        """Whether the whole answer has come."""
+        self.received = 0
+        """Bytes so far."""
         self.count = 0
         """Tokens so far, or pieces of text where the server tells no more."""
         self.first_tokens = 0
         """How many came at the time of the first."""
+        self._first: float | None = None
+        self._last: float | None = None
+        self._parser = SseParser()
+        self._silence_s = self._timeout_s = math.inf
+        self._on_tokens: Progress | None = None
+        self._reported: int | None = None
+
+    def begin(
+        self,
+        started: float,
+        *,
+        silence_s: float = math.inf,
+        timeout_s: float = math.inf,
+        on_tokens: Progress | None = None,
+    ) -> None:
+        """Note when the request was sent, how long it may go without a token and how long it may take in all."""
+        self.clock = self.started = started
+        self._silence_s, self._timeout_s, self._on_tokens = min(silence_s, timeout_s), timeout_s, on_tokens
+
+    def feed(self, chunk: bytes, now: float) -> None:
+        """Take bytes that were received at `now`.
+
+        `on_tokens` is told `count` after them, when it has grown. Raises EngineError: `protocol` for what is no such
+        event, `http` for an error that the engine sends in the middle of an answer, `timeout` as `check_time`.
+        """
+        self.clock = now
+        self.received += len(chunk)
+        if self.received > self.most_bytes:
+            raise protocol_error(f"The engine's stream is longer than {self.most_bytes // 2**20} MiB.")
+        try:
+            payloads = self._parser.feed(chunk)
+        except ValueError as error:
+            raise protocol_error(f"The engine's stream cannot be read: {error}.") from error
+        for payload in payloads:
+            if self.done is not None and payload.strip() == self.done:
+                self.over = True
+            else:
+                self.payload(payload)
+            if self.over:
+                break
+        if not self.over:
+            self.check_time(now)
+        if self._on_tokens is not None and self._reported != self.count:
+            self._reported = self.count
+            self._on_tokens(self.count)
+
+    def payload(self, payload: bytes) -> None:
+        """Take the text of one event."""
+        try:
+            event = decode(payload)
+        except (ValueError, RecursionError) as error:
+            raise unreadable(payload[:200].decode("utf-8", "replace"), error) from error
+        if not isinstance(event, dict):
+            raise unreadable(event, TypeError())
+        if event.get("error") is not None or {"code", "message"} <= event.keys():
+            raise EngineError(f"The engine gave up in the middle of the answer: {error_in(event)}", kind="http")
+        try:
+            self.event(event)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            raise unreadable(event, error) from error
+
+    @abstractmethod
+    def event(self, event: dict[str, Any]) -> None:
+        """Take one event; what an event lacks may raise as it does by itself. Sets `over` with the last one."""
+
+    @abstractmethod
+    def answer(self) -> Answer | None:
+        """Return the whole answer; `None` where the stream ended in its middle. Raises EngineError."""
 
     def tokens(self, count: int = 1) -> None:
         """Note that tokens came with the event at hand; 0 for the end of an answer, which may be a token."""
-        self.first = self.now if self.first is None else self.first
-        self.last = self.now
+        now = self.clock
+        if self._first is None:
+            self._first = now
+        self._last = now
         self.count += count
-        if self.now == self.first:
+        if now == self._first:
             self.first_tokens += count
 
     @property
     def ttft_s(self) -> float:
         """Seconds from sending to the first token; to the end of an answer that has none."""
-        return (self.now if self.first is None else self.first) - self.started
+        return (self.clock if self._first is None else self._first) - self.started
 
     @property
     def decode_s(self) -> float:
         """Seconds from the first token to the last."""
-        return 0.0 if self.first is None or self.last is None else self.last - self.first
+        return 0.0 if self._first is None or self._last is None else self._last - self._first
 
+    @property
+    def due(self) -> float:
+        """When the next token, or the end, must have come."""
+        since = self.started if self._last is None else self._last
+        return min(since + self._silence_s, self.started + self._timeout_s)
 
-def events(
-    chunks: Iterable[bytes],
-    watch: Stopwatch,
-    timeout_s: float,
-    clock: Callable[[], float] = time.perf_counter,
-    *,
-    on_tokens: Progress | None = None,
-    done: bytes | None = b"[DONE]",
-) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a stream until `done` or its end; `watch.now` is when each came.
+    def check_time(self, now: float) -> None:
+        """Raise EngineError (`timeout`) once an answer takes too long, or too long without a token.
 
-    `on_tokens` is told `watch.count` after every chunk. Raises EngineError: `protocol` for what is no such event,
-    `http` for an error that the engine sends in the middle of an answer, `timeout` for an answer that takes longer than
-    `timeout_s`.
-    """
-    parser = SseParser()
-    for chunk in chunks:
-        watch.now = clock()
-        try:
-            payloads = parser.feed(chunk)
-        except ValueError as error:
-            raise protocol_error(f"The engine's stream cannot be read: {error}.") from error
-        for payload in payloads:
-            if done is not None and payload.strip() == done:
-                return
-            yield _event(payload)
-        if watch.now - watch.started > timeout_s:
+        What brings no token ends no silence: a server's pings, events without text.
+        """
+        if now <= self.due:
+            return
+        if now - self.started > self._timeout_s:
             raise EngineError(
-                f"The answer took longer than {timeout_s:g} s; {watch.count} tokens (or pieces of text) had come.",
+                f"The answer took longer than {self._timeout_s:g} s; {self.count} tokens (or pieces of text) had come.",
                 kind="timeout",
                 fix="Raise engine.request_timeout_s or lower sampling.max_tokens.",
             )
-        if on_tokens is not None:
-            on_tokens(watch.count)
+        since = "since the request was sent" if self._last is None else f"after {self.count} tokens (or pieces of text)"
+        raise EngineError(
+            f"The engine sent nothing for {self._silence_s:g} s {since}: no token, whatever else came.",
+            kind="timeout",
+            fix="Raise engine.stall_timeout_s if the engine is that slow: the limit covers the wait for a slot and the "
+            "reading of the prompt, too. Else read the engine's log.",
+        )
 
 
 def unreadable(event: object, error: Exception) -> EngineError:
     """Return the error for an event that lacks what its protocol promises."""
-    shown = clean(json.dumps(event) if not isinstance(event, str) else event)[:200]
+    shown = clean(json.dumps(event, default=str) if not isinstance(event, str) else event[:400])[:200]
     return protocol_error(f"The engine sent an event that cannot be read ({type(error).__name__}): {shown}")
-
-
-def _event(payload: bytes) -> dict[str, Any]:
-    try:
-        event = json.loads(payload)
-    except (ValueError, RecursionError) as error:
-        raise unreadable(payload[:200].decode("utf-8", "replace"), error) from error
-    if not isinstance(event, dict):
-        raise unreadable(event, TypeError())
-    if event.get("error") is not None or {"code", "message"} <= event.keys():
-        raise EngineError(f"The engine gave up in the middle of the answer: {error_in(event)}", kind="http")
-    return event

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from threading import Lock
+from dataclasses import dataclass
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.metrics import Counters
@@ -13,10 +12,7 @@ from benchctl.engines.common.metrics import Counters
 
 @dataclass
 class Tally:
-    """Sums over the requests of a server so far, which may end in several threads at once.
-
-    A sum is `None` while no answer has told of it.
-    """
+    """Sums over the requests of a server so far. A sum is `None` while no answer has told of it."""
 
     answers: int = 0
     tokens: int = 0
@@ -31,36 +27,27 @@ class Tally:
     """Steps without a draft; `None` once an answer could not tell."""
     broken: int = 0
     """Requests without an answer: what was drafted for them is in the server's counters alone."""
-    in_flight: int = 0
-    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Count a request as in flight, and as broken when it raises."""
-        with self._lock:
-            self.in_flight += 1
+        """Count a request as broken when it raises, or is cancelled."""
         try:
             yield
         except BaseException:
-            with self._lock:
-                self.broken += 1
+            self.broken += 1
             raise
-        finally:
-            with self._lock:
-                self.in_flight -= 1
 
     def add(self, tokens: int, ledger: Ledger) -> None:
         """Add an answer of `tokens` tokens."""
-        with self._lock:
-            self.answers += 1
-            self.tokens += tokens
-            self.decoded += max(0, tokens - 1)
-            self.longest = max(self.longest, tokens)
-            self.rounds = _sum(self.rounds, ledger.rounds)
-            self.drafted = _sum(self.drafted, ledger.drafted)
-            self.accepted = _sum(self.accepted, ledger.accepted)
-            if self.plain_steps is not None:
-                self.plain_steps = None if ledger.plain_steps is None else self.plain_steps + ledger.plain_steps
+        self.answers += 1
+        self.tokens += tokens
+        self.decoded += max(0, tokens - 1)
+        self.longest = max(self.longest, tokens)
+        self.rounds = _sum(self.rounds, ledger.rounds)
+        self.drafted = _sum(self.drafted, ledger.drafted)
+        self.accepted = _sum(self.accepted, ledger.accepted)
+        if self.plain_steps is not None:
+            self.plain_steps = None if ledger.plain_steps is None else self.plain_steps + ledger.plain_steps
 
     def agrees(self, counted: Counters) -> bool | None:
         """Whether a server's counters over its whole life are these sums; `None` where either does not tell.

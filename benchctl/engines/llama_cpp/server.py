@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,13 @@ from benchctl.engines.base import Attestation, Completion, Progress, Rendered
 from benchctl.engines.common.launched_server import LaunchedServer
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.process import EngineProcess
-from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.stream import protocol_error, seconds_in
 from benchctl.engines.llama_cpp.attest import Observed, judge
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.ledger import against, make_ledger, parse_metrics
 from benchctl.engines.llama_cpp.request import check_echo, completion_body
 from benchctl.engines.llama_cpp.speculation import Asked
-from benchctl.engines.llama_cpp.stream import read_answer
+from benchctl.engines.llama_cpp.stream import LlamaReader
 from benchctl.engines.llama_cpp.withheld import agreeing_ids, filled_ids
 from benchctl.errors import EngineError
 from benchctl.models.token_bytes import token_bytes
@@ -26,8 +25,6 @@ from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.schema import Sampling
 
-_BROKEN_OFF_GRACE_S = 1.0
-"""For an engine that is stopped with requests in flight: it would not end before the last of them."""
 _DYING_S = 2.0
 
 
@@ -80,19 +77,18 @@ class LlamaServer(LaunchedServer):
         answer = self.http.post("/tokenize", {"content": text, "add_special": special, "parse_special": special})
         return self._prompt_ids(answer)
 
-    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+    async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
         body = completion_body(prompt.token_ids, sampling, stream=True)
         with self._tally.request():
             before = self._before_answer()
             try:
-                # llama-server often drops a connection after a streamed answer without saying so; whoever sends the
-                # next request on it is told nothing but "disconnected".
-                answer, e2e_s = self._stream("/completion", body, read_answer, on_tokens, last_one=True)
+                streamed = await self._stream("/completion", body, LlamaReader(sampling.max_tokens), on_tokens)
             except EngineError as error:
                 if "exceeds the available context size" in error.what:
                     error.fix = f"Raise engine.context (now {self._spec.context}) or leave the prompt out."
                 raise
+            answer = streamed.answer
             after = before if self._overlapping else self._counters()
             check_echo(body, answer.settings)
         ledger = make_ledger(before, after, answer.timings, speculating=bool(self._asked.types))
@@ -107,9 +103,10 @@ class LlamaServer(LaunchedServer):
             ttft_s=answer.ttft_s,
             decode_s=answer.decode_s,
             first_tokens=answer.first_tokens,
-            e2e_s=e2e_s,
-            engine_prompt_s=_seconds(answer.timings, "prompt_ms"),
-            engine_decode_s=_seconds(answer.timings, "predicted_ms") if answer.n_predicted > 1 else None,
+            e2e_s=streamed.e2e_s,
+            sent_at=streamed.sent_at,
+            engine_prompt_s=seconds_in(answer.timings.get("prompt_ms")),
+            engine_decode_s=seconds_in(answer.timings.get("predicted_ms")) if answer.n_predicted > 1 else None,
             ledger=ledger,
             token_gap=answer.token_gap if ids is None else None,
             known_ids=answer.known_ids,
@@ -166,13 +163,6 @@ class LlamaServer(LaunchedServer):
             )
         )
 
-    def stop(self) -> int | None:
-        """End what is in flight, then the process: it would not end before the last request."""
-        self._stopping = True
-        if self._tally.in_flight:
-            self._process.stop(_BROKEN_OFF_GRACE_S)
-        return super().stop()
-
     def _counters(self) -> Counters:
         """Read `/metrics`; older binaries and those without `--metrics` tell nothing."""
         if not self._has_metrics:
@@ -180,8 +170,3 @@ class LlamaServer(LaunchedServer):
         response = self.http.get("/metrics")
         self._has_metrics = response.status_code == 200
         return parse_metrics(response.text) if self._has_metrics else Counters()
-
-
-def _seconds(timings: Mapping[str, Any], name: str) -> float | None:
-    value = timings.get(name)
-    return value / 1000 if isinstance(value, int | float) and math.isfinite(value) else None

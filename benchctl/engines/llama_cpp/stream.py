@@ -7,15 +7,16 @@ tokens of a character that came in several are then missing from the stream; `to
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from benchctl.data.record import FinishReason
-from benchctl.engines.base import Progress
 from benchctl.engines.common.log import clean
-from benchctl.engines.common.stream import Stopwatch, events, protocol_error, unreadable
+from benchctl.engines.common.stream import AnswerReader, count_in, protocol_error
 
 _FINISH: dict[str, FinishReason] = {"eos": "stop", "word": "stop", "limit": "length"}
 
@@ -33,7 +34,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Answer:
+class LlamaAnswer:
     """One answer as it was received. Times are seconds since the request was sent."""
 
     text: str
@@ -67,66 +68,93 @@ class Answer:
         return f"the stream withheld {missing} of {self.n_predicted} token ids (characters of several tokens)"
 
 
-def read_answer(
-    chunks: Iterable[bytes],
-    started: float,
-    timeout_s: float,
-    on_tokens: Progress | None = None,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Answer | None:
-    """Read a whole answer; `None` when the stream ended before its last event.
+class _Token(msgspec.Struct):
+    """What nearly all events hold; see `LlamaReader.payload`."""
 
-    `started` is the clock's value when the request was sent. Raises EngineError (`protocol`, `http`, `timeout`).
-    """
-    watch = Stopwatch(started)
-    pieces: list[str] = []
-    known: list[tuple[int, int]] = []
-    gaps: list[Gap] = []
-    count = 0
-    for event in events(chunks, watch, timeout_s, clock, done=None, on_tokens=on_tokens):
+    stop: Literal[False]
+    content: str
+    tokens: list[int]
+    tokens_predicted: int
+    error: None = None
+
+
+class LlamaReader(AnswerReader[LlamaAnswer]):
+    """Reads a whole answer of at most `most_tokens` tokens."""
+
+    done = None
+
+    def __init__(self, most_tokens: float = math.inf) -> None:
+        super().__init__()
+        self._most_tokens = max(1, most_tokens)  # one token comes even where none was asked for
+        self._pieces: list[str] = []
+        self._known: list[tuple[int, int]] = []
+        self._gaps: list[Gap] = []
+        self._answer: LlamaAnswer | None = None
+
+    def payload(self, payload: bytes) -> None:
+        """Take one event: a token's at once, any other as a whole."""
         try:
-            if event["stop"]:
-                last = event["tokens_predicted"]
-                if last != count or not count:
-                    watch.tokens(last - count)  # the end is all that shows of them
-                return _finish(event, "".join(pieces), known, gaps, watch)
-            ids, content = event["tokens"], event["content"]
-            pieces.append(content)
-            before, count = count, event["tokens_predicted"]
-            start = count - len(ids)
-            known.extend(enumerate(ids, start))
-            if start > before:
-                gaps.append(Gap(before, start - before, content, tuple(ids)))
-            watch.tokens(count - before)
-        except (ValueError, TypeError, KeyError, OverflowError) as error:
-            raise unreadable(event, error) from error
-    return None
+            token = _token_in(payload)
+        except (ValueError, RecursionError):
+            super().payload(payload)
+            return
+        if token.tokens_predicted == self.count + len(token.tokens) <= self._most_tokens:
+            self._known.extend(enumerate(token.tokens, self.count))
+            self._pieces.append(token.content)
+            self.tokens(len(token.tokens))
+        else:
+            super().payload(payload)
+
+    def event(self, event: dict[str, Any]) -> None:
+        """Take one event."""
+        content, count = event["content"], int(event["tokens_predicted"])
+        if not 0 <= count <= self._most_tokens:
+            raise protocol_error(f"The engine counts {str(count)[:20]} tokens; {self._most_tokens} were asked for.")
+        before = self.count
+        if count < before:
+            raise protocol_error(f"The engine took tokens back: it counts {count} after {before}.")
+        if event["stop"]:
+            if count != before or not before:
+                self.tokens(count - before)  # the end is all that shows of them
+            self._answer = self._finished(event)
+            self.over = True
+            return
+        ids = event["tokens"]
+        if not isinstance(content, str) or not all(isinstance(one, int) for one in ids):
+            raise TypeError("content is text, and token ids are numbers")
+        start = count - len(ids)
+        self._pieces.append(content)
+        self._known.extend(enumerate(ids, start))
+        if start > before:
+            self._gaps.append(Gap(before, start - before, content, tuple(ids)))
+        self.tokens(count - before)
+
+    def answer(self) -> LlamaAnswer | None:
+        """Return the whole answer; `None` when the stream ended before its last event."""
+        return self._answer
+
+    def _finished(self, event: Mapping[str, Any]) -> LlamaAnswer:
+        finish = _FINISH.get(event["stop_type"])
+        if finish is None:
+            raise protocol_error(f"The answer ended for an unknown reason: {clean(str(event['stop_type']))[:80]}")
+        if not isinstance(event["timings"], dict) or not isinstance(event["generation_settings"], dict):
+            raise TypeError("timings and generation_settings are objects")
+        asked = count_in(int(event["tokens_evaluated"]), 2**31)
+        if asked is None:
+            raise ValueError("tokens_evaluated is a count")
+        return LlamaAnswer(
+            text="".join(self._pieces) + event["content"],
+            known_ids=tuple(self._known),
+            n_predicted=int(event["tokens_predicted"]),
+            prompt_tokens=asked,
+            finish_reason=finish,
+            ttft_s=self.ttft_s,
+            decode_s=self.decode_s,
+            first_tokens=max(1, self.first_tokens),
+            timings=event["timings"],
+            settings=event["generation_settings"],
+            gaps=tuple(self._gaps),
+        )
 
 
-def _finish(
-    event: Mapping[str, Any],
-    text: str,
-    known: list[tuple[int, int]],
-    gaps: list[Gap],
-    watch: Stopwatch,
-) -> Answer:
-    finish = _FINISH.get(event["stop_type"])
-    if finish is None:
-        raise protocol_error(f"The answer ended for an unknown reason: {clean(str(event['stop_type']))[:80]}")
-    if not isinstance(event["timings"], dict) or not isinstance(event["generation_settings"], dict):
-        raise TypeError("timings and generation_settings are objects")
-    if not all(isinstance(token, int) for _, token in known):
-        raise TypeError("token ids are numbers")
-    return Answer(
-        text=text + event["content"],
-        known_ids=tuple(known),
-        n_predicted=int(event["tokens_predicted"]),
-        prompt_tokens=int(event["tokens_evaluated"]),
-        finish_reason=finish,
-        ttft_s=watch.ttft_s,
-        decode_s=watch.decode_s,
-        first_tokens=max(1, watch.first_tokens),
-        timings=event["timings"],
-        settings=event["generation_settings"],
-        gaps=tuple(gaps),
-    )
+_token_in = msgspec.json.Decoder(_Token).decode

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Completion
-from benchctl.engines.llama_cpp.stream import Answer
+from benchctl.engines.llama_cpp.stream import LlamaAnswer
 from benchctl.models.token_bytes import token_bytes
 
 
-def filled_ids(answer: Answer, model: Path) -> tuple[int, ...] | None:
+def filled_ids(answer: LlamaAnswer, model: Path) -> tuple[int, ...] | None:
     """Fill in withheld ids from what they spell; `None` unless the vocabulary leaves exactly one possibility."""
     vocabulary = token_bytes(model)
     if vocabulary is None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.completion_stream import StreamedAnswer
 from benchctl.engines.common.metrics import Counters, since
+from benchctl.engines.common.stream import seconds_in
 from benchctl.engines.llama_cpp.ledger import make_ledger as from_llama_server
 from benchctl.engines.openai.shown import Reading, Shown
 from benchctl.engines.sglang.ledger import make_ledger as from_sglang
@@ -54,9 +54,9 @@ def engine_times(told: Mapping[str, Any]) -> tuple[float | None, float | None]:
     """Return the server's own seconds of prefill and of decoding, from llama-server's timings or vLLM's metrics."""
     timings, metrics = told.get("timings"), told.get("metrics")
     if isinstance(timings, dict):
-        return _seconds(timings.get("prompt_ms")), _seconds(timings.get("predicted_ms"))
+        return seconds_in(timings.get("prompt_ms")), seconds_in(timings.get("predicted_ms"))
     if isinstance(metrics, dict):
-        return _seconds(metrics.get("time_to_first_token_ms")), _seconds(metrics.get("generation_time_ms"))
+        return seconds_in(metrics.get("time_to_first_token_ms")), seconds_in(metrics.get("generation_time_ms"))
     return None, None
 
 
@@ -70,7 +70,3 @@ def _told(shown: Shown, answer: StreamedAnswer) -> Ledger:
         details = details[0] if isinstance(details, list) and details else details
         return from_sglang(details, counted=shown.drafts_counted) if isinstance(details, dict) else Ledger()
     return Ledger()
-
-
-def _seconds(value: object) -> float | None:
-    return value / 1000 if isinstance(value, int | float) and math.isfinite(value) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
-from benchctl.engines.common.completion_stream import StreamedAnswer, read_completion
+from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
-from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.stream import count_in, protocol_error
+from benchctl.engines.common.tally import Tally
 from benchctl.engines.openai.address import Address
 from benchctl.engines.openai.attest import Observed, judge
 from benchctl.engines.openai.ledger import alone, endpoint_ledger, engine_times
@@ -42,7 +42,7 @@ class Terms:
 
 
 class EndpointServer:
-    """An endpoint that answers; see `benchctl.engines.base.Server`. Safe to use from several threads."""
+    """An endpoint that answers; see `benchctl.engines.base.Server`."""
 
     def __init__(
         self,
@@ -56,10 +56,9 @@ class EndpointServer:
         """Look at the endpoint. Raises EngineError (`launch`, …) when it is none."""
         self._client, self._address, self._terms, self._spec = client, address, terms, spec
         self._log_path, self._redact = log_path, redact
-        self._lock = threading.Lock()
         self._gone = False
-        self._answers = self._shared = self._cached = self._accepted = 0
-        self._drafted: int | None = None
+        self._shared = self._cached = 0
+        self._tally = Tally()
         self._first = self._last = look(client, address)
         self._raw, self._chat = (self._has(path) for path in ("completions", "chat/completions"))
         if not self._raw and not self._chat:
@@ -94,39 +93,35 @@ class EndpointServer:
             )
         return render(prompt, only_chat=not self._raw)
 
-    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+    async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer. Raises EngineError."""
         body = request_body(prompt, self._terms.model, sampling, self._first.family, stream=True)
         before = self._reading()
         try:
-            answer, e2e_s = self._client.stream(
+            streamed = await self._client.stream(
                 self._path(prompt),
                 body,
-                read_completion,
+                CompletionReader(),
                 silence_s=self._spec.stall_timeout_s,
                 timeout_s=self._spec.request_timeout_s,
                 on_tokens=on_tokens,
-                last_one=self._first.family == "llama.cpp",
             )
         except EngineError as error:
             self._note(f"{error.kind}: {error.what}")
             self._gone = error.kind == "crash"
             raise
-        n_predicted, prompt_tokens = answer.count("completion_tokens"), answer.count("prompt_tokens")
+        answer = streamed.answer
+        n_predicted, prompt_tokens = answer.completion_tokens, answer.prompt_tokens
         if n_predicted is None or prompt_tokens is None:
             raise protocol_error(
-                "The endpoint does not tell how many tokens it generated: its stream has no usage.",
+                "The endpoint does not tell how many tokens it generated: its stream has no usage (or no true one).",
                 "Use a server that heeds stream_options.include_usage; pieces of text are no tokens.",
             )
         after = self._counted(before, n_predicted)
         ledger = endpoint_ledger(self._first, answer, before, after, n_predicted)
-        with self._lock:
-            self._answers += 1
-            self._shared += before is not None and after is not None and not alone(before, after, n_predicted)
-            self._cached += _was_cached(answer)
-            self._accepted += ledger.accepted or 0
-            if ledger.drafted is not None:
-                self._drafted = (self._drafted or 0) + ledger.drafted
+        self._tally.add(n_predicted, ledger)
+        self._shared += before is not None and after is not None and not alone(before, after, n_predicted)
+        self._cached += _was_cached(answer)
         whole = len(answer.ids) == n_predicted
         prefill_s, decode_s = engine_times(answer.told)
         return Completion(
@@ -138,7 +133,8 @@ class EndpointServer:
             ttft_s=answer.ttft_s,
             decode_s=answer.decode_s,
             first_tokens=answer.first_tokens,
-            e2e_s=e2e_s,
+            e2e_s=streamed.e2e_s,
+            sent_at=streamed.sent_at,
             engine_prompt_s=None if _was_cached(answer) else prefill_s,
             engine_decode_s=decode_s if n_predicted > 1 else None,
             ledger=ledger,
@@ -164,15 +160,14 @@ class EndpointServer:
     def attest(self, drafted: int | None) -> Attestation:
         """Judge the cell now; see `attest.py`."""
         self._last = look(self._client, self._address)
-        counts = [count for count in (drafted, self._drafted) if count is not None]
         found = judge(
             Observed(
                 speculation=self._terms.speculation,
                 first=self._first,
                 last=self._last,
-                drafted=max(counts, default=None),
-                accepted=self._accepted,
-                answers=self._answers,
+                drafted=self._tally.most_drafted(drafted),
+                accepted=self._tally.accepted or 0,
+                answers=self._tally.answers,
                 shared=self._shared,
                 cached=self._cached,
                 only_chat=not self._raw,
@@ -219,14 +214,14 @@ class EndpointServer:
 
     def _note(self, *lines: str) -> None:
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
-        with self._lock, self._log_path.open("a", encoding="utf-8", errors="replace") as log:
+        with self._log_path.open("a", encoding="utf-8", errors="replace") as log:
             log.writelines(f"{stamp} {self._redact(line)}\n" for line in lines)
 
 
 def _was_cached(answer: StreamedAnswer) -> bool:
     details = answer.usage.get("prompt_tokens_details")
     count = details.get("cached_tokens") if isinstance(details, dict) else None
-    return isinstance(count, int) and count > 0
+    return bool(count_in(count))
 
 
 def _ids_of(answer: dict[str, Any]) -> object:

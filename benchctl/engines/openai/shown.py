@@ -129,7 +129,7 @@ def _models(client: HttpClient, address: Address) -> tuple[str, ...] | None:
             fix="Name the environment variable that holds a valid key: engine.api_key_env.",
         )
     if 300 <= response.status_code < 400:
-        elsewhere = client.redact(response.headers.get("Location", "not told"))
+        elsewhere = client.redact(response.headers.get("location", "not told"))
         raise EngineError(
             f"The endpoint redirects (HTTP {response.status_code}), and no redirect is followed.",
             kind="launch",

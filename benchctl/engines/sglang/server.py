@@ -9,12 +9,12 @@ from typing import Any
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
 from benchctl.engines.common.launched_server import LaunchedServer
 from benchctl.engines.common.process import EngineProcess
-from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.stream import count_in, protocol_error
 from benchctl.engines.sglang.attest import Observed, judge
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import MODEL_NAME
 from benchctl.engines.sglang.ledger import drafts_are_counted, make_ledger
-from benchctl.engines.sglang.stream import read_generated
+from benchctl.engines.sglang.stream import GenerateReader
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.schema import Sampling
@@ -24,7 +24,7 @@ _DYING_S = 8.0
 
 
 class SglangServer(LaunchedServer):
-    """A healthy SGLang; see `benchctl.engines.base.Server`. Safe to use from several threads."""
+    """A healthy SGLang; see `benchctl.engines.base.Server`."""
 
     def __init__(
         self, process: EngineProcess, log_path: Path, url: str, spec: EngineSpec, asked: Mapping[str, str]
@@ -49,15 +49,16 @@ class SglangServer(LaunchedServer):
     def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
         return self._prompt_ids(self.http.post("/tokenize", {"model": MODEL_NAME, **what}))
 
-    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+    async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
         with self._tally.request():
             body = generate_body(prompt.token_ids, sampling)
-            answer, e2e_s = self._stream("/generate", body, read_generated, on_tokens)
+            streamed = await self._stream("/generate", body, GenerateReader(), on_tokens)
+        answer = streamed.answer
         ledger = make_ledger(answer.meta, counted=self._counted)
         self._tally.add(len(answer.ids), ledger)
         cached = answer.meta.get("cached_tokens")
-        self._cached += cached if isinstance(cached, int) else 0
+        self._cached += count_in(cached, 2**31) or 0
         return Completion(
             text=answer.text,
             token_ids=answer.ids,
@@ -67,7 +68,8 @@ class SglangServer(LaunchedServer):
             ttft_s=answer.ttft_s,
             decode_s=answer.decode_s,
             first_tokens=answer.first_tokens,
-            e2e_s=e2e_s,
+            e2e_s=streamed.e2e_s,
+            sent_at=streamed.sent_at,
             engine_prompt_s=None,
             engine_decode_s=None,
             ledger=ledger,

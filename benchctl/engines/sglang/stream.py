@@ -7,16 +7,17 @@ A verify step's tokens come in one event, and a slow client gets several steps i
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from benchctl.data.record import FinishReason
-from benchctl.engines.base import Progress
 from benchctl.engines.common.log import clean
-from benchctl.engines.common.stream import Stopwatch, events, protocol_error, unreadable
+from benchctl.engines.common.stream import AnswerReader, count_in, protocol_error
 from benchctl.errors import EngineError
+from benchctl.text import one_line
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 
@@ -37,49 +38,80 @@ class GeneratedAnswer:
     """How many tokens came at `ttft_s`."""
 
 
-def read_generated(
-    chunks: Iterable[bytes],
-    started: float,
-    timeout_s: float,
-    on_tokens: Progress | None = None,
-    clock: Callable[[], float] = time.perf_counter,
-) -> GeneratedAnswer | None:
-    """Read a whole answer; `None` when the stream ended before its `finish_reason`.
+class _Meta(msgspec.Struct):
+    finish_reason: None
 
-    `started` is the clock's value when the request was sent. Raises EngineError (`protocol`, `http`, `timeout`).
-    """
-    watch = Stopwatch(started)
-    ids: list[int] = []
-    for event in events(chunks, watch, timeout_s, clock, on_tokens=on_tokens):
+
+class _Step(msgspec.Struct):
+    """What every event but the last holds; see `GenerateReader.payload`."""
+
+    text: str
+    output_ids: list[int]
+    meta_info: _Meta
+    error: None = None
+
+
+_step_in = msgspec.json.Decoder(_Step).decode
+
+
+class GenerateReader(AnswerReader[GeneratedAnswer]):
+    """Reads a whole answer."""
+
+    most_bytes = 4 * 2**30  # every event repeats the answer so far
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ids: list[int] = []
+        self._answer: GeneratedAnswer | None = None
+
+    def payload(self, payload: bytes) -> None:
+        """Take one event: a step's at once, any other as a whole."""
         try:
-            text, so_far, meta = event["text"], event["output_ids"], event["meta_info"]
-            if not isinstance(text, str) or not isinstance(so_far, list) or not isinstance(meta, dict):
-                raise TypeError("text, output_ids and meta_info")
-            if so_far[: len(ids)] != ids or not all(isinstance(one, int) for one in so_far):
-                raise protocol_error("The engine took tokens back that it had sent.")
-            if len(so_far) > len(ids):
-                watch.tokens(len(so_far) - len(ids))
-                ids = so_far
-            finish = meta.get("finish_reason")
-            if finish is not None:
-                return _finished(text, ids, finish, meta, watch)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise unreadable(event, error) from error
-    return None
+            ids = _step_in(payload).output_ids
+        except (ValueError, RecursionError):
+            super().payload(payload)
+            return
+        self._go_on(ids)
 
+    def event(self, event: dict[str, Any]) -> None:
+        """Take one event."""
+        text, so_far, meta = event["text"], event["output_ids"], event["meta_info"]
+        if not isinstance(text, str) or not isinstance(so_far, list) or not isinstance(meta, dict):
+            raise TypeError("text, output_ids and meta_info")
+        if not all(isinstance(one, int) for one in so_far):
+            raise TypeError("token ids are numbers")
+        self._go_on(so_far)
+        finish = meta.get("finish_reason")
+        if finish is not None:
+            self._answer = self._finished(text, finish, meta)
+            self.over = True
 
-def _finished(
-    text: str, ids: list[int], finish: Mapping[str, Any], meta: Mapping[str, Any], watch: Stopwatch
-) -> GeneratedAnswer:
-    kind = finish["type"]
-    if kind == "abort":
-        raise EngineError(
-            f"The engine gave up: {clean(str(finish.get('message', 'without a word')))[:500]}", kind="http"
-        )
-    if kind not in _FINISH:
-        raise protocol_error(f"The answer ended for an unknown reason: {clean(str(kind))[:80]}")
-    counted, asked = meta["completion_tokens"], meta["prompt_tokens"]
-    if counted != len(ids):
-        raise protocol_error(f"{len(ids)} tokens were received, and the engine counts {counted}.")
-    first = max(1, watch.first_tokens)
-    return GeneratedAnswer(text, tuple(ids), _FINISH[kind], watch.ttft_s, watch.decode_s, int(asked), meta, first)
+    def _go_on(self, so_far: list[int]) -> None:
+        before = len(self._ids)
+        if so_far[:before] != self._ids:
+            raise protocol_error("The engine took tokens back that it had sent.")
+        if len(so_far) > before:
+            self.tokens(len(so_far) - before)
+            self._ids = so_far
+
+    def answer(self) -> GeneratedAnswer | None:
+        """Return the whole answer; `None` when the stream ended before its `finish_reason`."""
+        return self._answer
+
+    def _finished(self, text: str, finish: Mapping[str, Any], meta: Mapping[str, Any]) -> GeneratedAnswer:
+        kind = finish["type"]
+        if kind == "abort":
+            raise EngineError(
+                f"The engine gave up: {clean(str(finish.get('message', 'without a word')))[:500]}", kind="http"
+            )
+        if kind not in _FINISH:
+            raise protocol_error(f"The answer ended for an unknown reason: {clean(str(kind))[:80]}")
+        counted, asked = meta["completion_tokens"], count_in(meta["prompt_tokens"], 2**31)
+        if counted != len(self._ids):
+            raise protocol_error(
+                f"{len(self._ids)} tokens were received, and the engine counts {one_line(str(counted), 20)}."
+            )
+        if asked is None:
+            raise TypeError("prompt_tokens is a count")
+        first = max(1, self.first_tokens)
+        return GeneratedAnswer(text, tuple(self._ids), _FINISH[kind], self.ttft_s, self.decode_s, asked, meta, first)

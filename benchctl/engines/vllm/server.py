@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from contextlib import suppress
@@ -11,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
-from benchctl.engines.common.completion_stream import StreamedAnswer, read_completion
+from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
 from benchctl.engines.common.launched_server import LaunchedServer
 from benchctl.engines.common.log import read_log
 from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
 from benchctl.engines.common.process import EngineProcess
-from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.stream import protocol_error, seconds_in
 from benchctl.engines.vllm.attest import Observed, judge
 from benchctl.engines.vllm.causes import launch_cause
 from benchctl.engines.vllm.command import MODEL_NAME
@@ -76,15 +77,17 @@ class VllmServer(LaunchedServer):
     def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
         return self._prompt_ids(self.http.post("/tokenize", {"model": MODEL_NAME, **what}))
 
-    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+    async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
         body = completion_body(prompt.token_ids, sampling)
         with self._tally.request():
             before = self._reading() if self._alone and self._method is not None else None
             try:
-                answer, e2e_s = self._stream("/v1/completions", body, read_completion, on_tokens)
+                streamed = await self._stream("/v1/completions", body, CompletionReader(), on_tokens)
             except EngineError as error:
-                raise self._told_apart(error) from error
+                # It may take seconds, and others are read meanwhile.
+                raise await asyncio.to_thread(self._told_apart, error) from error
+            answer = streamed.answer
             prompt_tokens = self._checked(answer, sampling, len(prompt.token_ids))
         metrics = answer.told.get("metrics") or {}
         ledger = make_ledger(metrics)
@@ -103,9 +106,10 @@ class VllmServer(LaunchedServer):
             ttft_s=answer.ttft_s,
             decode_s=answer.decode_s,
             first_tokens=answer.first_tokens,
-            e2e_s=e2e_s,
-            engine_prompt_s=_seconds(metrics.get("time_to_first_token_ms")),
-            engine_decode_s=_seconds(metrics.get("generation_time_ms")) if tokens > 1 else None,
+            e2e_s=streamed.e2e_s,
+            sent_at=streamed.sent_at,
+            engine_prompt_s=seconds_in(metrics.get("time_to_first_token_ms")),
+            engine_decode_s=seconds_in(metrics.get("generation_time_ms")) if tokens > 1 else None,
             ledger=ledger,
         )
 
@@ -133,13 +137,13 @@ class VllmServer(LaunchedServer):
 
     def _checked(self, answer: StreamedAnswer, sampling: Sampling, asked: int) -> int:
         """Return the tokens of the prompt; a vLLM that is being ended closes its streams as if they were whole."""
-        tokens, counted = len(answer.ids), answer.count("completion_tokens")
+        tokens, counted = len(answer.ids), answer.completion_tokens
         if counted != tokens:
             raise protocol_error(f"{tokens} tokens were received, and the engine counts {counted}.")
         full = asked + tokens >= self._spec.context
         if answer.finish_reason == "length" and tokens != sampling.max_tokens and not full:
             raise protocol_error(f"The answer ended for its length after {tokens} of {sampling.max_tokens} tokens.")
-        told = answer.count("prompt_tokens")
+        told = answer.prompt_tokens
         if told != asked:
             raise protocol_error(f"{asked} tokens were asked about, and the engine read {told}.")
         return asked
@@ -181,10 +185,6 @@ class VllmServer(LaunchedServer):
         error = super()._broken_off(what)
         alive = error.kind != "protocol" or self._stopping or launch_cause(self._log()) is None or self._healthy()
         return error if alive else self._crash(what, "its workers are dead")
-
-
-def _seconds(milliseconds: object) -> float | None:
-    return milliseconds / 1000 if isinstance(milliseconds, int | float) else None
 
 
 def _root(models: object) -> str | None:

@@ -6,6 +6,7 @@ itself say, so the text means something to any model, whatever it was trained on
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -228,7 +229,7 @@ def own_answers(source: SourceModel, tokens: int, log: Path, notice: Notice) -> 
             if written >= SPARE * tokens:
                 break
             notice(f"writing the text, {written} of {tokens} tokens")
-            done = server.complete(server.render(item.prompt), sampling)
+            done = asyncio.run(server.complete(server.render(item.prompt), sampling))
             parts.append(f"{_words_of(item.prompt)}\n\n{done.text.strip()}\n")
             written += done.prompt_tokens + done.n_predicted
     finally:

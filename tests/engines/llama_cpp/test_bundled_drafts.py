@@ -10,7 +10,7 @@ from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
 from tests.conversion.prompts import chat_prompts
-from tests.engines.cells import arm_of, resolved
+from tests.engines.cells import arm_of, complete, resolved
 from tests.engines.conftest import StartServer
 
 pytestmark = pytest.mark.engine
@@ -35,7 +35,7 @@ def speculation(request: pytest.FixtureRequest) -> tuple[str, ResolvedPair]:
 
 def answers(server: Server) -> list[Completion]:
     prompts = [Prompt(messages=tuple(Message.model_validate(turn) for turn in turns)) for turns in chat_prompts()]
-    return [server.complete(server.render(prompt), Sampling(max_tokens=LENGTH)) for prompt in prompts]
+    return [complete(server, server.render(prompt), Sampling(max_tokens=LENGTH)) for prompt in prompts]
 
 
 def test_drafts_are_accepted_and_change_nothing(

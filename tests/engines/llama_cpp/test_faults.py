@@ -17,14 +17,14 @@ from benchctl.errors import EngineError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
-from tests.engines.cells import HERE, arm_of, fault
+from tests.engines.cells import HERE, arm_of, complete, fault
 from tests.engines.conftest import StartServer
 
 PROMPT = Prompt(messages=(Message(role="user", content="hello"),))
 
 
 def ask(server: Server) -> Completion:
-    return server.complete(server.render(PROMPT), Sampling())
+    return complete(server, server.render(PROMPT), Sampling())
 
 
 @pytest.fixture

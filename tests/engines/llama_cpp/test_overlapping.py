@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 
 from benchctl.engines.base import Completion, Server
-from benchctl.errors import EngineError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
-from tests.engines.cells import arm_of
+from tests.engines.cells import arm_of, stopped_in_flight
+from tests.engines.cells import at_once as all_at_once
 from tests.engines.conftest import StartServer
 
 pytestmark = pytest.mark.engine
@@ -35,10 +33,8 @@ LONG = Sampling(max_tokens=48, ignore_eos=True)
 
 
 def at_once(server: Server, prompts: list[Prompt], sampling: Sampling = LONG) -> list[Completion]:
-    """Ask all prompts from as many threads as there are slots."""
-    rendered = [server.render(prompt) for prompt in prompts]
-    with ThreadPoolExecutor(SLOTS) as threads:
-        return list(threads.map(lambda prompt: server.complete(prompt, sampling), rendered))
+    """Ask as many prompts at a time as there are slots."""
+    return all_at_once(server, [server.render(prompt) for prompt in prompts], sampling, SLOTS)
 
 
 @pytest.mark.parametrize("speculation", [None, "draft-simple", "ngram-simple"])
@@ -100,12 +96,7 @@ def test_stopping_ends_what_is_in_flight_and_what_waits(start_server: StartServe
     server = start_server(arm_of().model_copy(update={"concurrency": 2}), tiny_pair, context=8192)
     prompt = server.render(ASKED[0])
     endless = Sampling(max_tokens=8000, ignore_eos=True)
-    with ThreadPoolExecutor(SLOTS) as threads:
-        asked = [threads.submit(server.complete, prompt, endless) for _ in range(SLOTS)]
-        time.sleep(0.5)
-        server.stop()
-        for future in asked:
-            assert isinstance(future.exception(timeout=20), EngineError)
+    assert len(stopped_in_flight(server, prompt, endless, SLOTS)) == SLOTS
     assert not server.alive()
 
 

@@ -17,7 +17,7 @@ from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
-from tests.engines.cells import arm_of, recipe_of, resolved
+from tests.engines.cells import arm_of, complete, recipe_of, resolved
 from tests.engines.conftest import StartServer
 
 pytestmark = pytest.mark.engine
@@ -41,7 +41,7 @@ def test_the_target_alone(start_server: StartServer, tiny_pair: ResolvedPair) ->
     prompt = server.render(CHAT)
     counts: list[int] = []
     sampling = Sampling(max_tokens=48, ignore_eos=True)
-    answer = server.complete(prompt, sampling, counts.append)
+    answer = complete(server, prompt, sampling, counts.append)
     assert (answer.n_predicted, answer.finish_reason) == (48, "length")
     assert answer.prompt_tokens == len(prompt.token_ids)
     assert counts[-1] <= 48
@@ -50,7 +50,7 @@ def test_the_target_alone(start_server: StartServer, tiny_pair: ResolvedPair) ->
     assert answer.engine_decode_s is not None
     assert answer.engine_prompt_s is not None
     assert answer.ledger.drafted is None
-    again = server.complete(prompt, sampling)
+    again = complete(server, prompt, sampling)
     assert (again.text, again.token_ids) == (answer.text, answer.token_ids)
     assert server.attest(None).state == "off"
     assert server.stop() == 0
@@ -60,7 +60,7 @@ def test_the_target_alone(start_server: StartServer, tiny_pair: ResolvedPair) ->
 def test_a_draft_model(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
     server = start_server(arm_of("draft-simple", max=4, min=1), tiny_pair)
     assert server.attest(None).state == "idle"
-    answer = server.complete(server.render(CHAT), Sampling(max_tokens=64, ignore_eos=True))
+    answer = complete(server, server.render(CHAT), Sampling(max_tokens=64, ignore_eos=True))
     ledger = answer.ledger
     assert ledger.drafted is not None
     assert ledger.accepted is not None
@@ -78,7 +78,7 @@ def test_a_draft_model(start_server: StartServer, tiny_pair: ResolvedPair) -> No
 @pytest.mark.parametrize("name", ["ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"])
 def test_every_ngram_type_starts(start_server: StartServer, tiny_pair: ResolvedPair, name: str) -> None:
     server = start_server(arm_of(name), tiny_pair)
-    answer = server.complete(server.render(RAW), Sampling(max_tokens=24))
+    answer = complete(server, server.render(RAW), Sampling(max_tokens=24))
     assert answer.ledger.drafted is not None
     assert server.attest(answer.ledger.drafted).state == ("active" if answer.ledger.drafted else "idle")
 
@@ -87,7 +87,7 @@ def test_a_lookup_that_fires(start_server: StartServer, tiny_pair: ResolvedPair)
     # A grammar that repeats itself makes the text repeat itself; a long period leaves enough to copy.
     grammar = 'root ::= "the quick brown fox jumps over the lazy dog and away again. " root'
     server = start_server(arm_of("ngram-simple", max=4, size_n=3), tiny_pair, args=["--grammar", grammar])
-    answer = server.complete(server.render(RAW), Sampling(max_tokens=120, ignore_eos=True))
+    answer = complete(server, server.render(RAW), Sampling(max_tokens=120, ignore_eos=True))
     assert answer.ledger.accepted
     assert server.attest(answer.ledger.drafted).state == "active"
 
@@ -100,7 +100,7 @@ def test_a_head_that_the_target_lacks(start_server: StartServer, tiny_pair: Reso
 
 def test_the_end_of_the_answer_is_a_token_too(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
     server = start_server(arm_of(), tiny_pair, args=["--grammar", 'root ::= "ab"'])
-    answer = server.complete(server.render(RAW), Sampling(max_tokens=24))
+    answer = complete(server, server.render(RAW), Sampling(max_tokens=24))
     assert (answer.text, answer.finish_reason) == ("ab", "stop")
     assert answer.token_ids is not None
     assert len(answer.token_ids) == answer.n_predicted
@@ -110,7 +110,7 @@ def test_the_end_of_the_answer_is_a_token_too(start_server: StartServer, tiny_pa
 
 def test_one_token(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
     server = start_server(arm_of("draft-simple"), tiny_pair)
-    answer = server.complete(server.render(RAW), Sampling(max_tokens=1))
+    answer = complete(server, server.render(RAW), Sampling(max_tokens=1))
     assert (answer.n_predicted, answer.decode_s, answer.engine_decode_s) == (1, 0.0, None)
     assert server.attest(answer.ledger.drafted).state == "idle"
 
@@ -119,17 +119,17 @@ def test_a_prompt_that_is_too_long(start_server: StartServer, tiny_pair: Resolve
     server = start_server(arm_of(), tiny_pair, context=256)
     long = server.render(Prompt(prompt="x y z " * 400))
     with pytest.raises(EngineError, match="exceeds the available context size") as caught:
-        server.complete(long, Sampling())
+        complete(server, long, Sampling())
     assert caught.value.kind == "http"
     assert "engine.context (now 256)" in str(caught.value.fix)
-    assert server.complete(server.render(RAW), Sampling(max_tokens=2)).n_predicted == 2
+    assert complete(server, server.render(RAW), Sampling(max_tokens=2)).n_predicted == 2
 
 
 def test_many_requests_on_one_server(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
     # llama-server drops connections after streamed answers; a client that reuses them fails within a few requests.
     server = start_server(arm_of(), tiny_pair)
     prompt = server.render(RAW)
-    texts = {server.complete(prompt, Sampling(max_tokens=12)).text for _ in range(40)}
+    texts = {complete(server, prompt, Sampling(max_tokens=12)).text for _ in range(40)}
     assert len(texts) == 1
 
 
@@ -138,11 +138,11 @@ def test_a_killed_server_costs_its_request_only(start_server: StartServer, tiny_
     assert isinstance(server, LlamaServer)
     prompt = server.render(RAW)
     with pytest.raises(EngineError, match="signal SIGKILL") as caught:
-        server.complete(prompt, Sampling(max_tokens=900, ignore_eos=True), lambda _: psutil.Process(server.pid).kill())
+        complete(server, prompt, Sampling(max_tokens=900, ignore_eos=True), lambda _: psutil.Process(server.pid).kill())
     assert caught.value.kind == "crash"
     assert caught.value.log_tail
     with pytest.raises(EngineError) as again:
-        server.complete(prompt, Sampling())
+        complete(server, prompt, Sampling())
     assert again.value.kind == "crash"
 
 

@@ -15,7 +15,7 @@ from benchctl.engines.llama_cpp.score import LlamaScorer, scoring_args, split_ba
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
-from tests.engines.cells import arm_of
+from tests.engines.cells import arm_of, complete
 
 HELP = """
 -m,    --model FNAME                    model path
@@ -48,7 +48,7 @@ def said(engine: LlamaCppEngine, tiny_pair: ResolvedPair, tmp_path_factory: pyte
     """What a measured baseline answers."""
     server = engine.start(engine.launch(arm_of(), tiny_pair), tmp_path_factory.mktemp("server") / "server.log")
     try:
-        ids = server.complete(server.render(PROMPT), Sampling(max_tokens=TOKENS, ignore_eos=True)).token_ids
+        ids = complete(server, server.render(PROMPT), Sampling(max_tokens=TOKENS, ignore_eos=True)).token_ids
     finally:
         server.stop()
     assert ids is not None and len(ids) == TOKENS

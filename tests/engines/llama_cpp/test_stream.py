@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from benchctl.engines.common.stream import error_in
-from benchctl.engines.llama_cpp.stream import Answer, Gap, read_answer
+from benchctl.engines.llama_cpp.stream import Gap, LlamaAnswer, LlamaReader
 from benchctl.errors import EngineError
+from tests.engines.cells import read as read_stream
 
 
 def token(count: int, content: str, *ids: int) -> bytes:
@@ -24,10 +25,9 @@ def final(count: int, **more: Any) -> bytes:
     return event(**fields | {"tokens_evaluated": 3, "timings": {}, "generation_settings": {}} | more)
 
 
-def read(chunks: Iterable[bytes], timeout_s: float = 1e9, **more: Any) -> Answer | None:
+def read(chunks: Iterable[bytes], **limits: Any) -> LlamaAnswer | None:
     """Read with a clock that moves on by one second a chunk; the request is sent at 0."""
-    times = iter(range(1, 10_000))
-    return read_answer(chunks, 0.0, timeout_s, clock=lambda: float(next(times)), **more)
+    return read_stream(LlamaReader(), chunks, **limits)
 
 
 def test_tokens_are_counted_not_chunks() -> None:

@@ -28,7 +28,7 @@ from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 from benchctl.recipes.speculation import Speculation
-from tests.engines.cells import arm_of
+from tests.engines.cells import arm_of, complete
 from tests.engines.conftest import StartServer
 
 pytestmark = pytest.mark.engine
@@ -52,7 +52,7 @@ def without(*flags: str) -> Rewrite:
 
 
 def answer_of(server: Server, sampling: Sampling = GREEDY) -> Any:
-    return server.complete(server.render(RAW), sampling)
+    return complete(server, server.render(RAW), sampling)
 
 
 def as_if_asked(server: Server, types: tuple[str, ...]) -> None:
@@ -128,7 +128,7 @@ def test_5_tokens_that_the_stream_withholds_are_not_lost(
     server = start_server(arm_of(type_), tiny_pair, args=EMOJI)
     assert isinstance(server, LlamaServer)
     prompt, sampling = server.render(RAW), Sampling(max_tokens=max_tokens)
-    answer = server.complete(prompt, sampling)
+    answer = complete(server, prompt, sampling)
     ids = tuple(server.http.post("/completion", completion_body(prompt.token_ids, sampling, stream=False))["tokens"])
     assert answer.n_predicted == max_tokens == len(ids)
     whole = max_tokens == 24
@@ -145,7 +145,7 @@ def test_5_tokens_that_the_stream_withholds_are_not_lost(
 def test_5_other_text_is_not_taken_for_the_answer(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
     server = start_server(arm_of(), tiny_pair, args=EMOJI)
     prompt, sampling = server.render(RAW), Sampling(max_tokens=7)
-    answer = server.complete(prompt, sampling)
+    answer = complete(server, prompt, sampling)
     assert server.recover_token_ids(prompt, sampling, replace(answer, text="🦖")) is None
     assert server.recover_token_ids(prompt, sampling, replace(answer, known_ids=((7, 1),))) is None  # type: ignore[call-arg]
 
@@ -190,7 +190,7 @@ def test_8_an_interrupt_leaves_no_request_behind(start_server: StartServer, tiny
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        server.complete(server.render(RAW), Sampling(max_tokens=8000, ignore_eos=True), interrupt)
+        complete(server, server.render(RAW), Sampling(max_tokens=8000, ignore_eos=True), interrupt)
     assert answer_of(server).n_predicted == 32  # Not queued behind the one that was given up.
     assert server.stop() == 0
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.common.completion_stream import read_completion
+from benchctl.engines.common.completion_stream import CompletionReader
 from benchctl.errors import EngineError
 from benchctl.measure.recording import measured_fields
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
+from tests.engines.cells import at_once, complete, read
+from tests.engines.cells import read as read_stream
 from tests.engines.openai.conftest import SPECULATION, Ask
 from tests.engines.openai.fake_endpoint import Script
 
@@ -36,7 +37,7 @@ def test_tokens_are_counted_by_usage_and_never_by_events(endpoint: Endpoint, ask
     script = endpoint(words=["one two", " three four"])
     server = ask(script)
     counts: list[int] = []
-    answer = server.complete(server.render(prompt), GREEDY, counts.append)
+    answer = complete(server, server.render(prompt), GREEDY, counts.append)
     assert (answer.text, answer.n_predicted, answer.prompt_tokens) == ("one two three four", 2, 3)
     assert (answer.token_ids, answer.token_gap) == (None, "the endpoint told 0 of 2 token ids")
     assert answer.ledger == Ledger()
@@ -48,7 +49,7 @@ def test_tokens_are_counted_by_usage_and_never_by_events(endpoint: Endpoint, ask
 def test_an_unknown_server_is_asked_nothing_that_it_may_not_know(endpoint: Endpoint, ask: Ask) -> None:
     script = endpoint()
     server = ask(script)
-    server.complete(server.render(RAW), GREEDY)
+    complete(server, server.render(RAW), GREEDY)
     (body,) = script.requests
     assert body == {
         "model": "m",
@@ -65,7 +66,7 @@ def test_an_unknown_server_is_asked_nothing_that_it_may_not_know(endpoint: Endpo
 def test_without_usage_nobody_knows_how_many_tokens_there_were(endpoint: Endpoint, ask: Ask) -> None:
     server = ask(endpoint(usage=False))
     with pytest.raises(EngineError, match="does not tell how many tokens") as caught:
-        server.complete(server.render(RAW), GREEDY)
+        complete(server, server.render(RAW), GREEDY)
     assert caught.value.kind == "protocol"
     assert "include_usage" in str(caught.value.fix)
 
@@ -82,7 +83,7 @@ def test_ids_of_vllm_and_its_own_metrics(endpoint: Endpoint, ask: Ask) -> None:
         "metrics": {"time_to_first_token_ms": 50.0, "generation_time_ms": 30.0, "speculative_decoding": told}
     }
     server = ask(script, speculation=SPECULATION)
-    answer = server.complete(server.render(RAW), GREEDY)
+    answer = complete(server, server.render(RAW), GREEDY)
     assert (answer.token_ids, answer.token_gap) == ((1, 2, 3, 4), None)
     assert answer.ledger == Ledger(drafted=8, accepted=3, rounds=2, accepted_by_position=(1, 1, 1))
     assert (answer.engine_prompt_s, answer.engine_decode_s) == (0.05, 0.03)
@@ -104,9 +105,9 @@ def test_shared_counters_speak_only_where_they_moved_by_this_answer(endpoint: En
             return VLLM_METRICS % (self.tokens, self.tokens // 4, self.tokens, self.tokens // 2)
 
     script.pages = Moving(script.pages)
-    assert server.complete(server.render(RAW), GREEDY).ledger == Ledger(drafted=4, accepted=2, rounds=1)
+    assert complete(server, server.render(RAW), GREEDY).ledger == Ledger(drafted=4, accepted=2, rounds=1)
     script.pages.step = 40
-    assert server.complete(server.render(RAW), GREEDY).ledger == Ledger()
+    assert complete(server, server.render(RAW), GREEDY).ledger == Ledger()
     assert "1 of 2 answers shared the endpoint with other requests" in server.attest(4).evidence
 
 
@@ -124,7 +125,7 @@ def test_counters_that_lag_are_waited_for(endpoint: Endpoint, ask: Ask) -> None:
             return VLLM_METRICS % ((104, 6, 24, 11) if self.readings > 2 else (100, 5, 20, 9))
 
     script.pages = Lagging(script.pages)
-    assert server.complete(server.render(RAW), GREEDY).ledger == Ledger(drafted=4, accepted=2, rounds=1)
+    assert complete(server, server.render(RAW), GREEDY).ledger == Ledger(drafted=4, accepted=2, rounds=1)
     assert not [line for line in server.attest(4).evidence if "shared the endpoint" in line]
 
 
@@ -133,11 +134,11 @@ def test_tokens_that_came_together_at_first_took_no_time(endpoint: Endpoint, ask
     end = json.dumps({"choices": [{"text": "", "finish_reason": "length"}], "usage": {"completion_tokens": 4}})
     chunks = [f"data: {event}\n\n".encode() for event in (first, rest, end)]
     times = iter([1.0, 3.0, 3.0])
-    answer = read_completion(chunks, 0.0, 60.0, clock=lambda: next(times))
+    answer = read(CompletionReader(), chunks, times=times)
     assert answer is not None
     assert (answer.ttft_s, answer.decode_s, answer.first_tokens) == (1.0, 2.0, 3)
     server = ask(endpoint())
-    done = replace(server.complete(server.render(RAW), GREEDY), first_tokens=3, decode_s=2.0)
+    done = replace(complete(server, server.render(RAW), GREEDY), first_tokens=3, decode_s=2.0)
     assert measured_fields(done)["client_tok_per_sec"] == 0.5
     assert measured_fields(replace(done, first_tokens=4))["client_tok_per_sec"] is None
 
@@ -146,8 +147,7 @@ def test_counters_say_nothing_of_one_of_several_answers(endpoint: Endpoint, ask:
     script = endpoint(pages={"/metrics": VLLM_METRICS % (100, 5, 20, 9)})
     server = ask(script, speculation=SPECULATION, concurrency=4)
     prompt = server.render(RAW)
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: server.complete(prompt, GREEDY), range(8)))
+    answers = at_once(server, [prompt] * 8, GREEDY, 4)
     assert {answer.text for answer in answers} == {"one two three four"}
     assert {answer.ledger for answer in answers} == {Ledger()}
     assert server.attest(None).state == "unverified"
@@ -161,7 +161,7 @@ def test_sglang_tells_in_its_extension(endpoint: Endpoint, ask: Ask, algorithm: 
     told = {"spec_verify_ct": 2, "spec_num_correct_drafts": 3, "spec_num_proposed_drafts": 6}
     script.extra = {"sglext": {"spec_tokens_details": told | {"spec_correct_drafts_histogram": [0, 1, 1, 0]}}}
     server = ask(script, speculation=SPECULATION)
-    answer = server.complete(server.render(RAW), GREEDY)
+    answer = complete(server, server.render(RAW), GREEDY)
     assert answer.ledger == Ledger(drafted=drafted, accepted=3, rounds=2, accepted_by_position=(2, 1, 0))
     found = server.attest(drafted)
     assert found.state == "active"
@@ -173,7 +173,7 @@ def test_sglang_streams_no_ids_when_it_chats_and_tells_them_afterwards(endpoint:
     pages = {"/server_info": {"speculative_algorithm": None, "version": "0.5.23"}}
     server = ask(endpoint(fault="chats-as-sglang", pages=pages))
     prompt = server.render(CHAT)
-    answer = server.complete(prompt, GREEDY)
+    answer = complete(server, prompt, GREEDY)
     assert (answer.token_ids, answer.token_gap) == (None, "the endpoint told 0 of 4 token ids")
     assert server.recover_token_ids(prompt, GREEDY, answer) == (1, 2, 3, 4)
 
@@ -183,7 +183,7 @@ def test_llama_servers_timings_speak_without_counters(endpoint: Endpoint, ask: A
     script.extra = {"timings": {"prompt_ms": 2.0, "predicted_ms": 6.0, "draft_n": 3, "draft_n_accepted": 2}}
     server = ask(script, speculation=SPECULATION)
     assert server.attest(None).state == "idle"
-    answer = server.complete(server.render(RAW), GREEDY)
+    answer = complete(server, server.render(RAW), GREEDY)
     assert answer.ledger == Ledger(drafted=3, accepted=2)
     assert (answer.engine_prompt_s, answer.engine_decode_s) == (0.002, 0.006)
     assert script.requests[0]["cache_prompt"] is False
@@ -193,13 +193,11 @@ def test_a_prompt_from_a_cache_is_said(endpoint: Endpoint, ask: Ask) -> None:
     script = endpoint(pages=SLOTS, cached=2)
     script.extra = {"timings": {"prompt_ms": 2.0, "predicted_ms": 6.0}}
     server = ask(script)
-    assert server.complete(server.render(RAW), GREEDY).engine_prompt_s is None
+    assert complete(server, server.render(RAW), GREEDY).engine_prompt_s is None
     assert any("partly taken from a cache" in line for line in server.attest(None).evidence)
 
 
 def test_thoughts_are_part_of_the_answer(endpoint: Endpoint, ask: Ask) -> None:
-    from benchctl.engines.common.completion_stream import read_completion
-
     events = [
         b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":null}}]}\n\n',
         b'data: {"choices":[{"index":0,"delta":{"reasoning_content":"hm"}}]}\n\n',
@@ -208,21 +206,17 @@ def test_thoughts_are_part_of_the_answer(endpoint: Endpoint, ask: Ask) -> None:
         b'data: {"choices":[],"usage":{"completion_tokens":3}}\n\n',
     ]
     times = iter([1.0, 2.0, 3.0, 4.0, 5.0])
-    answer = read_completion(events, 0.5, 60.0, None, lambda: next(times))
+    answer = read(CompletionReader(), events, times=times, started=0.5)
     assert answer is not None
     assert (answer.text, answer.ttft_s, answer.decode_s) == ("hmyes", 1.5, 2.0)
-    assert answer.count("completion_tokens") == 3
+    assert answer.completion_tokens == 3
 
 
 def test_the_token_that_ends_an_answer_takes_time_too() -> None:
-    from benchctl.engines.common.completion_stream import read_completion
-
     def read(finish: bytes) -> float:
         last = b'data: {"choices":[{"index":0,"text":"","finish_reason":"%s"}]}\n\n' % finish
         times = iter([1.0, 3.0])
-        answer = read_completion(
-            [b'data: {"choices":[{"index":0,"text":"a"}]}\n\n', last], 0.0, 9.0, None, lambda: next(times)
-        )
+        answer = read_stream(CompletionReader(), [b'data: {"choices":[{"index":0,"text":"a"}]}\n\n', last], times=times)
         assert answer is not None
         return answer.decode_s
 

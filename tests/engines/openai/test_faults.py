@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
-from benchctl.engines.common.http import HttpClient
+from benchctl.engines.common.connection import Connection, connect
+from benchctl.engines.common.http import HttpClient, Reply
 from benchctl.engines.openai.adapter import OpenAiSpec
 from benchctl.engines.openai.address import ApiKey
 from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm, Sampling
+from tests.engines.cells import complete, stopped_in_flight
 from tests.engines.openai.conftest import SPECULATION, Ask, served
 from tests.engines.openai.fake_endpoint import Script
 
@@ -63,7 +64,7 @@ def test_every_failure_has_its_kind_and_keeps_the_key(
     script = endpoint(key=key, fault=fault)
     server = ask(script, api_key_env="BENCH_TEST_KEY", stall_timeout_s=0.3, request_timeout_s=1.0)
     with pytest.raises(EngineError, match=said) as caught:
-        server.complete(server.render(RAW), GREEDY)
+        complete(server, server.render(RAW), GREEDY)
     assert caught.value.kind == kind
     assert "\x1b" not in caught.value.what
     assert server.alive()
@@ -80,12 +81,10 @@ def test_a_key_that_is_written_otherwise_or_cut_is_kept_too(
     engine = OpenAiEngine(OpenAiSpec.model_validate({"kind": "openai", "url": script.url} | KEYED))
     assert SECRET not in repr(engine.probe())
     client = HttpClient("http://127.0.0.1:9", redact=ApiKey(SECRET).redact)
-    half = httpx.Response(
-        500, stream=httpx.ByteStream(b"x" * 485 + SECRET.encode())
-    )  # the message is cut in its middle
+    half = Reply(500, {}, b"x" * 485 + SECRET.encode())  # the message is cut in its middle
     assert SECRET[:8] not in client.refused(half).what
     client = HttpClient("http://127.0.0.1:9", redact=ApiKey(ESCAPED).redact)
-    whole = httpx.Response(500, stream=httpx.ByteStream(f"no {ESCAPED}".encode()))
+    whole = Reply(500, {}, f"no {ESCAPED}".encode())
     assert "quoted" not in client.refused(whole).what
 
 
@@ -106,7 +105,7 @@ def test_an_endpoint_that_asks_to_wait(endpoint: Endpoint, ask: Ask) -> None:
     script = endpoint(fault="status-429")
     server = ask(script)
     with pytest.raises(EngineError) as caught:
-        server.complete(server.render(RAW), GREEDY)
+        complete(server, server.render(RAW), GREEDY)
     assert "does not retry" in str(caught.value.fix)
     assert "asks to wait: 7" in str(caught.value.fix)
     assert len(script.requests) == 1
@@ -115,13 +114,13 @@ def test_an_endpoint_that_asks_to_wait(endpoint: Endpoint, ask: Ask) -> None:
 def test_no_redirect_is_followed(endpoint: Endpoint, ask: Ask, key: str) -> None:
     server = ask(endpoint(key=key, fault="status-307"), api_key_env="BENCH_TEST_KEY")
     with pytest.raises(EngineError, match="HTTP 307") as caught:
-        server.complete(server.render(RAW), GREEDY)
+        complete(server, server.render(RAW), GREEDY)
     assert caught.value.fix == "No redirect is followed; write the address itself: http://127.0.0.1:9/?key=[API key]"
 
 
 def test_a_key_in_an_answer_is_taken_out(endpoint: Endpoint, ask: Ask, key: str) -> None:
     server = ask(endpoint(key=key, fault="echoes-key"), api_key_env="BENCH_TEST_KEY")
-    assert server.complete(server.render(RAW), GREEDY).text == "[API key]one two three four"
+    assert complete(server, server.render(RAW), GREEDY).text == "[API key]one two three four"
 
 
 def test_a_wrong_key(endpoint: Endpoint, ask: Ask, key: str) -> None:
@@ -151,9 +150,9 @@ def test_gone_between_prompts(ask: Ask) -> None:
 
     with serving(Script()) as script:
         server = ask(script)
-        server.complete(server.render(RAW), GREEDY)
+        complete(server, server.render(RAW), GREEDY)
     with pytest.raises(EngineError) as caught:
-        server.complete(server.render(RAW), GREEDY)
+        complete(server, server.render(RAW), GREEDY)
     assert caught.value.kind == "crash"
     assert not server.alive()
 
@@ -165,7 +164,7 @@ def test_only_one_of_the_two_routes(endpoint: Endpoint, ask: Ask) -> None:
     assert caught.value.kind == "http"
     script = endpoint(routes=("chat/completions",))
     chat = ask(script)
-    assert chat.complete(chat.render(RAW), GREEDY).text == "one two three four"
+    assert complete(chat, chat.render(RAW), GREEDY).text == "one two three four"
     assert script.requests[0]["messages"] == [{"role": "user", "content": "count"}]
     assert any("raw prompts were sent as a message" in line for line in chat.attest(None).evidence)
     with pytest.raises(EngineError, match="neither"):
@@ -190,43 +189,26 @@ def test_the_model_that_is_meant(endpoint: Endpoint) -> None:
 
 def test_stopping_ends_what_is_in_flight(endpoint: Endpoint, ask: Ask) -> None:
     server = ask(endpoint(fault="stalls"), concurrency=2)
-    prompt, failures = server.render(RAW), []
-
-    def complete() -> None:
-        try:
-            server.complete(prompt, GREEDY)
-        except EngineError as error:
-            failures.append(error.kind)
-
-    threads = [threading.Thread(target=complete) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.3)
-    server.stop()
-    for thread in threads:
-        thread.join(5)
-    assert failures == ["protocol", "protocol"]
+    assert stopped_in_flight(server, server.render(RAW), GREEDY, 2) == ["protocol", "protocol"]
 
 
-def test_a_connection_that_is_made_while_it_stops_is_closed_too(endpoint: Endpoint, ask: Ask) -> None:
+def test_a_connection_that_is_made_while_it_stops_is_closed_too(
+    endpoint: Endpoint, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = ask(endpoint(fault="stalls"))
-    prompt, connected = server.render(RAW), threading.Event()
-    client = server._client
-    remember = client._remember
+    prompt, connected = server.render(RAW), list[Connection]()
 
-    def late(event: str, info: Mapping[str, Any]) -> None:
-        if event == "connection.connect_tcp.complete":
-            server.stop()
-            connected.set()
-        remember(event, info)
+    async def late(*where: Any) -> Connection:
+        connected.append(await connect(*where))
+        server.stop()
+        return connected[-1]
 
-    client._sockets.clear()
-    client._client._transport.close()  # forget the connections that looking made
-    client._remember = late  # type: ignore[method-assign]
+    monkeypatch.setattr("benchctl.engines.common.http.connect", late)
     began = time.monotonic()
     with pytest.raises(EngineError):
-        server.complete(prompt, GREEDY)
-    assert connected.is_set()
+        complete(server, prompt, GREEDY)
+    assert connected
+    assert connected[0].ended.done()
     assert time.monotonic() - began < 15  # the endpoint is silent for 20 s
 
 

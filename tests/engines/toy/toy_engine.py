@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchctl.engines.base import Attestation, Capabilities, Completion, Launch, Ledger, Progress, Rendered
-from benchctl.engines.common.completion_stream import read_completion
+from benchctl.engines.common.completion_stream import CompletionReader
 from benchctl.engines.common.environment import engine_environment
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp
 from benchctl.engines.common.log import Cause, Reason, first_cause
@@ -116,11 +116,12 @@ class ToyServer(LaunchedServer):
         messages = " ".join(message.content for message in prompt.messages or ())
         return Rendered(prompt.prompt or messages, ())
 
-    def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
+    async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer. What the engine does not tell stays `None`: absent is never 0."""
         body = {"prompt": prompt.text, "max_tokens": sampling.max_tokens, "stream": True}
-        answer, e2e_s = self._stream("/v1/completions", body, read_completion, on_tokens)
-        drafts, prompt_tokens = answer.told.get("drafts") or {}, answer.count("prompt_tokens")
+        streamed = await self._stream("/v1/completions", body, CompletionReader(), on_tokens)
+        answer = streamed.answer
+        drafts, prompt_tokens = answer.told.get("drafts") or {}, answer.prompt_tokens
         if prompt_tokens is None:
             raise EngineError("toy-serve did not count the prompt's tokens.", kind="protocol")
         return Completion(
@@ -131,7 +132,8 @@ class ToyServer(LaunchedServer):
             prompt_tokens=prompt_tokens,
             ttft_s=answer.ttft_s,
             decode_s=answer.decode_s,
-            e2e_s=e2e_s,
+            e2e_s=streamed.e2e_s,
+            sent_at=streamed.sent_at,
             engine_prompt_s=None,
             engine_decode_s=None,
             ledger=Ledger(drafts.get("drafted"), drafts.get("accepted"), drafts.get("rounds")),

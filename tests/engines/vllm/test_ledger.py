@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.common.completion_stream import StreamedAnswer, read_completion
+from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
 from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
 from benchctl.engines.common.tally import Tally
 from benchctl.engines.vllm.ledger import against, contradictions, evidence, make_ledger, plain_steps, tokens_a_step
+from tests.engines.cells import read
 
 DATA = Path(__file__).parent / "data"
 STEPS = "vllm:iteration_tokens_total_count"
@@ -22,7 +23,7 @@ STEPS = "vllm:iteration_tokens_total_count"
 @pytest.fixture(scope="module")
 def answer() -> StreamedAnswer:
     """96 tokens with n-gram drafts of 4, as a real vLLM 0.32 streamed them."""
-    found = read_completion([(DATA / "stream_ngram.txt").read_bytes()], 0.0, 600.0)
+    found = read(CompletionReader(), [(DATA / "stream_ngram.txt").read_bytes()])
     assert found is not None
     return found
 
@@ -41,7 +42,7 @@ def counted() -> tuple[Counters, int]:
 
 
 def test_a_real_answer_is_read_whole(answer: StreamedAnswer) -> None:
-    assert (len(answer.ids), answer.count("completion_tokens"), answer.finish_reason) == (96, 96, "length")
+    assert (len(answer.ids), answer.completion_tokens, answer.finish_reason) == (96, 96, "length")
     events = [json.loads(line[6:]) for line in (DATA / "stream_ngram.txt").read_text().splitlines() if 'text":' in line]
     assert max(len(event["choices"][0]["token_ids"]) for event in events) > 1  # one event, several tokens
 

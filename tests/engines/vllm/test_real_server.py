@@ -18,6 +18,7 @@ from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm, Sampling
 from benchctl.recipes.speculation import Speculation
+from tests.engines.cells import complete
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
@@ -64,8 +65,8 @@ def test_a_chat_is_rendered_with_the_models_template(server: VllmServer) -> None
 
 def test_answers_are_reproducible_and_their_figures_agree(server: VllmServer) -> None:
     prompt, received = server.render(COUNTING), list[int]()
-    first = server.complete(prompt, GREEDY, received.append)
-    again = server.complete(prompt, GREEDY)
+    first = complete(server, prompt, GREEDY, received.append)
+    again = complete(server, prompt, GREEDY)
     assert (first.text, first.token_ids) == (again.text, again.token_ids)
     assert first.token_ids is not None
     assert (first.n_predicted, len(first.token_ids), first.finish_reason) == (48, 48, "length")
@@ -85,7 +86,7 @@ def test_answers_are_reproducible_and_their_figures_agree(server: VllmServer) ->
 
 
 def test_an_answer_ends_with_its_token(server: VllmServer) -> None:
-    done = server.complete(server.render(CHAT), Sampling(max_tokens=200))
+    done = complete(server, server.render(CHAT), Sampling(max_tokens=200))
     assert done.finish_reason == "stop"
     assert done.token_ids is not None
     assert done.token_ids[-1] == 2  # <|im_end|>
@@ -96,11 +97,11 @@ def test_an_answer_ends_with_its_token(server: VllmServer) -> None:
 def test_a_prompt_that_is_too_long_costs_one_request(server: VllmServer) -> None:
     long = Prompt(prompt="word " * 600)
     with pytest.raises(EngineError, match="HTTP 400") as caught:
-        server.complete(server.render(long), GREEDY)
+        complete(server, server.render(long), GREEDY)
     assert caught.value.kind == "http"
     assert "engine.context (now 512)" in (caught.value.fix or "")
     assert server.alive()
-    assert server.complete(server.render(CHAT), GREEDY).n_predicted == 48
+    assert complete(server, server.render(CHAT), GREEDY).n_predicted == 48
 
 
 def test_a_dead_worker_is_a_failure_although_the_exit_status_is_0(server: VllmServer) -> None:
@@ -117,7 +118,7 @@ def test_a_dead_worker_is_a_failure_although_the_exit_status_is_0(server: VllmSe
     deadline = time.monotonic() + 60
     with pytest.raises(EngineError) as caught:
         while time.monotonic() < deadline:  # the first requests after it may still be answered
-            server.complete(rendered, GREEDY)
+            complete(server, rendered, GREEDY)
     assert caught.value.kind == "crash"
     assert "worker process of vLLM died" in caught.value.what
     with pytest.raises(EngineError):

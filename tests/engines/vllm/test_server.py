@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +15,7 @@ from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.server import VllmServer
 from benchctl.errors import EngineError
 from benchctl.recipes.schema import Sampling
+from tests.engines.cells import at_once, complete, stopped_in_flight
 from tests.engines.openai.fake_endpoint import Script, serving
 
 ONCE = {
@@ -106,29 +104,28 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def test_an_answer_alone_is_held_against_the_counters(start: Start) -> None:
     server, _ = start()
-    done = server.complete(PROMPT, GREEDY)
+    done = complete(server, PROMPT, GREEDY)
     assert done.ledger == Ledger(4, 1, 1, None, (1, 0, 0, 0), plain_steps=1)
     assert server.attest(None).state == "active"
 
 
 def test_counters_that_lag_are_waited_for(start: Start) -> None:
     server, _ = start(lag=2)
-    assert server.complete(PROMPT, GREEDY).ledger.plain_steps == 1
+    assert complete(server, PROMPT, GREEDY).ledger.plain_steps == 1
     other, _ = start(lag=2, overlapping=True)
-    other.complete(PROMPT, GREEDY)
+    complete(other, PROMPT, GREEDY)
     assert other.attest(None).state == "active"
 
 
 def test_a_prompt_that_is_read_in_several_steps_hides_how_many_were_plain(start: Start) -> None:
     server, _ = start(batch=2)
-    assert server.complete(PROMPT, GREEDY).ledger.plain_steps is None
+    assert complete(server, PROMPT, GREEDY).ledger.plain_steps is None
 
 
 def test_of_overlapping_answers_each_counts_its_own(start: Start) -> None:
     # As with `rate` at concurrency 1: the server takes one at a time, and the client sends on.
     server, _ = start(overlapping=True)
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: server.complete(PROMPT, GREEDY), range(8)))
+    answers = at_once(server, [PROMPT] * 8, GREEDY, 4)
     assert {answer.ledger for answer in answers} == {Ledger(4, 1, 1, None, (1, 0, 0, 0))}
     found = server.attest(None)
     assert (found.state, found.reason) == ("active", None)
@@ -137,22 +134,7 @@ def test_of_overlapping_answers_each_counts_its_own(start: Start) -> None:
 def test_stopping_wakes_every_request_and_waits_for_none(start: Start) -> None:
     process = Process()
     server, _ = start(overlapping=True, fault="stalls", process=process)
-    failures: list[str] = []
-
-    def ask() -> None:
-        try:
-            server.complete(PROMPT, GREEDY)
-        except EngineError as error:
-            failures.append(error.kind)
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.3)
-    server.stop()
-    for thread in threads:
-        thread.join(5)
-    assert failures == ["protocol"] * 4
+    assert stopped_in_flight(server, PROMPT, GREEDY, 4) == ["protocol"] * 4
     assert not any(process.waits)  # each wait would hold up the SIGTERM
 
 
@@ -175,5 +157,5 @@ def test_a_line_of_the_log_kills_no_engine_that_is_healthy(start: Start) -> None
     with server.log_path.open("a") as log:
         log.write("ImportError: an optional package is not there\n")
     with pytest.raises(EngineError, match="but the engine still runs") as caught:
-        server.complete(PROMPT, GREEDY)
+        complete(server, PROMPT, GREEDY)
     assert caught.value.kind == "protocol"

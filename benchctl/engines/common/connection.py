@@ -1,0 +1,233 @@
+"""One connection that carries one streamed answer: opened before the clock starts, read on the event loop in C.
+
+Bytes are timed as they are received, before anything is made of them. (httpx, which everything untimed uses, costs
+several times as much a token: its parser is written in Python.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import httptools
+import httpx
+
+from benchctl.engines.common.stream import AnswerReader, protocol_error
+from benchctl.errors import EngineError
+
+CONNECT_TIMEOUT_S = 60.0
+_MOST_HEAD_BYTES = 65536
+_ERROR_BODY_BYTES = 65536
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class BrokenConnectionError(Exception):
+    """The connection ended before the answer did; the message is what happened, without a full stop."""
+
+
+class RefusedError(Exception):
+    """The engine answered with another status than 200."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status, self.headers, self.body = status, headers, body
+
+
+class Connection(asyncio.Protocol):
+    """Sends one request and hands what comes to a reader; httptools calls the methods that begin with `on_`."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        """Done once the answer is whole or has failed."""
+        self._transport: asyncio.Transport | None = None
+        self._body: list[bytes] = []
+        self.on_body = self._body.append
+        self._parser = httptools.HttpResponseParser(self)
+        self._head = 0
+        self._headers: dict[str, str] = {}
+        self._status = 0
+        self._until_close = True
+        self._whole = False
+        self._refusal = b""
+        self._reader: AnswerReader[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def send(self, request: bytes, reader: AnswerReader[Any]) -> None:
+        """Send a request; `reader.begin` has just noted when."""
+        assert self._transport is not None
+        self._reader = reader
+        self._transport.write(request)
+        self._watch()
+
+    def abort(self, why: str = "The connection was closed") -> None:
+        """End it at once; whoever waits for the answer is told."""
+        self._end(BrokenConnectionError(why))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember the transport, which changes once where a proxy is spoken to first."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes at the moment at which they were received."""
+        now = time.perf_counter()
+        reader = self._reader
+        if self.ended.done() or reader is None:
+            return
+        try:
+            if not self._status:
+                self._head += len(data)
+                if self._head > _MOST_HEAD_BYTES and b"\r\n\r\n" not in data:
+                    raise protocol_error(f"The head of the engine's answer is longer than {_MOST_HEAD_BYTES} bytes.")
+            self._parser.feed_data(data)
+            if self._body:
+                body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+                self._body.clear()
+                if self._status == 200:
+                    reader.feed(body, now)
+                else:
+                    self._refusal += body
+            if reader.over:
+                self._end(None)
+            elif self._whole or len(self._refusal) > _ERROR_BODY_BYTES:
+                self._ended_whole()
+        except httptools.HttpParserError as error:
+            cause = error.__context__  # what one of the methods below raised
+            self._end(
+                cause
+                if isinstance(cause, EngineError)
+                else protocol_error(f"The engine's answer is no HTTP ({type(error).__name__}).")
+            )
+        except Exception as error:
+            self._end(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever waits that no more will come."""
+        if self._status and self._until_close and exc is None:
+            self._ended_whole()
+        self._end(BrokenConnectionError("The connection to the engine broke"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """See how the body ends, and that nothing was made of it on the way."""
+        status = self._parser.get_status_code()
+        if status < 200:  # not yet the answer
+            self._headers.clear()
+            return
+        self._status = status
+        self._until_close = not self._headers.keys() & {"transfer-encoding", "content-length"}
+        encoding = self._headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("", "identity") and status == 200:
+            raise protocol_error(f"The engine compresses its stream ({encoding[:40]!r}), which was not asked for.")
+
+    def on_message_complete(self) -> None:
+        """Note that all of the body has come."""
+        self._whole = self._status != 0
+
+    def _ended_whole(self) -> None:
+        if self._status == 200:
+            self._end(BrokenConnectionError("The answer ended in its middle") if self._unfinished() else None)
+        else:
+            self._end(RefusedError(self._status, self._headers, self._refusal[:_ERROR_BODY_BYTES]))
+
+    def _unfinished(self) -> bool:
+        try:
+            return self._reader is None or self._reader.answer() is None
+        except EngineError:  # told to whoever asks for the answer
+            return False
+
+    def _watch(self) -> None:
+        """Look again when the answer must have come on."""
+        if self.ended.done() or self._reader is None:
+            return
+        now = time.perf_counter()
+        try:
+            self._reader.check_time(now)
+        except EngineError as error:
+            self._end(error)
+            return
+        wait = min(max(self._reader.due - now, 0.0) + 0.001, 3600.0)
+        self._timer = asyncio.get_running_loop().call_later(wait, self._watch)
+
+    def _end(self, error: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.ended.done():
+            if error is None:
+                self.ended.set_result(None)
+            else:
+                self.ended.set_exception(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def connect(url: SplitResult, socket_path: Path | None = None) -> Connection:
+    """Open a connection, through the caller's proxy where one is set and `url` is no loopback. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+    tls = httpx.create_ssl_context() if url.scheme == "https" else None
+    async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        if socket_path is not None:
+            _, connection = await loop.create_unix_connection(Connection, str(socket_path))
+        elif (proxy := proxy_of(url)) is not None:
+            connection = await _through(proxy, host, port, tls)
+        else:
+            _, connection = await loop.create_connection(Connection, host, port, ssl=tls)
+    return connection
+
+
+def proxy_of(url: SplitResult) -> SplitResult | None:
+    """Return the proxy that the caller's environment names for `url`; none for loopback."""
+    host = url.hostname or ""
+    if host in _LOOPBACK or proxy_bypass(host):
+        return None
+    proxies = getproxies()
+    named = proxies.get(url.scheme) or proxies.get("all")
+    return urlsplit(named if "://" in named else f"http://{named}") if named else None
+
+
+def proxy_header(proxy: SplitResult) -> str:
+    """Return the line of a head that opens a proxy, or nothing."""
+    if proxy.username is None:
+        return ""
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
+    return f"Proxy-Authorization: Basic {base64.b64encode(pair).decode()}\r\n"
+
+
+async def _through(proxy: SplitResult, host: str, port: int, tls: ssl.SSLContext | None) -> Connection:
+    loop = asyncio.get_running_loop()
+    if proxy.scheme != "http" or not proxy.hostname:
+        raise OSError(f"streams cannot go through a {proxy.scheme}:// proxy; name the host in NO_PROXY")
+    if tls is None:
+        _, connection = await loop.create_connection(Connection, proxy.hostname, proxy.port or 80)
+        return connection
+    reader, writer = await asyncio.open_connection(proxy.hostname, proxy.port or 80, limit=_MOST_HEAD_BYTES)
+    try:
+        named = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        writer.write(f"CONNECT {named} HTTP/1.1\r\nHost: {named}\r\n{proxy_header(proxy)}\r\n".encode("latin-1"))
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.split(b" ", 2)[1:2] != [b"200"]:
+            raise OSError(f"the proxy refused: {head.splitlines()[0][:80].decode('latin-1')}")
+        await writer.drain()
+        connection = Connection()
+        transport = await loop.start_tls(writer.transport, connection, tls, server_hostname=host)
+        if transport is None:
+            raise OSError("the proxy closed the connection")
+        connection.connection_made(transport)
+    except BaseException as error:
+        writer.transport.abort()
+        if isinstance(error, asyncio.IncompleteReadError | asyncio.LimitOverrunError):
+            raise OSError("the proxy did not answer") from error
+        raise
+    return connection

@@ -1,0 +1,138 @@
+"""A server that streams answers in the forms of the engines: all at once, or evenly paced and stamped with the time."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+Events = Callable[[int, int, str, str], list[dict[str, Any]]]
+"""(number of a token, how many there are, its text, all text so far) -> the events that carry it."""
+
+MODEL = "bench"
+
+
+def _llama(number: int, count: int, piece: str, text: str) -> list[dict[str, Any]]:
+    shared = {"index": 0, "id_slot": -1, "tokens_evaluated": 8, "tokens_predicted": number + 1}
+    token = {**shared, "content": piece, "tokens": [number], "stop": False}
+    if number + 1 < count:
+        return [token]
+    end = {"content": "", "tokens": [], "stop": True, "stop_type": "limit", "generation_settings": {}}
+    return [token, {**shared, **end, "timings": {"prompt_ms": 1.0, "predicted_ms": 1.0}}]
+
+
+def _openai(choice: Callable[[str, int], dict[str, Any]], kind: str) -> Events:
+    def events(number: int, count: int, piece: str, text: str) -> list[dict[str, Any]]:
+        shared = {"id": "cmpl-7c9e6679", "object": kind, "created": 1795000000, "model": MODEL}
+        last = number + 1 == count
+        said = {**choice(piece, number), "index": 0, "logprobs": None, "finish_reason": "length" if last else None}
+        token = {**shared, "choices": [said], "usage": None}
+        usage = {"prompt_tokens": 8, "completion_tokens": count, "total_tokens": count + 8}
+        return [token, {**shared, "choices": [], "usage": usage}] if last else [token]
+
+    return events
+
+
+def _sglang(number: int, count: int, piece: str, text: str) -> list[dict[str, Any]]:
+    finish = {"type": "length", "length": count} if number + 1 == count else None
+    meta = {"id": "x", "finish_reason": finish, "prompt_tokens": 8, "completion_tokens": number + 1, "cached_tokens": 0}
+    return [{"text": text, "output_ids": list(range(number + 1)), "meta_info": meta}]
+
+
+FORMS: dict[str, Events] = {
+    "/completion": _llama,
+    "/v1/completions": _openai(
+        lambda piece, number: {"text": piece, "token_ids": [number], "stop_reason": None}, "text_completion"
+    ),
+    "/v1/chat/completions": _openai(
+        lambda piece, number: {"delta": {"content": piece}, "token_ids": [number]}, "chat.completion.chunk"
+    ),
+    "/generate": _sglang,
+}
+
+
+def _packed(path: str, number: int, count: int, piece: str, text: str) -> bytes:
+    """Return the events of one token, each an HTTP chunk as real servers send them, and the end after the last."""
+    events = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in FORMS[path](number, count, piece, text)]
+    if number + 1 == count:
+        events += [b""] if path == "/completion" else [b"data: [DONE]\n\n", b""]
+    return b"".join(b"%x\r\n%s\r\n" % (len(event), event) for event in events)
+
+
+@cache
+def _whole(path: str, count: int) -> bytes:
+    texts = [" x" * (number + 1) for number in range(count)]
+    return b"".join(_packed(path, number, count, " x", text) for number, text in enumerate(texts))
+
+
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+
+
+def serve(listener: socket.socket) -> None:
+    """Answer on `listener` for ever."""
+    pacer = _Pacer()
+    pacer.start()
+    while True:
+        connection, _ = listener.accept()
+        threading.Thread(target=_answer, args=(connection, pacer), daemon=True).start()
+
+
+def _answer(connection: socket.socket, pacer: _Pacer) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    stream = connection.makefile("rb")
+    method, path, _ = stream.readline().decode().split(" ", 2)
+    length = 0
+    while (line := stream.readline()) not in (b"\r\n", b""):
+        name, _, value = line.partition(b":")
+        length = int(value) if name.lower() == b"content-length" else length
+    if method == "GET":
+        body = json.dumps({"object": "list", "data": [{"id": MODEL, "object": "model"}]}).encode()
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        connection.sendall(head % len(body) + body)
+    else:
+        asked = json.loads(stream.read(length))
+        count = int(asked.get("max_tokens") or asked.get("max_completion_tokens") or 16)
+        connection.sendall(_HEAD)
+        if "pace" in asked:
+            pacer.add(connection, path, count, asked["pace"], asked["begin"])
+            return
+        connection.sendall(_whole(path, count))
+    connection.close()
+
+
+class _Pacer(threading.Thread):
+    """Sends every token when it is due, and in it when it was sent: seconds of `time.perf_counter`."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._due: list[tuple[float, int, socket.socket, str, int, int, str, float]] = []
+        self._added = threading.Condition()
+
+    def add(self, connection: socket.socket, path: str, count: int, pace: float, begin: float) -> None:
+        with self._added:
+            heapq.heappush(self._due, (begin, id(connection), connection, path, 0, count, "", 1 / pace))
+            self._added.notify()
+
+    def run(self) -> None:
+        while True:
+            with self._added:
+                while not self._due:
+                    self._added.wait()
+                due, key, connection, path, number, count, text, step = heapq.heappop(self._due)
+            wait = due - time.perf_counter()
+            if wait > 0:
+                time.sleep(wait)
+            piece = f" {time.perf_counter():.6f}"
+            # Where every event repeats the answer, the last stamp alone, so that a long answer stays short.
+            text = (text + piece)[-16 * 64 :]
+            connection.sendall(_packed(path, number, count, piece, text))
+            if number + 1 == count:
+                connection.close()
+                continue
+            with self._added:
+                heapq.heappush(self._due, (due + step, key, connection, path, number + 1, count, text, step))
