@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 FAULT = os.environ.get("FAKE_FAULT", "")
@@ -106,6 +106,10 @@ class Handler(BaseHTTPRequestHandler):
             raise ConnectionAbortedError
         elif FAULT == "stalls":
             time.sleep(60)
+        elif FAULT == "pings":  # as a real server does every 30 s while it computes, or hangs
+            for _ in range(600):
+                self.send(b": ping\n\n")
+                time.sleep(0.05)
         elif FAULT == "endless":
             for _ in range(600):
                 self.event(content="x", tokens=[1], stop=False, tokens_predicted=2)
@@ -140,7 +144,7 @@ def main() -> None:
         sys.exit(1)
     else:
         port = int(sys.argv[sys.argv.index("--port") + 1])
-        server = HTTPServer(("127.0.0.1", port), Handler)
+        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         if FAULT == "config-file":
             print("0.00.001 I using config file: /etc/llama.cpp/config.ini", file=sys.stderr)
         print(

@@ -114,11 +114,14 @@ def test_a_broken_answer(start_faulty: StartServer, any_pair: ResolvedPair, name
     assert server.alive() == (name != "dies-mid-answer")
 
 
-def test_a_stream_that_falls_silent(start_faulty: StartServer, any_pair: ResolvedPair) -> None:
-    server = start_faulty(arm_of(), any_pair, env=dict(fault("stalls")), stall_timeout_s=0.5)
+@pytest.mark.parametrize("name", ["stalls", "pings"])
+def test_a_stream_that_falls_silent(start_faulty: StartServer, any_pair: ResolvedPair, name: str) -> None:
+    server = start_faulty(arm_of(), any_pair, env=dict(fault(name)), stall_timeout_s=0.5)
     with pytest.raises(EngineError, match=r"sent nothing for 0\.5 s") as caught:
         ask(server)
     assert caught.value.kind == "timeout"
+    assert "reading of the prompt, too" in str(caught.value.fix)
+    assert str(server.log_path) in str(caught.value.fix)
 
 
 def test_an_answer_without_end(start_faulty: StartServer, any_pair: ResolvedPair) -> None:
