@@ -194,6 +194,7 @@ def test_a_context_that_does_not_fit_into_memory(start_server: StartServer, tiny
 ORPHAN = """
 import sys, time
 from pathlib import Path
+from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.registry import make_engine
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm
