@@ -10,7 +10,11 @@ import re
 from dataclasses import dataclass
 
 _SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?[ \t]+([-+\w.]+)(?:[ \t]+\d+)?[ \t\r]*$", re.MULTILINE)
-_POSITION = re.compile(r'(?:^|,)\s*position="(\d+)"')
+_POSITION = re.compile(r'(?:^|,)\s*position="(\d{1,5})"')
+_DEEPEST = 10_000
+"""No draft is deeper, whatever a server says."""
+_MOST = 2**53
+"""No counter is higher."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,8 @@ def read_counters(text: str, engine: str) -> Counters:
         if count is None:
             continue
         if what == "accepted_tokens_per_pos":
-            if found := _POSITION.search(labels):
+            found = _POSITION.search(labels)
+            if found and int(found[1]) < _DEEPEST:
                 positions[int(found[1])] = positions.get(int(found[1]), 0) + count
         else:
             single[what] = single.get(what, 0) + count
@@ -74,6 +79,7 @@ def _difference(before: int | None, after: int | None) -> int | None:
 
 def _number(text: str) -> int | None:
     try:
-        return round(float(text))
+        count = round(float(text))
     except (ValueError, OverflowError):  # NaN and Inf are no counts
         return None
+    return count if 0 <= count <= _MOST else None

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.metrics import Counters, read_counters, since
+from benchctl.engines.common.stream import count_in
 from benchctl.engines.common.tally import Tally
 
 
@@ -27,9 +28,9 @@ def make_ledger(before: Counters, after: Counters, timings: Mapping[str, object]
     """
     counted = since(before, after)
     drafted, accepted = counted.drafted, counted.accepted
-    told, told_accepted = timings.get("draft_n"), timings.get("draft_n_accepted")
-    if isinstance(told, int):
-        drafted, accepted = told, told_accepted if isinstance(told_accepted, int) else accepted
+    told, told_accepted = (count_in(timings.get(name), 2**53) for name in ("draft_n", "draft_n_accepted"))
+    if told is not None:
+        drafted, accepted = told, accepted if told_accepted is None else told_accepted
     if not speculating and not drafted:
         return Ledger()
     return Ledger(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchctl.engines.base import Ledger
+from benchctl.engines.common.stream import count_in
 
 _EVERY_ROUND_ALIKE = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "FROZEN_KV_MTP", "DFLASH"})
 
@@ -45,4 +46,4 @@ def make_ledger(told: Mapping[str, Any], *, counted: bool) -> Ledger:
 
 
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return count_in(value, 2**53)

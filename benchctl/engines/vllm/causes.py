@@ -98,14 +98,21 @@ _RAISED = re.compile(
     r"^(?:[\w.]*\.)?((?:Value|Runtime|Import|ModuleNotFound|NotImplemented|Assertion|OS|Type|Attribute|Key|Index|"
     r"FileNotFound)Error): (.+)"
 )
-_EMPTY = re.compile(r"Engine core initialization failed|WorkerProc initialization failed|Worker failed with error")
+_EMPTY = re.compile(
+    r"^cancelled$|Engine core initialization failed|WorkerProc initialization failed|Worker failed with error"
+)
+
+
+def known_cause(log: Sequence[str]) -> tuple[str, str] | None:
+    """Return (sentence, fix) for the first reason that has a pattern here."""
+    found = first_cause(log, _KNOWN)
+    return found and found[:2]
 
 
 def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
     """Return (sentence, fix) for the first reason in the log's lines why vLLM ended; `None` when they tell none."""
-    found = first_cause(log, _KNOWN)
-    if found is not None:
-        return found[:2]
+    if (known := known_cause(log)) is not None:
+        return known
     lines = [_PREFIX.sub("", line).strip() for line in log]
     for number, line in enumerate(lines):
         if raised := _RAISED.match(line):

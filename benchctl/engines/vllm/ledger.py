@@ -14,6 +14,7 @@ from typing import Any
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.metrics import Counters
+from benchctl.engines.common.stream import count_in
 from benchctl.engines.common.tally import Tally
 
 _A_STEP = re.compile(r"(?:max_num_batched_tokens=|max_num_scheduled_tokens is set to )(\d+)")
@@ -57,7 +58,7 @@ def _counts(values: object) -> list[int] | None:
     """Return a list of counts; `None` where an endpoint tells something else."""
     if not isinstance(values, list):
         return None
-    counts = [one for one in values if isinstance(one, int) and not isinstance(one, bool) and one >= 0]
+    counts = [one for one in values if count_in(one, 2**53) is not None]
     return counts if len(counts) == len(values) else None
 
 

@@ -19,7 +19,7 @@ from benchctl.engines.common.metrics import Counters, read_counters, read_total,
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.stream import protocol_error, seconds_in
 from benchctl.engines.vllm.attest import Observed, judge
-from benchctl.engines.vllm.causes import launch_cause
+from benchctl.engines.vllm.causes import known_cause, launch_cause
 from benchctl.engines.vllm.command import MODEL_NAME
 from benchctl.engines.vllm.ledger import against, contradictions, make_ledger, plain_steps, tokens_a_step
 from benchctl.engines.vllm.request import completion_body
@@ -37,6 +37,8 @@ _STEPS = "vllm:iteration_tokens_total_count"
 _DEAD = re.compile(r"EngineCore|EngineDeadError")
 """As an engine says of itself that it is dead, some 0.3 s before `/health` does."""
 _HEALTH_S = 30.0
+_TELLING_S = 3.0
+"""After a worker's death the log first shows what broke off because of it, and the death itself a moment later."""
 _COUNTING_S = 1.0
 """The counters of `/metrics` may lag behind the end of a stream by so much."""
 
@@ -185,6 +187,13 @@ class VllmServer(LaunchedServer):
         error = super()._broken_off(what)
         alive = error.kind != "protocol" or self._stopping or launch_cause(self._log()) is None or self._healthy()
         return error if alive else self._crash(what, "its workers are dead")
+
+    def _crash(self, what: str, how: str) -> EngineError:
+        """Wait a moment for the log to tell the reason."""
+        deadline = time.monotonic() + (0.0 if self._stopping else _TELLING_S)
+        while known_cause(self._log()) is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return super()._crash(what, how)
 
 
 def _root(models: object) -> str | None:

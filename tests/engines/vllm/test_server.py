@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -149,6 +150,24 @@ def test_an_engine_that_says_that_it_is_dead_is_dead(start: Start) -> None:
     assert told.kind == "crash"
     assert "does not know this model's shape (head_dim=16)" in told.what
     assert "ended with status 0" in told.what
+
+
+def test_what_broke_off_because_of_a_death_is_not_its_reason(start: Start) -> None:
+    # Under load the server's own RuntimeError is in the log before the line about the worker.
+    server, _ = start(process=Process(status=0))
+    with server.log_path.open("a") as log:
+        log.write("RuntimeError: cancelled\n")
+
+    def later() -> None:
+        with server.log_path.open("a") as log:
+            log.write("ERROR [multiproc_executor.py:250] Worker proc VllmWorker-0 died unexpectedly (exit code: -9)\n")
+
+    timer = threading.Timer(0.5, later)
+    timer.start()
+    told = server._broken_off("The connection to the engine broke")
+    timer.join()
+    assert "A worker process of vLLM died (exit code -9)" in told.what
+    assert "cancelled" not in told.what
 
 
 def test_a_line_of_the_log_kills_no_engine_that_is_healthy(start: Start) -> None:
