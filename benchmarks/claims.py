@@ -130,7 +130,7 @@ def _run(
 
 
 def _carried(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
-    """The cell that follows one of `_BUSY` takes 5 % longer, in the order that benchctl takes today and in the one before."""
+    """The cell that follows one of `_BUSY` takes 5 % longer, in benchctl's order of today and in the one before."""
     orderings: tuple[Ordering, ...] = ("rotated", "balanced")
     for ordering, count in product(orderings, (2, 3, 5)):
         arms = [_BUSY, *_arms(count)]
