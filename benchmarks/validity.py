@@ -77,6 +77,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--checks", type=int, default=100, help="e: small checks of a right sampler")
     parser.add_argument("--seeds", type=int, default=40, help="e: answers to a prompt in a small check")
     parser.add_argument("--faulty-run", type=Path, action="append", help="f: a run of benchmarks.lossy_engines.run")
+    parser.add_argument("--draws", type=int, default=200, help="f: runs that are drawn again from each")
     return parser.parse_args()
 
 

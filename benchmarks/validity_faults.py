@@ -1,7 +1,8 @@
 """Section f: engines that are wrong inside. What is said of each, beside sound arms of the same run?
 
 The runs are made beforehand by `python -m benchmarks.lossy_engines.run` and named with `--faulty-run`. The same is
-judged of the first 12 or 48 prompts alone, where a run has more.
+judged of the first 12 or 48 prompts alone, where a run has more, and of runs whose prompts are drawn again from it: of
+a sound arm every violation that is found there is a false alarm.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,16 @@ from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.data.identity import home_relative
 from benchctl.data.store import RunData, open_run
+from benchmarks.resampled_audits import Audited, found_in_draws
 
 _FIRST = (12, 48)
+_DRAWN = (12, 48, 200)
 _ACCEPTED = re.compile(r"fault: accepted token \d+ for \d+, ([\d.]+) nats behind")
 _ROUND = re.compile(
     r"task (?P<task>\d+) \| accepted +(?P<accepted>\d+)/ *(?P<drafted>\d+) draft tokens"
     r"(?P<again> \(restore checkpoint\))?"
 )
+_OF_AUDIT = ("answers", "tokens", "diverged", "expected", "p_adjusted", "floor", "beyond", "excess_limit", "prefixes")
 _STOPPED = re.compile(r"task (\d+) \| stop processing")
 
 
@@ -35,10 +39,10 @@ def wrong_inside(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Judge every run that was named, whole and in part."""
     if not options.faulty_run:
         return {"skipped": "no run: make one with `python -m benchmarks.lossy_engines.run`, name it with --faulty-run"}
-    return {"runs": [_judged(folder, scratch) for folder in options.faulty_run]}
+    return {"runs": [_judged(folder, scratch, options.draws) for folder in options.faulty_run]}
 
 
-def _judged(folder: Path, scratch: Path) -> dict[str, Any]:
+def _judged(folder: Path, scratch: Path, draws: int) -> dict[str, Any]:
     run = open_run(folder)
     assert run.manifest is not None
     whole = len(run.manifest.prompts)
@@ -55,6 +59,16 @@ def _judged(folder: Path, scratch: Path) -> dict[str, Any]:
         "truth": _truth(run, traces),
         "counters": _counters(run, traces),
         "said": {str(count): verdicts[count] for count in sorted(verdicts)},
+        "drawn_again": _drawn_again(folder, list(traces), draws),
+    }
+
+
+def _drawn_again(folder: Path, arms: Iterable[str], draws: int) -> dict[str, Any]:
+    audited = Audited.read(folder)
+    if audited is None:
+        return {}
+    return {
+        arm: {str(count): found_in_draws(audited, arm, prompts=count, draws=draws) for count in _DRAWN} for arm in arms
     }
 
 
@@ -67,7 +81,15 @@ def _verdicts(folder: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(done.stdout)
     return {
         "exit_code": done.returncode,
-        **{arm["arm"]: {key: arm[key] for key in ("verdict", "reason", "counts")} for arm in document["arms"]},
+        **{arm["arm"]: _told(arm) for arm in document["arms"]},
+    }
+
+
+def _told(arm: dict[str, Any]) -> dict[str, Any]:
+    audit = arm["audit"] or {}
+    return {
+        **{key: arm[key] for key in ("verdict", "reason", "counts")},
+        "audit": {key: audit[key] for key in _OF_AUDIT if key in audit},
     }
 
 
@@ -133,11 +155,11 @@ def _trace(run: RunData, arm: str) -> Trace:
 
 
 def _traced(log: str, answers: int) -> Trace:
-    """Read the last `answers` requests of a log: one before them was the attestation's.
+    """Read the first `answers` requests of a log: those after them asked again for token ids that a stream withheld.
 
     After a partial rejection a recurrent target evaluates the accepted tokens again; that is no round of its own.
     """
-    measured = set(_STOPPED.findall(log)[-answers:])
+    measured = set(_STOPPED.findall(log)[:answers])
     found = Trace()
     behind: list[float] = []
     again = False
