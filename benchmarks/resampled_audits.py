@@ -1,12 +1,13 @@
 """Runs' worth of answers, drawn again from one audited run: how often is an arm found wrong, and by what?
 
 A drawn run has so many prompts, with replacement, each with the arm's own answer as it was scored; the noise is drawn
-again from the answers that it was measured on, since a run that is measured anew has other noise, too. The drawn run is
-judged by benchctl's own `audit_arms`, alone, at the level of one arm.
+again from the answers that it was measured on, as many prefixes at least, since a run that is measured anew has other
+noise, too. The drawn run is judged by benchctl's own `audit_arms`, alone, at the level of one arm.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from benchctl.analysis.analyse import OutputComparison
 from benchctl.analysis.audit.judge import audit_arms
 from benchctl.analysis.audit.selection import Answer, ArmAnswers, Selection, select_answers
-from benchctl.data.audits import Audit, NullPass, ScoredAnswer, read_audit
+from benchctl.data.audits import AnswerKey, Audit, NullPass, ScoredAnswer, read_audit
 from benchctl.data.store import open_run
 
 _NOISE = "noise"
@@ -58,11 +59,12 @@ def found_in_draws(audited: Audited, arm: str, *, prompts: int, draws: int, seed
 def _drawn(audited: Audited, own: ArmAnswers, prompts: int, draws: int, rng: np.random.Generator) -> Iterator[Audited]:
     scored = {one.key: one for one in audited.audit.answers}
     pool = [answer for answer in own.answers if answer.key in scored]
-    passes: dict[object, list[NullPass]] = {}
+    passes: dict[AnswerKey, list[NullPass]] = {}
     for one in audited.audit.passes:
         if one.width in own.widths:
             passes.setdefault(one.answer, []).append(one)
     measured = list(passes)
+    enough = sum(len(one.places) for several in passes.values() for one in several)
     for _ in range(draws):
         answers: list[Answer] = []
         scores: list[ScoredAnswer] = []
@@ -72,11 +74,16 @@ def _drawn(audited: Audited, own: ArmAnswers, prompts: int, draws: int, rng: np.
             answers.append(renamed)
             scores.append(scored[pool[place].key].model_copy(update={"prompt_idx": number}))
             agreed[renamed.key] = own.agreed[pool[place].key]
-        null = []
-        for number, place in enumerate(rng.integers(len(measured), size=len(measured)).tolist()):
+        null: list[NullPass] = []
+        prefixes = 0
+        for number in itertools.count():
+            if prefixes >= enough:
+                break
             other = {"task": _NOISE, "prompt_idx": number}
-            scores.append(scored[measured[place]].model_copy(update=other))
-            null += [one.model_copy(update=other) for one in passes[measured[place]]]
+            key = measured[rng.integers(len(measured))]
+            scores.append(scored[key].model_copy(update=other))
+            null += [one.model_copy(update=other) for one in passes[key]]
+            prefixes += sum(len(one.places) for one in passes[key])
         arm = replace(own, answers=tuple(answers), agreed=agreed)
         audit = audited.audit.model_copy(update={"answers": scores, "passes": null})
         yield Audited(Selection((arm,), (), {}), audit)

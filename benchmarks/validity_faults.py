@@ -20,7 +20,6 @@ from typing import Any
 
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS
-from benchctl.data.identity import home_relative
 from benchctl.data.store import RunData, open_run
 from benchmarks.resampled_audits import Audited, found_in_draws
 
@@ -52,8 +51,8 @@ def _judged(folder: Path, scratch: Path, draws: int) -> dict[str, Any]:
             verdicts[count] = _verdicts(_first_prompts(folder, count, scratch / f"{folder.name}-{count}"))
     traces = {arm.name: _trace(run, arm.name) for arm in run.manifest.arms if arm.speculation}
     return {
-        "run": home_relative(folder),
-        "target": run.manifest.target.source,
+        "run": folder.name,
+        "target": run.manifest.target.source.rpartition("/")[2],
         "quantize": (run.manifest.recipe.get("models") or {}).get("target", {}).get("quantize"),
         "engine_sha256": run.manifest.engine.details.get("sha256"),
         "truth": _truth(run, traces),
