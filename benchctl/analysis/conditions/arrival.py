@@ -4,8 +4,8 @@ A server that does not keep up makes each request wait longer than the one befor
 for each second of sending, at ρ < 1 it does not grow once the queue has settled. So each cell's latency is fitted by
 send time and length of the answer, its first third left out, and the cells give Student's t limits for the slope over
 send time. The server keeps up when the slope is surely below `TOLERATED`, it does not when it is above that and surely
-above 0, and else it is not known. Of simulated queues (benchmarks/keep_up.py) 2 in 100 are judged wrongly, at load 0.95
-up to 12. A server that let requests wait until benchctl gave them up did not keep up, whatever the others tell.
+above 0, and else it is not known. Of simulated queues (benchmarks/keep_up.py) 1 in 100 is judged wrongly, at load 0.95
+up to 6. A server that let requests wait until benchctl gave them up did not keep up, whatever the others tell.
 """
 
 from __future__ import annotations
