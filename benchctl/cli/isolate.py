@@ -51,7 +51,7 @@ def isolate(
 
     from benchctl.analysis.isolation.search import search
     from benchctl.analysis.isolation.table import rows
-    from benchctl.cli.show_isolation import Lines, Live, repair_of, show_isolation
+    from benchctl.cli.show_isolation import IsolateDisplay, repair_of, show_isolation
     from benchctl.measure.isolate.session import IsolateProgress, TextSource
     from benchctl.measure.isolate.session import isolate as run_isolation
     from benchctl.measure.isolate.source_model import find_source_model
@@ -60,7 +60,7 @@ def isolate(
 
     file = find_recipe(recipe)
     console = Console(stderr=True, highlight=False)
-    progress = IsolateProgress() if quiet or as_json else Live(console) if console.is_terminal else Lines(console)
+    progress = IsolateProgress() if quiet or as_json else IsolateDisplay(console)
     with signals_interrupt(), progress:
         source = find_source_model(
             load_recipe(file),

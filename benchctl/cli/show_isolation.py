@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +18,7 @@ from benchctl.cli.show_inspection import mebibytes
 from benchctl.data.isolation import Isolation, Measurement
 from benchctl.measure.isolate.session import IsolateProgress
 from benchctl.measure.isolate.source_model import SourceModel
+from benchctl.measure.progress import Display
 from benchctl.models.quantize import quantize_words
 from benchctl.text import one_line, spoken
 
@@ -26,23 +26,35 @@ _TABLE_WIDTH = 120
 """Characters in which every number has room on one line."""
 
 
-class Lines(IsolateProgress):
-    """One plain line a measurement, for pipes and logs."""
+class IsolateDisplay(IsolateProgress):
+    """One line a measurement, and on a terminal what is being done."""
 
     def __init__(self, console: Console) -> None:
-        self.console = console
+        self.display = Display(console)
         self.count = 0
+
+    def __enter__(self) -> IsolateDisplay:
+        self.display.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.display.stop()
 
     def note(self, text: str) -> None:
         """Print it."""
-        self.console.print(Text(one_line(text), style="yellow"), soft_wrap=True)
+        self.display.note(one_line(text))
+
+    def doing(self, text: str) -> None:
+        """Show it below the lines."""
+        self.display.update(text)
 
     def measured(self, found: Measurement, *, stored: bool, more: int, seconds_left: float | None) -> None:
         """Print a line for it."""
         self.count += 1
-        self.console.print(Text(f"[{self.count}] {self.told(found, stored, more, seconds_left)}"), soft_wrap=True)
+        self.display.update(done=1, total=self.count + more)
+        self.display.line(Text(f"[{self.count}] {self.sentence(found, stored, more, seconds_left)}"))
 
-    def told(self, found: Measurement, stored: bool, more: int, seconds_left: float | None) -> str:
+    def sentence(self, found: Measurement, stored: bool, more: int, seconds_left: float | None) -> str:
         """One line for a measurement."""
         kept = found.kept
         what = "unquantized" if kept is None else f"{len(kept)} kept" if kept else "all quantized"
@@ -50,25 +62,6 @@ class Lines(IsolateProgress):
         how = ", ".join(dict.fromkeys(finding.id for finding in found.findings)) or "probes sound"
         rest = f", about {spoken(seconds_left)} left" if seconds_left and more else ""
         return f"{what}: {how}, divergence {_divergence(found)}{' (from before)' if stored else ''}{rest}"
-
-
-class Live(Lines):
-    """The same, with a line below that tells what is being done."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self.status = Status("starting", console=console)
-
-    def __enter__(self) -> Live:
-        self.status.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.status.stop()
-
-    def doing(self, text: str) -> None:
-        """Show it below the lines."""
-        self.status.update(Text(one_line(text)))
 
 
 def repair_of(source: SourceModel, finding: Finding) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from benchctl.engines.base import Completion
 from benchctl.measure.estimate import TimeLeft
 from benchctl.measure.plan import CellPlan
-from benchctl.text import spoken, visible
+from benchctl.text import one_line, spoken, visible
 
 
 class RunProgress:
@@ -51,11 +51,63 @@ class RunProgress:
         """The run is over."""
 
 
-class _Counted(RunProgress):
-    """Keeps what both visible forms need: how much is done, and what the current cell achieved."""
+class Display:
+    """What goes on, drawn by rich: on a terminal a live line below the finished steps, in a pipe the steps alone."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("starting", total=None, left="")
+
+    @property
+    def live(self) -> bool:
+        """Whether there is a live line."""
+        return self.console.is_terminal
+
+    def start(self) -> None:
+        """Show the live line from now on."""
+        self._bar.start()
+
+    def stop(self) -> None:
+        """Take the live line away."""
+        self._bar.stop()
+
+    def update(
+        self, what: str | None = None, *, done: int = 0, total: int | None = None, left: str | None = None
+    ) -> None:
+        """Say what is being done, how many more steps are done, of how many, and what time is left; `None` stays."""
+        if what is not None:
+            self._bar.update(self._task, description=one_line(what))
+        if left is not None:
+            self._bar.update(self._task, left=left)
+        self._bar.update(self._task, advance=done, total=total)
+
+    def line(self, text: Text) -> None:
+        """Print a finished step."""
+        self.console.print(text, soft_wrap=not self.live)
+
+    def note(self, text: str) -> None:
+        """Print something that the user should read."""
+        self.console.print(Text(visible(text), style="yellow"), soft_wrap=not self.live)
+
+
+class RunDisplay(RunProgress):
+    """Shows a run: how much is done, what the current cell achieves, how long the rest takes."""
+
+    def __init__(self, console: Console) -> None:
+        self.display = Display(console)
+        self.what = ""
+        self.in_flight = 0
+        self.sent = self.first = 0.0
         self.clock = TimeLeft([])
         self.cells = self.total = self.ended = 0
         self.open_ended = False
@@ -68,24 +120,44 @@ class _Counted(RunProgress):
     def begin(self, plan: list[CellPlan], *, open_ended: bool = False) -> None:
         self.open_ended = open_ended
         self.more(plan)
+        self.display.start()
 
     def more(self, plan: list[CellPlan]) -> None:
         self.clock.extend(plan)
         self.cells += len(plan)
         self.total += sum(len(cell.prompts) for cell in plan)
+        self.display.update(total=self.total)
 
     def cell_started(self, cell: CellPlan) -> None:
         self.decoded[cell.name] = []
         self.answered_tokens[cell.name] = 0
         self.span.pop(cell.name, None)  # of a process before this one
         self.clock.cell_started(cell.arm.name)
+        self.display.update(f"{cell.name}: starting the engine")
 
     def cell_ready(self, cell: CellPlan) -> None:
         self.clock.cell_ready(cell.arm.name)
+        self.in_flight, self.first = 0, 0.0
 
     def asked(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
         now = time.monotonic()
         self.span.setdefault(cell.name, (now, now))
+        self.in_flight += 1
+        if cell.arm.overlapping:
+            self.what = f"{cell.name}: {self.in_flight} in flight"
+        else:
+            self.what, self.first = f"{cell.name}: {task}/{prompt_idx}", 0.0
+
+    def tokens(self, count: int) -> None:
+        now = time.monotonic()
+        if not self.first:
+            self.first = now
+        elif now - self.sent > 0.2:  # drawing more often would take time from the measurement
+            self.sent = now
+            self.display.update(f"{self.what}, {count} tokens, {count / (now - self.first):.1f} tok/s")
+
+    def tokens_together(self, cell: CellPlan, count: int) -> None:
+        self.tokens(count)
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
         self.clock.answered(cell.arm.name)
@@ -93,13 +165,20 @@ class _Counted(RunProgress):
         self.answered_tokens[cell.name] += completion.n_predicted if completion else 0
         if cell.name in self.span:
             self.span[cell.name] = (self.span[cell.name][0], time.monotonic())
+        self.in_flight = max(0, self.in_flight - 1)  # a prompt that could not be rendered never was in flight
+        self.display.update(done=1, left=self.left())
 
     def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
         self.ended += 1
         self.clock.cell_ended(cell.arm.name, len(cell.prompts) - len(self.decoded[cell.name]))
+        left = "" if self.display.live else self.left()
+        self.display.line(self.summary(cell, failure).append(f", {left}" if left else ""))
 
     def note(self, text: str) -> None:
-        self.console.print(Text(visible(text), style="yellow"), soft_wrap=not self.console.is_terminal)
+        self.display.note(text)
+
+    def end(self) -> None:
+        self.display.stop()
 
     def summary(self, cell: CellPlan, failure: str | None) -> Text:
         """One line for an ended cell."""
@@ -124,86 +203,8 @@ class _Counted(RunProgress):
         return f"{'at least' if self.open_ended else 'about'} {spoken(seconds)} left"
 
 
-class Lines(_Counted):
-    """Plain lines, one a cell, for pipes and logs."""
-
-    def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
-        super().cell_ended(cell, failure)
-        left = self.left()
-        line = self.summary(cell, failure).append(f", {left}" if left else "")
-        self.console.print(line, soft_wrap=True)
-
-
-class Live(_Counted):
-    """A live line with a bar: arm, prompt, tokens so far, tokens per second, time left."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self.bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}", markup=False),
-            console=console,
-            transient=True,
-        )
-        self.task = self.bar.add_task("starting", total=None, left="")
-        self.what = ""
-        self.in_flight = 0
-        self.sent = self.first = 0.0
-
-    def begin(self, plan: list[CellPlan], *, open_ended: bool = False) -> None:
-        super().begin(plan, open_ended=open_ended)
-        self.bar.start()
-
-    def more(self, plan: list[CellPlan]) -> None:
-        super().more(plan)
-        self.bar.update(self.task, total=self.total)
-
-    def cell_started(self, cell: CellPlan) -> None:
-        super().cell_started(cell)
-        self.bar.update(self.task, description=f"{cell.name}: starting the engine")
-
-    def cell_ready(self, cell: CellPlan) -> None:
-        super().cell_ready(cell)
-        self.in_flight, self.first = 0, 0.0
-
-    def asked(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
-        super().asked(cell, task, prompt_idx)
-        self.in_flight += 1
-        if cell.arm.overlapping:
-            self.what = f"{cell.name}: {self.in_flight} in flight"
-        else:
-            self.what, self.first = f"{cell.name}: {task}/{prompt_idx}", 0.0
-
-    def tokens(self, count: int) -> None:
-        now = time.monotonic()
-        if not self.first:
-            self.first = now
-        elif now - self.sent > 0.2:  # drawing more often would take time from the measurement
-            self.sent = now
-            rate = count / (now - self.first)
-            self.bar.update(self.task, description=f"{self.what}, {count} tokens, {rate:.1f} tok/s")
-
-    def tokens_together(self, cell: CellPlan, count: int) -> None:
-        self.tokens(count)
-
-    def answered(self, cell: CellPlan, completion: Completion | None) -> None:
-        super().answered(cell, completion)
-        self.in_flight = max(0, self.in_flight - 1)  # a prompt that could not be rendered never was in flight
-        self.bar.update(self.task, advance=1, left=self.left())
-
-    def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
-        super().cell_ended(cell, failure)
-        self.console.print(self.summary(cell, failure))
-
-    def end(self) -> None:
-        self.bar.stop()
-
-
 def progress_for(console: Console, *, quiet: bool) -> RunProgress:
-    """Choose the form that fits where the output goes."""
+    """Return what shows a run on `console`, or nothing."""
     if quiet:
         return RunProgress()
-    return Live(console) if console.is_terminal else Lines(console)
+    return RunDisplay(console)
