@@ -64,7 +64,7 @@ WRONG = {
     ),
     "options for llama.cpp": (
         BUNDLED + PROMPTS + ARMS.replace("max: 4", "max: 4, options: {x: 1}"),
-        "options are for sglang, vllm; llama.cpp takes args",
+        "options are for sglang, transformers, vllm; llama.cpp takes args",
     ),
     "a word that only another engine knows": (
         BUNDLED + PROMPTS + ARMS.replace("ngram-simple, max: 4", "suffix, max: 4"),

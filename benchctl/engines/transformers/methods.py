@@ -44,8 +44,28 @@ class Method:
     lacking: str = ""
     """What the architectures of other kinds lack, as the end of a sentence."""
     options: Mapping[str, Option] = field(default_factory=dict)
+    assisted: bool = False
+    """Whether transformers' own assisted generation does it; its class is also given the depth and the draft model."""
+    draft: bool = False
+    """Whether it needs models.draft."""
+    words: tuple[str, ...] = ()
+    """Words of a recipe's speculation that mean something to it, beside `type`, `max` and `options`."""
 
 
+def _assisted(name: str, *words: str, draft: bool = False, options: Mapping[str, Option] | None = None) -> Method:
+    return Method(
+        "benchctl.engines.transformers.serving.assisted:" + name,
+        frozenset({"attention"}),
+        "keeps a recurrent state, which transformers' assisted generation does not roll back; it refuses such models",
+        options or {},
+        assisted=True,
+        draft=draft,
+        words=words,
+    )
+
+
+_ENSEMBLE = {"assistant_ensemble_weight": Option(float, 0, 1)}
+"""Lossy: what the draft says then counts, too."""
 METHODS: Mapping[str, Method] = {
     "self-ssm": Method(
         f"{_DRAFTERS}.components:SelfSsm", frozenset({"parallel"}), "has no recurrence beside its attention"
@@ -58,5 +78,26 @@ METHODS: Mapping[str, Method] = {
     ),
     "self-layerskip": Method(f"{_DRAFTERS}.layers:SelfLayerSkip", options={"skip": Option(float, 0.01, 0.99)}),
     "self-early-exit": Method(f"{_DRAFTERS}.layers:SelfEarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
+    "assisted": _assisted("Assisted", draft=True, options=_ENSEMBLE),
+    "assisted-universal": _assisted("AssistedUniversal", draft=True),
+    "prompt-lookup": _assisted("PromptLookup", "size_n", "size_m"),
+    "early-exit": _assisted("EarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
 }
 """In the order in which they are told."""
+ALIASES: Mapping[str, str] = {"draft-simple": "assisted", "ngram-simple": "prompt-lookup"}
+"""benchctl's words for the same."""
+_NOT_YET = "this version of benchctl does not have it"
+REFUSED: Mapping[str, str] = {
+    "self-swift": _NOT_YET,
+    "self-clasp": _NOT_YET,
+    "self-del": _NOT_YET,
+    "self-knapspec": _NOT_YET,
+    "draft-mtp": "transformers drafts with a multi-token head only in architectures whose class has one, and none of "
+    "those that this server runs does",
+}
+"""Words that name something, and why it does not run here."""
+
+
+def method_of(name: str) -> str:
+    """Return the name of a method by any of its words."""
+    return ALIASES.get(name, name)

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
 from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.decode import Task
+from benchctl.engines.transformers.serving.decode import Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.drafters.layers import evenly_skipped
 from benchctl.engines.transformers.serving.drafters.silencing import UnsuitableError
@@ -21,39 +21,69 @@ pytestmark = pytest.mark.torch
 TOKENS = 32
 
 
-def answer(decoder: Decoder, prompt: list[int], speculation: Speculation | None, *ends: int) -> Answer:
-    drafter = make_drafter(decoder, speculation) if speculation else None
-    return Answer(decoder, Task(prompt, TOKENS, Sampler().chooser(), frozenset(ends)), drafter)
+def answer(
+    loaded: Any, text: str, speculation: Speculation | None = None, *ends: int, draft: Any = None
+) -> tuple[Answer, list[Step]]:
+    """An answer of the loaded model, and its steps."""
+    decoder = Decoder(loaded.model)
+    way = make_drafter(decoder, speculation, loaded, draft) if speculation else None
+    task = Task(loaded.tokenizer(text)["input_ids"], TOKENS, Sampler().chooser(), frozenset(ends))
+    made, steps = Answer(decoder, task, way), list[Step]()
+    made.run(steps.append)
+    return made, steps
+
+
+def tokens_of(steps: list[Step]) -> list[int]:
+    return [token for step in steps for token in step.tokens]
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_answers_are_the_targets(bundled: Any, decoder: Any, name: str) -> None:
+def test_answers_are_the_targets(bundled: Any, decoder: Decoder, name: str) -> None:
     if decoder.architecture.kind not in METHODS[name].kinds:
         pytest.skip(f"{decoder.model_type} has nothing that {name} leaves out")
+    if METHODS[name].draft:
+        pytest.skip("the bundled models have no draft for each other that transformers would take")
     drafted = accepted = 0
     for text in PROMPTS[:2]:
-        prompt = bundled.tokenizer(text)["input_ids"]
-        alone = [one for step in answer(decoder, prompt, None).steps() for one in step.tokens]
-        speculated = answer(decoder, prompt, Speculation(name, 4, {}))
-        steps = list(speculated.steps())
-        assert [one for step in steps for one in step.tokens] == alone
+        alone = tokens_of(answer(bundled, text)[1])
+        speculated, steps = answer(bundled, text, Speculation(name, 4, {}))
+        assert tokens_of(steps) == alone
         told = speculated.tally.to_json()
-        assert told["rounds"] + told["plain_steps"] == len(steps) - 1
+        with_prompt = int(steps[0].drafted > 0)
+        assert told["rounds"] + told["plain_steps"] == len(steps) - 1 + with_prompt
+        assert with_prompt <= METHODS[name].assisted
         assert sum(told["accepted_by_position"]) == told["accepted"] == len(alone) - len(steps)
         assert max(len(step.tokens) for step in steps) <= 5
         drafted, accepted = drafted + told["drafted"], accepted + told["accepted"]
-    assert 0 < accepted < drafted
+    assert 0 < accepted <= drafted
+
+
+@pytest.mark.parametrize("depth", [1, 3, 6])
+@pytest.mark.parametrize("name", ["self-layerskip", "early-exit", "assisted"])
+def test_it_drafts_to_the_depth_that_was_asked_for(load: Any, name: str, depth: int) -> None:
+    target = load("tiny-transformer")
+    speculated, _ = answer(target, PROMPTS[0], Speculation(name, depth, {}), draft=target)
+    by_position = speculated.tally.to_json()["drafted_by_position"]
+    assert len(by_position) == depth
+    assert by_position[-1] > 0.5 * by_position[0]
+
+
+def test_a_model_that_assists_itself_is_always_right(load: Any) -> None:
+    target = load("tiny-transformer")
+    speculated, steps = answer(target, PROMPTS[0], Speculation("assisted", 4, {}), draft=target)
+    told = speculated.tally.to_json()
+    assert tokens_of(steps) == tokens_of(answer(target, PROMPTS[0])[1])
+    assert told["accepted"] == told["drafted"]
 
 
 def test_nothing_is_drafted_after_the_end(load: Any) -> None:
     loaded = load("tiny-transformer")
-    decoder, prompt = Decoder(loaded.model), [5, 6, 7, 300]
-    alone = [one for step in answer(decoder, prompt, None).steps() for one in step.tokens]
+    alone = tokens_of(answer(loaded, PROMPTS[0])[1])
     end = alone[len(alone) // 2]
-    steps = list(answer(decoder, prompt, Speculation("self-layerskip", 4, {}), end).steps())
-    tokens = [one for step in steps for one in step.tokens]
-    assert tokens == alone[: alone.index(end) + 1]
-    assert steps[-1].ended
+    for name in ("self-layerskip", "early-exit"):
+        _, steps = answer(loaded, PROMPTS[0], Speculation(name, 4, {}), end)
+        assert tokens_of(steps) == alone[: alone.index(end) + 1]
+        assert steps[-1].ended
 
 
 def test_skipped_layers_are_spread_evenly() -> None:
@@ -64,6 +94,7 @@ def test_skipped_layers_are_spread_evenly() -> None:
 
 
 def test_options_that_the_model_has_no_layers_for_are_refused(load: Any) -> None:
-    decoder = Decoder(load("tiny-transformer").model)
-    with pytest.raises(UnsuitableError, match="exit_layer is 99"):
-        make_drafter(decoder, Speculation("self-early-exit", 4, {"exit_layer": 99}))
+    loaded = load("tiny-transformer")
+    for name in ("self-early-exit", "early-exit"):
+        with pytest.raises(UnsuitableError, match="exit_layer is 99"):
+            make_drafter(Decoder(loaded.model), Speculation(name, 4, {"exit_layer": 99}), loaded)

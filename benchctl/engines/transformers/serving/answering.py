@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from benchctl.engines.transformers.methods import METHODS
+from benchctl.engines.transformers.serving.assisted import Assistance
 from benchctl.engines.transformers.serving.clock import PhaseClock
 from benchctl.engines.transformers.serving.decode import Draft, Drafter, Round, Step, Task, decode
 from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.loading import Loaded
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,17 @@ class Speculation:
     options: Mapping[str, Any]
 
 
-def make_drafter(decoder: Decoder, asked: Speculation) -> Drafter:
-    """Return the drafter of a speculation type."""
-    module, _, name = METHODS[asked.type].place.partition(":")
-    made: Drafter = getattr(importlib.import_module(module), name)(decoder, asked.options)
+def make_drafter(
+    decoder: Decoder, asked: Speculation, target: Loaded, draft: Loaded | None = None
+) -> Drafter | Assistance:
+    """Return what speculates for `target`, which `decoder` has taken apart. Raises UnsuitableError."""
+    method = METHODS[asked.type]
+    module, _, name = method.place.partition(":")
+    make = getattr(importlib.import_module(module), name)
+    if method.assisted:
+        assistance: Assistance = make(target, asked.depth, asked.options, draft)
+        return assistance
+    made: Drafter = make(decoder, asked.options)
     return ToDepth(made, asked.depth)
 
 
@@ -62,17 +71,19 @@ class Tally:
 
     def __init__(self) -> None:
         self.rounds = self.plain_steps = 0
+        self._begun = False
         self.drafted: Counter[int] = Counter()
         self.accepted: Counter[int] = Counter()
 
     def add(self, step: Step) -> None:
-        """Count one step after the reading of the prompt."""
+        """Count one step; the reading of the prompt, the first one, counts where it verified a draft as well."""
         if step.drafted:
             self.rounds += 1
             self.drafted.update(range(step.drafted))
             self.accepted.update(range(step.accepted))
-        else:
+        elif self._begun:
             self.plain_steps += 1
+        self._begun = True
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts as plain data."""
@@ -87,23 +98,32 @@ class Tally:
         }
 
 
+OnStep = Callable[[Step], None]
+
+
 @dataclass
 class Answer:
     """An answer under way; `tally`, `clock` and `ended` hold what is known so far."""
 
     decoder: Decoder
     task: Task
-    drafter: Drafter | None
+    way: Drafter | Assistance | None
+    """How to speculate; `None` for the target alone."""
 
     def __post_init__(self) -> None:
         self.tally = Tally()
         self.clock = PhaseClock(self.decoder.device)
         self.ended = False
 
-    def steps(self) -> Iterator[Step]:
-        """Yield the steps; the first is the reading of the prompt."""
-        for number, step in enumerate(decode(self.decoder, self.task, self.drafter, self.clock)):
-            if number:
-                self.tally.add(step)
-            self.ended = step.ended
-            yield step
+    def run(self, on_step: OnStep) -> None:
+        """Decode to the end; each step is handed out as it is made, the first is the reading of the prompt."""
+        if isinstance(self.way, Assistance):
+            self.way.run(self.decoder, self.task, self.clock, lambda step: self._count(step, on_step))
+            return
+        for step in decode(self.decoder, self.task, self.way, self.clock):
+            self._count(step, on_step)
+
+    def _count(self, step: Step, on_step: OnStep) -> None:
+        self.tally.add(step)
+        self.ended = step.ended
+        on_step(step)

@@ -33,6 +33,7 @@ class Chooser:
     def __init__(self, sampler: Sampler, never: Collection[int] = ()) -> None:
         self.sampler = sampler
         self.greedy = sampler.temperature == 0
+        self.never = frozenset(never)
         self._never = torch.tensor(sorted(never))
         # On the CPU whatever the device: the same seed then draws the same numbers everywhere.
         self._generator = torch.Generator().manual_seed(sampler.seed)

@@ -13,17 +13,19 @@ carries one request: a second one would wait for the first to be closed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import traceback
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 from benchctl.engines.transformers.serving.answering import Answer
+from benchctl.engines.transformers.serving.assisted import Assistance
 from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.decode import Drafter, Task
+from benchctl.engines.transformers.serving.decode import Drafter, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.loading import Loaded
 from benchctl.engines.transformers.serving.scoring import Scoring
@@ -33,6 +35,8 @@ _LONGEST_BODY = 64 * 2**20
 _SILENCE_S = 60.0
 """How long a connection may say nothing, or take nothing."""
 Reply = dict[str, Any]
+Stream = Callable[[Callable[[Reply], None]], None]
+"""Sends events with the function that it is given."""
 
 
 class BadRequestError(ValueError):
@@ -45,7 +49,7 @@ class Service:
 
     loaded: Loaded
     decoder: Decoder
-    drafter: Drafter | None
+    way: Drafter | Assistance | None
     context: int
     info: Mapping[str, Any]
 
@@ -64,8 +68,8 @@ class Service:
         self._scoring = self._scoring or Scoring(self.decoder)
         return self._scoring.read(prefix, int(body["top"]), kept=bool(body.get("kept")), left_out=left_out)
 
-    def complete(self, body: Mapping[str, Any]) -> Generator[Reply]:
-        """Yield the events of one answer; leaving the iterator ends it."""
+    def complete(self, body: Mapping[str, Any]) -> Stream:
+        """Return what sends the events of one answer; a `send` that raises ends it."""
         prompt = self._tokens(body.get("prompt"))
         sampler = Sampler(
             float(body.get("temperature", 0.0)),
@@ -78,20 +82,27 @@ class Service:
             raise BadRequestError(f"the prompt has {len(prompt)} tokens, and the context holds {self.context}")
         ignored = self.loaded.ends if body.get("ignore_eos") else frozenset()
         task = Task(prompt, min(int(body["max_tokens"]), room), sampler.chooser(ignored), self.loaded.ends - ignored)
-        return self._events(Answer(self.decoder, task, self.drafter))
+        answer = Answer(self.decoder, task, self.way)
+        return lambda send: self._events(answer, send)
 
-    def _events(self, answer: Answer) -> Generator[Reply]:
+    def _events(self, answer: Answer, send: Callable[[Reply], None]) -> None:
         text, tokens = TextStream(self.loaded.tokenizer), 0
-        for step in answer.steps():
+
+        def on_step(step: Step) -> None:
+            nonlocal tokens
             tokens += len(step.tokens)
-            yield {"choices": [{"index": 0, "text": text.add(step.tokens), "token_ids": step.tokens}]}
+            send({"choices": [{"index": 0, "text": text.add(step.tokens), "token_ids": step.tokens}]})
+
+        answer.run(on_step)
         finish = "stop" if answer.ended else "length"
-        yield {
-            "choices": [{"index": 0, "text": text.rest(), "token_ids": [], "finish_reason": finish}],
-            "usage": {"prompt_tokens": len(answer.task.prompt), "completion_tokens": tokens},
-            "ledger": answer.tally.to_json(),
-            "phases": dict(answer.clock.seconds),
-        }
+        send(
+            {
+                "choices": [{"index": 0, "text": text.rest(), "token_ids": [], "finish_reason": finish}],
+                "usage": {"prompt_tokens": len(answer.task.prompt), "completion_tokens": tokens},
+                "ledger": answer.tally.to_json(),
+                "phases": dict(answer.clock.seconds),
+            }
+        )
 
     def _tokens(self, given: object) -> list[int]:
         if not isinstance(given, list) or not given:
@@ -119,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(HTTPStatus.NOT_FOUND, {"error": {"message": f"there is no {self.path}"}})
 
     def do_POST(self) -> None:
-        answers: Mapping[str, Callable[[Mapping[str, Any]], Reply | Generator[Reply]]] = {
+        answers: Mapping[str, Callable[[Mapping[str, Any]], Reply | Stream]] = {
             "/render": self.service.render,
             "/score": self.service.score,
             "/v1/completions": self.service.complete,
@@ -155,23 +166,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _stream(self, events: Generator[Reply]) -> None:
+    def _stream(self, stream: Stream) -> None:
         """Send events until the end; a client that is gone ends the answer."""
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
         try:
-            for event in events:
-                self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
-            self.wfile.write(b"data: [DONE]\n\n")
+            stream(lambda event: self._event(json.dumps(event)))
+            self._event("[DONE]")
         except (BrokenPipeError, ConnectionResetError, TimeoutError):
-            pass
+            return
         except Exception as error:
             traceback.print_exc()
-            message = f"{type(error).__name__}: {error}"
-            self.wfile.write(b"data: " + json.dumps({"error": {"message": message}}).encode() + b"\n\n")
-        finally:
-            events.close()
+            with contextlib.suppress(OSError):
+                self._event(json.dumps({"error": {"message": f"{type(error).__name__}: {error}"}}))
+
+    def _event(self, data: str) -> None:
+        self.wfile.write(b"data: " + data.encode() + b"\n\n")
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep requests out of the log: there is one a prompt."""

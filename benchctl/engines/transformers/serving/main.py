@@ -41,6 +41,7 @@ def main(arguments: Sequence[str]) -> None:
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("benchctl-serve", allow_abbrev=False)
     parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--draft", type=Path)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "metal"), default="auto")
@@ -67,20 +68,23 @@ def _load(options: argparse.Namespace) -> Service:
         decoder = Decoder(loaded.model)
     except UnknownArchitectureError as error:
         raise RefusedError(f"This architecture cannot be served: {error}.", "Take another model.") from error
-    drafter, told = None, None
+    way, told = None, None
     tested = run_self_test(decoder)
     _say(f"self-test: {json.dumps(tested.to_json())}")
     if options.speculation is not None:
+        if problem := tested.problem():
+            raise RefusedError(f"{decoder.model_type} must not speculate: {problem}.", "Measure the target alone.")
         asked = Speculation(
             options.speculation["type"], options.speculation["max"], options.speculation.get("options") or {}
         )
-        if problem := tested.problem():
-            raise RefusedError(f"{decoder.model_type} must not speculate: {problem}.", "Measure the target alone.")
+        draft = None
+        if options.draft is not None:
+            draft = load(options.draft, device=device, dtype=options.dtype, remote_code=options.trust_remote_code)
         try:
-            drafter = make_drafter(decoder, asked)
+            way = make_drafter(decoder, asked, loaded, draft)
         except UnsuitableError as error:
             raise RefusedError(f"{asked.type}: {error}.", "Correct the arm's speculation.") from error
-        told = {"type": asked.type, **drafter.describe()}
+        told = {"type": asked.type, **way.describe()}
         _say(f"speculation: {json.dumps(told)}")
     info: dict[str, Any] = {
         "model": str(options.model),
@@ -99,7 +103,7 @@ def _load(options: argparse.Namespace) -> Service:
         "pid": os.getpid(),
     }
     _say(f"info: {json.dumps(info)}")
-    return Service(loaded, decoder, drafter, options.context, info)
+    return Service(loaded, decoder, way, options.context, info)
 
 
 def _say(line: str) -> None:

@@ -1,0 +1,50 @@
+"""Hugging Face transformers behind a server of benchctl's own, declared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from benchctl.recipes.adapters import Adapter
+from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
+from benchctl.recipes.flags import read_flags
+
+
+class TransformersSpec(LaunchedEngineSpec):
+    """A model of transformers, in a server started for every cell."""
+
+    kind: Literal["transformers"] = Field(description="Hugging Face transformers: self-speculation and its reference.")
+    dtype: Dtype = Field(default="auto", description="Precision of the weights; auto: the model's own.")
+    remote_code: bool = Field(default=False, description="Run code that the model's folder brings. It can do anything.")
+
+
+def lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """With `assistant_ensemble_weight` transformers compares with a mixture of draft and target."""
+    del env
+    told = dict(read_flags(argv))
+    weight = told.get("assistant-ensemble-weight") or _options(told.get("speculation")).get("assistant_ensemble_weight")
+    return [] if weight in (None, "None") else ["draft and target mixed"]
+
+
+def _options(speculation: str | None) -> Mapping[str, object]:
+    try:
+        value = json.loads(speculation or "{}")
+    except ValueError:
+        return {}
+    options = value.get("options") if isinstance(value, dict) else None
+    return options if isinstance(options, dict) else {}
+
+
+ADAPTER = Adapter(
+    spec=TransformersSpec,
+    engine="benchctl.engines.transformers.engine:TransformersEngine",
+    inventory="benchctl.engines.transformers.find:inventory",
+    installer="benchctl.engines.transformers.installer:TransformersInstaller",
+    model_format="huggingface",
+    own_methods=True,
+    lossy=lossy,
+    example=("# dtype: float32         # precision of the weights; left out: the model's own",),
+)

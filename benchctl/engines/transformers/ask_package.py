@@ -1,0 +1,41 @@
+"""Run by the engine's Python, never imported by benchctl: which torch and transformers it has, as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import sys
+
+
+def _distribution(name: str) -> dict[str, str | None]:
+    """Return the version, and the SHA-256 of the list of files, which holds their hashes."""
+    one = importlib.metadata.distribution(name)
+    lines = [line for line in (one.read_text("RECORD") or "").splitlines() if not line.startswith("../")]
+    kept = "\n".join(sorted(line for line in lines if ".dist-info/" not in line and "__pycache__" not in line))
+    return {"version": one.version, "record_sha256": hashlib.sha256(kept.encode()).hexdigest() if kept else None}
+
+
+def main() -> None:
+    """Print the facts as the last line of standard output."""
+    import torch
+
+    devices = ["cpu"]
+    if torch.cuda.is_available():
+        devices.append("cuda")
+    if torch.backends.mps.is_available():
+        devices.append("metal")
+    facts = {
+        "python": sys.version.split()[0],
+        "distributions": {
+            name: _distribution(name) for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy")
+        },
+        "devices": devices,
+        "accelerator": torch.cuda.get_device_name() if "cuda" in devices else None,
+        "threads": torch.get_num_threads(),
+    }
+    sys.stdout.write("\n" + json.dumps(facts) + "\n")
+
+
+if __name__ == "__main__":
+    main()

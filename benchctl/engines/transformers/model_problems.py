@@ -1,0 +1,128 @@
+"""What is wrong with a model's folder, and with a speculation for it, before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchctl.engines.transformers.adapter import TransformersSpec
+from benchctl.engines.transformers.architectures import ARCHITECTURES
+from benchctl.engines.transformers.command import depth_of
+from benchctl.engines.transformers.methods import METHODS, REFUSED, Method, method_of
+from benchctl.models.folder_facts import folder_facts, vocabulary_differences
+from benchctl.models.resolved import ResolvedPair
+from benchctl.recipes.problems import did_you_mean
+from benchctl.recipes.speculation import Speculation
+
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_BYTES_STORED = {"f32": 4, "bf16": 2, "f16": 2}
+_UNUSED = ("min", "p_min", "size_n", "size_m", "min_hits")
+"""Words of a speculation that have no meaning here, unless a method says so."""
+
+
+def model_config(folder: Path) -> Mapping[str, Any]:
+    """Return the configuration of the language model in a folder; one nested for text stands for the whole."""
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    nested = config.get("text_config") if isinstance(config, dict) else None
+    inner = nested if isinstance(nested, dict) else config
+    return inner if isinstance(inner, dict) else {}
+
+
+def model_problems(folder: Path, spec: TransformersSpec, *, on_cpu: bool) -> list[str]:
+    """Return a sentence for everything that keeps a target from being loaded."""
+    facts, config = folder_facts(folder), model_config(folder)
+    problems = []
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        problems.append(f"models.target: {folder} has no tokenizer; it must hold tokenizer.json.")
+    if config.get("auto_map") and not spec.remote_code:
+        problems.append(
+            "models.target: the folder brings code of its own (auto_map in config.json), which could do anything. "
+            "If you trust it, write `remote_code: true` in engine."
+        )
+    kind = config.get("model_type")
+    if kind not in ARCHITECTURES:
+        problems.append(
+            f"models.target: benchctl does not know the parts of the architecture `{kind}`. It knows "
+            f"{', '.join(ARCHITECTURES)}."
+        )
+    longest = facts["context_length"]
+    if isinstance(longest, int) and spec.context > longest:
+        problems.append(
+            f"engine.context: {spec.context} is more than the {longest} tokens that the target was made for."
+        )
+    needed = _needed_bytes(facts, spec.dtype)
+    free = psutil.virtual_memory().available
+    if on_cpu and needed > free:
+        problems.append(
+            f"models.target: its weights need {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of memory are free."
+        )
+    return problems
+
+
+def _needed_bytes(facts: Mapping[str, Any], dtype: str) -> int:
+    stored: Mapping[str, int] = facts["parameters_by_dtype"]
+    return sum(count * (_BYTES.get(dtype) or _BYTES_STORED.get(kind, 4)) for kind, count in stored.items())
+
+
+def speculation_problems(speculation: Speculation, models: ResolvedPair) -> list[str]:
+    """Return a sentence for everything in an arm's speculation that this server cannot do with these models."""
+    if len(speculation.types) > 1:
+        return [f"transformers takes one method at a time, not {' and '.join(speculation.types)}."]
+    (word,) = speculation.types
+    name = method_of(word)
+    if word in REFUSED:
+        return [f"{word}: {REFUSED[word]}."]
+    if name not in METHODS:
+        return [f"transformers has no method `{word}`.{did_you_mean(word, METHODS)} It has {', '.join(METHODS)}."]
+    method, folder = METHODS[name], models.target.path
+    config = model_config(folder)
+    architecture = ARCHITECTURES.get(str(config.get("model_type")))
+    problems = []
+    if architecture is not None and architecture.kind not in method.kinds:
+        problems.append(f"{word}: the target ({config.get('model_type')}) {method.lacking}.")
+    if method.draft:
+        problems += _pair_problems(word, models)
+    if depth_of(speculation) is None:
+        problems.append(f"{word} has no depth of its own; give `max`.")
+    unused = [one for one in _UNUSED if one not in method.words]
+    problems += [f"`{one}` means nothing to {word}." for one in unused if getattr(speculation, one) is not None]
+    problems += _option_problems(word, method, speculation.options or {})
+    layers, last = config.get("num_hidden_layers"), (speculation.options or {}).get("exit_layer")
+    if isinstance(last, int) and isinstance(layers, int) and last >= layers:
+        problems.append(f"options.exit_layer: {last} of {layers} layers would be the whole target; take fewer.")
+    return problems
+
+
+def _option_problems(word: str, method: Method, options: Mapping[str, object]) -> list[str]:
+    problems = []
+    for key, value in options.items():
+        option = method.options.get(key)
+        if option is None:
+            known = f"It has {', '.join(method.options)}." if method.options else "It has none."
+            problems.append(f"options.{key}: {word} has no such option.{did_you_mean(key, method.options)} {known}")
+        elif wrong := option.problem(value):
+            problems.append(f"options.{key}: it {wrong}, not {value!r}.")
+    return problems
+
+
+def _pair_problems(word: str, models: ResolvedPair) -> list[str]:
+    """Say why transformers cannot draft with this model for this target."""
+    if models.draft is None:
+        return [f"{word} needs a draft model; name one in models.draft."]
+    differences = vocabulary_differences(models.target.path, models.draft.path)
+    if differences and method_of(word) == "assisted":
+        return [
+            f"{word}: the draft's vocabulary is not the target's: {'; '.join(differences)}. "
+            "assisted-universal takes a draft of another tokenizer."
+        ]
+    if not differences and method_of(word) == "assisted-universal":
+        return [f"{word} is for a draft of another tokenizer, and this one has the target's: write assisted."]
+    return []

@@ -1,0 +1,194 @@
+"""Assisted generation as transformers has it: its own `generate`, its own candidates, verification and rollback.
+
+It drafts before it reads the prompt, and then reads both in one pass, which is its first round. It reads depth and
+threshold from the draft's generation configuration, and silently ignores them as keywords, so that is where they are
+written. What it drafted and accepted it does not tell: its candidate generator is listened to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, PreTrainedModel
+from transformers.generation.candidate_generator import CandidateGenerator
+from transformers.generation.streamers import BaseStreamer
+
+from benchctl.engines.transformers.serving.choose import Sampler
+from benchctl.engines.transformers.serving.clock import PhaseClock
+from benchctl.engines.transformers.serving.decode import Step, Task
+from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.drafters.silencing import UnsuitableError
+from benchctl.engines.transformers.serving.loading import Loaded
+
+OnStep = Callable[[Step], None]
+Options = Mapping[str, Any]
+
+
+class Assistance:
+    """One way of transformers to assist; what is common to all."""
+
+    def __init__(self, target: Loaded, depth: int, options: Options, draft: Loaded | None) -> None:
+        self.target = target
+        self.depth = depth
+        self.options = options
+        self.draft = draft
+
+    def keywords(self) -> dict[str, Any]:
+        """Return what `generate` is given."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, object]:
+        """Return the depth, as it is set."""
+        return {"max": self.depth}
+
+    def run(self, decoder: Decoder, task: Task, clock: PhaseClock, on_step: OnStep) -> None:
+        """Decode one answer."""
+        listener = _Listener(clock, task.ends, on_step)
+        with torch.inference_mode(), _listened_to(decoder.model, listener):
+            decoder.model.generate(
+                torch.tensor([task.prompt], device=decoder.device),
+                generation_config=_settings(task),
+                streamer=listener,
+                **self.keywords(),
+            )
+
+
+class Assisted(Assistance):
+    """`assisted`: a smaller model of the same vocabulary drafts, always to the depth that was asked for."""
+
+    def __init__(self, target: Loaded, depth: int, options: Options, draft: Loaded | None) -> None:
+        super().__init__(target, depth, options, draft)
+        if draft is None:
+            raise UnsuitableError("it needs a draft model")
+        self.assistant = draft
+        _set_depth(draft.model, depth)
+
+    def keywords(self) -> dict[str, Any]:
+        """Name the draft; `assistant_ensemble_weight` is lossy."""
+        return {"assistant_model": self.assistant.model, **self.options}
+
+    def describe(self) -> dict[str, object]:
+        """Return the depth that the draft's configuration holds."""
+        return {"max": self.assistant.model.generation_config.num_assistant_tokens, "draft": str(self.assistant.folder)}
+
+
+class AssistedUniversal(Assisted):
+    """`assisted-universal`: the draft has another tokenizer; its text is tokenized again."""
+
+    def keywords(self) -> dict[str, Any]:
+        """Name the draft and both tokenizers."""
+        return {
+            "assistant_model": self.assistant.model,
+            "tokenizer": self.target.tokenizer,
+            "assistant_tokenizer": self.assistant.tokenizer,
+        }
+
+
+class PromptLookup(Assistance):
+    """`prompt-lookup`: the text that followed the last tokens before is the draft."""
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the depth and how long a match is looked for."""
+        return {
+            "prompt_lookup_num_tokens": self.depth,
+            "max_matching_ngram_size": int(self.options.get("size_n", 2)),
+        }
+
+    def describe(self) -> dict[str, object]:
+        """Return the depth; it may find nothing."""
+        return {"max": self.depth, "may_find_nothing": True}
+
+
+class EarlyExit(Assistance):
+    """`early-exit`: the first layers draft, with a cache of their own."""
+
+    def __init__(self, target: Loaded, depth: int, options: Options, draft: Loaded | None) -> None:
+        super().__init__(target, depth, options, draft)
+        layers = target.model.config.get_text_config().num_hidden_layers
+        self.exit = int(options.get("exit_layer", max(1, layers // 2)))
+        if not 0 < self.exit < layers:
+            raise UnsuitableError(f"exit_layer is {self.exit}, and the model has {layers} layers: it must be less")
+        _set_depth(target.model, depth)
+
+    def keywords(self) -> dict[str, Any]:
+        """Return where to exit."""
+        return {"assistant_early_exit": self.exit}
+
+
+def _set_depth(model: PreTrainedModel, depth: int) -> None:
+    """Have a model draft to a fixed depth: no threshold, no schedule."""
+    model.generation_config.num_assistant_tokens = depth
+    model.generation_config.num_assistant_tokens_schedule = "constant"
+    model.generation_config.assistant_confidence_threshold = 0.0
+
+
+def _settings(task: Task) -> GenerationConfig:
+    """Return the generation configuration of a task."""
+    sampler: Sampler = task.chooser.sampler
+    never = task.chooser.never
+    sampled: dict[str, Any] = {}
+    if sampler.temperature:
+        sampled = {"temperature": sampler.temperature, "top_k": sampler.top_k, "top_p": sampler.top_p}
+        # generate draws from torch's global generator.
+        torch.manual_seed(sampler.seed)
+    return GenerationConfig(
+        max_length=len(task.prompt) + task.max_tokens,
+        do_sample=bool(sampler.temperature),
+        # Left out, the model would fill in its own; -1 is no token.
+        eos_token_id=sorted(task.ends) or [-1],
+        pad_token_id=0,
+        suppress_tokens=sorted(never) or None,
+        return_dict_in_generate=True,
+        **sampled,
+    )
+
+
+class _Listener(BaseStreamer):  # type: ignore[misc]
+    """Hears what `generate` drafts, accepts and says."""
+
+    def __init__(self, clock: PhaseClock, ends: Collection[int], on_step: OnStep) -> None:
+        self._clock, self._ends, self._on_step = clock, ends, on_step
+        self._drafted = 0
+        self._heard = 0
+        """How often something was said: the prompt, then each step."""
+
+    def put(self, value: torch.Tensor) -> None:
+        """Take the prompt, then the tokens of each step."""
+        self._heard += 1
+        if self._heard == 1:
+            return
+        tokens = tuple(value.flatten().tolist())
+        self._clock.passed("prompt" if self._heard == 2 else "verify" if self._drafted else "plain")
+        self._on_step(Step(tokens, self._drafted, min(self._drafted, len(tokens) - 1), tokens[-1] in self._ends))
+        self._clock.passed("other")
+
+    def end(self) -> None:
+        """Take the end."""
+
+    def attach(self, generator: CandidateGenerator) -> CandidateGenerator:
+        """Note how many candidates a generator makes, and how long that takes."""
+        get = generator.get_candidates
+
+        def get_candidates(input_ids: torch.Tensor, *args: object, **keywords: object) -> tuple[torch.Tensor, Any]:
+            self._clock.passed("rollback")
+            found = get(input_ids, *args, **keywords)
+            self._drafted = found[0].shape[1] - input_ids.shape[1]
+            self._clock.passed("draft")
+            return found  # type: ignore[no-any-return]
+
+        generator.get_candidates = get_candidates
+        return generator
+
+
+@contextmanager
+def _listened_to(model: PreTrainedModel, listener: _Listener) -> Iterator[None]:
+    """Listen to the candidate generators that a model makes for itself."""
+    make = model._get_candidate_generator
+    model._get_candidate_generator = lambda **keywords: listener.attach(make(**keywords))
+    try:
+        yield
+    finally:
+        del model._get_candidate_generator

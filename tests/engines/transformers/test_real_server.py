@@ -1,0 +1,129 @@
+"""One real server, started as the runner starts it: what it answers, scores and counts, and how it ends."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("torch")
+
+from benchctl.engines.transformers.adapter import TransformersSpec
+from benchctl.engines.transformers.engine import TransformersEngine
+from benchctl.engines.transformers.probe import SERVER
+from benchctl.engines.transformers.server import TransformersServer
+from benchctl.errors import EngineError
+from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.prompts.suite import Message, Prompt
+from benchctl.recipes.schema import Arm, Sampling
+from tests.engines.cells import arm_of, complete
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+
+GREEDY = Sampling(max_tokens=24, ignore_eos=True)
+CHAT = Prompt(messages=(Message(role="user", content="料理のこつを教えてください。"),))
+
+
+@pytest.fixture(scope="module")
+def engine() -> TransformersEngine:
+    spec = TransformersSpec(kind="transformers", device="cpu", dtype="float32", context=512, threads=1)
+    return TransformersEngine(spec, binary=sys.executable)
+
+
+@pytest.fixture(scope="module")
+def start(
+    engine: TransformersEngine, folder_of: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Arm], TransformersServer]]:
+    """Start a server on the bundled hybrid; it stops at the end."""
+    folder, logs = folder_of("tiny-hybrid"), tmp_path_factory.mktemp("logs")
+    started: list[TransformersServer] = []
+
+    def start(arm: Arm) -> TransformersServer:
+        models = ResolvedPair(ResolvedModel(str(folder), (), folder=folder), None)
+        started.append(engine.start(engine.launch(arm, models), logs / f"{len(started)}.log"))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+def test_the_python_tells_what_it_has(engine: TransformersEngine) -> None:
+    found = engine.probe()
+    assert str(found.version).startswith("transformers ")
+    assert "self-ssm" in found.speculation_types
+    assert found.details["sha256"]
+
+
+def test_a_cell_from_start_to_end(engine: TransformersEngine, start: Callable[[Arm], TransformersServer]) -> None:
+    alone, speculating = start(arm_of()), start(arm_of("self-ssm", max=4))
+    assert alone.attest(None).state == "off"
+    assert speculating.attest(None).state == "idle"
+    prompt = alone.render(CHAT)
+    assert prompt.text.startswith("<|im_start|>user\n料理")
+    assert prompt.token_ids == speculating.render(CHAT).token_ids
+    seen: list[int] = []
+    plain, drafted = complete(alone, prompt, GREEDY), complete(speculating, prompt, GREEDY, seen.append)
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.text == plain.text != ""
+    assert seen[-1] == plain.n_predicted == 24
+    assert plain.finish_reason == "length"
+    assert plain.ledger.plain_steps == 23
+    assert plain.ledger.drafted == 0
+    ledger = drafted.ledger
+    assert (ledger.accepted or 0) + (ledger.rounds or 0) + (ledger.plain_steps or 0) == 23
+    assert 0 < (ledger.accepted or 0) <= (ledger.drafted or 0)
+    assert drafted.engine_prompt_s is not None
+    assert 0 < drafted.engine_prompt_s < drafted.e2e_s
+    assert alone.attest(None).state == "off"
+    assert speculating.attest(None).state == "active"
+    sampled = Sampling(temperature=0.8, top_k=0, max_tokens=8, seed=3)
+    assert complete(speculating, prompt, sampled).token_ids == complete(speculating, prompt, sampled).token_ids
+    with pytest.raises(EngineError, match="the context holds 512") as refused:
+        alone.http.post("/v1/completions", {"prompt": [5] * 512, "max_tokens": 4})
+    assert refused.value.kind == "http"
+    assert complete(alone, prompt, GREEDY).token_ids == plain.token_ids
+
+
+def test_prefixes_are_scored_in_any_batch(
+    engine: TransformersEngine, start: Callable[[Arm], TransformersServer], tmp_path: Path
+) -> None:
+    server = start(arm_of())
+    prompt = server.render(CHAT)
+    answer = complete(server, prompt, GREEDY).token_ids or ()
+    folder = Path(server._model)
+    models = ResolvedPair(ResolvedModel(str(folder), (), folder=folder), None)
+    scorer = engine.start_scorer(engine.launch(arm_of(), models), tmp_path / "log", ignore_eos=True)
+    try:
+        assert scorer.read_prompt(prompt.token_ids, 3).likeliest == answer[0]
+        step = scorer.read_on([*prompt.token_ids, answer[0]], 3)
+        assert (step.evaluated, step.likeliest) == (1, answer[1])
+        batch = scorer.read_on([*prompt.token_ids, *answer[:6]], 3)
+        assert (batch.evaluated, batch.likeliest) == (5, answer[6])
+        whole = scorer.read_whole([*prompt.token_ids, *answer[:6]], 3)
+        assert whole.evaluated == len(prompt.token_ids) + 6
+        assert whole.logprobs[answer[6]] == pytest.approx(batch.logprobs[answer[6]], abs=1e-4)
+    finally:
+        pid = scorer._server.pid
+        scorer.stop()
+    assert not psutil.pid_exists(pid)
+
+
+def test_what_is_wrong_is_said_before_weights_are_read(engine: TransformersEngine, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "novel"}')
+    models = ResolvedPair(ResolvedModel(str(tmp_path), (), folder=tmp_path), None)
+    with pytest.raises(EngineError, match="cannot run the model") as caught:
+        engine.start(engine.launch(arm_of(), models), tmp_path / "log")
+    assert caught.value.kind == "launch"
+
+
+def test_the_server_imports_nothing_else_of_benchctl() -> None:
+    allowed = ("benchctl.engines.transformers.serving", "benchctl.engines.transformers.methods")
+    for file in SERVER.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("benchctl"):
+                assert str(node.module).startswith((*allowed, "benchctl.engines.transformers.architectures")), file
