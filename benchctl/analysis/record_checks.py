@@ -10,6 +10,7 @@ import numpy as np
 from benchctl.analysis.cells import attestations, failed_cells, speculates
 from benchctl.analysis.intervals import MIN_BLOCKS
 from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
+from benchctl.data.manifest import UNCHECKED_ACCEPTANCE
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
@@ -114,6 +115,9 @@ def check_speculation(frame: Frame, counters: Counters) -> Iterator[Seen]:
             yield "never-fired", arm, "Nothing was drafted in the whole run."
         if own and own[0].state == "unverified":
             yield "unverified", arm, own[0].reason or "The endpoint does not show whether it speculated."
+        replayed = next((line for one in own for line in one.evidence if UNCHECKED_ACCEPTANCE in line), None)
+        if replayed is not None:
+            yield "unchecked-acceptance", arm, f"{replayed}."
         said = (
             next((one.speculation for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
         )

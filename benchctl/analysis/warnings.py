@@ -131,6 +131,11 @@ ADVICE: dict[str, Advice] = {
         "Counters that contradict each other cannot be averaged; these records are left out of the acceptance.",
         "Report it to the engine's project, with the records named here.",
     ),
+    "unchecked-acceptance": Advice(
+        "The engine's counters stand alone: its log takes steps that the target evaluates again for accepted, so that "
+        "it cannot confirm them.",
+        "Nothing to do; that it drafted what it says is confirmed.",
+    ),
     "token-ids-withheld": Advice(
         "Without token ids two answers can be compared by their text only.",
         "Nothing to do where the text is complete; otherwise ask the engine for token ids.",

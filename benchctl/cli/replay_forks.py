@@ -88,7 +88,8 @@ def explain(
             advance=told,
         )
     reason = f"its answers could not be scored: {outcome.reason}" if outcome.reason else "its answers were not scored"
-    found = outputs.judge(replace(evidence, audit=outcome.audit), audit=outcome.audit, reason=reason)
+    evidence = replace(evidence, audit=outcome.audit, noise={})  # what is known of the noise is more now
+    found = outputs.judge(evidence, audit=outcome.audit, reason=reason)
     return Explained(outputs, found, consistency, evidence.replays, _if_nothing(failure or outcome.error, found))
 
 

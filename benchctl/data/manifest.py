@@ -135,6 +135,10 @@ class CellError(Part):
     log_tail: list[str] = Field(default_factory=list)
 
 
+UNCHECKED_ACCEPTANCE = "acceptance is unchecked"
+"""Stands in the evidence of a cell of which nothing confirms how many tokens were accepted."""
+
+
 class AttestationRecord(Part):
     """`benchctl.engines.base.Attestation` as it is stored."""
 

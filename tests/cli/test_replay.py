@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchctl.cli.app import app
+from benchctl.data.audits import AUDIT
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.replays import REPLAYS, Replays, read_replays
 from benchctl.errors import EngineError
@@ -36,7 +37,7 @@ arms:
 PLACE = 20
 """Where a test forges a token."""
 
-Forge = Callable[[int, int], Path]
+Forge = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +55,21 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def forge(measured: Path, tmp_path: Path) -> Forge:
     """Copy the run and put another token into the arm's answer to the first code prompt."""
 
-    def make(place: int, token: int) -> Path:
-        run = tmp_path / f"forged-{place}-{token}"
-        shutil.copytree(measured, run, ignore=shutil.ignore_patterns(REPLAYS))
+    def make(place: int, token: int, *, ends: bool = False, at: tuple[str, int] = ("code", 0)) -> Path:
+        run = tmp_path / f"forged-{place}-{token}-{ends}"
+        shutil.copytree(measured, run, ignore=shutil.ignore_patterns(REPLAYS, AUDIT))
         lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]
-        base = next(
-            line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("baseline", "code", 0)
-        )
-        arm = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("spec", "code", 0))
-        ids = [*base["token_ids"][:place], token, *base["token_ids"][place + 1 :]]
+        base = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("baseline", *at))
+        arm = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("spec", *at))
+        ids = [*base["token_ids"][:place], token, *([] if ends else base["token_ids"][place + 1 :])]
         text = f"{base['content']}!"
-        arm |= {"token_ids": ids, "token_sha": sha256_tokens(ids), "content": text, "content_sha": sha256_text(text)}
+        arm |= {
+            "n_predicted": len(ids),
+            "token_ids": ids,
+            "token_sha": sha256_tokens(ids),
+            "content": text,
+            "content_sha": sha256_text(text),
+        }
         (run / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "ascii")
         return run
 
@@ -72,7 +77,7 @@ def forge(measured: Path, tmp_path: Path) -> Forge:
 
 
 def verify(run: Path, *words: str, code: int = 1) -> dict[str, Any]:
-    result = call(app, "verify-lossless", str(run), "--json", *words)
+    result = call(app, "verify-lossless", str(run), "--audit-minutes", "5", "--json", *words)
     assert result.exit_code == code, result.output
     document: dict[str, Any] = json.loads(result.stdout)
     return document
@@ -123,6 +128,28 @@ def test_genuine_forks_of_low_bit_weights_are_no_violation(forge: Forge) -> None
     margin = one["fork"]["margin"]
     assert margin == closest.readings[0].margin  # the same shape gives the same bits in another process
     assert one["outcome"] == ("near-tie" if margin <= one["fork"]["noise_floor"] else "violation")
+
+
+def test_whole_answers_are_scored_and_judging_again_starts_nothing(forge: Forge, tmp_path: Path) -> None:
+    run = forge(PLACE, 3000)
+    forks = verify(run, "--audit", "forks")["arms"][0]
+    assert "--audit forks scores no whole answers" in str(forks["audit"]["lacking"])
+    assert not (run / AUDIT).exists()
+    (arm,) = verify(run)["arms"]
+    found = arm["audit"]
+    assert (arm["verdict"], found["lacking"]) == ("violation", None)
+    assert (found["tokens"], found["answers"], found["of"]) == (6 * 48, 6, 6)
+    assert found["prefixes"] >= 1_000
+    assert found["beyond"] >= 1
+    assert 0 < found["floor"] < 3
+    assert [one["nats"] for one in found["seen"]] == [0.1, 0.3]
+    stamp = (run / AUDIT).stat().st_mtime_ns
+    manifest = run / "manifest.json"
+    raw = json.loads(manifest.read_text("utf-8"))
+    raw["target"]["path"] = raw["engine"]["binary"] = str(tmp_path / "gone")
+    manifest.write_text(json.dumps(raw), "utf-8")
+    assert verify(run, "--audit", "off")["arms"] == verify(run, "--accept", "consistent")["arms"] == [arm]
+    assert (run / AUDIT).stat().st_mtime_ns == stamp
 
 
 def test_offline_says_what_it_could_not_know(forge: Forge) -> None:

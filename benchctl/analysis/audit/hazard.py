@@ -127,8 +127,8 @@ def null_statistics(simulation: Simulation, margins: Floats, rounds: int) -> Flo
     return np.concatenate(found)
 
 
-def hazard_test(noise: Noise, places: Places, *, seed: int = 1) -> Hazard:
-    """Test an arm's places against the target's noise at the arm's verify width."""
+def hazard_test(noise: Noise, places: Places, *, seed: int = 1, rounds: int = SECOND_ROUND) -> Hazard:
+    """Test an arm's places against the target's noise at the arm's verify width; `rounds`: most simulations."""
     chance = noise.tail.chance_above(places.margins)
     near = places.up_to(max(TAUS))
     flips, expected = int(places.diverged.sum()), float(chance.sum())
@@ -141,5 +141,5 @@ def hazard_test(noise: Noise, places: Places, *, seed: int = 1) -> Hazard:
     simulation = Simulation(noise, near, np.random.default_rng(seed))
     null = null_statistics(simulation, near.margins, FIRST_ROUND)
     if (null >= seen).sum() < 0.03 * FIRST_ROUND:
-        null = np.concatenate([null, null_statistics(simulation, near.margins, SECOND_ROUND - FIRST_ROUND)])
+        null = np.concatenate([null, null_statistics(simulation, near.margins, rounds - FIRST_ROUND)])
     return Hazard((1 + int((null >= seen).sum())) / (1 + len(null)), flips, expected, seen)

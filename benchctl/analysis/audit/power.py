@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 PROPOSED = 1 / 3
 """How often a draft is taken to propose the runner-up at such a place."""
-ROUNDS = 1_000
+ROUNDS = 500
 OFTEN = 0.9
 """The chance of being seen that the number of prompts is told for."""
 TIMES = (2, 4, 8, 16, 32, 64)
 """Times as many answers that are tried."""
-MOST_PLACES = 20_000
+MOST_PLACES = 6_000
 """More places near a tie are not simulated."""
 
 

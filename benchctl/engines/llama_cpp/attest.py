@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from benchctl.engines.base import Attestation
+from benchctl.engines.common.metrics import Counters
 from benchctl.engines.llama_cpp.causes import silence_cause
+from benchctl.engines.llama_cpp.logged_counts import contradiction, observation, read_counts
 from benchctl.engines.llama_cpp.speculation import Asked
 
 _TELLING = re.compile(
@@ -44,6 +46,10 @@ class Observed:
     longest_answer: int
     log: Sequence[str]
     asked_slots: int = 1
+    counters: Counters = field(default_factory=Counters)
+    """What the server has counted since it started."""
+    answers: int | None = None
+    """Draft tokens over all answers, by the answers' own timings."""
     counted: str | None = None
     """What the server's counters say beside the sum of the answers' own; `None` where each answer has them apart."""
 
@@ -57,7 +63,12 @@ def judge(seen: Observed) -> Attestation:
     evidence.append(f"draft tokens so far: {'not told' if seen.drafted is None else seen.drafted}")
     if seen.counted is not None:
         evidence.append(seen.counted)
-    failure = _wrong_server(seen) or (_not_speculating(seen) if seen.asked.types else _speculating(seen))
+    logged = read_counts(seen.log) if seen.asked.types else None
+    if (comparison := observation(logged, seen.counters)) is not None:
+        evidence.append(comparison)
+    failure = (
+        _wrong_server(seen) or _miscounted(seen) or (_not_speculating(seen) if seen.asked.types else _speculating(seen))
+    )
     if failure:
         return Attestation("failed", tuple(evidence), *failure)
     if not seen.asked.types:
@@ -88,6 +99,14 @@ def _wrong_server(seen: Observed) -> tuple[str, str] | None:
             "Another program holds the port; run it again.",
         )
     return None
+
+
+def _miscounted(seen: Observed) -> tuple[str, str] | None:
+    """What shows that the counters tell of drafts that never were, or of more accepted ones."""
+    wrong = contradiction(read_counts(seen.log), seen.counters, seen.answers) if seen.asked.types else None
+    if wrong is None:
+        return None
+    return f"The engine's counters contradict its own log: {wrong}.", "Report it to whoever built this llama-server."
 
 
 def _speculating(seen: Observed) -> tuple[str, str] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from benchctl.engines.common.stream import protocol_error, seconds_in
 from benchctl.engines.llama_cpp.attest import Observed, judge
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.ledger import against, make_ledger, parse_metrics
+from benchctl.engines.llama_cpp.logged_counts import contradiction, read_counts
 from benchctl.engines.llama_cpp.request import check_echo, completion_body
 from benchctl.engines.llama_cpp.speculation import Asked
 from benchctl.engines.llama_cpp.stream import LlamaReader
@@ -26,6 +28,8 @@ from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.schema import Sampling
 
 _DYING_S = 2.0
+_LOGGING_S = 1.0
+"""The log may lag behind the end of an answer by so much."""
 
 
 @dataclass(frozen=True)
@@ -157,11 +161,22 @@ class LlamaServer(LaunchedServer):
                 asked_model=self.model,
                 drafted=self._tally.most_drafted(drafted, counters.drafted),
                 longest_answer=self._tally.longest,
-                log=self._log(),
+                log=self._log() if self._overlapping else self._settled_log(counters),
+                counters=Counters() if self._overlapping else counters,
+                answers=self._tally.drafted,
                 asked_slots=self._slots,
                 counted=against(self._tally, self._before_recovery or counters) if self._overlapping else None,
             )
         )
+
+    def _settled_log(self, counters: Counters) -> Sequence[str]:
+        """Return the log once it counts what the counters do, or a moment later: it is written beside the answers."""
+        deadline = time.monotonic() + _LOGGING_S
+        while True:
+            log = self._log()
+            if contradiction(read_counts(log), counters, None) is None or time.monotonic() > deadline:
+                return log
+            time.sleep(0.05)
 
     def _counters(self) -> Counters:
         """Read `/metrics`; older binaries and those without `--metrics` tell nothing."""

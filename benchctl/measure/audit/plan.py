@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from benchctl.analysis.audit.judge import PREFIXES
 from benchctl.analysis.audit.selection import Answer, Selection
 from benchctl.data.audits import Audit
 from benchctl.data.record import Record
 
+FEWEST_ANSWERS = 12
+"""Noise is measured on the first half of the answers, so many at least, before others: the time may end early."""
 REQUEST_S = 0.004
 """What a request takes beside the target's own work."""
 
@@ -118,12 +121,13 @@ def make_plan(selection: Selection, audit: Audit | None, cost: Cost, budget_s: f
         spent += price
         answers += group
     passes: dict[int, list[Alignment]] = {place: [] for place in range(len(answers))}
+    soon = max(FEWEST_ANSWERS, len(answers) // 2)
     for width in selection.widths if in_batches else ():
         have = sum(len(one.places) for one in audit.passes if one.width == width) if audit else 0
-        for alignment in alignments(width):
-            for place, answer in enumerate(answers):
-                key = (*answer.key, width, alignment.first, alignment.skipped)
-                count = alignment.places(len(answer.token_ids))
+        for first, last in ((0, soon), (soon, len(answers))):
+            for alignment, place in product(alignments(width), range(first, min(last, len(answers)))):
+                key = (*answers[place].key, width, alignment.first, alignment.skipped)
+                count = alignment.places(len(answers[place].token_ids))
                 if have < PREFIXES and count and key not in read:
                     passes[place].append(alignment)
                     have += count

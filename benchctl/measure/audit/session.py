@@ -19,7 +19,7 @@ from benchctl.measure.replay.relaunch import Relaunch, RelaunchError, relaunch
 from benchctl.measure.replay.session import KEPT_EVERY_S, is_other, origin_of
 from benchctl.measure.run import signals_interrupt
 
-LEAST_S = 20.0
+LEAST_S = 45.0
 """A run of a few seconds may be audited for so long."""
 
 Announce = Callable[[AuditPlan], None]

@@ -1,0 +1,115 @@
+"""How often the audit calls a sound engine a violation, and how often a wrong one: simulated runs of known truth.
+
+    python -m benchmarks.audit_simulation
+
+Margins are drawn from those of the kept Qwen Q4 run (`replays.json`), answers have 128 tokens. What a wider batch takes
+from a margin is normal, or as heavy-tailed as Student's t with 5 degrees of freedom, of a standard deviation of 0.135
+nats (as measured there) or 0.05; `uneven`: the deviation differs between answers by a factor with a standard deviation
+of 30 %. The noise is known from 1,000 prefixes of the same run's answers. A wrong engine accepts the target's runner-up
+within so many nats, where the draft proposes it: at a third of the places; or it has 1.5 times the target's own noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchctl.analysis.audit.hazard import Places, hazard_test
+from benchctl.analysis.audit.noise import Noise
+from benchctl.analysis.results import AUDIT_LEVEL
+from benchctl.data.replays import read_replays
+from benchmarks.keep import keep
+
+Floats = NDArray[np.float64]
+RUN = Path(__file__).resolve().parent.parent / "results/qwen2.5-coder/20261121-124358-a0a2"
+TOKENS, PREFIXES, MOST_ANSWERS, ROUNDS = 128, 1_000, 50, 3_000
+PROPOSED = 1 / 3
+
+
+@dataclass(frozen=True)
+class World:
+    """What a simulated engine is like."""
+
+    tails: Literal["normal", "heavy"]
+    deviation: float = 0.135
+    uneven: float = 0.0
+    accepts: float = 0.0
+    """Nats within which the runner-up is accepted."""
+    factor: float = 1.0
+    """The arm's noise over the target's own."""
+
+
+SOUND = (World("normal"), World("heavy"), World("normal", uneven=0.3), World("normal", 0.05))
+WRONG = (
+    World("normal", accepts=0.05),
+    World("normal", accepts=0.1),
+    World("normal", accepts=0.3),
+    World("normal", factor=1.5),
+    World("normal", 0.05, accepts=0.1),
+)
+
+
+def main() -> None:
+    """Simulate every world at 12, 48 and 200 prompts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sound", type=int, default=400, help="runs of each sound engine")
+    parser.add_argument("--wrong", type=int, default=100, help="runs of each wrong engine")
+    parser.add_argument("--prompts", type=int, nargs="+", default=[12, 48, 200])
+    options = parser.parse_args()
+    margins = _kept_margins()
+    rows = []
+    for number, world in enumerate((*SOUND, *WRONG)):
+        for prompts in options.prompts:
+            runs = options.sound if world in SOUND else options.wrong
+            runs = runs if prompts < 200 else max(20, runs // 4)
+            rng = np.random.default_rng([number, prompts])
+            rows.append(_row(world, prompts, runs, margins, rng))
+            print(rows[-1], flush=True)
+    keep("audit_simulation", {"level": AUDIT_LEVEL, "margins": len(margins), "rows": rows})
+
+
+def _row(world: World, prompts: int, runs: int, margins: Floats, rng: np.random.Generator) -> dict[str, Any]:
+    told = [_run(world, prompts, margins, rng) for _ in range(runs)]
+    hazard = sum(p <= AUDIT_LEVEL / 2 for p, _ in told)
+    far = sum(beyond for _, beyond in told)
+    either = sum(beyond or p <= AUDIT_LEVEL / 2 for p, beyond in told)
+    return {**world.__dict__, "prompts": prompts, "runs": runs, "hazard": hazard, "far": far, "violations": either}
+
+
+def _run(world: World, prompts: int, margins: Floats, rng: np.random.Generator) -> tuple[float, bool]:
+    """Return the p of the hazard test of a simulated arm, and whether a place lies beyond the floor."""
+    answers = min(prompts, MOST_ANSWERS)
+    shape = (answers, PREFIXES // answers)
+    null = rng.choice(margins, size=shape)
+    noise = Noise(null.ravel(), _losses(world, shape, rng).ravel(), np.repeat(np.arange(answers), shape[1]))
+    own = rng.choice(margins, size=(prompts, TOKENS))
+    diverged = world.factor * _losses(world, own.shape, rng) > own
+    diverged |= (own <= world.accepts) & (rng.random(own.shape) < PROPOSED)
+    places = Places(own.ravel(), diverged.ravel(), np.repeat(np.arange(prompts), TOKENS))
+    hazard = hazard_test(noise, places, seed=int(rng.integers(1 << 31)), rounds=ROUNDS)
+    floor = noise.floor(places.margins, AUDIT_LEVEL / 4)
+    return hazard.p, bool((places.margins[places.diverged] > floor).any())
+
+
+def _losses(world: World, shape: tuple[int, int], rng: np.random.Generator) -> Floats:
+    """Return what a wider batch takes from margins; a row an answer."""
+    drawn = rng.standard_normal(shape) if world.tails == "normal" else rng.standard_t(5, size=shape) / (5 / 3) ** 0.5
+    uneven = np.exp(world.uneven * rng.standard_normal((shape[0], 1)) - world.uneven**2 / 2)
+    return np.asarray(world.deviation * uneven * drawn)
+
+
+def _kept_margins() -> Floats:
+    """Return the top-two margins of the kept run's sampled prefixes, token by token."""
+    replays = read_replays(RUN)
+    assert replays is not None, "the run is kept with the repository"
+    told = [one.readings[0].margin for one in replays.positions if not one.fork and one.readings[0].shape == "decode"]
+    return np.array([margin for margin in told if margin is not None])
+
+
+if __name__ == "__main__":
+    main()

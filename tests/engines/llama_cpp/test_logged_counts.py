@@ -1,0 +1,69 @@
+"""The engine's own log against its counters: what was drafted must be the same in both."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchctl.data.manifest import UNCHECKED_ACCEPTANCE
+from benchctl.engines.common.metrics import Counters
+from benchctl.engines.llama_cpp.attest import judge
+from benchctl.engines.llama_cpp.logged_counts import contradiction, read_counts
+from tests.engines.llama_cpp.test_attest import DRAFT, ENGAGED, seen
+
+LINE = (
+    "0.1 I spec common_specu: statistics     {kind}: #calls(b,g,a) = 1 16 16, #gen drafts = 16, #acc drafts = 14, "
+    "#gen tokens =     {drafted}, #acc tokens =    {accepted}, #mean acc len = 3.94"
+)
+CHECKPOINTS = "0.0 I srv load_model: speculative decoding will use checkpoints"
+
+
+def log(drafted: int, accepted: int, *more: str) -> tuple[str, ...]:
+    earlier = LINE.format(kind="draft-simple", drafted=4, accepted=1)
+    return (*ENGAGED, *more, earlier, LINE.format(kind="draft-simple", drafted=drafted, accepted=accepted))
+
+
+def test_the_last_counts_of_every_kind_of_draft_are_added_up() -> None:
+    found = read_counts((*log(61, 47), LINE.format(kind="ngram-mod", drafted=10, accepted=3)))
+    assert found is not None
+    assert (found.drafted, found.accepted, found.replays) == (71, 50, False)
+    assert read_counts(ENGAGED) is None
+
+
+@pytest.mark.parametrize(
+    ("counters", "lines", "wrong"),
+    [
+        (Counters(16, 61, 47), log(61, 47), None),
+        (Counters(16, 61, 58), log(61, 47), "58 tokens were counted as accepted, and its own log counts 47"),
+        (Counters(16, 61, 46), log(61, 47), "46 tokens were counted as accepted"),
+        (Counters(16, 61, 61), log(0, 0), "61 draft tokens were counted, and its own log counts 0"),
+        (Counters(16, 61, 40), log(61, 47, CHECKPOINTS), None),
+        (Counters(16, 61, 30), log(61, 47, CHECKPOINTS), "30 tokens were counted as accepted"),  # 17 in 16 rounds
+        (Counters(16, 61, 48), log(61, 47, CHECKPOINTS), "48 tokens were counted as accepted"),
+        (Counters(16, 60, 40), log(61, 47, CHECKPOINTS), "60 draft tokens were counted"),
+        (Counters(), log(61, 47), None),
+        (Counters(16, 61, 47), ENGAGED, None),
+    ],
+)
+def test_counters_that_the_log_does_not_bear_out_fail_the_cell(
+    counters: Counters, lines: tuple[str, ...], wrong: str | None
+) -> None:
+    found = contradiction(read_counts(lines), counters, None)
+    assert (found is None) == (wrong is None)
+    assert wrong is None or wrong in str(found)
+    attestation = judge(seen(DRAFT, drafted=61, longest_answer=64, log=lines, counters=counters))
+    assert attestation.state == ("active" if wrong is None else "failed")
+    assert wrong is None or wrong in str(attestation.reason)
+
+
+def test_answers_that_tell_of_more_drafts_than_the_log_contradict_it() -> None:
+    counters = Counters(16, 61, 47)
+    assert contradiction(read_counts(log(61, 47)), counters, 61) is None
+    assert "62 draft tokens were counted" in str(contradiction(read_counts(log(61, 47)), counters, 62))
+
+
+def test_where_the_target_replays_acceptance_is_called_unchecked() -> None:
+    replaying = judge(seen(DRAFT, drafted=61, log=log(61, 47, CHECKPOINTS), counters=Counters(16, 61, 40)))
+    plain = judge(seen(DRAFT, drafted=61, log=log(61, 47), counters=Counters(16, 61, 47)))
+    assert any(UNCHECKED_ACCEPTANCE in line for line in replaying.evidence)
+    assert not any(UNCHECKED_ACCEPTANCE in line for line in plain.evidence)
+    assert any("61 drafted, 47 accepted" in line for line in plain.evidence)
