@@ -8,15 +8,11 @@ Servers in processes of their own stream answers in the forms of the engines: ll
 and 256 answers at a time; what counts is the client's own processor time. For timing, 256 streams of 50 tokens a second
 each, evenly staggered, carry in every event when it was sent; all processes read the same monotonic clock, so that
 arrival minus sending is the error of every time that benchctl reports.
-
-Where `vllm bench serve`, guidellm or aiperf is installed (on PATH, or named by BENCH_VLLM, BENCH_GUIDELLM,
-BENCH_AIPERF), it asks the same server the same in the same run; else the result says that it was not there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import multiprocessing
 import os
 import socket
@@ -66,7 +62,6 @@ def main() -> None:
                 **{f"{width} in flight": _capacity(url, path, width) for width in IN_FLIGHT},
                 "timing": asyncio.run(_timing(url, path)),
             }
-            print(json.dumps({path: found[path]}, indent=1), flush=True)
     finally:
         for server in servers:
             server.terminate()
