@@ -202,6 +202,9 @@ def _break_even(speed: Speed, overall: SpeedUp, accepted: Acceptance, cost: Cost
         return ""  # acceptance that varies by position, or steps without a draft: the model does not fit this arm
     if cost.break_even_alpha == 0:
         return "At this cost every acceptance pays."
+    if cost.break_even_alpha >= 0.995:
+        kept = f"nearly every draft token would have to be kept; here it was {_percent(cost.alpha)}"
+        return f"For depth {cost.depth} to pay at this cost, {kept}."
     pays = f"At this cost depth {cost.depth} pays when each draft token is kept with a chance of"
     return f"{pays} {_percent(cost.break_even_alpha)} or more; here it was {_percent(cost.alpha)}."
 

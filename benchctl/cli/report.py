@@ -52,10 +52,10 @@ def report(
     else:
         from rich.console import Console
 
-        from benchctl.reports.terminal import print_summary
+        from benchctl.reports.terminal import print_decision, print_summary
 
         console = Console()
         print_summary(console, analysis)
-        console.print(f"\n{files.page}\n{files.markdown}", markup=False, highlight=False, soft_wrap=True)
+        print_decision(console, analysis, data.manifest, str(files.page))
     if open_page:
         typer.launch(str(files.page.resolve()))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.advice import damaged_arms, find_advice, inactive_arms, resolution
 from benchctl.analysis.conditions.levels import temperature_rows
 from benchctl.analysis.results import Analysis, Verdict
 from benchctl.data.store import RunData
@@ -12,6 +14,7 @@ from benchctl.reports import numbers
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.results import Crossing, Level
+    from benchctl.data.manifest import Manifest
 
 _UNFINISHED = {
     "started": "This run is not finished: it still goes on, or benchctl was killed. Finish it with: "
@@ -21,6 +24,8 @@ _UNFINISHED = {
     "failed": "This run failed. What was measured until then is shown.",
 }
 
+
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 _OTHERWISE = {
     "always helps": "helps at every concurrency with {}",
@@ -37,11 +42,7 @@ def compared(analysis: Analysis) -> list[Verdict]:
 
 def headline(analysis: Analysis) -> str:
     """Does speculation pay in this run; before that, whether it damages the output, which no speed makes up for."""
-    damage = {
-        one.arm: one.counts.get("violation", 0)
-        for one in analysis.losslessness
-        if one.counts.get("violation") or (one.verdict == "violation" and not one.lossy)
-    }
+    damage = damaged_arms(analysis)
     sound = [verdict for verdict in compared(analysis) if verdict.arm not in damage]
     said = _pays(analysis, sound) if sound or not damage else ""
     if not damage:
@@ -58,7 +59,7 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
     told = _lead(analysis)
     if told:
         return told
-    arms = f"all {len(verdicts)} arms are" if len(verdicts) > 1 else "the one arm is"
+    inactive = inactive_arms(analysis)
     faster = [verdict for verdict in verdicts if verdict.speed == "faster"]
     if faster:
         best = max(faster, key=lambda verdict: verdict.speedup or 0.0)
@@ -67,7 +68,7 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
         name = name or f"; the fastest is {best.arm}, {numbers.ratio(best.speedup)}"
         return f"Speculative decoding pays here with {share}{name}."
     if all(verdict.speed == "unknown" for verdict in verdicts):
-        if verdicts and all(verdict.attestation == "idle" for verdict in verdicts):
+        if verdicts and all(verdict.arm in inactive for verdict in verdicts):
             return "No conclusion: speculation never fired, so nothing was drafted."
         usable = [verdict for verdict in verdicts if verdict.attestation not in ("failed", "idle", "off")]
         known = [verdict for verdict in usable if verdict.speedup is not None and verdict.interval is None]
@@ -78,9 +79,90 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
         few = f"{blocks} too few" if analysis.blocks < numbers.BLOCKS_FOR_INTERVAL else "Too few blocks are complete"
         speed = f"in this run the fastest arm was {best.arm}, {numbers.ratio(best.speedup)}"
         return f"{few} to conclude whether it pays; {speed}."
-    if all(verdict.speed == "slower" for verdict in verdicts):
-        return f"Speculative decoding does not pay here: {arms} slower than the baseline."
-    return "Speculative decoding does not clearly pay here: no arm is faster than the baseline beyond doubt."
+    return _does_not_pay([verdict for verdict in verdicts if verdict.arm not in inactive], verdicts)
+
+
+def _does_not_pay(drafted: list[Verdict], verdicts: list[Verdict]) -> str:
+    """One sentence for a run without a faster arm: what is known of those that drafted."""
+    slower = [one for one in drafted if one.speed == "slower"]
+    within = [one for one in drafted if one.speed == "within"]
+    rest = [one for one in drafted if one.speed in ("undecided", "unknown")]
+    parts = []
+    if slower:
+        are = "is" if len(slower) == 1 else "are"
+        parts.append(f"{_who(slower, verdicts)} {are} slower, {_range(slower)}")
+    if within:
+        parts.append(f"{_listed([one.arm for one in within])} within noise of no speculation")
+    if rest:
+        named = _listed([f"{one.arm} ({numbers.ratio(one.speedup)})" for one in rest])
+        parts.append(f"{named} {'is' if len(rest) == 1 else 'are'} undecided")
+    verdict = "does not clearly pay" if rest else "does not pay"
+    return f"Speculative decoding {verdict} here: {'; '.join(parts)}."
+
+
+def _who(chosen: list[Verdict], verdicts: list[Verdict]) -> str:
+    """`the one arm`, `all 3 arms`, `all four draft-simple arms`, or their names."""
+    if len(chosen) == len(verdicts):
+        return f"all {len(verdicts)} arms" if len(verdicts) > 1 else "the one arm"
+    kinds = {one.setting.partition(",")[0] for one in chosen}
+    whole = [one for one in verdicts if one.setting.partition(",")[0] in kinds]
+    if len(whole) == len(chosen) > 1 and len(kinds) == 1:
+        number = _NUMBERS[len(chosen)] if len(chosen) < len(_NUMBERS) else str(len(chosen))
+        return f"{'both' if len(chosen) == 2 else f'all {number}'} {kinds.pop()} arms"
+    return _listed([one.arm for one in chosen])
+
+
+def _range(verdicts: list[Verdict]) -> str:
+    """From the slowest to the fastest: `0.20 to 0.52×`."""
+    values = sorted(one.speedup for one in verdicts if one.speedup is not None)
+    if len(values) < 2:
+        return numbers.ratio(values[0] if values else None)
+    return f"{values[0]:.2f} to {numbers.ratio(values[-1])}"
+
+
+def null_control(analysis: Analysis) -> str | None:
+    """What the arms that never drafted say of the run itself; `None` where there is no such arm."""
+    inactive = inactive_arms(analysis)
+    if not inactive or analysis.sweep is not None:
+        return None
+    who = f"{_listed(inactive)} never drafted"
+    apart = resolution(analysis)
+    if apart is None:
+        return f"{who}, so {'it is' if len(inactive) == 1 else 'they are'} inactive and no speed-up is reported."
+    control = "a null control" if len(inactive) == 1 else "null controls"
+    return f"{who}: {control}, by which this run cannot tell apart less than ±{100 * apart:.0f} %."
+
+
+def advice_lines(analysis: Analysis, manifest: Manifest | None) -> list[str]:
+    """What to decide, a line each: the fastest arm, what to do."""
+    advice = find_advice(analysis, manifest)
+    if advice is None:
+        return []
+    lines = []
+    if advice.fastest is not None:
+        spread = f" ± {advice.half_width:.2g}" if advice.half_width is not None else " (no interval)"
+        ran = f"{advice.fastest.arm} ran {numbers.ratio(advice.fastest.speedup)}{spread} as fast as no speculation"
+        lines.append(f"Fastest: {ran}.")
+    return [*lines, advice.sentence]
+
+
+@dataclass(frozen=True)
+class WarningGroup:
+    """All warnings of one kind: why it matters and what to do are the same for each."""
+
+    id: str
+    why: str
+    todo: str
+    seen: list[tuple[str, str]]
+    """Where, and what was seen there."""
+
+
+def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
+    """The warnings by kind, in their order."""
+    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    for one in analysis.warnings:
+        groups.setdefault((one.id, one.why, one.todo), []).append((one.where, one.seen))
+    return [WarningGroup(*key, seen) for key, seen in groups.items()]
 
 
 def fidelity(analysis: Analysis) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from benchctl.analysis.advice import find_advice, launch_command
 from benchctl.analysis.conditions.levels import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.data.store import RunData
@@ -70,7 +71,7 @@ def _environment(escape: Callable[[str], str], *, autoescape: bool) -> Environme
     )
     for function in (numbers.ratio, numbers.percent, numbers.count, numbers.interval, numbers.moment):
         environment.filters[function.__name__] = function
-    environment.filters["command"] = provenance.command
+    environment.filters["command"] = launch_command
     return environment
 
 
@@ -103,6 +104,10 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "differing": [comparison for found in differing.values() for comparison in found[:MOST_FORKS]],
         "not_shown": sum(max(0, len(found) - MOST_FORKS) for found in differing.values()),
         "replays": run.replays,
+        "warning_groups": conclusion.grouped_warnings(analysis),
+        "advice": find_advice(analysis, manifest),
+        "advice_lines": conclusion.advice_lines(analysis, manifest),
+        "null_control": conclusion.null_control(analysis),
         "run_warnings": manifest.warnings if manifest else [],
         "how": provenance.sections(manifest, analysis) if manifest else {},
         "models": provenance.models(manifest) if manifest else [],

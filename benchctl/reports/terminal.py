@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from benchctl.analysis.advice import find_advice
 from benchctl.analysis.conditions.levels import closed_levels, open_levels
 from benchctl.analysis.results import Analysis, Verdict
 from benchctl.reports import conclusion, numbers
@@ -19,6 +20,9 @@ from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone
 from benchctl.reports.tables.speed import conclusions
 from benchctl.reports.tables.sweep import summary
 from benchctl.text import one_line
+
+if TYPE_CHECKING:
+    from benchctl.data.manifest import Manifest
 
 WARNINGS = 4
 """So many are printed; the report has them all."""
@@ -73,16 +77,39 @@ def print_summary(console: Console, analysis: Analysis) -> None:
             console.print(Text(f"{one_line(verdict.arm)}: {one_line(_reason(verdict))}"))
         if not any(verdict.interval for verdict in table.rows):
             console.print(Text(f"{numbers.no_interval(analysis)} (three are needed).".capitalize(), "dim"))
+    control = conclusion.null_control(analysis)
+    if control:
+        console.print(Text(one_line(control)))
     if analysis.stopping:
         console.print(Text(one_line(analysis.stopping.sentence)))
     for cell in analysis.failed_cells:
         console.print(Text(f"Failed: {one_line(cell)}", "red"))
-    warnings = [warning for warning in analysis.warnings if warning.id != "failed-cell"]  # printed just above
-    for warning in warnings[:WARNINGS]:
-        said = f"{one_line(warning.seen, 200)} {one_line(warning.todo)}"
-        console.print(Text(f"Warning ({one_line(warning.where)}): {said}", "yellow"))
-    if len(warnings) > WARNINGS:
-        console.print(Text(f"{len(warnings) - WARNINGS} more warnings are in the report.", "yellow"))
+    _print_warnings(console, analysis)
+
+
+def print_decision(console: Console, analysis: Analysis, manifest: Manifest | None, page: str | None = None) -> None:
+    """Print the last lines: who was fastest, what to run, where the page is."""
+    advice = find_advice(analysis, manifest)
+    console.print()
+    for line in conclusion.advice_lines(analysis, manifest):
+        console.print(Text(one_line(line), "bold"))
+    if advice and advice.command:
+        console.print(Text(f"  {one_line(advice.command)}"), soft_wrap=True)
+    if page:
+        console.print(Text(f"Report: {one_line(page)}"), soft_wrap=True)
+
+
+def _print_warnings(console: Console, analysis: Analysis) -> None:
+    """One kind a paragraph: what was seen first, where else, what to do."""
+    groups = [group for group in conclusion.grouped_warnings(analysis) if group.id != "failed-cell"]  # printed above
+    for group in groups[:WARNINGS]:
+        where, seen = group.seen[0]
+        others = [place for place, _ in group.seen[1:]]
+        also = f" Also: {one_line(', '.join(others), 120)}." if others else ""
+        said = f"{one_line(seen, 200)}{also} {one_line(group.todo)}"
+        console.print(Text(f"Warning ({one_line(where)}): {said}", "yellow"))
+    if len(groups) > WARNINGS:
+        console.print(Text(f"{len(groups) - WARNINGS} more warnings are in the report.", "yellow"))
 
 
 def _groups(columns: Sequence[Column[Any]], widths: Sequence[int], room: int) -> list[list[int]]:

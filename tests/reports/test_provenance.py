@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from benchctl.analysis.advice import launch_command
 from benchctl.data.manifest import ArmIdentity
 from benchctl.reports.tables import provenance
 
@@ -38,4 +39,4 @@ def test_nested_facts() -> None:
 def test_a_command_survives_the_shell() -> None:
     argv = ["llama-server", "-m", "a model's file.gguf", "--port", "{port}", "$(reboot)"]
     arm = ArmIdentity(name="a", baseline=True, speculation=None, argv=argv, env=["OMP_WAIT_POLICY=passive"])
-    assert shlex.split(provenance.command(arm)) == ["OMP_WAIT_POLICY=passive", *argv]
+    assert shlex.split(launch_command(arm)) == ["OMP_WAIT_POLICY=passive", *argv]

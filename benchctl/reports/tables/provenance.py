@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchctl.analysis.results import Analysis
-from benchctl.data.manifest import ArmIdentity, Cell, Manifest, ModelIdentity
+from benchctl.data.manifest import Cell, Manifest, ModelIdentity
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell as TableCell
 from benchctl.reports.columns import Code, Column, Folded, Piece, Table, arm_column, numeric
@@ -134,11 +133,6 @@ def _evidence(cell: Cell) -> tuple[Piece, ...]:
         summary = f"{len(lines)} observation{'' if len(lines) == 1 else 's'}"
         pieces += [Folded(summary, lines)] if lines else []
     return tuple(pieces)
-
-
-def command(arm: ArmIdentity) -> str:
-    """The exact command line of an arm, quoted for a POSIX shell; the address of an endpoint that ran already."""
-    return shlex.join([*arm.env, *arm.argv]) if arm.url is None else arm.url
 
 
 def recipe_yaml(manifest: Manifest) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.results import ALL_TASKS, Analysis, Cost, SpeedUp, Throughput, Verdict
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell, Column, Table, Tone, arm_column, interval, numeric
@@ -23,6 +24,18 @@ SPEED_TONE: dict[str, Tone] = {"faster": "good", "slower": "bad"}
 def conclusions(analysis: Analysis) -> Table[Verdict]:
     """A row an arm: does it pay, is its output unchanged."""
     overlapping = {row.arm for row in analysis.sweep.levels if row.overlapping} if analysis.sweep else set()
+    inactive = set(inactive_arms(analysis))
+
+    def unless_inactive(write: Callable[[Verdict], str]) -> Callable[[Verdict], str]:
+        """Nothing was drafted, so there is no speed-up to speak of."""
+        return lambda row: numbers.ABSENT if row.arm in inactive else write(row)
+
+    def pays(row: Verdict) -> str:
+        return "inactive" if row.arm in inactive else PAYS[row.speed]
+
+    def tone(row: Verdict) -> Tone:
+        return "quiet" if row.arm in inactive else SPEED_TONE.get(row.speed, "open")
+
     overall = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS and row.arm not in overlapping}
     return Table(
         "conclusions",
@@ -30,17 +43,27 @@ def conclusions(analysis: Analysis) -> Table[Verdict]:
         (
             arm_column(analysis, lambda row: row.arm),
             Column("Setting", lambda row: row.setting, least_width=140),
-            Column(
-                "Pays?",
-                lambda row: PAYS[row.speed],
-                tone=lambda row: SPEED_TONE.get(row.speed, "open"),
-                least_width=100,
+            Column("Pays?", pays, tone=tone, least_width=100),
+            numeric(
+                "Speed-up",
+                lambda row: row.speedup,
+                cell=lambda row: "inactive" if row.arm in inactive else numbers.ratio(row.speedup),
+                tone=tone,
+            ),
+            interval(
+                "95 % interval",
+                lambda row: row.interval,
+                cell=unless_inactive(
+                    lambda row: numbers.interval(row.interval) if row.interval else numbers.no_interval(analysis)
+                ),
+                optional=True,
             ),
             numeric(
-                "Speed-up", lambda row: row.speedup, numbers.ratio, tone=lambda row: SPEED_TONE.get(row.speed, "open")
+                "Between blocks",
+                lambda row: overall.get(row.arm),
+                cell=unless_inactive(lambda row: numbers.between_blocks(overall.get(row.arm))),
+                least_width=70,
             ),
-            interval("95 % interval", lambda row: row.interval, without=numbers.no_interval(analysis), optional=True),
-            numeric("Between blocks", lambda row: overall.get(row.arm), numbers.between_blocks, least_width=70),
             numeric("Accepted", lambda row: row.acceptance, numbers.percent),
             Column("Output", lambda row: row.lossless, tone=lambda row: OUTPUT_TONE.get(row.lossless, "")),
         ),

@@ -1,0 +1,102 @@
+"""What to do after a run: which arm was fastest, whether to run with it, and what the run could tell apart at all.
+
+An arm whose speculation never fired does the baseline's work: its true speed-up is 1, so how far its interval reaches
+from 1 is what this run cannot tell apart (a null control that costs nothing extra).
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.results import ALL_TASKS, Analysis, Verdict
+
+if TYPE_CHECKING:
+    from benchctl.data.manifest import ArmIdentity, Manifest
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The decision that a run allows."""
+
+    fastest: Verdict | None
+    """Of the arms that drafted; `None` where none has a speed-up."""
+    half_width: float | None
+    """Of its interval, as a difference of ratios."""
+    use: Verdict | None
+    """The arm to run with: faster beyond noise, and without damage to the output."""
+    sentence: str
+    """What to do, in words."""
+    command: str | None
+    """The engine's own command line, of `use` or else of the baseline; `None` where it is not known."""
+
+
+def find_advice(analysis: Analysis, manifest: Manifest | None) -> Advice | None:
+    """Return what to do, `None` where that depends on the condition (a sweep) or nothing was compared."""
+    drafted = [one for one in _compared(analysis) if one.arm not in inactive_arms(analysis)]
+    if analysis.sweep is not None or not drafted or _baseline_speculates(analysis):
+        return None
+    timed = [one for one in drafted if one.speedup is not None and one.attestation != "failed"]
+    fastest = max(timed, key=lambda one: one.speedup or 0.0, default=None)
+    faster = [one for one in timed if one.speed == "faster" and one.arm not in damaged_arms(analysis)]
+    use = max(faster, key=lambda one: one.speedup or 0.0, default=None)
+    ends = fastest.interval if fastest else None
+    return Advice(
+        fastest=fastest,
+        half_width=(ends.high - ends.low) / 2 if ends else None,
+        use=use,
+        sentence=_sentence(drafted, use),
+        command=_command(manifest, use.arm if use else analysis.baseline),
+    )
+
+
+def inactive_arms(analysis: Analysis) -> list[str]:
+    """The arms whose speculation was on but never drafted."""
+    drafted = {row.arm: row.drafted for row in analysis.acceptance if row.task == ALL_TASKS}
+    return [one.arm for one in _compared(analysis) if one.attestation == "idle" or drafted.get(one.arm) == 0]
+
+
+def damaged_arms(analysis: Analysis) -> dict[str, int]:
+    """Arm to the number of prompts that it answered otherwise than noise explains, 0 where it is the arm as a whole."""
+    return {
+        one.arm: one.counts.get("violation", 0)
+        for one in analysis.losslessness
+        if one.counts.get("violation") or (one.verdict == "violation" and not one.lossy)
+    }
+
+
+def resolution(analysis: Analysis) -> float | None:
+    """How far from 1 the interval of an inactive arm reaches, at most, as a share; `None` without such an interval."""
+    inactive = inactive_arms(analysis)
+    ends = [one.interval for one in _compared(analysis) if one.arm in inactive and one.interval]
+    return max((max(abs(one.low - 1), abs(one.high - 1)) for one in ends), default=None)
+
+
+def launch_command(arm: ArmIdentity) -> str:
+    """The exact command line of an arm, quoted for a POSIX shell; the address of an endpoint that ran already."""
+    return shlex.join([*arm.env, *arm.argv]) if arm.url is None else arm.url
+
+
+def _sentence(drafted: list[Verdict], use: Verdict | None) -> str:
+    if use is not None:
+        return f"Run with {use.arm} ({use.setting})."
+    words = {one.speed for one in drafted}
+    if words <= {"slower", "within"}:
+        return "Do not speculate: run the target alone."
+    if "undecided" in words:
+        return "Do not speculate on this evidence: run the target alone, or measure more blocks (--blocks auto)."
+    return "No advice: run at least three blocks on equal terms (--blocks auto)."
+
+
+def _command(manifest: Manifest | None, arm: str) -> str | None:
+    found = next((one for one in manifest.arms if one.name == arm), None) if manifest else None
+    return launch_command(found) if found and (found.argv or found.url) else None
+
+
+def _compared(analysis: Analysis) -> list[Verdict]:
+    return [one for one in analysis.verdicts if one.arm not in analysis.baselines]
+
+
+def _baseline_speculates(analysis: Analysis) -> bool:
+    return any(warning.id == "baseline-speculates" for warning in analysis.warnings)
