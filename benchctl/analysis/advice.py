@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from benchctl.data.manifest import ArmIdentity, Manifest
 
 
+EXAMPLE_PORT = 8080
+"""A run gives every engine a port of its own; a command to start one by hand names this."""
+
+
 @dataclass(frozen=True)
 class Advice:
     """The decision that a run allows."""
@@ -75,7 +79,12 @@ def resolution(analysis: Analysis) -> float | None:
 
 def launch_command(arm: ArmIdentity) -> str:
     """The exact command line of an arm, quoted for a POSIX shell; the address of an endpoint that ran already."""
-    return shlex.join([*arm.env, *arm.argv]) if arm.url is None else arm.url
+    return " ".join(map(_quoted, [*arm.env, *arm.argv])) if arm.url is None else arm.url
+
+
+def _quoted(word: str) -> str:
+    """A word for the shell, which still finds the home folder in one that begins with it."""
+    return f"~/{shlex.quote(word[2:])}" if word.startswith("~/") and len(word) > 2 else shlex.quote(word)
 
 
 def _sentence(drafted: list[Verdict], use: Verdict | None) -> str:
@@ -91,7 +100,9 @@ def _sentence(drafted: list[Verdict], use: Verdict | None) -> str:
 
 def _command(manifest: Manifest | None, arm: str) -> str | None:
     found = next((one for one in manifest.arms if one.name == arm), None) if manifest else None
-    return launch_command(found) if found and (found.argv or found.url) else None
+    if found is None or not (found.argv or found.url):
+        return None
+    return launch_command(found).replace("'{port}'", str(EXAMPLE_PORT))
 
 
 def _compared(analysis: Analysis) -> list[Verdict]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
 from rich.console import Console
@@ -84,6 +85,8 @@ def print_tables(run: RunData, told: Explained) -> None:
         console.print()
         console.print(Text(f"{one_line(', '.join(arms), 400)}: undetermined", style=f"bold {STYLES['open']}"))
         console.print(Padding.indent(Text(one_line(reason, 600)), 2))
+    report = f"Every answer beside the baseline's: benchctl report {shlex.quote(str(run.folder))}"
+    console.print(Text(one_line(report)), soft_wrap=True)
 
 
 def _repeats(own: SelfConsistency) -> Text:

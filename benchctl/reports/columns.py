@@ -35,7 +35,7 @@ class Code(str):
 
 @dataclass(frozen=True)
 class Folded:
-    """Lines behind a summary: folded on the page, code spans after one another in Markdown."""
+    """Lines behind a summary: folded on the page; of elsewhere the summary, so that a row stays a short line."""
 
     summary: str
     lines: tuple[str, ...]
@@ -83,6 +83,8 @@ class Column(Generic[Row]):
     """Whether its texts are long, and may take several lines."""
     heads: bool = False
     """Whether it says what a row is about: the row's header on the page, repeated where a terminal is too narrow."""
+    chooses: Literal["", "arm", "task"] = ""
+    """Whether a reader chooses rows by its value."""
     least_width: int = 0
     """Characters that a terminal must have for it to stand there."""
 
@@ -182,9 +184,14 @@ def arm_column(
         label = labels.get(name(row), "")
         return (Name(shown(row)), label) if label else Name(shown(row))
 
-    return Column("Arm", name, cell=cell, key=key, heads=True)
+    return Column("Arm", name, cell=cell, key=key, heads=True, chooses="arm")
 
 
 def lossy_labels(analysis: Analysis) -> dict[str, str]:
     """What stands behind the name of every arm that is lossy by design."""
     return {one.arm: lossy_label(one.lossy).strip() for one in analysis.verdicts if one.lossy}
+
+
+def task_column(name: Callable[[Row], str], *, key: str = "") -> Column[Row]:
+    """The task of a row, or that it is of all tasks."""
+    return Column("Task", name, key=key, chooses="task")

@@ -60,7 +60,7 @@ def _cell(cell: Cell) -> str:
     told: list[str] = []
     for piece in pieces:
         if isinstance(piece, Folded):
-            told += map(markdown_code, piece.lines)
+            told.append(markdown_text(piece.summary))  # the lines stand below the table
         else:
             told.append(markdown_code(piece) if isinstance(piece, Name | Code) else markdown_text(piece))
     return " ".join(told)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
+from benchctl.analysis.conditions.results import Quantiles
+from benchctl.analysis.results import Interval, SpeedUp
 from benchctl.reports.columns import Cell, Code, Column, Folded, Row, Table
 from benchctl.reports.figures import style
 from benchctl.text import visible
@@ -25,7 +28,9 @@ def html_table(table: Table[Any]) -> Markup:
         for column in columns
     )
     body = Markup("\n").join(
-        Markup("<tr>{}</tr>").format(Markup("").join(_html_cell(column, row) for column in columns))
+        Markup("<tr{}>{}</tr>").format(
+            _row_data(columns, row), Markup("").join(_html_cell(column, row) for column in columns)
+        )
         for row in table.rows
     )
     note = Markup('\n<p class="note">{}</p>').format(_safe(table.explanation)) if table.explanation else ""
@@ -41,12 +46,35 @@ def html_facts(facts: Iterable[Fact]) -> Markup:
     return Markup('<dl class="facts">\n{}\n</dl>').format(Markup("\n").join(rows))
 
 
-def inline_svg(drawing: Drawing) -> Markup:
-    """The figure for inlining: its colours follow the page's theme, its ids are its own, and it says what it shows."""
+def inline_svgs(drawings: Iterable[Drawing]) -> dict[str, Markup]:
+    """The figures for inlining, by name: their colours follow the page's theme, and each says what it shows.
+
+    The shape of a letter is defined once, in the first figure that has it.
+    """
+    defined: set[str] = set()
+    return {drawing.name: _inline_svg(drawing, defined) for drawing in drawings if drawing.svg}
+
+
+def _inline_svg(drawing: Drawing, defined: set[str]) -> Markup:
     svg = drawing.svg or ""
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{drawing.name}-", svg)
+    svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+
+    def once(match: re.Match[str]) -> str:
+        if match[1] in defined:
+            return ""
+        defined.add(match[1])
+        return match[0]
+
+    svg = re.sub(r'<path id="(DejaVu[^"]+)"[^>]*/>', once, svg)
+    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
+    svg = svg.replace("xlink:href", "href").replace("DejaVuSans-", "letter-")
+    svg = re.sub(r'(\bid="|href="#|url\(#)(?!letter-|DejaVu)', rf"\g<1>{drawing.name}-", svg)
+    svg = re.sub(r"(?<![\d(])(-?\d+\.\d{2})\d+", r"\1", svg)  # a hundredth of a point is not seen
+    svg = re.sub(r"(translate\(-?\d+\.\d)\d+", r"\1", svg)
+    svg = re.sub(r"\s*\n\s*", "\n", svg)
+    svg = re.sub(r"<g>\n<g>\n(<use[^>]*/>\n)</g>\n</g>", r"\1", svg)
+    svg = re.sub(r'style="[^"]*"', lambda found: re.sub(r"([:;]) ", r"\1", found[0]), svg)
     themed = {
         style.INK: "currentColor",
         style.SOFT: "var(--soft)",
@@ -59,6 +87,30 @@ def inline_svg(drawing: Drawing) -> Markup:
     body = svg[svg.index(">") + 1 :]
     head = f'<svg role="img" aria-label="{escape(drawing.alt)}" {opening[0] if opening else ""}>'
     return Markup(head + body)  # noqa: S704 - drawn by matplotlib from numbers; its labels are glyph outlines
+
+
+def _row_data(columns: Sequence[Column[Row]], row: Row) -> Markup:
+    """What the page's script sorts and chooses rows by."""
+    chosen = [
+        Markup(' data-{}="{}"').format(column.chooses, _safe(str(column.value(row))))
+        for column in columns
+        if column.chooses
+    ]
+    values = json.dumps([_sort_value(column.value(row)) for column in columns], separators=(",", ":"))
+    return Markup("").join([*chosen, Markup(' data-v="{}"').format(values)])
+
+
+def _sort_value(value: object) -> float | str | None:
+    """A number, `None` where it is not known, or nothing: then the text of the cell decides."""
+    if isinstance(value, Interval):
+        value = value.low
+    if isinstance(value, Quantiles):
+        value = value.median
+    if isinstance(value, SpeedUp):
+        value = value.lowest_block
+    if isinstance(value, int | float):
+        return float(f"{value:.6g}")
+    return None if value is None else ""
 
 
 def _html_cell(column: Column[Row], row: Row) -> Markup:

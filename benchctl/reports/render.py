@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from benchctl.analysis.advice import find_advice, launch_command
 from benchctl.analysis.conditions.levels import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.whole_answers import PromptAnswers, find_whole_answers
+from benchctl.data.prompt_texts import prompt_texts
 from benchctl.data.store import RunData
-from benchctl.reports import conclusion, markdown, numbers, page
+from benchctl.reports import conclusion, markdown, numbers, page, page_data
 from benchctl.reports.cards import cards
 from benchctl.reports.columns import Table, lossy_labels
 from benchctl.reports.tables import acceptance, output, provenance, speed, sweep
@@ -23,14 +25,55 @@ if TYPE_CHECKING:
     from benchctl.reports.figures.draw import Drawing
 
 MOST_FORKS = 12
-"""So many differing answers of an arm are shown; `analysis.json` has them all."""
+"""So many differing answers of an arm are in the Markdown report; `analysis.json` has them all."""
+ANSWER_CHARACTERS = 400_000
+"""So much text of prompts and answers stands on a page."""
 
 
 def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> str:
-    """The self-contained page: inline styles and figures, no script, nothing fetched."""
+    """The self-contained page: styles, figures, scripts and their data stand in it, and nothing is fetched."""
+    from markupsafe import Markup
+
     environment = _environment(visible, autoescape=True)
-    environment.filters |= {"table": page.html_table, "facts": page.html_facts, "inline_svg": page.inline_svg}
-    return environment.get_template("page.html.j2").render(_view(run, analysis, drawings))
+    environment.filters |= {"table": page.html_table, "facts": page.html_facts}
+    environment.filters |= {"first_word": _first_word, "probabilities": output.probabilities}
+    texts = page_data.scripts()
+    answers = whole_answers(run, analysis)
+    shown = _within_budget(answers)
+    return environment.get_template("page.html.j2").render(
+        _view(run, analysis, drawings),
+        svgs=page.inline_svgs(drawings),
+        answers=shown,
+        answers_left_out=len(answers) - len(shown),
+        scripts=[Markup(text) for text in texts],  # noqa: S704 - files of this package
+        script_hashes=Markup(page_data.hashes(texts)),  # noqa: S704 - base64
+        data=Markup(page_data.plot_data(analysis)),  # noqa: S704 - JSON without `<`
+        glance=provenance.glance(run.manifest) if run.manifest else [],
+    )
+
+
+def whole_answers(run: RunData, analysis: Analysis) -> list[PromptAnswers]:
+    """Every prompt with its answers; the texts of prompts as far as they are found."""
+    return find_whole_answers(run, analysis, prompt_texts(run.manifest) if run.manifest else {})
+
+
+def _within_budget(answers: list[PromptAnswers]) -> list[PromptAnswers]:
+    """As many prompts as the page has room for, those with a divergence first."""
+    shown: list[PromptAnswers] = []
+    room = ANSWER_CHARACTERS
+    for one in answers:
+        room -= len(one.prompt or "") + len(one.baseline or "") + 200
+        room -= sum(2 * len(found.agreed) + len(found.baseline) + len(found.arm) for found in one.diverging)
+        if room < 0 and shown:
+            break
+        shown.append(one)
+    return shown
+
+
+def _first_word(text: str) -> tuple[str, str]:
+    """The first word, or the first character that is part of none, and the rest: what is marked at a divergence."""
+    found = re.match(r"\s*(?:[A-Za-z0-9_]+|\S)|\s+", text)
+    return (text[: found.end()], text[found.end() :]) if found else ("", "")
 
 
 def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> str:

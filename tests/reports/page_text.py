@@ -14,6 +14,7 @@ class PageText(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.text = ""
+        self._scripts: list[tuple[dict[str, str], str]] = []
         self._open: list[str] = []
         self.feed(page)
         self.close()
@@ -25,6 +26,8 @@ class PageText(HTMLParser):
         if len(names) != len(set(names)):
             raise ValueError(f"<{tag}> repeats an attribute: {names}")
         self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag == "script":
+            self._scripts.append((self.elements[-1][1], ""))
         if tag not in VOID:
             self._open.append(tag)
 
@@ -36,8 +39,15 @@ class PageText(HTMLParser):
             raise ValueError(f"</{tag}> closes nothing, at line {self.getpos()[0]}")
 
     def handle_data(self, data: str) -> None:
-        if self._open and self._open[-1] not in {"style", "title"}:
+        if self._open and self._open[-1] == "script":
+            attributes, text = self._scripts.pop()
+            self._scripts.append((attributes, text + data))
+        if self._open and self._open[-1] not in {"style", "title", "script"}:
             self.text += data
+
+    def scripts(self) -> list[tuple[dict[str, str], str]]:
+        """The attributes and the text of every script element."""
+        return self._scripts
 
     def all(self, tag: str) -> list[dict[str, str]]:
         """The attributes of every element called `tag`."""

@@ -58,8 +58,8 @@ def test_markdown() -> None:
     assert markdown_table(TABLE).splitlines() == [
         "| Arm | Share (s) | Interval | Evidence |",
         "| --- | ---: | ---: | --- |",
-        "| `a` | 0.12 | one block | seen: `a¦b` `x` `<y>` |",
-        "| `b_long_name` | – | 0.50 to 1.25× | seen: `a¦b` `x` `<y>` |",
+        "| `a` | 0.12 | one block | seen: `a¦b` 2 lines |",
+        "| `b_long_name` | – | 0.50 to 1.25× | seen: `a¦b` 2 lines |",
         "",
         "Share: of something. And more.",
     ]

@@ -14,6 +14,7 @@ from benchctl.analysis.results import Analysis, Caution, Verdict
 from benchctl.data.store import RunData
 from benchctl.reports.csv_files import spreadsheet_text
 from benchctl.reports.markdown import markdown_block, markdown_code, markdown_text
+from benchctl.reports.page_data import hashes, scripts
 from benchctl.reports.terminal import print_summary
 from benchctl.reports.write import render_files
 from benchctl.text import visible
@@ -48,7 +49,13 @@ def test_page_shows_it_and_does_nothing(files: dict[str, bytes]) -> None:
     page = files["index.html"].decode()
     assert not ACTING.search(page)
     read = PageText(page)
-    assert {tag for tag, _ in read.elements} & {"script", "iframe", "object", "img", "link", "base", "form"} == set()
+    assert {tag for tag, _ in read.elements} & {"iframe", "object", "img", "link", "base", "form"} == set()
+    assert [text for attributes, text in read.scripts() if not attributes] == scripts()
+    assert [attributes for attributes, _ in read.scripts() if attributes] == [
+        {"type": "application/json", "id": "data"}
+    ]
+    policy = next(a["content"] for a in read.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert f"default-src 'none'; script-src {hashes(scripts())};" in policy
     assert not any(name.startswith("on") for _, attributes in read.elements for name in attributes)
     assert visible(HOSTILE) in read.text
     assert read.text.count("<script>alert(1)</script>") > 10

@@ -15,13 +15,32 @@ _TASK_MARKERS = ("|", "x", "+", "1", "2", "3", "4", "_", "$a$", "$b$")
 """Thin signs, so that tasks are not taken for arms."""
 
 
+FEWEST_ROUNDS = 20
+"""An arm of fewer verify rounds is not drawn: its shares are of a handful."""
+MOST_POSITIONS = 16
+"""So many positions are drawn."""
+
+
+def drawn_positions(analysis: Analysis) -> list[Acceptance]:
+    """The rows whose acceptance by position is drawn, cut to `MOST_POSITIONS`."""
+    return [
+        row.model_copy(update={"position_unconditional": row.position_unconditional[:MOST_POSITIONS]})
+        for row in analysis.acceptance
+        if row.task == ALL_TASKS and row.arm not in analysis.baselines and row.position_unconditional and _enough(row)
+    ]
+
+
+def _enough(row: Acceptance) -> bool:
+    return row.rounds is None or row.rounds >= FEWEST_ROUNDS
+
+
 def draw(analysis: Analysis) -> Figure | None:
     """Left the rate by depth, right the share by position; `None` when no arm drafted anything that was told."""
-    rows = {(row.task, row.arm): row for row in analysis.acceptance if row.rate is not None}
+    rows = {(row.task, row.arm): row for row in analysis.acceptance if row.rate is not None and _enough(row)}
     arms = [arm for arm in analysis.arms if arm not in analysis.baselines and (ALL_TASKS, arm) in rows]
     if not arms:
         return None
-    positions = [rows[ALL_TASKS, arm] for arm in arms if rows[ALL_TASKS, arm].position_unconditional]
+    positions = drawn_positions(analysis)
     figure = style.new_figure(max(3.0, 1.3 + 0.25 * len(arms)))
     panels = figure.subplots(1, 2 if positions else 1, squeeze=False)[0]
     looks = style.distinct_marks(analysis)

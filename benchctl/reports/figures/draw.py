@@ -52,10 +52,11 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             name="acceptance",
             title="Acceptance by depth",
             caption="How much of what was drafted the target kept, by arm and draft depth k; and, where the engine "
-            "tells, the share of verify rounds that accepted the draft token at each position.",
+            "reports it, the share of verify rounds that accepted the draft token at each of the first 16 positions. "
+            "Arms of fewer than 20 rounds are not drawn.",
             alt="Acceptance rate by arm and draft depth, and acceptance by draft position. "
             "The table “Acceptance” has the same numbers.",
-            absent="Acceptance is not told by this engine, contradicts itself, or nothing was drafted.",
+            absent="Acceptance is not reported by this engine, contradicts itself, or hardly anything was drafted.",
         ),
     ),
     (
@@ -77,8 +78,8 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             name="payoff",
             title="Acceptance against realised speed-up",
             caption="High acceptance alone does not pay: a round of drafting and verifying must also be cheap. Hollow "
-            "marks: the acceptance from which the arm would break even at its measured overhead; “over 100 %”: not "
-            "even a draft that is always accepted would, by this estimate.",
+            "marks of the printed figure: the acceptance from which the arm would break even at its measured overhead; "
+            "“over 100 %”: not even a draft that is always accepted would, by this estimate.",
             alt="Points of acceptance and speed-up, one an arm, against the break-even line at 1; beside it the "
             "measured and the needed acceptance. The tables “Acceptance” and “Cost of a round” have the same numbers.",
             absent="Acceptance and speed-up are not both known for any arm.",

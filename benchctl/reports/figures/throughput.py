@@ -55,9 +55,7 @@ def _draw_row(axes: Axes, y: int, values: list[float], look: style.Mark) -> None
         capprops={"color": style.SOFT, "linewidth": 0.9},
         zorder=2,
     )
-    if len(values) > MOST_POINTS:  # evenly from slow to fast
-        ranked = sorted(values)
-        values = [ranked[i * (len(ranked) - 1) // (MOST_POINTS - 1)] for i in range(MOST_POINTS)]
+    values = style.thinned(values, MOST_POINTS)
     # Points are spread by their place in the list, not at random, so that the figure can be drawn again.
     offsets = [0.4 * ((i * _GOLDEN) % 1 - 0.5) for i in range(len(values))]
     axes.plot(values, [y + offset for offset in offsets], look.marker, color=look.colour, markersize=3, alpha=0.9,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis
 from benchctl.reports import numbers
-from benchctl.reports.columns import Column, Table, arm_column, numeric
+from benchctl.reports.columns import Column, Table, arm_column, numeric, task_column
 
 POSITIONS = 16
 """Draft positions of one table; those beyond stand in tables of their own."""
@@ -17,7 +17,7 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
         "Acceptance",
         (
             arm_column(analysis, lambda row: row.arm),
-            Column("Task", lambda row: row.task, key="task"),
+            task_column(lambda row: row.task, key="task"),
             numeric("Rate", lambda row: row.rate, numbers.percent, key="rate", explain="accepted over drafted tokens."),
             numeric("Accepted", lambda row: row.accepted, numbers.count, key="accepted"),
             numeric("Drafted", lambda row: row.drafted, numbers.count, key="drafted"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from benchctl.analysis.lossy import lossy_label
 from benchctl.analysis.results import Analysis, Comparison, Fork, Losslessness, NoiseFloor, PromptClass, SelfConsistency
+from benchctl.analysis.whole_answers import Divergence, Probability
 from benchctl.reports import numbers
 from benchctl.reports.columns import Code, Column, Name, Table, Tone, arm_column, numeric
 from benchctl.text import one_line
@@ -35,7 +36,6 @@ def losslessness(analysis: Analysis) -> Table[Losslessness]:
             arm_column(analysis, lambda row: row.arm),
             Column("Verdict", lambda row: row.verdict, tone=lambda row: OUTPUT_TONE.get(row.verdict, "open")),
             Column("Prompts", lambda row: row.counts, _counts),
-            Column("Reason", lambda row: row.reason, wrap=True),
         ),
         [row for row in analysis.losslessness if row.arm not in analysis.baselines],
     )
@@ -149,6 +149,28 @@ def forks(analysis: Analysis) -> Table[ScoredFork]:
         "the arm verified (their number in brackets); prompt and answer at once. ← : read so, the target alone says "
         "the arm’s token. A near-tie lies within the noise, or the target alone says the arm’s token at the arm’s "
         "width; a violation does not.",
+    )
+
+
+def probabilities(found: Divergence) -> Table[Probability]:
+    """What the target alone gave the tokens where two answers diverge, a row a shape."""
+    ways = {"decode": "token by token", "prefill": "prompt and answer at once"}
+    fork = found.comparison.fork
+
+    def choice(row: Probability) -> str:
+        names = {fork.baseline_token: "the baseline’s", fork.arm_token: "the arm’s"} if fork else {}
+        return names.get(row.likeliest, f"token {row.likeliest}")
+
+    return Table(
+        "probabilities",
+        "The target’s probabilities there",
+        (
+            Column("Read", lambda row: ways.get(row.shape, f"{row.width} tokens at once"), heads=True),
+            numeric("Baseline’s token", lambda row: row.baseline, numbers.percent),
+            numeric("Arm’s token", lambda row: row.arm, numbers.percent),
+            Column("Likeliest", choice),
+        ),
+        found.probabilities,
     )
 
 

@@ -45,6 +45,36 @@ def _leaf(name: str, value: object) -> tuple[str, str]:
     return name, str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
+def glance(manifest: Manifest) -> list[Fact]:
+    """What ran, in four lines: models with their quantization, engine build, hardware."""
+    machine = manifest.machine
+    accelerators = [
+        str(one.get("name", one)) if isinstance(one, Mapping) else str(one) for one in machine.get("accelerators") or []
+    ]
+    memory = machine.get("memory_bytes")
+    hardware = [
+        str(machine.get("cpu") or "processor not known"),
+        f"{machine['cores']} cores" if machine.get("cores") else "",
+        f"{numbers.size(memory)} memory" if isinstance(memory, int) else "",
+        *accelerators,
+    ]
+    models = [("target", manifest.target), *([("draft", manifest.draft)] if manifest.draft else [])]
+    engine = [manifest.engine.kind, manifest.engine.version or manifest.engine.build or "build not reported"]
+    return [
+        *((role, _model_line(model)) for role, model in models),
+        ("engine", ", ".join(engine)),
+        ("hardware", ", ".join(filter(None, hardware))),
+    ]
+
+
+def _model_line(model: ModelIdentity) -> str:
+    facts = model.facts
+    weights = facts.get("file_type") or facts.get("quantization") or facts.get("dtype") or facts.get("torch_dtype")
+    bits = facts.get("bits_per_weight")
+    parts = [model.source, str(weights or "quantization not reported"), f"{bits:g} bits per weight" if bits else ""]
+    return ", ".join(filter(None, parts))
+
+
 def run_facts(manifest: Manifest, analysis: Analysis) -> list[Fact]:
     """Which run this is, when, and of what."""
     until = f" to {numbers.moment(manifest.finished_at)}" if manifest.finished_at else ""

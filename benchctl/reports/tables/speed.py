@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.results import ALL_TASKS, Analysis, Cost, SpeedUp, Throughput, Verdict
 from benchctl.reports import numbers
-from benchctl.reports.columns import Cell, Column, Table, Tone, arm_column, interval, numeric
+from benchctl.reports.columns import Cell, Column, Table, Tone, arm_column, interval, numeric, task_column
 from benchctl.reports.tables.output import OUTPUT_TONE
 
 PAYS = {
@@ -78,7 +78,7 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
         "Speed-up",
         (
             arm_column(analysis, lambda row: row.arm),
-            Column("Task", lambda row: row.task, key="task"),
+            task_column(lambda row: row.task, key="task"),
             numeric("Pooled", lambda row: row.pooled, numbers.ratio, key="pooled", explain="tokens over time."),
             interval("95 % interval", lambda row: row.interval, without=numbers.no_interval(analysis), key="interval"),
             numeric(
@@ -178,7 +178,7 @@ def throughput(analysis: Analysis) -> Table[Throughput]:
         "Throughput",
         (
             arm_column(analysis, lambda row: row.arm),
-            Column("Task", lambda row: row.task),
+            task_column(lambda row: row.task),
             numeric("Decode, median", lambda row: row.median, numbers.rate, unit="tok/s"),
             numeric("Prefill, median", lambda row: row.prompt_tok_per_sec_median, numbers.rate, unit="tok/s"),
             numeric("TTFT, median", lambda row: row.ttft_median_s, numbers.seconds),

@@ -1,0 +1,165 @@
+"""The page when it is touched: every prompt side by side, tables, choosing, plots; in a browser where there is one."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchctl.analysis.results import Analysis, Fork
+from benchctl.analysis.whole_answers import find_whole_answers
+from benchctl.data.record import Record
+from benchctl.data.replays import Position, Reading, Replays
+from benchctl.data.store import RunData
+from benchctl.reports.figures.acceptance import drawn_positions
+from benchctl.reports.page_data import plot_data
+from benchctl.reports.render import render_html
+from benchctl.reports.write import render_files
+from tests.reports.handmade import ARMS, TASKS, build_analysis, build_manifest
+from tests.reports.page_text import PageText
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+SAID = "The quick brown fox jumps over the lazy dog. " * 24
+"""About 256 tokens."""
+
+
+def forked(analysis: Analysis) -> Analysis:
+    """The analysis with a fork in every prompt of every arm."""
+    fork = Fork(index=3, unit="token", agreed_text="quick ", baseline_text="brown fox", arm_text="red fox",
+                baseline_token=7, arm_token=8)  # fmt: skip
+    judged = [
+        arm.model_copy(
+            update={
+                "comparisons": [
+                    one.model_copy(update={"outcome": "near-tie", "fork": fork, "blocks_differing": 3})
+                    for one in arm.comparisons
+                ]
+            }
+        )
+        for arm in analysis.losslessness
+    ]
+    return analysis.model_copy(update={"losslessness": judged})
+
+
+def run_of(analysis: Analysis) -> RunData:
+    """A run with every whole answer: the arms say another colour than the baseline."""
+    records = [
+        Record(
+            label=arm,
+            task=task,
+            prompt_idx=i,
+            rep=block,
+            block=block,
+            content=SAID if arm == "baseline" else SAID.replace("brown", "red", 1),
+        )
+        for arm in analysis.arms
+        for task in TASKS
+        for i in range(4)
+        for block in range(analysis.blocks)
+    ]
+    return RunData(Path(), build_manifest(analysis), records, [])
+
+
+def test_every_prompt_has_both_whole_answers_with_the_divergence_marked() -> None:
+    analysis = forked(build_analysis(["baseline", "spec_d4"]))
+    page = PageText(render_html(run_of(analysis), analysis, []))
+    assert len([a for a in page.all("details") if a.get("class") == "prompt"]) == 12
+    text = render_html(run_of(analysis), analysis, [])
+    assert text.count("The quick <mark>brown</mark> fox jumps") == 12
+    assert text.count("The quick <mark>red</mark> fox jumps") == 12
+    assert text.count("lazy dog. The quick") > 12 * 2 * 20
+
+
+def test_what_the_target_alone_gave_both_tokens_stands_there() -> None:
+    analysis = build_analysis(["baseline", "spec_d4"])
+    one = next(one for one in analysis.losslessness[0].comparisons if one.fork)
+    reading = Reading(shape="decode", width=1, likeliest=19689, token=-0.5, rival=-1.0)
+    other = reading.model_copy(update={"shape": "verify", "width": 17})
+    replays = Replays(
+        run="r", benchctl_version="0", made_at="", baseline="baseline", command=[], engine_sha256=None, model=[],
+        positions=[Position(task=one.task, prompt_idx=one.prompt_idx, prompt_sha=None, index=17, agreed_sha="",
+                            token=19689, rival=49, fork=True, readings=[reading, other])],
+    )  # fmt: skip
+    run = replace(run_of(analysis), replays=replays)
+    found = next(one for one in find_whole_answers(run, analysis, {}) if one.diverging)
+    assert [(p.shape, round(p.baseline or 0, 4), round(p.arm or 0, 4)) for p in found.diverging[0].probabilities] == [
+        ("decode", 0.6065, 0.3679)
+    ]
+    text = re.sub(r"<[^>]+>", " ", render_html(run, analysis, []))
+    assert re.search(r"token by token\s+60\.7 %\s+36\.8 %\s+the baseline’s", text)
+
+
+def test_few_rounds_and_late_positions_are_not_drawn(analysis: Analysis) -> None:
+    rows = [
+        row.model_copy(update={"rounds": 19, "position_unconditional": [1.0] * 40})
+        if row.arm == "spec_d2"
+        else row.model_copy(update={"position_unconditional": [0.5] * 40})
+        if row.arm == "spec_d4"
+        else row
+        for row in analysis.acceptance
+    ]
+    changed = analysis.model_copy(update={"acceptance": rows})
+    assert "spec_d2" not in {row.arm for row in drawn_positions(changed)}
+    assert {len(row.position_unconditional or ()) for row in drawn_positions(changed) if row.arm == "spec_d4"} == {16}
+    assert {one["arm"] for one in json.loads(plot_data(changed))["positions"]} == {"spec_d4", "spec_d8", "spec_d16"}
+
+
+def test_a_page_of_twelve_prompts_and_six_arms_is_below_a_megabyte() -> None:
+    analysis = forked(build_analysis(list(ARMS)))
+    assert len(render_files(run_of(analysis), analysis)["index.html"]) < 1_000_000
+
+
+@pytest.fixture(scope="module")
+def touched(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page's elements after a browser ran it: an arm left out, a table sorted, another filtered."""
+    if BROWSER is None:
+        pytest.skip("no browser here (chromium)")
+    analysis = build_analysis(list(ARMS))
+    page = render_files(run_of(analysis), analysis)["index.html"].decode()
+    hand = """<script>addEventListener("load", () => {
+      const box = [...document.querySelectorAll(".chooser label")].find((one) => one.textContent.trim() === "spec_d16");
+      box.querySelector("input").click();
+      const [first, second] = document.querySelectorAll("#why table");
+      [...first.tHead.rows[0].cells].find((one) => one.textContent === "Pooled").querySelector("button").click();
+      const filter = document.querySelectorAll("#why .filter")[2];
+      filter.value = "ngram simple"; filter.dispatchEvent(new Event("input"));
+    });</script></body>"""
+    page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page).replace("</body>", hand)
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "index.html").write_text(page)
+    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}",
+               "--virtual-time-budget=3000", "--dump-dom", (folder / "index.html").as_uri()]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.skip("the browser does not start here")
+    if 'class="live"' not in done.stdout:
+        assert "<html" not in done.stdout, "the page's script failed"
+        pytest.skip("the browser does not start here")
+    return done.stdout
+
+
+def rows_of(page: str, table: int) -> list[str]:
+    tables = re.findall(r"<table>.*?</table>", page.partition('id="why"')[2], re.DOTALL)
+    return re.findall(r"<tr data-arm.*?</tr>", tables[table], re.DOTALL)
+
+
+def test_a_browser_draws_the_plots(touched: str) -> None:
+    assert touched.count('class="plot"') == 4
+    assert touched.count('class="drawn"') == 4
+
+
+def test_a_browser_sorts_filters_and_leaves_arms_out(touched: str) -> None:
+    rows = rows_of(touched, 0)
+    values = [float(json.loads(re.search(r'data-v="([^"]*)"', row)[1].replace("&quot;", '"'))[2]) for row in rows]  # type: ignore[index]
+    assert values == sorted(values)
+    assert len(values) == 6
+    hidden = [row for row in rows if 'hidden=""' in row]
+    assert [re.search(r'data-arm="([^"]*)"', row)[1] for row in hidden] == ["spec_d16"]  # type: ignore[index]
+    filtered = rows_of(touched, 2) + rows_of(touched, 1)
+    assert any('data-filtered="out"' in row for row in filtered)
