@@ -6,6 +6,7 @@ from 1 is what this run cannot tell apart (a null control that costs nothing ext
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -84,7 +85,8 @@ def launch_command(arm: ArmIdentity) -> str:
 
 def _quoted(word: str) -> str:
     """A word for the shell, which still finds the home folder in one that begins with it."""
-    return f"~/{shlex.quote(word[2:])}" if word.startswith("~/") and len(word) > 2 else shlex.quote(word)
+    at_home = re.fullmatch(r"((?:\w+=)?~/)(.+)", word, re.DOTALL)
+    return at_home[1] + shlex.quote(at_home[2]) if at_home else shlex.quote(word)
 
 
 def _sentence(drafted: list[Verdict], use: Verdict | None) -> str:

@@ -264,7 +264,7 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool) -> None:
     from benchctl.analysis.analyse import analyse
     from benchctl.data.store import open_run
     from benchctl.errors import EngineError
-    from benchctl.reports.terminal import print_summary
+    from benchctl.reports.terminal import print_decision, print_summary
 
     run = open_run(folder)
     analysis = analyse(run)
@@ -285,6 +285,7 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool) -> None:
     elif not quiet:
         console = Console()
         print_summary(console, analysis)
+        print_decision(console, analysis, run.manifest)
         name = shlex.quote(str(folder))
         following = f"Next: benchctl verify-lossless {name}\n      benchctl report {name}"
         console.print(f"\nRecords: {folder}\n{following}", markup=False, highlight=False, soft_wrap=True)

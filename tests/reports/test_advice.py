@@ -1,0 +1,83 @@
+"""What a run advises: the fastest arm, whether to run with it, and what inactive arms say of the run itself."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from benchctl.analysis.advice import find_advice, inactive_arms, launch_command, resolution
+from benchctl.analysis.results import Analysis
+from benchctl.reports.conclusion import advice_lines, grouped_warnings, headline, null_control
+from tests.reports.handmade import build_analysis, build_manifest
+
+
+def test_the_fastest_arm_and_its_own_command() -> None:
+    analysis = build_analysis(["baseline", "spec_d4", "ngram_simple"])
+    manifest = build_manifest(analysis)
+    advice = find_advice(analysis, manifest)
+    assert advice is not None and advice.use is not None
+    assert (advice.use.arm, advice.sentence) == ("ngram_simple", "Run with ngram_simple (ngram-simple).")
+    assert shlex.split(advice.command or "")[-4:] == ["--port", "8080", "-np", "1"]
+    first = advice_lines(analysis, manifest)[0]
+    assert first.startswith("Fastest: ngram_simple ran 1.12× ± ")
+    assert first.endswith(" as fast as no speculation.")
+
+
+def test_slower_arms_are_not_advised() -> None:
+    analysis = build_analysis(["baseline", "spec_d2", "spec_d4"])
+    advice = find_advice(analysis, build_manifest(analysis))
+    assert advice is not None
+    assert (advice.use, advice.sentence) == (None, "Do not speculate: run the target alone.")
+
+
+def test_a_damaged_arm_is_not_advised_however_fast() -> None:
+    analysis = build_analysis(["baseline", "ngram_simple"])
+    judged = [one.model_copy(update={"counts": {"violation": 2}}) for one in analysis.losslessness]
+    advice = find_advice(analysis.model_copy(update={"losslessness": judged}), None)
+    assert advice is not None
+    assert (advice.use, advice.command) == (None, None)
+
+
+def test_an_arm_that_never_drafted_is_a_null_control() -> None:
+    analysis = build_analysis(["baseline", "spec_d4", "ngram_mod"])
+    idle = analysis.verdicts[-1]
+    assert inactive_arms(analysis) == ["ngram_mod"]
+    assert idle.interval is not None
+    apart = max(abs(idle.interval.low - 1), abs(idle.interval.high - 1))
+    assert resolution(analysis) == pytest.approx(apart)
+    said = f"cannot tell apart less than ±{100 * apart:.0f} %"
+    assert said in (null_control(analysis) or "")
+    assert "ngram_mod" not in headline(analysis)
+    assert null_control(build_analysis(["baseline", "spec_d4"])) is None
+
+
+def slower(analysis: Analysis, *arms: str) -> Analysis:
+    verdicts = [one.model_copy(update={"speed": "slower" if one.arm in arms else "undecided"})
+                for one in analysis.verdicts]  # fmt: skip
+    return analysis.model_copy(update={"verdicts": verdicts})
+
+
+def test_the_headline_says_what_is_known() -> None:
+    drafts = ("spec_d2", "spec_d4", "spec_d8", "spec_d16")
+    mixed = slower(build_analysis(["baseline", *drafts, "ngram_simple"]), *drafts)
+    assert headline(mixed) == (
+        "Speculative decoding does not clearly pay here: all four draft-simple arms are slower, 0.29 to 0.71×; "
+        "ngram_simple (1.12×) is undecided."
+    )
+    every = slower(build_analysis(["baseline", "spec_d4"]), "spec_d4")
+    assert headline(every) == "Speculative decoding does not pay here: the one arm is slower, 0.57×."
+
+
+def test_a_command_finds_the_home_folder() -> None:
+    manifest = build_manifest(build_analysis(["baseline"]))
+    arm = manifest.arms[0].model_copy(update={"argv": ["~/my engines/server", "-m", "a b"], "env": ["LIB=~/x.so"]})
+    assert launch_command(arm) == "LIB=~/x.so ~/'my engines/server' -m 'a b'"
+
+
+def test_warnings_of_a_kind_stand_together() -> None:
+    analysis = build_analysis(["baseline", "spec_d4"])
+    one = analysis.warnings[0]
+    several = [one, one.model_copy(update={"where": "block 2", "seen": "again"}), one.model_copy(update={"id": "x"})]
+    groups = grouped_warnings(analysis.model_copy(update={"warnings": several}))
+    assert [(group.id, len(group.seen)) for group in groups] == [(one.id, 2), ("x", 1)]
