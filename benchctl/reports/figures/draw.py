@@ -95,7 +95,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             name="by-concurrency",
             varies="concurrency",
             title="Throughput and latency by concurrency",
-            caption="Left: tokens of all requests over the time from the first request sent to the last answer's end. "
+            caption="Left: tokens a second of all requests together, while all slots were full. "
             "Right: how long a request takes, median. A ring: where an arm's total throughput falls below that without "
             "speculation, interpolated between the measured levels beside it. Whiskers: 95 % interval of its ratio to "
             "the baseline, where there are enough blocks; cut off where it is very wide. Both scales are logarithmic.",

@@ -12,14 +12,15 @@ from benchctl.reports import numbers
 from benchctl.reports.columns import Cell, Column, Table, arm_column, interval, numeric
 from benchctl.reports.tables.output import OUTPUT_TONE
 
-_QUANTILES = ("median", "p95", "p99")
+_QUANTILES = ("median", "p95", "p99", "p95_upper", "p99_upper")
 
 
 def conditions(analysis: Analysis) -> Table[Level]:
     """Every level with everything that is known of it, for programs."""
     columns = _columns(analysis)
-    rest = ("of", "is_baseline", "overlapping", "judged", "planned", "tokens", "makespan_s", "throughput_by_block")
-    of_arrival = ("sent_rate", "finished_rate", "late_p95_s", "first_third_s", "last_third_s", "kept_up")
+    rest = ("of", "is_baseline", "overlapping", "judged", "planned", "tokens", "makespan_s", "window_s", "drain_share")
+    of_arrival = ("sent_rate", "finished_rate", "late_p95_s", "first_third_s", "last_third_s")
+    trend = ("growth", "growth_low", "growth_high", "given_up", "kept_up")
     return Table(
         "conditions",
         "Every condition",
@@ -27,10 +28,10 @@ def conditions(analysis: Analysis) -> Table[Level]:
             columns["arm"],
             *(_field(name) for name in rest[:4]),
             *(columns[name] for name in ("concurrency", "rate", "temperature", "requests")),
-            *(_field(name) for name in rest[4:]),
+            *(_field(name) for name in (*rest[4:], "throughput_by_block")),
             *(columns[name] for name in ("ttft", "e2e", "tpot", "throughput", "in_flight")),
             *(columns[name] for name in ("throughput_x", "throughput_95", "latency_x", "latency_95")),
-            *(_of_arrival(name) for name in of_arrival),
+            *(_of_arrival(name) for name in (*of_arrival, *trend)),
         ),
         analysis.sweep.levels if analysis.sweep else [],
     )
@@ -143,7 +144,7 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
             numbers.rate,
             unit="tok/s",
             key="throughput",
-            explain="tokens of all requests over the time from the first one sent to the last answer’s end.",
+            explain="tokens a second of all requests together; in a closed loop while all slots were full.",
         ),
         "throughput_x": numeric(
             "Throughput ×",
@@ -188,8 +189,8 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
             "Kept up",
             lambda row: row.arrival and row.arrival.kept_up,
             numbers.yes_or_no,
-            explain="no, where fewer than 90 % as many ended as were sent and the last third of a cell’s requests took "
-            "at least 1.5 times as long as the first. Then latencies depend on how many requests there were.",
+            explain="no, where the latency grows while requests are sent, beyond noise; a dash: not known. Where it "
+            "grows, latencies depend on how many requests there were.",
         ),
         "late": numeric(
             "Client late",
