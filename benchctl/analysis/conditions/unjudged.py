@@ -25,6 +25,10 @@ WHY = "Concurrent outputs are not reproducible on these engines"
 SAMPLED = (
     "Answers that are sampled say nothing one by one (`benchctl verify-lossless --sampling` compares distributions)"
 )
+NOT_MEASURED = (
+    "That is no violation shown: what several requests in one batch add to this noise was not measured, so measure the "
+    "arm one request at a time."
+)
 MEASURE = "Measure the same arms one request at a time, too: `concurrency: [1, …]`, without `rate`."
 
 
@@ -63,11 +67,16 @@ def find_unjudged(
 
 
 def _audited(frame: Frame, answers: Answers, arm: int, audit: ArmAudit) -> Losslessness:
-    """Return the verdict on an arm of overlapping requests by its audit."""
+    """Return the verdict on an arm of overlapping requests by its audit, which can clear it and not condemn it.
+
+    The noise was measured on one request at a time, in batches as wide as those of several: what prompts and states of
+    several requests in one batch add to it is not known.
+    """
     flaws = _flaws(frame, answers, arm)
-    verdict: Kept = "violation" if audit.violates else "consistent with the target"
-    if not audit.violates and (flaws or audit.lacking is not None):
-        verdict = "undetermined"
+    cleared = not (flaws or audit.violates or audit.lacking is not None)
+    verdict: Kept = "consistent with the target" if cleared else "undetermined"
+    if audit.violates:
+        flaws.insert(0, NOT_MEASURED)
     return Losslessness(
         arm=frame.arms[arm],
         verdict=verdict,
