@@ -1,13 +1,15 @@
-"""The cells of a run: which failed, and what the attestations of an arm say together."""
+"""The cells of a run: which failed, what the attestations of an arm say together, how wide its rounds verify."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from benchctl.data.manifest import AttestationRecord, Cell, Manifest
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
+    from benchctl.data.record import Record
 
 
 def latest_cells(manifest: Manifest | None) -> list[Cell]:
@@ -51,3 +53,19 @@ def attestations(frame: Frame, arm: str) -> list[AttestationRecord]:
 def states(frame: Frame, arm: str) -> list[str]:
     """Return the states of an arm's attestations, the gravest first."""
     return [one.state for one in attestations(frame, arm)]
+
+
+def verify_width(manifest: Manifest | None, record: Record) -> int | None:
+    """Return how many tokens the rounds of an answer verified at once, the one before the draft included.
+
+    The recipe's depth, or what the engine says was drafted in a round; 1 for an answer without any draft.
+    """
+    if record.draft_n == 0:
+        return 1
+    arms = manifest.arms if manifest else []
+    depth = next((arm.speculation.get("max") for arm in arms if arm.name == record.label and arm.speculation), None)
+    if isinstance(depth, int):
+        return depth + 1
+    if record.draft_n and record.rounds:
+        return 1 + math.ceil(record.draft_n / record.rounds)
+    return None

@@ -23,12 +23,11 @@ import numpy as np
 
 from benchctl.analysis.answers import same_answer, same_text, same_tokens
 from benchctl.analysis.audit.words import told_of
-from benchctl.analysis.cells import speculates
+from benchctl.analysis.cells import speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.degenerate import degeneration, runs_on
 from benchctl.analysis.fork import find_fork
 from benchctl.analysis.replay.judge import Evidence, judge
-from benchctl.analysis.replay.wanted import verify_width
 from benchctl.analysis.results import ArmAudit, Comparison, Fork, Kept, Losslessness, PromptClass
 from benchctl.data.record import Record
 

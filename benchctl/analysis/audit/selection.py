@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.cells import speculates
+from benchctl.analysis.cells import speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.fork import common_length
-from benchctl.analysis.replay.wanted import verify_width
 from benchctl.data.record import Record, sha256_tokens
 
 if TYPE_CHECKING:

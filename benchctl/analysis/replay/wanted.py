@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +12,6 @@ from benchctl.data.record import Record, sha256_tokens
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
-    from benchctl.data.manifest import Manifest
     from benchctl.data.store import RunData
 
 
@@ -37,22 +35,6 @@ class WantedAnswer:
     prompt_tokens: int | None
     token_ids: tuple[int, ...]
     forks: tuple[WantedFork, ...]
-
-
-def verify_width(manifest: Manifest | None, record: Record) -> int | None:
-    """Return how many tokens the rounds of an answer verified at once, the one before the draft included.
-
-    The recipe's depth, or what the engine says was drafted in a round; 1 for an answer without any draft.
-    """
-    if record.draft_n == 0:
-        return 1
-    arms = manifest.arms if manifest else []
-    depth = next((arm.speculation.get("max") for arm in arms if arm.name == record.label and arm.speculation), None)
-    if isinstance(depth, int):
-        return depth + 1
-    if record.draft_n and record.rounds:
-        return 1 + math.ceil(record.draft_n / record.rounds)
-    return None
 
 
 def find_evidence(run: RunData, baseline: str) -> Evidence:

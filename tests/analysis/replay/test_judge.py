@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.analyse import OutputComparison, analyse
+from benchctl.analysis.cells import verify_width
 from benchctl.analysis.replay.judge import Evidence
-from benchctl.analysis.replay.wanted import find_wanted, verify_width
+from benchctl.analysis.replay.wanted import find_wanted
 from benchctl.analysis.results import Comparison, Losslessness
 from benchctl.data.replays import Position
 from benchctl.data.store import RunData
