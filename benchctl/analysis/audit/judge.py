@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.audit.hazard import Places, Simulation, hazard_test
-from benchctl.analysis.audit.noise import Noise
+from benchctl.analysis.audit.noise import Noise, noise_of
 from benchctl.analysis.audit.power import find_power
 from benchctl.analysis.fork import common_length
 from benchctl.analysis.results import AUDIT_LEVEL, ArmAudit, Seen
@@ -110,22 +110,6 @@ def _lacking(
         how = "in another shape" if by_prefill else f"{several} tokens at a time"
         return f"the noise of reading {how} was measured at {len(noise.margins):,} prefixes; {PREFIXES:,} are needed"
     return None
-
-
-def noise_of(audit: Audit, scored: Mapping[AnswerKey, ScoredAnswer], widths: Sequence[int]) -> Noise:
-    """Return how margins moved at these widths together; an arm that read nothing at once has no noise."""
-    wanted = {0} if audit.shape == "prefill" else set(widths)
-    numbers: dict[AnswerKey, int] = {}
-    margins: list[float] = []
-    losses: list[float] = []
-    answers: list[int] = []
-    for one in audit.passes:
-        answer = scored.get(one.answer)
-        if one.width in wanted and answer is not None:
-            margins += [answer.margins[place] for place in one.places]
-            losses += one.losses
-            answers += [numbers.setdefault(one.answer, len(numbers))] * len(one.places)
-    return Noise(np.array(margins), np.array(losses), np.array(answers, dtype=np.int64))
 
 
 def _places(known: Sequence[tuple[Answer, ScoredAnswer]]) -> Places:

@@ -6,6 +6,7 @@ several tokens at once instead of one. A token flips where the loss exceeds the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from benchctl.data.audits import AnswerKey, Audit, ScoredAnswer
 
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
@@ -134,3 +137,19 @@ class Noise:
         expected = np.cumsum(self.tail.chance_above(ordered))  # flips at margins no smaller than each
         reached = int(np.searchsorted(expected, level))
         return float(ordered[reached]) if reached < len(ordered) else 0.0
+
+
+def noise_of(audit: Audit, scored: Mapping[AnswerKey, ScoredAnswer], widths: Sequence[int]) -> Noise:
+    """Return how margins moved at these widths together; an arm that read nothing at once has no noise."""
+    wanted = {0} if audit.shape == "prefill" else set(widths)
+    numbers: dict[AnswerKey, int] = {}
+    margins: list[float] = []
+    losses: list[float] = []
+    answers: list[int] = []
+    for one in audit.passes:
+        answer = scored.get(one.answer)
+        if one.width in wanted and answer is not None:
+            margins += [answer.margins[place] for place in one.places]
+            losses += one.losses
+            answers += [numbers.setdefault(one.answer, len(numbers))] * len(one.places)
+    return Noise(np.array(margins), np.array(losses), np.array(answers, dtype=np.int64))

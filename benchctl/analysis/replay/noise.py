@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.audit.judge import noise_of
-from benchctl.analysis.audit.noise import SMALL_MARGIN, Noise
+from benchctl.analysis.audit.noise import SMALL_MARGIN, Noise, noise_of
 from benchctl.analysis.results import AUDIT_LEVEL, NoiseFloor
 from benchctl.data.audits import Audit
 from benchctl.data.replays import Position, Reading, Replays
