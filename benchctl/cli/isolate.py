@@ -35,6 +35,10 @@ def isolate(
     models_dir: Annotated[
         Path | None, typer.Option(help="Look for the model's files here before anywhere else.", file_okay=False)
     ] = None,
+    trust_recipe: Annotated[
+        bool,
+        typer.Option("--trust-recipe", help="Let the recipe open the machine: run code, read other files, reach out."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout at the end.")] = False,
 ) -> None:
@@ -70,6 +74,7 @@ def isolate(
             binary=engine_binary,
             models_dir=models_dir,
             notice=progress.note,
+            trusted=trust_recipe,
         )
         folder, isolation, finding = run_isolation(
             source,

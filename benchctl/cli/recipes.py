@@ -13,6 +13,7 @@ from benchctl.errors import BenchctlError, StorageError, UsageError
 if TYPE_CHECKING:
     from benchctl.recipes.problems import Problem
     from benchctl.recipes.schema import Recipe
+    from benchctl.recipes.trust import Finding
 
 app = typer.Typer(
     help="Find, read, check and write recipes.",
@@ -68,18 +69,22 @@ def show(
 @app.command("check")
 def check(
     files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Recipe files, or names of shipped ones.")],
+    trust_recipe: Annotated[bool, typer.Option("--trust-recipe", help="Take recipes that open the machine.")] = False,
     json_output: Json = False,
 ) -> None:
     """Check recipes and list everything wrong with them; exit code 2 when anything is."""
     results = [(file, *_checked(file)) for file in files]
-    failed = any(problems for _, _, problems, _ in results)
+    openings = {file: _openings(file, recipe) for file, recipe, _, _ in results}
+    barred = {file: not trust_recipe and any(one.opens for one in found) for file, found in openings.items()}
+    failed = any(problems or barred[file] for file, _, problems, _ in results)
     if json_output:
         _print_json(
             [
                 {
                     "file": file,
-                    "ok": not problems,
+                    "ok": not problems and not barred[file],
                     "arms": [arm.name for arm in recipe.arms] if recipe else None,
+                    "openings": [str(one) for one in openings[file]],
                     "problems": [{"line": p.line or None, "key": _key(p), "message": p.message} for p in problems],
                 }
                 for file, recipe, problems, _ in results
@@ -92,7 +97,11 @@ def check(
             if problems:
                 typer.echo(visible(message), err=True)
             elif recipe is not None:
-                typer.echo(f"{visible(file)}: good ({len(recipe.arms)} arms: {', '.join(a.name for a in recipe.arms)})")
+                state = "would open the machine, and runs with --trust-recipe alone" if barred[file] else "good"
+                arms = f"{len(recipe.arms)} arms: {', '.join(arm.name for arm in recipe.arms)}"
+                typer.echo(f"{visible(file)}: {state} ({arms})", err=barred[file])
+                for one in openings[file]:
+                    typer.echo(visible(f"  {one}"), err=barred[file])
     if failed:
         raise typer.Exit(UsageError.exit_code)
 
@@ -153,6 +162,14 @@ def _checked(file: str) -> tuple[Recipe | None, tuple[Problem, ...], str]:
     except BenchctlError as error:
         return None, (Problem(0, (), str(error)),), f"{file}: {error}"
     return recipe, (), ""
+
+
+def _openings(file: str, recipe: Recipe | None) -> list[Finding]:
+    """Return what of a good recipe opens the machine, and the options that no list knows."""
+    from benchctl.recipes.load import find_recipe
+    from benchctl.recipes.trust import find_openings
+
+    return [] if recipe is None else find_openings(recipe, find_recipe(file).parent)
 
 
 def _summary(recipe: Recipe) -> dict[str, object]:

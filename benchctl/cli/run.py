@@ -71,6 +71,10 @@ def run(
     models_dir: Annotated[
         Path | None, typer.Option(help="Look for the models' files here before anywhere else.", file_okay=False)
     ] = None,
+    trust_recipe: Annotated[
+        bool,
+        typer.Option("--trust-recipe", help="Let the recipe open the machine: run code, read other files, reach out."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout at the end.")] = False,
 ) -> None:
@@ -143,7 +147,12 @@ def run(
         wanted = with_blocks(wanted, blocks)
     with signals_interrupt():  # a download or a quantization, too, ends cleanly
         prepared = prepare(
-            wanted, recipe_folder=folder, binary=engine_binary, models_dir=models_dir, notice=progress.note
+            wanted,
+            recipe_folder=folder,
+            binary=engine_binary,
+            models_dir=models_dir,
+            notice=progress.note,
+            trusted=trust_recipe,
         )
     if dry_run:
         _show_plan(prepared, earlier, out, as_json=as_json)

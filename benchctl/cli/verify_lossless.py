@@ -63,6 +63,9 @@ def verify_lossless(
         typer.Option(min=0.0001, max=0.05, help="With --sampling: chance of any false alarm in the whole check."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
+    trust_recipe: Annotated[
+        bool, typer.Option("--trust-recipe", help="With --sampling: let the recipe open the machine; see `run`.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables; only the exit code tells.")] = False,
 ) -> None:
     """Compare every answer of every arm with the baseline's, and find out what differences are.
@@ -96,6 +99,7 @@ def verify_lossless(
             models_dir=models_dir,
             as_json=as_json,
             quiet=quiet,
+            trusted=trust_recipe,
         )
         return
     from benchctl.cli.replay_forks import explain

@@ -41,6 +41,7 @@ def verify_sampling(
     models_dir: Path | None = None,
     as_json: bool = False,
     quiet: bool = False,
+    trusted: bool = False,
 ) -> None:
     """Check the arms of a recipe or a run, or (offline) judge the latest stored check of a run again.
 
@@ -53,7 +54,10 @@ def verify_sampling(
     from benchctl.errors import EngineError, UsageError
 
     if not offline:
-        folder = _draw(target, wanted, results, baseline, arms, engine_binary, models_dir, quiet=quiet or as_json)
+        silent = quiet or as_json
+        folder = _draw(
+            target, wanted, results, baseline, arms, engine_binary, models_dir, quiet=silent, trusted=trusted
+        )
     elif wanted or arms or baseline:
         raise UsageError("A stored check is judged as it was drawn.", where="--offline", fix="Leave the others out.")
     else:
@@ -92,6 +96,7 @@ def _draw(
     models_dir: Path | None,
     *,
     quiet: bool,
+    trusted: bool,
 ) -> Path:
     """Run the engines and return the folder of the new check."""
     from benchctl.measure.prepare import prepare
@@ -109,7 +114,12 @@ def _draw(
         progress.note(f"The recipe is greedy; this check samples at temperature {heat:g} from the whole vocabulary.")
     with signals_interrupt():
         prepared = prepare(
-            sampled, recipe_folder=folder, binary=engine_binary, models_dir=models_dir, notice=progress.note
+            sampled,
+            recipe_folder=folder,
+            binary=engine_binary,
+            models_dir=models_dir,
+            notice=progress.note,
+            trusted=trusted,
         )
         parent = results / recipe.name if run is None else run.folder
         return run_check(prepared, plan, parent, progress, ["benchctl", *sys.argv[1:]])

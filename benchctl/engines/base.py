@@ -34,6 +34,8 @@ class Capabilities:
     commit: str | None
     speculation_types: tuple[str, ...]
     """In benchctl's words; empty when the binary has none."""
+    option_names: tuple[tuple[str, ...], ...] = ()
+    """Every option of its command line, the names that mean the same together; empty where it does not tell."""
     details: Mapping[str, object] = field(default_factory=dict)
     """JSON-able facts of this adapter: flag dialect, devices, SHA-256 of the binary and its sibling libraries."""
 

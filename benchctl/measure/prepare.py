@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from benchctl.prompts.load import Suite, load_suite, prompt_sha256
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.adapters import lossy_settings
 from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
+from benchctl.recipes.trust import find_openings, refuse
+from benchctl.text import one_line
 
 Notice = Callable[[str], None]
 
@@ -50,14 +53,16 @@ def prepare(
     binary: str | None = None,
     models_dir: Path | None = None,
     notice: Notice | None = None,
+    trusted: bool = False,
 ) -> Prepared:
     """Find the engine, the models and the prompts, and check that they fit together.
+
+    `trusted`: the recipe may open the machine (`benchctl.recipes.trust`).
 
     Raises UsageError for what the recipe asks and this binary or these files cannot give, EngineError when there is no
     engine.
     """
-    engine = make_engine(recipe.engine, binary=binary)
-    capabilities = engine.probe()
+    engine, capabilities, openings = probed_engine(recipe, recipe_folder, binary, notice, trusted=trusted)
     suite = load_suite(recipe.prompts.suite, recipe_folder=recipe_folder)
     prompts = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
     models = resolve_pair(
@@ -68,7 +73,7 @@ def prepare(
         find_tool=lambda name: program(engine.tool(name)),
         form=engine.model_format,
     )
-    warnings = list(engine.check(recipe, models))
+    warnings = [*openings, *engine.check(recipe, models)]
     if recipe.schedule == "interleaved":
         check_memory(recipe, models, seen_devices(capabilities))
     warnings += idle_slots(recipe, len(prompts))
@@ -94,6 +99,22 @@ def files_of(prepared: Prepared) -> list[Path]:
     models = [model for model in (prepared.models.target, prepared.models.draft) if model is not None]
     binary = prepared.capabilities.binary
     return [*([] if binary is None else [binary]), *(file.path for model in models for file in model.files)]
+
+
+def probed_engine(
+    recipe: Recipe, folder: Path, binary: str | None, notice: Notice | None, *, trusted: bool
+) -> tuple[Engine, Capabilities, list[str]]:
+    """Return the recipe's engine, what its binary can do, and sentences about options that do more than measure.
+
+    Raises UsageError for a recipe that opens the machine and is not `trusted`, before anything that it names is run.
+    """
+    refuse(find_openings(recipe, folder), trusted=trusted)
+    engine = make_engine(recipe.engine, binary=binary)
+    if recipe.binary is not None and notice is not None:
+        path = shutil.which(Path(recipe.binary).expanduser()) or recipe.binary
+        notice(f"The recipe names the program that is run: {one_line(str(path))}")
+    capabilities = engine.probe()
+    return engine, capabilities, refuse(find_openings(recipe, folder, capabilities.option_names), trusted=trusted)
 
 
 def seen_devices(capabilities: Capabilities) -> list[str]:

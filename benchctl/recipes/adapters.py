@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, get_args
 
 from benchctl.errors import UsageError
 from benchctl.recipes.engine_spec import EngineSpec, LaunchedEngineSpec
+from benchctl.recipes.options import OptionList
 from benchctl.text import one_line
 
 GROUP = "benchctl.engines"
@@ -55,6 +56,8 @@ class Adapter:
     """Whether several of its processes may be up at once: `schedule: interleaved`."""
     quantizes: bool = False
     """Whether it brings programs that quantize: the keys `quantize`, and `benchctl isolate`."""
+    options: OptionList = field(default_factory=OptionList)
+    """What its options do to the machine: which of them a recipe may not set unless its reader trusts it."""
     lossy: LossyRule = _nothing_lossy
     example: tuple[str, ...] = ()
     """Lines that `benchctl recipes new` writes below `engine`, keys or comments."""

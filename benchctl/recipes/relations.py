@@ -5,11 +5,11 @@ What depends on the binary at hand (does this build know the type, does this hea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from benchctl.recipes.adapters import Adapter, adapter_of, kinds_with
-from benchctl.recipes.engine_spec import EndpointSpec, EngineSpec
+from benchctl.recipes.engine_spec import EndpointSpec, EngineSpec, LaunchedEngineSpec
 from benchctl.recipes.problems import KeyPath, did_you_mean, quoted
 from benchctl.recipes.quantization import quantize_problems
 from benchctl.recipes.schema import Arm, ModelSpec, Recipe
@@ -22,6 +22,7 @@ Found = Iterator[tuple[KeyPath, str]]
 def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
     """Return (key path in the expanded recipe, message) for everything that does not fit together."""
     return [
+        *_processes(recipe),
         *_endpoints(recipe),
         *_models(recipe),
         *_names(recipe),
@@ -30,6 +31,30 @@ def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
         *_schedule(recipe),
         *_arms(recipe),
     ]
+
+
+def _processes(recipe: Recipe) -> Found:
+    """Yield what no process can be started with, and what is benchctl's own."""
+    engine = recipe.engine
+    if isinstance(engine, LaunchedEngineSpec):
+        for name, value in engine.env.items():
+            if not name or "=" in name or "\0" in name:
+                yield ("engine", "env"), f"expected the name of an environment variable, got {quoted(name)}."
+            elif name.upper().startswith("BENCHCTL_"):
+                yield ("engine", "env", name), "this is a setting of benchctl's own; set it in your shell."
+            elif "\0" in value:
+                yield ("engine", "env", name), "a value cannot hold the character U+0000."
+        if engine.binary is not None and "\0" in engine.binary:
+            yield ("engine", "binary"), "a path cannot hold the character U+0000."
+        yield from ((("engine", "args", place), message) for place, message in _arguments(engine.args))
+    for index, arm in enumerate(recipe.arms):
+        yield from ((("arms", index, "args", place), message) for place, message in _arguments(arm.args))
+
+
+def _arguments(args: Sequence[str]) -> Iterator[tuple[int, str]]:
+    for place, word in enumerate(args):
+        if "\0" in word:
+            yield place, "an argument cannot hold the character U+0000."
 
 
 def _endpoints(recipe: Recipe) -> Found:

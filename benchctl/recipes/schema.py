@@ -227,6 +227,11 @@ class Recipe(RecipeBase):
         return self.engine.device if isinstance(self.engine, LaunchedEngineSpec) else "auto"
 
     @property
+    def binary(self) -> str | None:
+        """The engine's binary, where the recipe names one."""
+        return self.engine.binary if isinstance(self.engine, LaunchedEngineSpec) else None
+
+    @property
     def threads(self) -> int | None:
         """CPU threads of the engine; `None`: what it takes by itself."""
         return self.engine.threads if isinstance(self.engine, LaunchedEngineSpec) else None

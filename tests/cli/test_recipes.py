@@ -145,3 +145,19 @@ def test_loading_a_recipe_imports_no_hub_and_no_numbers() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_check_agrees_with_run_on_recipes_that_open_the_machine() -> None:
+    text = (
+        shipped_recipes()["quickstart"]
+        .read_text()
+        .replace("engine:\n", "engine:\n  args: [--tools, all, --brand-new]\n", 1)
+    )
+    Path("a.yaml").write_text(text)
+    result = run("check", "a.yaml")
+    assert result.exit_code == 2
+    assert "a.yaml: would open the machine, and runs with --trust-recipe alone" in result.stderr
+    assert "engine.args: --tools runs code." in result.stderr
+    trusted = good("check", "a.yaml", "--trust-recipe")
+    assert "--brand-new is on no list of benchctl's" in trusted
+    assert json.loads(run("check", "a.yaml", "--json").stdout)[0]["ok"] is False

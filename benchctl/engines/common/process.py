@@ -45,10 +45,12 @@ def describe_exit(status: int | None) -> str:
 class EngineProcess:
     """A running engine; `pid` is its process id and that of its process group."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], log_path: Path) -> None:
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str], log_path: Path, *, scratch: Path | None = None
+    ) -> None:
         """Start `argv` with its output going to `log_path`. Raises EngineError (`launch`), StorageError.
 
-        A folder that `env` names as `BENCHCTL_SCRATCH` is the engine's own, and goes with it however it ends.
+        `scratch` is a folder that the caller made for this engine; it goes with it however it ends.
         """
         self._status: int | None = None
         self._ended = False
@@ -64,7 +66,7 @@ class EngineProcess:
             # Not a session of its own: Linux schedules sessions against each other (autogroup), and on a busy
             # machine the client then sees the engine's first tokens 20 ms late.
             self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(SUPERVISOR), *argv],
+                [sys.executable, "-I", "-S", str(SUPERVISOR), "" if scratch is None else str(scratch), *argv],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

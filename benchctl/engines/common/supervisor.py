@@ -1,6 +1,7 @@
 """The supervisor: a small process between benchctl and an engine, so that no engine outlives benchctl.
 
-Run as a script by its own path with nothing but the standard library (`python -I -S supervisor.py ENGINE ARGS…`). Its
+Run as a script by its own path with nothing but the standard library (`python -I -S supervisor.py SCRATCH
+ENGINE ARGS…`; SCRATCH is a folder that benchctl made for this engine and that goes with it, or empty). Its
 standard input is a pipe that only benchctl holds: a `T` asks for SIGTERM, an `I` for SIGINT, a `K` for SIGKILL, an `R`
 to remember which shared memory the engine holds, and the end of the pipe means that benchctl is gone, however it died.
 Its standard output carries two lines back: `pid N` or `fail MESSAGE`, and `exit STATUS` (negative: the signal that
@@ -27,8 +28,6 @@ FAMILY_GRACE_S = 3.0
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_SCRATCH = "BENCHCTL_SCRATCH"
-"""The environment variable that names a folder of the engine's own, which goes with it."""
 _SHARED = re.compile(r" (/dev/shm/(?:psm_|sem\.mp-)[\w.-]+)$", re.MULTILINE)
 """Shared memory as Python's multiprocessing names it; killed processes leave it behind."""
 _OPENMP = "/dev/shm/__KMP_REGISTERED_LIB_{pid}_{user}"  # noqa: S108 - its own, by its process id
@@ -163,8 +162,8 @@ def _end_family(engine: int) -> None:
     _signal_group(engine, signal.SIGKILL)
 
 
-def main(command: list[str]) -> int:
-    """Start the engine in a process group of its own and stay until nothing of it is left."""
+def main(scratch: str, command: list[str]) -> int:
+    """Start the engine in a process group of its own and stay until nothing of it is left, `scratch` included."""
     wake, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -192,11 +191,11 @@ def main(command: list[str]) -> int:
     shared.remember()
     _end_family(engine.pid)
     shared.remove()
-    if os.environ.get(_SCRATCH):
-        shutil.rmtree(os.environ[_SCRATCH], ignore_errors=True)
+    if scratch:
+        shutil.rmtree(scratch, ignore_errors=True)
     _tell(f"exit {engine.returncode}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from benchctl.engines.llama_cpp.options import OPTIONS
 from benchctl.recipes.adapters import Adapter
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.flags import read_flags
@@ -35,6 +36,7 @@ ADAPTER = Adapter(
     model_format="gguf",
     interleaves=True,
     quantizes=True,
+    options=OPTIONS,
     lossy=lossy,
     example=(
         "# binary: llama-server   # a path or a name; else the environment, PATH, then benchctl's own build",

@@ -11,7 +11,7 @@ from benchctl.recipes.speculation import SPECULATION_WORDS
 
 Dialect = Literal["current", "legacy"]
 
-_FLAG = re.compile(r"(--?[A-Za-z][\w-]*)(?:,\s+(?=-))?")
+_FLAG = re.compile(r"(--?[A-Za-z][\w.-]*)(?:,\s+(?=-))?")
 _REMOVED = re.compile(r"the argument has been removed\.?\s*(?:use\s+(?P<instead>.+?))?(?:\s*\(env:.*)?$")
 _DEFAULT = re.compile(r"\(default: (-?\d+)")
 _OWN_NAMES = {"draft": "draft-simple"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import socket
 from collections.abc import Mapping
@@ -71,6 +72,8 @@ class ApiKey:
     """A key, or none. `redact` takes it out of any text."""
 
     value: str = field(default="", repr=False)
+    variable: str = ""
+    """Where it came from."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -80,6 +83,26 @@ class ApiKey:
     def redact(self, text: str) -> str:
         """Return `text` without the key."""
         return text.replace(self.value, _HIDDEN) if len(self.value) >= _TELLING else text
+
+
+def check_key(key: ApiKey, address: Address) -> None:
+    """Refuse a key that is too short to be taken out of texts, unless the endpoint is on this machine. UsageError.
+
+    On loopback such a word (`EMPTY`, `ollama`) is no secret.
+    """
+    if 0 < len(key.value) < _TELLING and not _on_loopback(urlsplit(address.root).hostname or ""):
+        raise UsageError(
+            f"The key in {key.variable} has fewer than {_TELLING} characters: it could not be taken out of logs.",
+            where="engine.api_key_env",
+            fix="Use a longer key, or leave api_key_env out where the endpoint asks for none.",
+        )
+
+
+def _on_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def read_key(variable: str | None, environment: Mapping[str, str]) -> ApiKey:
@@ -99,4 +122,4 @@ def read_key(variable: str | None, environment: Mapping[str, str]) -> ApiKey:
             where="engine.api_key_env",
             fix="A key is printable ASCII without spaces.",
         )
-    return ApiKey(value)
+    return ApiKey(value, variable)

@@ -12,7 +12,7 @@ from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.inventory import FoundEngine
 from benchctl.engines.openai.adapter import ADAPTER, OpenAiSpec
-from benchctl.engines.openai.address import Address, ApiKey, parse_address, read_key
+from benchctl.engines.openai.address import Address, ApiKey, check_key, parse_address, read_key
 from benchctl.engines.openai.request import unsupported
 from benchctl.engines.openai.server import EndpointServer, Terms
 from benchctl.engines.openai.shown import Shown, look
@@ -112,6 +112,8 @@ class OpenAiEngine:
         return read_key(self._spec.api_key_env, os.environ)
 
     def _client(self, address: Address, key: ApiKey) -> HttpClient:
+        check_key(key, address)
+
         def broken(what: str) -> EngineError:
             if address.takes_connections():
                 return protocol_error(

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from benchctl.engines.sglang.options import OPTIONS
 from benchctl.recipes.adapters import Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
 from benchctl.recipes.flags import read_flags
@@ -44,6 +45,7 @@ ADAPTER = Adapter(
     inventory="benchctl.engines.sglang.probe:inventory",
     model_format="huggingface",
     own_methods=True,
+    options=OPTIONS,
     lossy=lossy,
     example=("# dtype: bfloat16        # precision of the weights; left out: the model's own",),
 )

@@ -77,6 +77,7 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
         build=package.version,
         commit=None,
         speculation_types=words_of(package.algorithms),
+        option_names=tuple((name,) for name in package.options),
         details={
             "python": facts.get("python"),
             "algorithms": list(package.algorithms),

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from benchctl.engines.vllm.options import OPTIONS
 from benchctl.recipes.adapters import Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
 from benchctl.recipes.flags import read_flags
@@ -70,6 +71,7 @@ ADAPTER = Adapter(
     installer="benchctl.engines.vllm.installer:VllmInstaller",
     model_format="huggingface",
     own_methods=True,
+    options=OPTIONS,
     lossy=lossy,
     example=("# dtype: bfloat16        # precision of the weights; left out: the model's own",),
 )

@@ -107,9 +107,9 @@ class VllmEngine:
         argv = [str(port) if word == "{port}" else word for word in launch.argv]
         # Its processes talk over sockets in a folder, which killed ones leave behind.
         scratch = tempfile.mkdtemp(prefix="benchctl-vllm-")
-        own = {"BENCHCTL_SCRATCH": scratch, "VLLM_RPC_BASE_PATH": scratch}
         try:
-            process = EngineProcess(argv, {**launch.env, **own}, log_path)
+            env = {**launch.env, "VLLM_RPC_BASE_PATH": scratch}
+            process = EngineProcess(argv, env, log_path, scratch=Path(scratch))
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
             raise

@@ -58,6 +58,7 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
         build=package.version,
         commit=None,
         speculation_types=words_of(package.methods),
+        option_names=tuple((name,) for name in package.options or ()),
         details={
             "platform": package.platform,
             "devices": [] if package.cpu else [f"{package.platform.upper()}: {package.device}"],

@@ -16,8 +16,8 @@ from benchctl.data.isolation import Family
 from benchctl.engines.base import Engine, Launch, ScoringEngine
 from benchctl.engines.common.programs import program
 from benchctl.engines.quantizing import DivergenceMeter, QuantizingEngine
-from benchctl.engines.registry import make_engine
 from benchctl.errors import UsageError
+from benchctl.measure.prepare import probed_engine
 from benchctl.models.ggml_types import TENSOR_TYPES
 from benchctl.models.gguf_header import Tensor
 from benchctl.models.hashes import Notice, file_sha256
@@ -88,6 +88,7 @@ def find_source_model(
     binary: str | None = None,
     models_dir: Path | None = None,
     notice: Notice | None = None,
+    trusted: bool = False,
 ) -> SourceModel:
     """Find the engine with its programs, the source and the prompts. `base` takes the place of the recipe's `quantize`.
 
@@ -102,8 +103,7 @@ def find_source_model(
             fix=f"Write a recipe for {able} with the same model.",
         )
     spec = _spec(recipe, base, allow_requantize)
-    engine = make_engine(recipe.engine, binary=binary)
-    capabilities = engine.probe()
+    engine, capabilities, _ = probed_engine(recipe, recipe_folder, binary, notice, trusted=trusted)
     assert isinstance(engine, QuantizingEngine)  # its adapter says so
     quantizer, divergence = program(engine.quantizer()), engine.divergence_meter()
     suite = load_suite(recipe.prompts.suite, recipe_folder=recipe_folder)

@@ -179,7 +179,7 @@ SHARES = """
 import os, signal, sys, time
 from multiprocessing import shared_memory
 held = shared_memory.SharedMemory(create=True, size=4096)
-open(os.environ["BENCHCTL_SCRATCH"] + "/socket", "w").close()
+open(sys.argv[1] + "/socket", "w").close()
 print(held._name, flush=True)
 time.sleep(120)
 """
@@ -205,8 +205,8 @@ def test_a_child_in_a_session_of_its_own_goes_with_the_engine(tmp_path: Path) ->
 @pytest.mark.parametrize("end", ["stop", "kill", "benchctl dies"])
 def test_nothing_of_a_killed_engine_stays(tmp_path: Path, end: str) -> None:
     (scratch := tmp_path / "scratch").mkdir()
-    environment = {**os.environ, "BENCHCTL_SCRATCH": str(scratch)}
-    process = EngineProcess([sys.executable, "-c", SHARES], environment, tmp_path / "log")
+    command = [sys.executable, "-c", SHARES, str(scratch)]
+    process = EngineProcess(command, os.environ, tmp_path / "log", scratch=scratch)
     shared = Path("/dev/shm") / wait_for_text(tmp_path / "log").strip().lstrip("/")
     assert shared.exists()
     family = psutil.Process(process.pid).children()  # Python's tracker of shared memory, which is to be gone, too
@@ -221,3 +221,11 @@ def test_nothing_of_a_killed_engine_stays(tmp_path: Path, end: str) -> None:
     assert not shared.exists()
     assert not scratch.exists()
     assert all(map(is_gone, [process.pid, *(one.pid for one in family)]))
+
+
+def test_a_folder_that_the_environment_names_is_not_deleted(tmp_path: Path) -> None:
+    (mine := tmp_path / "mine").mkdir()
+    process = EngineProcess(["true"], {**os.environ, "BENCHCTL_SCRATCH": str(mine)}, tmp_path / "log")
+    assert process.wait(15)
+    process.stop()
+    assert mine.is_dir()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from benchctl.engines.openai.adapter import OpenAiSpec
-from benchctl.engines.openai.address import Address, ApiKey, parse_address
+from benchctl.engines.openai.address import Address, ApiKey, check_key, parse_address, read_key
 from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.engines.registry import make_engine
 from benchctl.errors import UsageError
@@ -96,3 +96,17 @@ def test_models_of_other_names_are_told(endpoint: Endpoint) -> None:
 def test_there_is_no_binary() -> None:
     with pytest.raises(UsageError, match="no binary"):
         OpenAiEngine(OpenAiSpec(kind="openai", url="http://h"), binary="llama-server")
+
+
+@pytest.mark.parametrize(
+    ("url", "refused"), [("http://h:1", True), ("http://10.0.0.1", True), ("http://127.0.0.1:1", False)]
+)
+def test_a_key_too_short_to_hide_is_for_this_machine_alone(url: str, refused: bool) -> None:
+    key, address = read_key("K", {"K": "ollama"}), parse_address(url, "url")
+    if refused:
+        with pytest.raises(UsageError, match="fewer than 8 characters") as caught:
+            check_key(key, address)
+        assert "ollama" not in str(caught.value)
+    else:
+        check_key(key, address)
+    check_key(read_key("K", {"K": "long-enough"}), address)

@@ -1,0 +1,31 @@
+"""What an adapter knows of its engine's options: which open the machine, which only read a file, which do neither."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+CODE = "runs code"
+FILES = "reads or writes files other than the models"
+NETWORK = "reaches the network"
+LIBRARIES = "loads libraries"
+
+
+@dataclass(frozen=True)
+class OptionList:
+    """What is known of the options of one engine, by their long names without dashes."""
+
+    opens: Mapping[str, str] = field(default_factory=dict)
+    """Options that open the machine, and how."""
+    reads: frozenset[str] = frozenset()
+    """Options that read a file, which passes where the file is inside the recipe's folder."""
+    harmless: frozenset[str] = frozenset()
+    """Options that were looked at and do none of it."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names, with the long one that each stands for."""
+    abbreviated: bool = False
+    """Whether the engine takes the beginning of an option for the option."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Patterns of the engine's own environment variables, and how each opens the machine."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Types and keys of `speculation` that open the machine, and how."""
