@@ -27,5 +27,7 @@ class OptionList:
     """Whether the engine takes the beginning of an option for the option."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Patterns of the engine's own environment variables, and how each opens the machine."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys of `engine` that open the machine when they are set, and how."""
     words: Mapping[str, str] = field(default_factory=dict)
     """Types and keys of `speculation` that open the machine, and how."""

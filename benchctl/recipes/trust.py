@@ -67,6 +67,7 @@ def find_openings(recipe: Recipe, folder: Path, names: Sequence[Sequence[str]] =
         opens = own or next((opens for pattern, opens in _VARIABLES if pattern.fullmatch(name)), None)
         if opens is not None:
             found.append(Finding("engine.env", name, opens))
+    found += [Finding("engine", key, opens) for key, opens in known.keys.items() if getattr(engine, key)]
     for arm in recipe.arms:
         words = (*arm.speculation.types, *(arm.speculation.options or {})) if arm.speculation else ()
         found += [

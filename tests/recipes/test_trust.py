@@ -38,7 +38,11 @@ def openings(load: Load, engine: str, names: tuple[tuple[str, ...], ...] = ()) -
             "{kind: vllm, args: [--middleware=x.y]}",
             "{kind: vllm, args: [--worker-cls, x]}",
         ),
-        *("{kind: vllm, env: {VLLM_PLUGINS: x}}", "{kind: sglang, args: [--trust-remote-code]}"),
+        *(
+            "{kind: vllm, env: {VLLM_PLUGINS: x}}",
+            "{kind: sglang, args: [--trust-remote-code]}",
+            "{kind: transformers, remote_code: true}",
+        ),
         *("{args: [--lora, /etc/passwd]}", "{args: [--grammar-file, ../g]}", "{args: ['--lora=good.gguf,/x.gguf']}"),
     ],
 )

@@ -11,6 +11,7 @@ from pydantic import Field
 from benchctl.recipes.adapters import Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
 from benchctl.recipes.flags import read_flags
+from benchctl.recipes.options import CODE, OptionList
 
 
 class TransformersSpec(LaunchedEngineSpec):
@@ -45,6 +46,7 @@ ADAPTER = Adapter(
     installer="benchctl.engines.transformers.installer:TransformersInstaller",
     model_format="huggingface",
     own_methods=True,
+    options=OptionList(keys={"remote_code": CODE}),
     lossy=lossy,
     example=("# dtype: float32         # precision of the weights; left out: the model's own",),
 )
