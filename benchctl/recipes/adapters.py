@@ -50,6 +50,9 @@ class Adapter:
     doctor`; without one, an engine that is found is only named there."""
     installer: str | None = None
     """`module:class` of a `benchctl.engines.installing.Installer`; `None` where benchctl installs no such engine."""
+    endpoint: str | None = None
+    """`module:attribute` of a `benchctl.engines.common.endpoint.ServerFamily`: how its server is recognised where it
+    runs already behind an OpenAI-compatible endpoint; `None` where it has no such routes."""
     own_methods: bool = False
     """Whether a speculation may be named by the engine's own word, with its own keys in `options`."""
     interleaves: bool = False

@@ -31,6 +31,7 @@ ADAPTER = Adapter(
     spec=LlamaCppSpec,
     engine="benchctl.engines.llama_cpp.engine:LlamaCppEngine",
     inventory="benchctl.engines.llama_cpp.find:inventory",
+    endpoint="benchctl.engines.llama_cpp.endpoint:FAMILY",
     doctor="benchctl.engines.llama_cpp.doctor:check",
     installer="benchctl.engines.llama_cpp.installer:LlamaCppInstaller",
     model_format="gguf",

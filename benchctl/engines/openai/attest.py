@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchctl.engines.base import Attestation
-from benchctl.engines.openai.shown import Shown
+from benchctl.engines.openai.discovery import Endpoint
 
 _ASK = "Ask whoever runs the endpoint how it was started, or write the recipe as it was."
 
@@ -16,8 +16,8 @@ class Observed:
 
     speculation: str | None
     """What the recipe says that this endpoint does; `None`: nothing."""
-    first: Shown
-    last: Shown
+    first: Endpoint
+    last: Endpoint
     drafted: int | None
     """Draft tokens of our answers; `None` when nothing was told of any."""
     answers: int

@@ -13,9 +13,9 @@ from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.inventory import FoundEngine
 from benchctl.engines.openai.adapter import ADAPTER, OpenAiSpec
 from benchctl.engines.openai.address import Address, ApiKey, check_key, parse_address, read_key
+from benchctl.engines.openai.discovery import Endpoint, discover
 from benchctl.engines.openai.request import unsupported
 from benchctl.engines.openai.server import EndpointServer, Terms
-from benchctl.engines.openai.shown import Shown, look
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
@@ -39,20 +39,23 @@ class OpenAiEngine:
         if binary is not None:
             raise UsageError("An endpoint has no binary here.", where="--engine-binary", fix="Leave it out.")
         self._spec = spec
-        self._seen: dict[str, Shown] = {}
+        self._seen: dict[str, Endpoint] = {}
 
     def probe(self) -> Capabilities:
         """Look at the endpoint of the recipe. Raises EngineError when nobody answers there, UsageError."""
-        shown = self._look(self._spec.url, "engine.url") if self._spec.url else None
+        endpoint = self._look(self._spec.url, "engine.url") if self._spec.url else None
         return Capabilities(
             kind="openai",
             binary=None,
             found_in=self._spec.url or "the arms' URLs",
-            version=shown.version if shown else None,
+            version=endpoint.version if endpoint else None,
             build=None,
             commit=None,
             speculation_types=(),
-            details={"server": shown.family if shown else None, "models": list(shown.models or ()) if shown else []},
+            details={
+                "server": endpoint.family if endpoint else None,
+                "models": list(endpoint.models or ()) if endpoint else [],
+            },
         )
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
@@ -61,10 +64,10 @@ class OpenAiEngine:
         for arm in recipe.arms:
             if arm.args:
                 problems.append(f"arm {arm.name}: args are for engines that benchctl starts.")
-            shown = self._look(self._url(arm), f"arm {arm.name}")
-            problems += [f"arm {arm.name}: {text}" for text in unsupported(recipe.sampling_of(arm), shown.family)]
-            names[arm.name] = self._model(models, shown, arm)
-            if shown.family is None:
+            endpoint = self._look(self._url(arm), f"arm {arm.name}")
+            problems += [f"arm {arm.name}: {text}" for text in unsupported(recipe.sampling_of(arm), endpoint.family)]
+            names[arm.name] = self._model(models, endpoint, arm)
+            if endpoint.family is None:
                 warnings.append(f"Arm {arm.name}: its endpoint does not show which server it is.")
         problems += _same_endpoint(recipe, {arm.name: self._url(arm) for arm in recipe.arms})
         if problems:
@@ -123,25 +126,25 @@ class OpenAiEngine:
 
         return HttpClient(address.root, headers=key.headers, broken=broken, redact=key.redact)
 
-    def _look(self, url: str | None, where: str) -> Shown:
+    def _look(self, url: str | None, where: str) -> Endpoint:
         """Look at an endpoint once a command."""
         address, key = parse_address(url, where), self._key()
         if address.api not in self._seen:
             client = self._client(address, key)
             try:
-                shown = look(client, address)
+                endpoint = discover(client, address)
             except EngineError as error:
                 kind = "launch" if error.kind == "crash" else error.kind
                 raise EngineError(error.what, kind=kind, where=where, fix=error.fix) from error
             finally:
                 client.close()
-            self._seen[address.api] = shown
+            self._seen[address.api] = endpoint
         return self._seen[address.api]
 
-    def _model(self, models: ResolvedPair, shown: Shown, arm: Arm) -> str:
+    def _model(self, models: ResolvedPair, endpoint: Endpoint, arm: Arm) -> str:
         """Return the name that the recipe says, or the only one that the endpoint serves."""
         name = models.target.source.removeprefix("served:")
-        served = shown.models
+        served = endpoint.models
         if served is not None and name and name not in served:
             raise UsageError(
                 f"The endpoint does not serve '{one_line(name, 120)}'.",
@@ -158,8 +161,8 @@ class OpenAiEngine:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(one_line(name, 80) for name in names[:20])
-    return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "nothing"
+    listed = ", ".join(one_line(name, 80) for name in names[:20])
+    return listed + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "nothing"
 
 
 def _said(speculation: Speculation) -> str:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchctl.engines.base import Rendered
-from benchctl.engines.openai.shown import Family
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 
@@ -37,7 +36,7 @@ def render(prompt: Prompt, *, only_chat: bool) -> EndpointPrompt:
     return EndpointPrompt(json.dumps(messages, ensure_ascii=False, sort_keys=True), (), tuple(messages))
 
 
-def unsupported(sampling: Sampling, family: Family | None) -> list[str]:
+def unsupported(sampling: Sampling, family: str | None) -> list[str]:
     """Return a sentence for every setting of a recipe that this server is not known to take."""
     if family is not None:
         return []
@@ -52,7 +51,7 @@ def unsupported(sampling: Sampling, family: Family | None) -> list[str]:
 
 
 def request_body(
-    prompt: Rendered, model: str, sampling: Sampling, family: Family | None, *, stream: bool
+    prompt: Rendered, model: str, sampling: Sampling, family: str | None, *, stream: bool
 ) -> dict[str, Any]:
     """Return the JSON of one request, greedy at temperature 0, without reuse of earlier prompts where that is known."""
     messages = prompt.messages if isinstance(prompt, EndpointPrompt) else None

@@ -11,15 +11,16 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
+from benchctl.engines.common.endpoint import Reading
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
 from benchctl.engines.common.stream import count_in, protocol_error
 from benchctl.engines.common.tally import Tally
 from benchctl.engines.openai.address import Address
 from benchctl.engines.openai.attest import Observed, judge
+from benchctl.engines.openai.discovery import Endpoint, discover, read_metrics
 from benchctl.engines.openai.ledger import alone, endpoint_ledger, engine_times
 from benchctl.engines.openai.request import EndpointPrompt, render, request_body
-from benchctl.engines.openai.shown import Reading, Shown, look, read_metrics
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import EngineSpec
@@ -59,7 +60,7 @@ class EndpointServer:
         self._gone = False
         self._shared = self._cached = 0
         self._tally = Tally()
-        self._first = self._last = look(client, address)
+        self._first = self._last = discover(client, address)
         self._raw, self._chat = (self._has(path) for path in ("completions", "chat/completions"))
         if not self._raw and not self._chat:
             raise EngineError(
@@ -79,8 +80,8 @@ class EndpointServer:
         return self._log_path
 
     @property
-    def shown(self) -> Shown:
-        """What the endpoint showed when it was looked at first."""
+    def endpoint(self) -> Endpoint:
+        """What the endpoint told of itself when it was looked at first."""
         return self._first
 
     def render(self, prompt: Prompt) -> Rendered:
@@ -159,7 +160,7 @@ class EndpointServer:
 
     def attest(self, drafted: int | None) -> Attestation:
         """Judge the cell now; see `attest.py`."""
-        self._last = look(self._client, self._address)
+        self._last = discover(self._client, self._address)
         found = judge(
             Observed(
                 speculation=self._terms.speculation,
@@ -196,9 +197,9 @@ class EndpointServer:
 
     def _reading(self) -> Reading | None:
         """Read the counters that all requests share, where ours is the only one of ours in flight."""
-        if self._terms.overlapping or self._first.metrics is None or self._first.family is None:
+        if self._terms.overlapping or self._first.metrics is None:
             return None
-        return read_metrics(self._client, self._address, self._first.family)
+        return read_metrics(self._client, self._address, self._first)
 
     def _counted(self, before: Reading | None, n_predicted: int) -> Reading | None:
         """Read the counters after an answer; wait a moment for what lags behind its end."""

@@ -43,6 +43,7 @@ ADAPTER = Adapter(
     spec=SglangSpec,
     engine="benchctl.engines.sglang.engine:SglangEngine",
     inventory="benchctl.engines.sglang.probe:inventory",
+    endpoint="benchctl.engines.sglang.endpoint:FAMILY",
     model_format="huggingface",
     own_methods=True,
     options=OPTIONS,

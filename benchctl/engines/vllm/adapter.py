@@ -68,6 +68,7 @@ ADAPTER = Adapter(
     spec=VllmSpec,
     engine="benchctl.engines.vllm.engine:VllmEngine",
     inventory="benchctl.engines.vllm.inventory:inventory",
+    endpoint="benchctl.engines.vllm.endpoint:FAMILY",
     installer="benchctl.engines.vllm.installer:VllmInstaller",
     model_format="huggingface",
     own_methods=True,

@@ -1,0 +1,93 @@
+"""How an adapter recognises its own server behind an OpenAI-compatible endpoint, and reads what it tells of drafts.
+
+An adapter declares a `ServerFamily` (`benchctl.recipes.adapters.Adapter.endpoint`); the adapter of endpoints asks every
+registered one. Nothing is concluded from silence: an endpoint behind a gateway tells none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchctl.engines.base import Ledger
+from benchctl.engines.common.http import HttpClient
+from benchctl.engines.common.metrics import Counters, read_counters, read_total
+from benchctl.text import one_line
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The counters of `/metrics` at one moment; all requests of the endpoint are in them, other people's too."""
+
+    counters: Counters
+    generated: int | None
+    """Tokens generated so far."""
+
+    def __str__(self) -> str:
+        counted = self.counters
+        if counted == Counters():
+            return "GET /metrics: no counters of speculation"
+        return f"GET /metrics: {counted.rounds} rounds, {counted.drafted} drafted, {counted.accepted} accepted so far"
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """What a server tells of itself."""
+
+    version: str | None
+    speculates: bool | None
+    """What it says of its own setting; `None` where it says nothing."""
+    metrics: Reading | None
+    evidence: tuple[str, ...]
+    drafts_counted: bool = True
+    """Whether what it says of drafted tokens is a count."""
+
+
+class Pages:
+    """The places below a server's root where it may tell something of itself."""
+
+    def __init__(self, client: HttpClient, root: str) -> None:
+        self._client = client
+        self._root = root
+
+    def json(self, path: str) -> Any:  # noqa: ANN401 - whatever JSON can hold
+        """Return what is told at `path`; `None` where nothing is."""
+        return self._client.get_json(f"{self._root}{path}")
+
+    def object(self, path: str) -> dict[str, Any]:
+        """Return the object that is told at `path`, its strings without the key; empty where there is none."""
+        found = self.json(path)
+        if not isinstance(found, dict):
+            return {}
+        return {name: self._client.redact(value) if isinstance(value, str) else value for name, value in found.items()}
+
+    def metrics(self, prefix: str, generated: str) -> Reading | None:
+        """Read the counters below `prefix` of `/metrics`, and the total called `generated`; `None`: neither is told."""
+        response = self._client.get(f"{self._root}/metrics")
+        if response.status_code != 200:
+            return None
+        total, counters = read_total(response.text, generated), read_counters(response.text, prefix)
+        return None if total is None and counters == Counters() else Reading(counters, total)
+
+
+def _no_metrics(pages: Pages) -> Reading | None:
+    del pages
+    return None
+
+
+@dataclass(frozen=True)
+class ServerFamily:
+    """One kind of server, as an endpoint."""
+
+    recognise: Callable[[Pages], Recognised | None]
+    """Look at the server; `None` where it is none of this family."""
+    ledger: Callable[[Recognised, Mapping[str, Any], Counters, Counters], Ledger]
+    """Return the ledger of one answer from what its stream told beside the text, and the counters before and after."""
+    metrics: Callable[[Pages], Reading | None] = _no_metrics
+    """Read the counters of all requests."""
+
+
+def word(value: object) -> str | None:
+    """Return what a server says of itself as one short line."""
+    return None if value is None else one_line(str(value), 120)

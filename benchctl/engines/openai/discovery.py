@@ -1,0 +1,102 @@
+"""What an endpoint tells of itself: which server it is, what it serves, and whether it speculates.
+
+Nothing is concluded from silence: an endpoint behind a gateway tells none of this, and `speculates` is then `None`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchctl.engines.common.endpoint import Pages, Reading, Recognised, ServerFamily, word
+from benchctl.engines.common.http import HttpClient
+from benchctl.engines.openai.address import Address
+from benchctl.errors import EngineError
+from benchctl.recipes.adapters import load, registered
+from benchctl.text import one_line
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One look at an endpoint."""
+
+    family: str | None
+    """The kind of engine that it is, by the adapter that recognised it."""
+    reader: ServerFamily | None
+    server: Recognised
+    models: tuple[str, ...] | None
+    """What `/v1/models` lists; `None` where there is no such list."""
+    evidence: tuple[str, ...]
+
+    @property
+    def version(self) -> str | None:
+        """What it says of its version."""
+        return self.server.version
+
+    @property
+    def speculates(self) -> bool | None:
+        """What it says of its own setting; `None` where it says nothing."""
+        return self.server.speculates
+
+    @property
+    def metrics(self) -> Reading | None:
+        """`None` where `/metrics` tells nothing of this server."""
+        return self.server.metrics
+
+
+def discover(client: HttpClient, address: Address) -> Endpoint:
+    """Look at every place where a server may tell something. Raises EngineError when nobody answers or lets us in."""
+    models = _models(client, address)
+    listed = f"GET /v1/models: {'not told' if models is None else ', '.join(models) or 'none'}"
+    pages = Pages(client, address.root)
+    for kind, reader in families():
+        server = reader.recognise(pages)
+        if server is not None:
+            return Endpoint(kind, reader, server, models, (listed, *server.evidence))
+    silent = "/props, /slots, /server_info and /metrics: not told"
+    nobody = Recognised(word(pages.object("/version").get("version")), None, None, ())
+    return Endpoint(None, None, nobody, models, (listed, silent))
+
+
+def families() -> Iterator[tuple[str, ServerFamily]]:
+    """Yield every registered kind of engine that can be recognised behind an endpoint, and how."""
+    for kind, adapter in registered().adapters.items():
+        if adapter.endpoint is not None:
+            reader: Any = load(adapter.endpoint)
+            yield kind, reader
+
+
+def read_metrics(client: HttpClient, address: Address, endpoint: Endpoint) -> Reading | None:
+    """Read the counters of a server; `None` where it tells none."""
+    return None if endpoint.reader is None else endpoint.reader.metrics(Pages(client, address.root))
+
+
+def _models(client: HttpClient, address: Address) -> tuple[str, ...] | None:
+    response = client.get(f"{address.api}/models")
+    if response.status_code in (401, 403):
+        raise EngineError(
+            f"The endpoint lets nobody in without a key: HTTP {response.status_code}.",
+            kind="launch",
+            where=address.api,
+            fix="Name the environment variable that holds a valid key: engine.api_key_env.",
+        )
+    if 300 <= response.status_code < 400:
+        elsewhere = client.redact(response.headers.get("location", "not told"))
+        raise EngineError(
+            f"The endpoint redirects (HTTP {response.status_code}), and no redirect is followed.",
+            kind="launch",
+            where=address.api,
+            fix=f"Write the address itself: {one_line(elsewhere, 200)}",
+        )
+    try:
+        listed = response.json()["data"] if response.status_code == 200 else None
+        return None if listed is None else tuple(client.redact(str(model["id"])) for model in _each(listed))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _each(listed: object) -> Iterable[Any]:
+    if not isinstance(listed, list):
+        raise TypeError("a list of models")
+    return listed
