@@ -94,10 +94,15 @@ def pooled_spread(
     )
 
 
-def pooled_interval(sums: Floats, block: Integers, level: float = LEVEL) -> Interval | None:
-    """Return the interval of one pooled ratio for these prompts; arguments as for `pooled_spread`."""
+def pooled_interval(sums: Floats, block: Integers, level: float = LEVEL, claims: int = 1) -> Interval | None:
+    """Return the interval of a pooled ratio for these prompts, wide enough for so many claims at once.
+
+    Arguments as for `pooled_spread`.
+    """
     blocks = _group_sums(sums, block)
-    return None if len(blocks) < MIN_BLOCKS else _interval(blocks, level, _method(level))
+    if len(blocks) < MIN_BLOCKS:
+        return None
+    return _interval(blocks, 1 - (1 - level) / claims, _method(level, claims))
 
 
 def _group_sums(sums: Floats, group: Integers) -> Floats:

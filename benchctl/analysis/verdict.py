@@ -141,6 +141,10 @@ def _speed_sentence(
     if speed == "within":
         return f"Within ±{_share(overall.within)} of the baseline: {measured}."
     if speed == "undecided":
+        together = overall.simultaneous
+        if together is not None and (overall.interval.low > 1 or overall.interval.high < 1):
+            ends = f"{together.low:.2f} to {together.high:.2f}"
+            return f"Undecided: {measured}, which beside the run's other claims is {ends}; more blocks would decide."
         seen = "" if overall.detectable is None else f"; a change of {_share(overall.detectable)} would have been seen"
         return f"Undecided: {measured}{seen}."
     return f"{speed.capitalize()}: {measured}."

@@ -22,7 +22,8 @@ class Quantiles(Result):
     """From 200 requests on."""
     p95_upper: float | None = None
     """The largest that the 95 % quantile may be, at 95 % confidence, by the binomial distribution of how many requests
-    lie below it; `None` where so few requests set no limit (p95: fewer than 59, p99: fewer than 299)."""
+    lie below it; `None` where so few requests set no limit (p95: fewer than 59, p99: fewer than 299), and where several
+    were in flight: those are late together, and the formula takes them for independent."""
     p99_upper: float | None = None
 
 
@@ -93,6 +94,8 @@ class Level(Result):
     throughput_speedup: float | None
     """`throughput` over that of the condition's baseline, over the blocks in which both answered the same prompts."""
     throughput_interval: Interval | None
+    throughput_simultaneous: Interval | None = None
+    """The same, wide enough that it and those of all arms and conditions hold together."""
     throughput_by_block: list[float]
     arrival: Arrival | None
     """Of an open loop alone."""

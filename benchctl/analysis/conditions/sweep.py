@@ -22,11 +22,12 @@ def find_sweep(
     manifest: Manifest, groups: Sequence[Group], frames: Sequence[Frame], verdicts: Sequence[Verdict]
 ) -> Sweep:
     """Return everything that depends on the condition, of groups with their frames and the verdicts on all arms."""
+    compared = sum(len(frame.arms) - 1 for frame in frames)
     levels = [
         level
         for group, frame in zip(groups, frames, strict=True)
         if group.condition is not None
-        for level in find_levels(frame, group, group.condition)
+        for level in find_levels(frame, group, group.condition, compared)
     ]
     refused = {one for frame in frames if "failed" in states(frame, frame.arms[frame.baseline]) for one in frame.arms}
     doubts = {
@@ -46,7 +47,7 @@ def _crossings(levels: Sequence[Level], doubts: dict[str, str | None]) -> list[C
     curves: dict[tuple[str, float], list[Point]] = {}
     for row in levels:
         if row.rate is None and not row.is_baseline:
-            point = Point(row.concurrency, row.throughput_speedup, row.throughput_interval, doubts[row.arm])
+            point = Point(row.concurrency, row.throughput_speedup, row.throughput_simultaneous, doubts[row.arm])
             curves.setdefault((row.of, row.temperature), []).append(point)
     found = [
         find_crossing(arm, temperature, points)
