@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def _measure(server: LlamaServer, sampling: Sampling, records: Path, options: ar
     seen: list[Completion] = []
     clients: dict[str, Client] = {
         "benchctl": lambda: _benchctl(server, prompts, sampling, records, seen),
-        "bare": lambda: _bare(server.url, prompts, sampling),
+        "bare": lambda: _bare(server.url, server.headers, prompts, sampling),
     }
     if options.speed_bench:
         clients["speed-bench"] = _speed_bench(options.speed_bench, server.url, items, sampling)
@@ -159,9 +159,11 @@ def _benchctl(
     return time.perf_counter() - began, engine_s, tokens
 
 
-def _bare(url: str, prompts: Sequence[Rendered], sampling: Sampling) -> tuple[float, float, int]:
+def _bare(
+    url: str, headers: Mapping[str, str], prompts: Sequence[Rendered], sampling: Sampling
+) -> tuple[float, float, int]:
     engine_s, tokens = 0.0, 0
-    with httpx.Client(base_url=url, timeout=600) as client:
+    with httpx.Client(base_url=url, headers=headers, timeout=600) as client:
         began = time.perf_counter()
         for prompt in prompts:
             answer = client.post("/completion", json=completion_body(prompt.token_ids, sampling, stream=False)).json()

@@ -62,6 +62,7 @@ def explain(
     budget_min: float | None = None,
     binary: str | None,
     models_dir: Path | None,
+    trusted: bool,
     quiet: bool,
 ) -> Explained:
     """Compare, score what no stored reading explains, and judge. Raises UsageError, StorageError."""
@@ -71,7 +72,7 @@ def explain(
         reason = OFFLINE if stored.replays or not run.replays else stored.reason
         found = outputs.judge(replace(stored, reason=reason), reason=UNSCORED_OFFLINE)
         return Explained(outputs, found, consistency, stored.replays, None)
-    evidence, failure = _replayed(run, outputs, binary=binary, models_dir=models_dir, quiet=quiet)
+    evidence, failure = _replayed(run, outputs, binary=binary, models_dir=models_dir, trusted=trusted, quiet=quiet)
     if depth == "forks" or not outputs.selection.arms:
         found = outputs.judge(evidence, reason=FORKS_ALONE)
         return Explained(outputs, found, consistency, evidence.replays, _if_nothing(failure, found))
@@ -84,6 +85,7 @@ def explain(
             budget_s=None if budget_min is None else 60 * budget_min,
             binary=binary,
             models_dir=models_dir,
+            trusted=trusted,
             announce=None if quiet else _announce,
             advance=told,
         )
@@ -94,7 +96,7 @@ def explain(
 
 
 def _replayed(
-    run: RunData, outputs: OutputComparison, *, binary: str | None, models_dir: Path | None, quiet: bool
+    run: RunData, outputs: OutputComparison, *, binary: str | None, models_dir: Path | None, trusted: bool, quiet: bool
 ) -> tuple[Evidence, EngineError | None]:
     """Replay the first forks that no stored replay explains."""
     frame, stored = outputs.frame, outputs.stored
@@ -110,6 +112,7 @@ def _replayed(
             stored=stored.replays,
             binary=binary,
             models_dir=models_dir,
+            trusted=trusted,
             tell=told,
         )
     reason = f"it could not be replayed: {outcome.reason}" if outcome.reason else "it was not replayed"

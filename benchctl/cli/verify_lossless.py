@@ -64,7 +64,7 @@ def verify_lossless(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
     trust_recipe: Annotated[
-        bool, typer.Option("--trust-recipe", help="With --sampling: let the recipe open the machine; see `run`.")
+        bool, typer.Option("--trust-recipe", help="Let the run's recipe open the machine; see `run`.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables; only the exit code tells.")] = False,
 ) -> None:
@@ -119,6 +119,7 @@ def verify_lossless(
         budget_min=audit_minutes,
         binary=engine_binary,
         models_dir=models_dir,
+        trusted=trust_recipe,
         quiet=quiet or as_json,
     )
     for name in arm or ():

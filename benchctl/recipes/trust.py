@@ -76,6 +76,13 @@ def find_openings(recipe: Recipe, folder: Path, names: Sequence[Sequence[str]] =
     return list(dict.fromkeys(found))
 
 
+def find_in_command(kind: str, words: Sequence[str], folder: Path) -> list[Finding]:
+    """Return what opens the machine in an engine's whole command line, as a manifest keeps it."""
+    known = adapter_of(kind).options
+    found = _of_args("the command line", words, folder, known, _resolver(known, ()))
+    return [one for one in dict.fromkeys(found) if one.opens is not None]
+
+
 def refuse(found: Sequence[Finding], *, trusted: bool) -> list[str]:
     """Return a sentence for each finding. Raises UsageError where one opens the machine and nobody trusts it."""
     opening = [str(one) for one in found if one.opens is not None]

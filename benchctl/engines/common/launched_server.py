@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,14 @@ LaunchCause = Callable[[Sequence[str]], Reason | None]
 """Reads why an engine ended from the lines of its log and from how it ended, the last line: `signal SIGSEGV`."""
 
 
+def new_key() -> str:
+    """Return a key for one process: other users of the machine, and web pages open on it, are then not let in.
+
+    It is handed over in the environment, which other users cannot read, and written down nowhere.
+    """
+    return secrets.token_urlsafe(24)
+
+
 class LaunchedServer:
     """Base of the servers of adapters that launch their engine: `benchctl.engines.base.Server` but for what differs."""
 
@@ -35,10 +44,12 @@ class LaunchedServer:
         *,
         dying_s: float,
         interrupt_s: float = 0.0,
+        key: str | None = None,
     ) -> None:
         """`dying_s`: how long the process may outlive a connection that broke.
 
         `interrupt_s`: so long it is given after a SIGINT when SIGTERM did not end it.
+        `key`: what the engine lets in with, of this one process alone (`new_key`).
         """
         self._process = process
         self._log_path = log_path
@@ -49,7 +60,9 @@ class LaunchedServer:
         self._tally = Tally()
         self._stopping = False
         """Set by `stop`: what breaks from then on is no finding."""
-        self.http = HttpClient(url, broken=self._broken_off, log_path=log_path)
+        self.headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        """What every request to it needs."""
+        self.http = HttpClient(url, headers=self.headers, broken=self._broken_off, log_path=log_path)
 
     @property
     def log_path(self) -> Path:

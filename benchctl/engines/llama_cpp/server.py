@@ -53,8 +53,9 @@ class LlamaServer(LaunchedServer):
         *,
         slots: int = 1,
         overlapping: bool = False,
+        key: str | None = None,
     ) -> None:
-        super().__init__(process, log_path, url, spec, launch_cause, dying_s=_DYING_S)
+        super().__init__(process, log_path, url, spec, launch_cause, dying_s=_DYING_S, key=key)
         self.url = url
         """Where the engine listens."""
         self.model = model

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from benchctl.engines.base import Launch
-from benchctl.engines.common.launched_server import StartUp
+from benchctl.engines.common.launched_server import StartUp, new_key
 from benchctl.engines.common.process import EngineProcess, free_port
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import slots_of
@@ -38,7 +38,8 @@ def start_server(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags
 
 def _started(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags, port: int) -> LlamaServer:
     argv = [str(port) if word == "{port}" else word for word in launch.argv]
-    process = EngineProcess(argv, launch.env, log_path)
+    key = new_key()
+    process = EngineProcess(argv, {**launch.env, "LLAMA_API_KEY": key}, log_path)
     server: LlamaServer | None = None
     try:
         start_up = StartUp(process, log_path, spec.health_timeout_s, launch_cause, _POLL_S)
@@ -51,6 +52,7 @@ def _started(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Fl
             model=argv[argv.index("-m") + 1],
             slots=slots_of(argv),
             overlapping=launch.overlapping,
+            key=key,
         )
         server.wait_until_healthy(start_up)
     except BaseException:

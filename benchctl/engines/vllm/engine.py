@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.common.launched_server import StartUp
+from benchctl.engines.common.launched_server import StartUp, new_key
 from benchctl.engines.common.process import EngineProcess, free_port
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
 from benchctl.engines.vllm.causes import launch_cause
@@ -108,7 +108,8 @@ class VllmEngine:
         # Its processes talk over sockets in a folder, which killed ones leave behind.
         scratch = tempfile.mkdtemp(prefix="benchctl-vllm-")
         try:
-            env = {**launch.env, "VLLM_RPC_BASE_PATH": scratch}
+            key = new_key()
+            env = {**launch.env, "VLLM_RPC_BASE_PATH": scratch, "VLLM_API_KEY": key}
             process = EngineProcess(argv, env, log_path, scratch=Path(scratch))
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -121,6 +122,7 @@ class VllmEngine:
             model=model,
             method=asked_method(argv),
             overlapping=launch.overlapping,
+            key=key,
         )
         try:
             start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, _POLL_S)

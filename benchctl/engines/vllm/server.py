@@ -56,9 +56,12 @@ class VllmServer(LaunchedServer):
         model: str,
         method: str | None,
         overlapping: bool,
+        key: str | None = None,
     ) -> None:
         """`model`: the folder that it was given; `method`: of speculation; `overlapping`: `Launch.overlapping`."""
-        super().__init__(process, log_path, url, spec, launch_cause, dying_s=_DYING_S, interrupt_s=_INTERRUPT_S)
+        super().__init__(
+            process, log_path, url, spec, launch_cause, dying_s=_DYING_S, interrupt_s=_INTERRUPT_S, key=key
+        )
         self._model = model
         self._method = method
         self._alone = not overlapping

@@ -49,6 +49,7 @@ def audit_run(
     budget_s: float | None = None,
     binary: str | None = None,
     models_dir: Path | None = None,
+    trusted: bool = False,
     announce: Announce | None = None,
     advance: Advance | None = None,
 ) -> AuditOutcome:
@@ -65,7 +66,7 @@ def audit_run(
         return outcome
     try:
         with signals_interrupt():
-            again = relaunch(run, baseline, binary=binary, models_dir=models_dir)
+            again = relaunch(run, baseline, binary=binary, models_dir=models_dir, trusted=trusted)
             with again.scorer(run.folder, "audit") as scorer:
                 if isinstance(scorer, PrefillScorer):
                     own = {answer.key for answer in selection.own}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from benchctl.data.manifest import Manifest
@@ -22,6 +23,7 @@ from benchctl.models.sources import locate_folder
 from benchctl.prompts.load import load_suite, prompt_sha256
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Recipe
+from benchctl.recipes.trust import Finding, find_in_command, find_openings
 
 
 class RelaunchError(Exception):
@@ -63,8 +65,13 @@ def relaunch(
     binary: str | None = None,
     models_dir: Path | None = None,
     notice: Notice | None = None,
+    trusted: bool = False,
 ) -> Relaunch:
-    """Find what the baseline ran with, and check it by hash. Raises RelaunchError, EngineError."""
+    """Find what the baseline ran with, and check it by hash. Raises RelaunchError, EngineError.
+
+    `trusted`: what the run's recipe or its command line would open the machine with is let pass; a run may be somebody
+    else's, and relaunching it runs what its manifest says.
+    """
     manifest = run.manifest
     if manifest is None:
         raise RelaunchError("the run has no manifest, which would tell what it ran with")
@@ -76,6 +83,8 @@ def relaunch(
     if arm.speculation is not None:
         raise RelaunchError(f"{baseline} speculates itself, so it does not show the target alone")
     recipe = recipe_of(run)
+    home = recipe_folder_of(run)
+    _refuse(find_openings(recipe, home), trusted=trusted)
     engine = make_engine(recipe.engine.model_copy(update={"binary": _binary(arm.argv[0], binary)}))
     if not isinstance(engine, ScoringEngine):
         raise RelaunchError(f"benchctl cannot ask the engine {recipe.engine.kind} for its logits")
@@ -85,12 +94,34 @@ def relaunch(
         raise RelaunchError(f"the engine at {engine.probe().binary} is not the one that ran (its hash differs)")
     target = _target(manifest, Path(manifest.target.path).expanduser(), models_dir, notice)
     launch = engine.launch(recipe.arm(baseline), ResolvedPair(target, None))
+    _refuse(find_in_command(recipe.engine.kind, _beyond(arm.argv, launch.argv), home), trusted=trusted)
     words = [str(Path(word).expanduser()) if word.startswith("~/") else word for word in arm.argv]
     model = str(Path(manifest.target.path).expanduser())
     argv = [str(target.path) if word == model else word for word in words]
     prompts, lack = _prompts(run, manifest, recipe)
     again = Launch((str(engine.probe().binary), *argv[1:]), launch.env, launch.set_by_us)
     return Relaunch(engine, again, recipe.sampling.ignore_eos, prompts, lack)
+
+
+def _refuse(found: Sequence[Finding], *, trusted: bool) -> None:
+    """Raise RelaunchError where a setting opens the machine and nobody trusts it."""
+    opening = [str(one).rstrip(".") for one in found if one.opens is not None]
+    if opening and not trusted:
+        raise RelaunchError(
+            f"it would open the machine ({opening[0]}); read the run's manifest, then say --trust-recipe"
+        )
+
+
+def _beyond(recorded: Sequence[str], own: Sequence[str]) -> list[str]:
+    """Return the options of a recorded command line that benchctl would not write, or not with that value."""
+    known = set(pairwise([*own[1:], ""]))
+    flags = {word for word in own[1:] if word.startswith("-")}
+    found: list[str] = []
+    for word, after in pairwise([*recorded[1:], ""]):
+        same = (word, after) in known or (word in flags and after.startswith("-"))
+        if word.startswith("-") and not same:
+            found += [word] if after.startswith("-") else [word, after]
+    return found
 
 
 def _binary(recorded: str, given: str | None) -> str:

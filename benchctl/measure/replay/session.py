@@ -52,6 +52,7 @@ def replay(
     stored: Replays | None,
     binary: str | None = None,
     models_dir: Path | None = None,
+    trusted: bool = False,
     tell: Tell | None = None,
 ) -> Outcome:
     """Score the wanted forks and a sample of prefixes without one; keep everything in the run's folder.
@@ -61,7 +62,7 @@ def replay(
     outcome = Outcome(stored)
     try:
         with signals_interrupt():
-            again = relaunch(run, baseline, binary=binary, models_dir=models_dir)
+            again = relaunch(run, baseline, binary=binary, models_dir=models_dir, trusted=trusted)
             _replay(run, again, wanted, baseline, outcome, tell or _silent)
     except RelaunchError as error:
         outcome.reason = str(error)

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from benchctl.engines.base import Completion, Server
+from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
@@ -71,7 +72,8 @@ def test_every_answer_is_whole_and_has_its_own_ledger(
 def test_a_slot_has_the_whole_context_and_its_own_cache(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
     arm = arm_of("draft-simple", max=2).model_copy(update={"concurrency": SLOTS})
     server = start_server(arm, tiny_pair, context=512)
-    slots = httpx.get(f"{server.url}/slots").json()  # type: ignore[attr-defined]
+    assert isinstance(server, LlamaServer)
+    slots = httpx.get(f"{server.url}/slots", headers=server.headers, trust_env=False).json()
     assert [slot["n_ctx"] for slot in slots] == [512] * SLOTS
     assert any("kv_unified = 'false'" in line for line in server.log_tail(2000))
     long = Prompt(prompt="one two three four five " * 60)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -55,6 +56,22 @@ def test_the_target_alone(start_server: StartServer, tiny_pair: ResolvedPair) ->
     assert server.attest(None).state == "off"
     assert server.stop() == 0
     assert not server.alive()
+
+
+def test_nobody_else_is_let_in(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    server = start_server(arm_of(), tiny_pair)
+    assert isinstance(server, LlamaServer)
+    page = {"Origin": "https://a.page.example"}
+    body = {"prompt": "hello", "n_predict": 1}
+    for headers in ({}, page, {"Authorization": "Bearer guessed"}):
+        for path in ("/props", "/slots", "/metrics"):
+            assert httpx.get(f"{server.url}{path}", headers=headers, trust_env=False).status_code == 401
+        assert httpx.post(f"{server.url}/completion", json=body, headers=headers, trust_env=False).status_code == 401
+    assert httpx.get(f"{server.url}/props", headers=server.headers, trust_env=False).status_code == 200
+    (key,) = (value.removeprefix("Bearer ") for value in server.headers.values())
+    assert len(key) >= 32
+    assert key not in " ".join(psutil.Process(server.pid).cmdline())
+    assert key not in server.log_path.read_text("utf-8", "replace")
 
 
 def test_a_draft_model(start_server: StartServer, tiny_pair: ResolvedPair) -> None:

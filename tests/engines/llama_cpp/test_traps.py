@@ -176,7 +176,9 @@ def test_8_a_request_in_flight_holds_sigterm_up(start_server: StartServer, tiny_
     server = start_server(arm_of(), tiny_pair, context=8192)
     assert isinstance(server, LlamaServer)
     body = completion_body(server.render(RAW).token_ids, Sampling(max_tokens=8000, ignore_eos=True), stream=True)
-    with httpx.stream("POST", f"{server.url}/completion", json=body, trust_env=False) as response:
+    with httpx.stream(
+        "POST", f"{server.url}/completion", json=body, headers=server.headers, trust_env=False
+    ) as response:
         chunks = response.iter_raw()  # kept: a discarded iterator closes the connection
         next(chunks)
         assert server._process.stop(grace_s=0.3) == -signal.SIGKILL  # It waits for its client; benchctl does not.
