@@ -175,4 +175,6 @@ def test_a_narrow_terminal_cuts_no_verdict(forked: Path) -> None:
     assert "\x1b[3" not in shown.stdout  # NO_COLOR: bold and dim stay, colours do not
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.stdout)
     assert "spec   undetermined" in plain
-    assert max(map(len, plain.splitlines())) <= 40
+    *lines, next_command = plain.rstrip().splitlines()
+    assert "benchctl report" in next_command, "a command is never broken into lines: it is to be copied"
+    assert max(map(len, lines)) <= 40

@@ -121,4 +121,10 @@ def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
         elif _VALIDATION.search(line):
             said = " ".join(text for text in lines[number + 1 : number + 3] if text)
             return f"vLLM refuses its configuration: {said[:300]}", "Correct the recipe."
+    # What is left where the executor was torn down before its monitor named the worker that is gone.
+    if any(line.endswith("RuntimeError: cancelled") for line in lines):
+        return (
+            "A worker process of vLLM died, it does not say how.",
+            "The system may have killed it, most often for want of memory; else read the engine's log.",
+        )
     return None

@@ -57,6 +57,7 @@ API = "(APIServer pid=11403) "
             ],
             "worker process of vLLM died (exit code -9)",
         ),
+        ([f"{CORE}RuntimeError: cancelled"], "worker process of vLLM died, it does not say how"),
         ([f"{WORKER}TypeError: 'function' object is not subscriptable"], "TypeError: 'function' object"),
     ],
 )
