@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from benchctl.analysis.acceptance import find_acceptance
@@ -18,12 +18,14 @@ from benchctl.analysis.cost import find_cost
 from benchctl.analysis.counters import find_counters
 from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.frame import Frame, make_frame
+from benchctl.analysis.intervals import claims_that_hold
 from benchctl.analysis.lossless import find_losslessness, greedy
 from benchctl.analysis.lossy import label_lossy
 from benchctl.analysis.precision import find_stopping
 from benchctl.analysis.replay.judge import Evidence
 from benchctl.analysis.replay.wanted import find_evidence
 from benchctl.analysis.results import (
+    ALL_TASKS,
     Acceptance,
     Analysis,
     ArmAudit,
@@ -48,9 +50,9 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     groups = split(run, baseline)
     frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in groups]
     alone = any(group.judged for group in groups)
-    compared = sum(len(_compared(frame)) for frame in frames)
+    speeds = _speeds(frames)
     audits = audit_arms(audit_of(run), select_answers(zip(groups, frames, strict=True)))
-    parts = [_analyse(group, frame, compared, audits, alone=alone) for group, frame in zip(groups, frames, strict=True)]
+    parts = [_analyse(group, frame, speeds, audits, alone=alone) for group, frame in zip(groups, frames, strict=True)]
     found, manifest = parts[0], run.manifest
     if manifest is not None and groups[0].condition is not None:
         verdicts = [verdict for part in parts for verdict in part.verdicts]
@@ -61,10 +63,31 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     return found.model_copy(update={"stopping": find_stopping(manifest, found.speedups, levels) if own else None})
 
 
-def _analyse(group: Group, frame: Frame, compared: int, audits: Mapping[str, ArmAudit], *, alone: bool) -> Analysis:
+def _speeds(frames: Sequence[Frame]) -> dict[str, tuple[list[SpeedUp], bool]]:
+    """Return the speed-ups of every compared arm of a run, and whether it may be called faster or slower.
+
+    Claims hold together over the arms of all conditions.
+    """
+    arms = [(frame, arm) for frame in frames for arm in _compared(frame)]
+    rows = [find_speedups(frame, arm, len(arms)) for frame, arm in arms]
+    held = [next(row.claims_held for row in one if row.task == ALL_TASKS) for one in rows]
+    return {
+        frame.arms[arm]: (found, claimed)
+        for (frame, arm), found, claimed in zip(arms, rows, claims_that_hold(held), strict=True)
+    }
+
+
+def _analyse(
+    group: Group,
+    frame: Frame,
+    speeds: Mapping[str, tuple[list[SpeedUp], bool]],
+    audits: Mapping[str, ArmAudit],
+    *,
+    alone: bool,
+) -> Analysis:
     """Analyse the arms of one condition.
 
-    `compared`: how many arms the run compares under all conditions; `alone`: whether losslessness is judged in any.
+    `speeds`: of `_speeds`; `alone`: whether losslessness is judged in any condition.
     """
     run = group.run
     answers = find_answers(frame)
@@ -79,11 +102,12 @@ def _analyse(group: Group, frame: Frame, compared: int, audits: Mapping[str, Arm
     losslessness: list[Losslessness] = []
     costs: list[Cost] = []
     for arm in _compared(frame):
-        speedup, accepted = find_speedups(frame, arm, compared), find_acceptance(frame, counters, arm)
+        speedup, claimed = speeds[frame.arms[arm]]
+        accepted = find_acceptance(frame, counters, arm)
         cost = find_cost(frame, counters, arm, speedup, accepted)
         lossless = _judge(group, frame, answers, arm, evidence, alone=alone)
         whole = find_latency_speedup(frame, arm) if group.overlapping else None
-        verdicts.append(find_verdict(frame, speedup, accepted, lossless, cost, whole))
+        verdicts.append(find_verdict(frame, speedup, accepted, lossless, cost, claimed, whole))
         speedups += speedup
         acceptance += accepted
         losslessness.append(lossless)

@@ -12,12 +12,13 @@ prompt at a time within each task (the jackknife; Efron & Tibshirani 1993, chapt
 of freedom of Satterthwaite.
 
 *All claims at once* is the first interval at level 1 - 0.05 / m for m claims (Bonferroni), which holds however the arms
-are correlated through the baseline that they share.
+are correlated through the baseline that they share. Which claims are made is decided by Holm's step-down, which keeps
+the same level and is never weaker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -59,6 +60,8 @@ class Spread:
     """Prompts like these; `None` also below three prompts."""
     within: float | None = None
     """The smallest x for which the ratio is shown to lie in 1 - x to 1 + x (two one-sided tests), over all claims."""
+    claims_held: int = 0
+    """The most claims, up to those of the run, for which an interval wide enough for all of them excludes 1."""
     detectable: float | None = None
     """The smallest change, as a share, that would have been seen with a chance of 80 %, over all claims."""
 
@@ -90,8 +93,34 @@ def pooled_spread(
         simultaneous=simultaneous,
         like_these=_like_these(sums, blocks, prompt, task, own, level),
         within=max(equivalence.high - 1, 1 - equivalence.low),
+        claims_held=next(
+            (
+                number
+                for number in range(claims, 0, -1)
+                if _excludes_one(_interval(blocks, 1 - (1 - level) / number, ""))
+            ),
+            0,
+        ),
         detectable=_detectable(blocks, tail),
     )
+
+
+def claims_that_hold(held: Sequence[int]) -> list[bool]:
+    """Return which of a run's claims that a ratio is not 1 hold together: Holm's step-down (1979).
+
+    `held`: `Spread.claims_held` of every ratio that is judged, those without an interval as 0. The surest must hold
+    among all of them, the next among the rest, and so on until one does not.
+    """
+    found = [False] * len(held)
+    for step, place in enumerate(sorted(range(len(held)), key=lambda one: -held[one])):
+        if held[place] < len(held) - step:
+            break
+        found[place] = True
+    return found
+
+
+def _excludes_one(interval: Interval) -> bool:
+    return interval.low > 1 or interval.high < 1
 
 
 def pooled_interval(sums: Floats, block: Integers, level: float = LEVEL, claims: int = 1) -> Interval | None:

@@ -40,6 +40,8 @@ class SpeedUp(Result):
     """The smallest x for which `pooled` is shown to lie in 1 - x to 1 + x, over the same claims as `simultaneous`."""
     detectable: float | None = None
     """The smallest change, as a share, that would have been seen with a chance of 80 %, over the same claims."""
+    claims_held: int = 0
+    """The most claims for which an interval wide enough for all of them excludes 1: what Holm's step-down goes by."""
     end_to_end: float | None
     """The same as `pooled`, with prefill and waiting included: what a user waits for."""
     length_matched: float | None

@@ -50,6 +50,7 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1) -> list[SpeedUp]:
                 like_these=spread.like_these,
                 within=spread.within,
                 detectable=spread.detectable,
+                claims_held=spread.claims_held,
                 end_to_end=pooled(end_to_end[here & waits]),
                 length_matched=pooled(to_common_length(sums[here])),
                 by_block=in_blocks,

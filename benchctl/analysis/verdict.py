@@ -30,10 +30,12 @@ def find_verdict(
     acceptance: Sequence[Acceptance],
     losslessness: Losslessness,
     cost: Cost,
+    claimed: bool,
     whole: tuple[float | None, Interval | None] | None = None,
 ) -> Verdict:
     """Conclude from everything that was found of one arm.
 
+    `claimed`: whether a difference of its decode rate holds beside the run's other claims (`claims_that_hold`).
     `whole`: of requests that share the engine, the speed-up of whole answers with its interval, which then decides.
     While some wait for their first token the others decode faster: the decode rate alone would call that a gain.
     """
@@ -51,8 +53,9 @@ def find_verdict(
             update={"pooled": whole[0], "interval": whole[1], "simultaneous": whole[1], "within": None,
                     "detectable": None, "like_these": None, "pairs_unequal": 0}
         )  # fmt: skip
-    doubt = _doubt(decides, drafted=accepted.drafted != 0 and state not in ("idle", "off"))
-    speed = "unknown" if refused or doubt else speed_word(decides)
+        claimed = whole[1] is not None and (whole[1].low > 1 or whole[1].high < 1)
+    doubt = _doubt(decides, claimed, drafted=accepted.drafted != 0 and state not in ("idle", "off"))
+    speed = "unknown" if refused or doubt else speed_word(decides, claimed)
     return Verdict(
         arm=arm,
         setting=setting(frame, arm),
@@ -84,14 +87,12 @@ def _unseen(frame: Frame, arm: str) -> list[str]:
     return [f"Not verified: the endpoint does not show whether it speculated ({' and '.join(dict.fromkeys(names))})."]
 
 
-def speed_word(overall: SpeedUp) -> Speed:
+def speed_word(overall: SpeedUp, claimed: bool) -> Speed:
     """Return what the intervals allow to say, all claims of the run together."""
-    if overall.simultaneous is None:
+    if overall.interval is None:
         return "unknown"
-    if overall.simultaneous.low > 1:
-        return "faster"
-    if overall.simultaneous.high < 1:
-        return "slower"
+    if claimed:
+        return "faster" if overall.interval.low > 1 else "slower"
     return "within" if overall.within is not None and overall.within <= EQUIVALENT else "undecided"
 
 
@@ -109,9 +110,9 @@ def setting(frame: Frame, arm: str) -> str:
     return ", ".join([kinds, *(f"{names.get(key, key)} {value}" for key, value in said.items())])
 
 
-def _doubt(overall: SpeedUp, *, drafted: bool) -> str | None:
+def _doubt(overall: SpeedUp, claimed: bool, *, drafted: bool) -> str | None:
     """Why a clear interval says nothing of speculation, as the end of a sentence."""
-    word, matched = speed_word(overall), overall.length_matched
+    word, matched = speed_word(overall, claimed), overall.length_matched
     if word == "faster" and not drafted:
         return "although nothing was drafted: not by speculation"
     if word not in ("faster", "slower") or not overall.pairs_unequal or overall.pooled is None:

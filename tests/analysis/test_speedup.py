@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchctl.analysis import intervals
@@ -195,8 +196,6 @@ def test_another_baseline_can_be_named_but_must_exist(make_record: Any, make_run
 @pytest.mark.parametrize("blocks", [3, 5])
 def test_the_interval_holds_the_truth_about_as_often_as_it_says(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that differ by 5 %, prompts by 2 %: percentiles of the bootstrap alone hold 1 in 80 % of such runs."""
-    import numpy as np
-
     monkeypatch.setattr(intervals, "RESAMPLES", 500)
     rng = np.random.default_rng(3)
     block, held = np.repeat(np.arange(blocks), 6), 0
@@ -206,3 +205,45 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says(blocks: int, mon
         interval = intervals.pooled_interval(sums, block)
         held += interval is not None and interval.low <= 1 <= interval.high
     assert held >= 180
+
+
+@pytest.mark.parametrize(
+    ("held", "claimed"),
+    [
+        ([], []),
+        ([3, 3, 3], [True, True, True]),
+        ([3, 2, 1], [True, True, True]),  # each holds among those that are left
+        ([2, 3, 0], [True, True, False]),
+        ([2, 2, 1], [False, False, False]),  # the surest does not hold among all three
+        ([3, 1, 1], [True, False, False]),
+        ([0, 1], [False, False]),
+    ],
+)
+def test_claims_step_down(held: list[int], claimed: list[bool]) -> None:
+    assert intervals.claims_that_hold(held) == claimed
+
+
+def test_a_claim_is_held_among_as_many_as_its_interval_excludes_one_for() -> None:
+    rng = np.random.default_rng(4)
+    seconds = np.exp(rng.normal(0.2, 0.05, 5))
+    sums = np.stack([np.ones(5), np.ones(5), np.ones(5), seconds], axis=1)
+    block, zero = np.arange(5), np.zeros(5, dtype=np.int64)
+    held = intervals.pooled_spread(sums, block, zero, zero, claims=200).claims_held
+    assert 1 <= held < 200
+    for number, excludes in ((held, True), (held + 1, False)):
+        found = intervals.pooled_interval(sums, block, claims=number)
+        assert found is not None
+        assert (found.low > 1) == excludes
+
+
+def test_equal_arms_are_seldom_claimed_to_differ() -> None:
+    rng, claims = np.random.default_rng(5), 0
+    block, zero = np.arange(5), np.zeros(5, dtype=np.int64)
+    for _ in range(60):
+        baseline = np.exp(rng.normal(0, 0.03, 5))
+        held = []
+        for _ in range(10):
+            sums = np.stack([np.ones(5), np.exp(rng.normal(0, 0.03, 5)), np.ones(5), baseline], axis=1)
+            held.append(intervals.pooled_spread(sums, block, zero, zero, claims=10).claims_held)
+        claims += any(intervals.claims_that_hold(held))
+    assert claims <= 8, "of 60 runs at a level of 5 %"
