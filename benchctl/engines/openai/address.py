@@ -76,6 +76,11 @@ class ApiKey:
     """Where it came from."""
 
     @property
+    def is_no_secret(self) -> bool:
+        """Whether there is one that is too short to be taken out of texts: allowed on loopback alone."""
+        return 0 < len(self.value) < _TELLING
+
+    @property
     def headers(self) -> dict[str, str]:
         """What a request carries."""
         return {"Authorization": f"Bearer {self.value}"} if self.value else {}
@@ -90,7 +95,7 @@ def check_key(key: ApiKey, address: Address) -> None:
 
     On loopback such a word (`EMPTY`, `ollama`) is no secret.
     """
-    if 0 < len(key.value) < _TELLING and not _on_loopback(urlsplit(address.root).hostname or ""):
+    if key.is_no_secret and not _on_loopback(urlsplit(address.root).hostname or ""):
         raise UsageError(
             f"The key in {key.variable} has fewer than {_TELLING} characters: it could not be taken out of logs.",
             where="engine.api_key_env",

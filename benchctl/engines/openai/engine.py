@@ -75,6 +75,10 @@ class OpenAiEngine:
         if len(set(names.values())) > 1:
             told = "; ".join(f"{arm}: {one_line(name, 80)}" for arm, name in names.items())
             warnings.append(f"The endpoints serve models of different names ({told}); only equal models compare.")
+        if (key := self._key()).is_no_secret:
+            warnings.append(
+                f"The key in {key.variable} is too short to be taken out of logs, so it counts as no secret."
+            )
         return list(dict.fromkeys(warnings))
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:

@@ -87,6 +87,18 @@ def test_a_known_server_takes_more(endpoint: Endpoint) -> None:
     assert make_engine(checked.engine).check(checked, served()) == []
 
 
+@pytest.mark.parametrize(("key", "said"), [("ollama", True), ("long-enough", False)])
+def test_a_short_key_is_said_to_be_no_secret(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, key: str, said: bool
+) -> None:
+    monkeypatch.setenv("LOCAL_KEY", key)
+    spec = OpenAiSpec(kind="openai", url=endpoint().url, api_key_env="LOCAL_KEY")
+    checked = recipe(str(spec.url)).model_copy(update={"engine": spec})
+    warnings = make_engine(checked.engine).check(checked, served())
+    assert any("LOCAL_KEY" in text and "no secret" in text for text in warnings) == said
+    assert not any(key in text for text in warnings)
+
+
 def test_models_of_other_names_are_told(endpoint: Endpoint) -> None:
     one, two = endpoint(models=["a"]), endpoint(models=["b"])
     checked = recipe(one.url, Arm(name="spec", speculation=SPECULATION, url=two.url))
