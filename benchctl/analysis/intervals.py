@@ -85,23 +85,17 @@ def pooled_spread(
     if len(blocks) < MIN_BLOCKS:
         return Spread()
     tail = (1 - level) / claims
-    own = _interval(blocks, level, _method(level))
-    simultaneous = own if claims == 1 else _interval(blocks, 1 - tail, _method(level, claims))
-    equivalence = _interval(blocks, 1 - 2 * tail, "")
+    ratios = _Ratios(blocks)
+    own = ratios.interval(level, _method(level))
+    simultaneous = own if claims == 1 else ratios.interval(1 - tail, _method(level, claims))
+    equivalence = ratios.interval(1 - 2 * tail, "")
     return Spread(
         interval=own,
         simultaneous=simultaneous,
         like_these=_like_these(sums, blocks, prompt, task, own, level),
         within=max(equivalence.high - 1, 1 - equivalence.low),
-        claims_held=next(
-            (
-                number
-                for number in range(claims, 0, -1)
-                if _excludes_one(_interval(blocks, 1 - (1 - level) / number, ""))
-            ),
-            0,
-        ),
-        detectable=_detectable(blocks, tail),
+        claims_held=_claims_held(ratios, level, claims),
+        detectable=ratios.detectable(tail),
     )
 
 
@@ -119,8 +113,14 @@ def claims_that_hold(held: Sequence[int]) -> list[bool]:
     return found
 
 
-def _excludes_one(interval: Interval) -> bool:
-    return interval.low > 1 or interval.high < 1
+def _claims_held(ratios: _Ratios, level: float, claims: int) -> int:
+    """Return `Spread.claims_held`: intervals widen with the claims, so the last that excludes 1 is found by halving."""
+    held, most = 0, claims
+    while held < most:
+        number = (held + most + 1) // 2
+        found = ratios.interval(1 - (1 - level) / number, "")
+        held, most = (number, most) if found.low > 1 or found.high < 1 else (held, number - 1)
+    return held
 
 
 def pooled_interval(sums: Floats, block: Integers, level: float = LEVEL, claims: int = 1) -> Interval | None:
@@ -131,7 +131,7 @@ def pooled_interval(sums: Floats, block: Integers, level: float = LEVEL, claims:
     blocks = _group_sums(sums, block)
     if len(blocks) < MIN_BLOCKS:
         return None
-    return _interval(blocks, 1 - (1 - level) / claims, _method(level, claims))
+    return _Ratios(blocks).interval(1 - (1 - level) / claims, _method(level, claims))
 
 
 def _group_sums(sums: Floats, group: Integers) -> Floats:
@@ -141,16 +141,28 @@ def _group_sums(sums: Floats, group: Integers) -> Floats:
     return np.stack(totals, axis=1)
 
 
-def _interval(blocks: Floats, level: float, method: str) -> Interval:
-    """Return the wider of bootstrap and Student's t on either side; `blocks` is (blocks, 4)."""
-    count = len(blocks)
-    tail = (1 - level) / 2
-    resampled = _ratio(_drawn(count, RESAMPLES) @ blocks)
-    low, high = np.percentile(resampled, [100 * tail, 100 * (1 - tail)])
-    half = float(_student(count - 1)(1 - tail)) * _block_spread(blocks) / count**0.5
-    middle = _ratio(blocks.sum(axis=0))
-    low, high = min(low, middle * np.exp(-half)), max(high, middle * np.exp(half))
-    return Interval(low=float(low), high=float(high), method=method)
+class _Ratios:
+    """The ratio of a run, of its blocks and of its resamples, worked out once for intervals at any level."""
+
+    def __init__(self, blocks: Floats) -> None:
+        """`blocks`: (blocks, 4)."""
+        self._count = len(blocks)
+        self._middle = _ratio(blocks.sum(axis=0))
+        self._resampled = _ratio(_drawn(self._count, RESAMPLES) @ blocks)
+        self._error = _block_spread(blocks) / self._count**0.5
+        self._student = _student(self._count - 1)
+
+    def interval(self, level: float, method: str) -> Interval:
+        """Return the wider of bootstrap and Student's t on either side."""
+        tail = (1 - level) / 2
+        low, high = np.percentile(self._resampled, [100 * tail, 100 * (1 - tail)])
+        half = self._student(1 - tail) * self._error
+        low, high = min(low, self._middle * np.exp(-half)), max(high, self._middle * np.exp(half))
+        return Interval(low=float(low), high=float(high), method=method)
+
+    def detectable(self, tail: float) -> float:
+        """Return exp((t(1 - tail / 2) + t(POWER)) · s / √n) - 1, both quantiles at n - 1 degrees of freedom."""
+        return float(np.expm1((self._student(1 - tail / 2) + self._student(POWER)) * self._error))
 
 
 def _block_spread(blocks: Floats) -> float:
@@ -185,13 +197,6 @@ def _like_these(
         high=max(own.high, middle * float(np.exp(half))),
         method=_like_these_method(level),
     )
-
-
-def _detectable(blocks: Floats, tail: float) -> float:
-    """Return exp((t(1 - tail / 2) + t(POWER)) · s / √n) - 1, both quantiles at n - 1 degrees of freedom."""
-    quantile = _student(len(blocks) - 1)
-    seen = float(quantile(1 - tail / 2)) + float(quantile(POWER))
-    return float(np.expm1(seen * _block_spread(blocks) / len(blocks) ** 0.5))
 
 
 def _student(freedom: float) -> Callable[[float], float]:

@@ -6,7 +6,6 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import benchctl
 
@@ -45,7 +44,6 @@ class ServedSource:
 
 
 Source = PathSource | HubSource | BundledSource | ServedSource
-Role = Literal["target", "draft"]
 
 
 def parse_source(text: str) -> Source:

@@ -82,11 +82,6 @@ class Speculation(Strict):
         """The types as a tuple, whether one or several were named."""
         return (self.type,) if isinstance(self.type, str) else tuple(self.type)
 
-    @property
-    def uses_draft_model(self) -> bool:
-        """Whether any of the types cannot work without a draft model."""
-        return any(name in NEEDS_DRAFT_MODEL for name in self.types)
-
 
 class WrittenSpeculation(Strict):
     """One setting of speculation; a key of the arm's matrix may stand for any value."""
