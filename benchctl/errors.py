@@ -12,16 +12,20 @@ from typing import ClassVar
 class BenchctlError(Exception):
     """One problem, told to the person who must act.
 
-    `what` is a sentence; `where` names the place (file:line: key, a cell, a URL); `fix` says what to do next.
+    `what` is a sentence; `where` names the place (file:line: key, a cell, a URL); `fix` says what to do next;
+    `installs` is what `benchctl engines install` would have to be given to mend it: `llama.cpp --cuda`.
     """
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
+    def __init__(
+        self, what: str, *, where: str | None = None, fix: str | None = None, installs: str | None = None
+    ) -> None:
         super().__init__(what)
         self.what = what
         self.where = where
         self.fix = fix
+        self.installs = installs
 
     def __str__(self) -> str:
         parts = [f"{self.where}: {self.what}" if self.where else self.what]
@@ -60,8 +64,9 @@ class EngineError(BenchctlError):
         where: str | None = None,
         fix: str | None = None,
         log_tail: tuple[str, ...] = (),
+        installs: str | None = None,
     ) -> None:
-        super().__init__(what, where=where, fix=fix)
+        super().__init__(what, where=where, fix=fix, installs=installs)
         self.kind = kind
         self.log_tail = log_tail
 

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
+from benchctl.data.diagnosis import DiagnosisSettings, Expectations
 from benchctl.data.record import FinishReason
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.schema import Arm, Recipe, Sampling
+from benchctl.recipes.speculation import Speculation
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Launch:
-    """The exact command of one cell. `{port}` in an argument stands for the port that is chosen at the start."""
+    """The command of one cell but for its address: at the start a port is chosen for `{port}`, or a Unix socket."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -94,6 +96,8 @@ class Completion:
     engine_decode_s: float | None
     ledger: Ledger
     token_gap: str | None = None
+    phase_s: Mapping[str, float] | None = None
+    """Seconds after the first token by phase, as far as the engine tells: `benchctl.data.record.Record.phase_s`."""
     first_tokens: int = 1
     """How many tokens came at `ttft_s`: more than one where the client got the first steps' tokens together."""
     sent_at: float | None = None
@@ -121,6 +125,14 @@ class Attestation:
 
 Progress = Callable[[int], None]
 """Called with the number of tokens received so far."""
+
+
+class Renders(Protocol):
+    """What shows a prompt as the model sees it."""
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Apply the model's chat template (or nothing, for raw prompts) and tokenize."""
+        ...
 
 
 class Server(Protocol):
@@ -197,6 +209,39 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class TunableEngine(Protocol):
+    """An engine that knows which settings of speculation are worth trying."""
+
+    def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
+        """Settings that this binary can run with these models, the likeliest to pay first."""
+        ...
+
+
+@dataclass(frozen=True)
+class MemoryTold:
+    """What an engine's own log tells of its memory."""
+
+    checkpoint: int | None = None
+    """Bytes of one sequence's recurrent state, as it is saved to go back to: target and draft together."""
+    spilled: str | None = None
+    """How a part of the model is not where the rest is, as a sentence."""
+
+
+@runtime_checkable
+class LaunchedProcess(Protocol):
+    """A server whose process is benchctl's own."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id; what it starts descends from it."""
+        ...
+
+    def memory_told(self) -> MemoryTold:
+        """Read the log for what it tells of memory."""
+        ...
+
+
 @dataclass(frozen=True)
 class Scores:
     """What a model expects after a prefix, from its raw logits: nothing of the sampler is in it."""
@@ -263,6 +308,37 @@ class PrefillScorer(Protocol):
         ...
 
 
+class SlotScorer(Protocol):
+    """A target with several slots, each of which keeps what was read into it, and reads on together with the others.
+
+    Every method raises EngineError.
+    """
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """As `Server.render`."""
+        ...
+
+    def read_together(self, prefixes: Sequence[Sequence[int]], top: int) -> list[Scores]:
+        """Read what each prefix has more than its slot holds, all in one batch.
+
+        A prefix is read into the slot that holds most of it; those of which none holds anything stand last.
+        """
+        ...
+
+    def stop(self) -> int | None:
+        """As `Server.stop`."""
+        ...
+
+
+@runtime_checkable
+class SlotScoringEngine(Protocol):
+    """An engine that can be asked for its target's logits where several requests share a batch."""
+
+    def start_slot_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> SlotScorer:
+        """Start the target alone; `launch` is that of a baseline of several requests. Else as `start_scorer`."""
+        ...
+
+
 @runtime_checkable
 class ScoringEngine(Protocol):
     """An engine whose target can be asked for its logits."""
@@ -272,4 +348,75 @@ class ScoringEngine(Protocol):
 
         `ignore_eos`: leave out the tokens that end an answer, as `Sampling.ignore_eos` does.
         """
+        ...
+
+
+class Comparer(Protocol):
+    """An arm's draft and its target in one process, read from all their logits: for diagnosing, never while measuring.
+
+    Every method raises EngineError.
+    """
+
+    def describe(self) -> Mapping[str, object]:
+        """Return what the engine says of the draft, such as the parts that are left out."""
+        ...
+
+    def compare(
+        self, prompt: Sequence[int], answer: Sequence[int], temperature: float, settings: DiagnosisSettings
+    ) -> Expectations:
+        """Return what the draft expects where the target has said `answer`, beside what the target expects there."""
+        ...
+
+    def flops(self, prompt: Sequence[int]) -> tuple[float, float]:
+        """Return the floating-point operations of one step after a prompt, of (target, draft)."""
+        ...
+
+    def stop(self) -> int | None:
+        """As `Server.stop`."""
+        ...
+
+
+@runtime_checkable
+class ComparingEngine(Protocol):
+    """An engine that reads an answer with an arm's draft and with its target in one process."""
+
+    def incomparable(self, arm: Arm) -> str | None:
+        """Return why an arm's draft cannot be read beside the target, as a sentence; `None` where it can."""
+        ...
+
+    def start_comparer(self, launch: Launch, log_path: Path) -> Comparer:
+        """Start an arm for comparing; `launch` is the arm's. Raises EngineError (`launch`, `health`)."""
+        ...
+
+
+PassKind = Literal["plain", "draft", "verify", "draft-read", "checkpoint", "restore", "re-evaluate"]
+"""plain: a step of the target without a draft; draft: making a whole draft; verify: the target's pass over a draft;
+draft-read: the draft model reads what the target verifies; checkpoint: saving the state of a model that cannot be
+rolled back; restore: going back to it; re-evaluate: the target then reads the accepted tokens again."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What an engine spent on work of one kind and width, all of it together."""
+
+    kind: PassKind
+    width: int
+    """Tokens read at once; of a draft the tokens that it has; 1 where there are none."""
+    count: int
+    seconds: float
+    """All of them."""
+    median_s: float
+    """One of them: a machine that was busy for a moment does not move it."""
+
+
+@runtime_checkable
+class TracingEngine(Protocol):
+    """An engine whose log can time every pass: for explaining costs, never while measuring."""
+
+    def traced(self, launch: Launch) -> Launch | None:
+        """Return the launch with such a log; `None` where this binary has none."""
+        ...
+
+    def read_trace(self, log: str) -> list[Pass]:
+        """Return what the passes in that log, or in a part of it, took."""
         ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 import ssl
 import time
 from collections.abc import Mapping
@@ -72,7 +73,7 @@ class Connection(asyncio.Protocol):
         self._end(BrokenConnectionError(why))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the transport, which changes once where a proxy is spoken to first."""
+        """Remember the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
@@ -212,22 +213,22 @@ async def _through(proxy: SplitResult, host: str, port: int, tls: ssl.SSLContext
     if tls is None:
         _, connection = await loop.create_connection(Connection, proxy.hostname, proxy.port or 80)
         return connection
-    reader, writer = await asyncio.open_connection(proxy.hostname, proxy.port or 80, limit=_MOST_HEAD_BYTES)
+    opened = await asyncio.to_thread(socket.create_connection, (proxy.hostname, proxy.port or 80), CONNECT_TIMEOUT_S)
     try:
+        opened.setblocking(False)
         named = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        writer.write(f"CONNECT {named} HTTP/1.1\r\nHost: {named}\r\n{proxy_header(proxy)}\r\n".encode("latin-1"))
-        head = await reader.readuntil(b"\r\n\r\n")
+        asked = f"CONNECT {named} HTTP/1.1\r\nHost: {named}\r\n{proxy_header(proxy)}\r\n"
+        await loop.sock_sendall(opened, asked.encode("latin-1"))
+        head = bytearray()
+        while b"\r\n\r\n" not in head:
+            block = await loop.sock_recv(opened, 4096)
+            if not block or len(head) > _MOST_HEAD_BYTES:
+                raise OSError("the proxy did not answer")
+            head += block
         if head.split(b" ", 2)[1:2] != [b"200"]:
             raise OSError(f"the proxy refused: {head.splitlines()[0][:80].decode('latin-1')}")
-        await writer.drain()
-        connection = Connection()
-        transport = await loop.start_tls(writer.transport, connection, tls, server_hostname=host)
-        if transport is None:
-            raise OSError("the proxy closed the connection")
-        connection.connection_made(transport)
-    except BaseException as error:
-        writer.transport.abort()
-        if isinstance(error, asyncio.IncompleteReadError | asyncio.LimitOverrunError):
-            raise OSError("the proxy did not answer") from error
+        _, connection = await loop.create_connection(Connection, sock=opened, ssl=tls, server_hostname=host)
+    except BaseException:
+        opened.close()
         raise
     return connection

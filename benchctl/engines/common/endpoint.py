@@ -6,13 +6,16 @@ registered one. Nothing is concluded from silence: an endpoint behind a gateway 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchctl.engines.base import Ledger
+from benchctl.engines.base import Ledger, Scorer
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.metrics import Counters, read_counters, read_total
+from benchctl.engines.common.stream import protocol_error
+from benchctl.prompts.suite import Prompt
 from benchctl.text import one_line
 
 
@@ -76,6 +79,40 @@ def _no_metrics(pages: Pages) -> Reading | None:
     return None
 
 
+class EndpointTarget:
+    """A baseline's endpoint that is asked for logits: what a family's scorer talks to."""
+
+    def __init__(self, http: HttpClient, model: str, *, context: int | None, timeout_s: float) -> None:
+        """`model`: the name that it is served by; `context`: the longest sequence, where that is told, in tokens."""
+        self.http = http
+        self.model = model
+        self.context = context
+        self.timeout_s = timeout_s
+
+    @staticmethod
+    def messages(prompt: Prompt) -> list[dict[str, Any]]:
+        """Return what a chat route is sent."""
+        return [message.model_dump() for message in prompt.messages or ()]
+
+    @staticmethod
+    def token_ids(answer: Mapping[str, Any]) -> tuple[int, ...]:
+        """Read the answer to a `/tokenize`. Raises EngineError."""
+        ids = answer.get("tokens")
+        if not isinstance(ids, list) or not ids or not all(isinstance(one, int) for one in ids):
+            raise protocol_error("The endpoint did not tell the prompt's token ids.")
+        return tuple(ids)
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
+        """Its log is its owner's."""
+        del lines
+        return ()
+
+    def stop(self) -> int | None:
+        """Close the connections; the endpoint runs on."""
+        self.http.close()
+        return None
+
+
 @dataclass(frozen=True)
 class ServerFamily:
     """One kind of server, as an endpoint."""
@@ -86,8 +123,19 @@ class ServerFamily:
     """Return the ledger of one answer from what its stream told beside the text, and the counters before and after."""
     metrics: Callable[[Pages], Reading | None] = _no_metrics
     """Read the counters of all requests."""
+    scorer: Callable[[EndpointTarget], Scorer] | None = None
+    """Return what asks the server for the log-probabilities of tokens that it is given; `None` where it tells none."""
 
 
 def word(value: object) -> str | None:
     """Return what a server says of itself as one short line."""
     return None if value is None else one_line(str(value), 120)
+
+
+def as_sent(prompt: Prompt, *, only_chat: bool = False) -> str:
+    """Return a prompt as an endpoint is sent it: raw, or its messages as JSON, to which it applies its own template."""
+    if prompt.prompt is not None and not only_chat:
+        return prompt.prompt
+    raw = prompt.prompt is not None
+    messages = [{"role": "user", "content": prompt.prompt}] if raw else EndpointTarget.messages(prompt)
+    return json.dumps(messages, ensure_ascii=False, sort_keys=True)

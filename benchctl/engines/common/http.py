@@ -106,21 +106,27 @@ class HttpClient:
         # Streams are read as they come, and a gateway that compresses them would hold events back.
         self._headers = {"Accept-Encoding": "identity", "User-Agent": "benchctl", **(headers or {})}
         # Loading certificates takes long; plain HTTP never uses them.
-        verify = True if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        verify = httpx.create_ssl_context() if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         # Shorter than servers keep one (uvicorn: 5 s): one that is just being closed must not be used again.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
         uds = None if socket_path is None else httpx.HTTPTransport(uds=str(socket_path), verify=verify, limits=limits)
-        self._client = httpx.Client(
-            base_url=url,
-            headers=self._headers,
-            # No proxy on loopback: the caller's network settings have nothing to do with it.
-            trust_env=not local,
-            verify=verify,
-            limits=limits,
-            transport=uds,
-            follow_redirects=False,
-            event_hooks={"request": [self._watched]},
-        )
+        try:
+            self._client = httpx.Client(
+                base_url=url,
+                headers=self._headers,
+                # No proxy on loopback: the caller's network settings have nothing to do with it.
+                trust_env=not local,
+                verify=verify,
+                limits=limits,
+                transport=uds,
+                follow_redirects=False,
+                event_hooks={"request": [self._watched]},
+            )
+        except (ImportError, ValueError) as error:  # of a proxy: one by SOCKS, or by nothing that is known
+            fix = (
+                "Name one by http:// in the environment (https_proxy, http_proxy, all_proxy), or the host in no_proxy."
+            )
+            raise EngineError("A proxy that this shell names cannot be used.", kind="http", fix=fix) from error
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._streams: set[Connection] = set()
         self._broken = broken or (lambda what: protocol_error(f"{what}."))
@@ -175,17 +181,21 @@ class HttpClient:
 
     def post(self, path: str, body: Mapping[str, Any], timeout_s: float = SIDE_TIMEOUT_S) -> dict[str, Any]:
         """Return the JSON object that answers a request. Raises EngineError."""
+        answer = self.post_any(path, body, timeout_s)
+        if not isinstance(answer, dict):
+            raise protocol_error(f"The engine's answer to {path} is no JSON object.")
+        return answer
+
+    def post_any(self, path: str, body: Mapping[str, Any], timeout_s: float = SIDE_TIMEOUT_S) -> Any:  # noqa: ANN401
+        """Return the JSON that answers a request, whatever it is. Raises EngineError."""
         with self._redacted():
             reply = self._request("POST", path, body, timeout_s)
             if reply.status_code != 200:
                 raise self.refused(reply)
             try:
-                answer = reply.json()
+                return reply.json()
             except (ValueError, RecursionError) as error:
                 raise protocol_error(f"The engine's answer to {path} is no JSON.") from error
-            if not isinstance(answer, dict):
-                raise protocol_error(f"The engine's answer to {path} is no JSON object.")
-            return answer
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
         """Make one request; turn what httpx raises into the engine's own failures."""
@@ -306,7 +316,7 @@ class HttpClient:
         except EngineError as error:
             error.what = self.redact(error.what)
             error.args = (error.what,)
-            if error.fix and self._log_path is not None:
+            if error.fix:
                 error.fix = name_log(error.fix, self._log_path)
             raise
 

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Completion, Progress, Rendered
+from benchctl.engines.base import Completion, MemoryTold, Progress, Rendered
+from benchctl.engines.common.access import Access
 from benchctl.engines.common.http import HttpClient, Streamed
 from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log, read_log
+from benchctl.engines.common.metrics import Tally
 from benchctl.engines.common.process import EngineProcess, describe_exit
 from benchctl.engines.common.stream import Answer, AnswerReader, protocol_error
-from benchctl.engines.common.tally import Tally
 from benchctl.errors import EngineError
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.schema import Sampling
 
 LaunchCause = Callable[[Sequence[str]], Reason | None]
 """Reads why an engine ended from the lines of its log and from how it ended, the last line: `signal SIGSEGV`."""
-
-
-def new_key() -> str:
-    """Return a key for one process: other users of the machine, and web pages open on it, are then not let in.
-
-    It is handed over in the environment, which other users cannot read, and written down nowhere.
-    """
-    return secrets.token_urlsafe(24)
 
 
 class LaunchedServer:
@@ -44,12 +36,12 @@ class LaunchedServer:
         *,
         dying_s: float,
         interrupt_s: float = 0.0,
-        key: str | None = None,
+        access: Access | None = None,
     ) -> None:
         """`dying_s`: how long the process may outlive a connection that broke.
 
         `interrupt_s`: so long it is given after a SIGINT when SIGTERM did not end it.
-        `key`: what the engine lets in with, of this one process alone (`new_key`).
+        `access`: how this one process is reached, where not everybody may.
         """
         self._process = process
         self._log_path = log_path
@@ -60,9 +52,14 @@ class LaunchedServer:
         self._tally = Tally()
         self._stopping = False
         """Set by `stop`: what breaks from then on is no finding."""
-        self.headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        """What every request to it needs."""
-        self.http = HttpClient(url, headers=self.headers, broken=self._broken_off, log_path=log_path)
+        self.access = access
+        self.http = HttpClient(
+            url,
+            socket_path=None if access is None else access.socket_path,
+            headers=None if access is None else access.headers,
+            broken=self._broken_off,
+            log_path=log_path,
+        )
 
     @property
     def log_path(self) -> Path:
@@ -81,6 +78,10 @@ class LaunchedServer:
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:
         """The engine's last log lines, oldest first, cleaned."""
         return log_tail(self._log_path, lines)
+
+    def memory_told(self) -> MemoryTold:
+        """Return nothing: most engines' logs tell neither."""
+        return MemoryTold()
 
     def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
         """Return the ids, all of which the stream brought."""

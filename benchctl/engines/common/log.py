@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchctl.errors import StorageError
 
 READ_THE_LOG = "Read the engine's log."
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
@@ -44,9 +47,30 @@ def log_tail(path: Path, lines: int = 20) -> tuple[str, ...]:
     return tuple(kept[-lines:])
 
 
-def name_log(advice: str, path: Path) -> str:
-    """Return `advice` with the file's path where it sends the reader to the engine's log."""
-    return _LOG_MENTIONED.sub(lambda mention: f"{mention[0]} ({path})", advice)
+def name_log(advice: str, path: Path | None) -> str:
+    """Return `advice` with the file's path where it sends the reader to the engine's log; `None`: it is not ours."""
+    return _LOG_MENTIONED.sub(lambda found: f"{found[0]} ({path})" if path else "the server's own log", advice)
+
+
+def make_private(path: Path) -> None:
+    """Make the file of a log that nobody else may read. Raises StorageError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        path.chmod(0o600)
+    except OSError as error:
+        raise StorageError(f"The engine's log cannot be written: {error.strerror}.", where=str(path)) from error
+
+
+def hide(path: Path, secret: str) -> None:
+    """Put stars where a log holds `secret`, in place: the engine may still be writing."""
+    with suppress(FileNotFoundError), path.open("r+b") as log:
+        content, sought = log.read(), secret.encode()
+        place = content.find(sought)
+        while place >= 0:
+            log.seek(place)
+            log.write(b"*" * len(sought))
+            place = content.find(sought, place + len(sought))
 
 
 Reason = tuple[str, str]

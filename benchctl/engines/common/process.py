@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +23,24 @@ STOP_GRACE_S = 10.0
 """How long an engine may take to end after SIGTERM before it is killed."""
 KILL_GRACE_S = 10.0
 """How long the kernel and the supervisor may take to clear away what was killed."""
+
+_KEPT = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SYSTEMROOT"),
+        *("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH"),
+        *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_PATH", "NVIDIA_VISIBLE_DEVICES"),
+        *("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_OVERRIDE_GFX_VERSION", "VK_ICD_FILENAMES"),
+        *("ONEAPI_DEVICE_SELECTOR", "ASCEND_RT_VISIBLE_DEVICES"),
+    }
+)
+OWN_SETTINGS = {
+    # A path below which nothing can exist: no file of the user's can set a flag.
+    "XDG_CONFIG_HOME": "/dev/null",
+    # Threads that spin while they wait ruin every measurement on a machine with anything else to do.
+    "OMP_WAIT_POLICY": "passive",
+    "GOMP_SPINCOUNT": "0",
+}
+_SECRET = re.compile(r"(?:^|_)(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:$|_)", re.IGNORECASE)
 
 
 def free_port() -> int:
@@ -50,12 +70,21 @@ class EngineProcess:
     ) -> None:
         """Start `argv` with its output going to `log_path`. Raises EngineError (`launch`), StorageError.
 
-        `scratch` is a folder that the caller made for this engine; it goes with it however it ends.
+        `scratch` is a folder that the caller made for this engine; it goes with it, however it ends or if it never
+        started.
         """
         self._status: int | None = None
         self._ended = False
         self._unread = b""
         self._waiting = threading.RLock()
+        try:
+            self.pid = self._start(argv, env, log_path, scratch)
+        except BaseException:
+            if scratch is not None:
+                shutil.rmtree(scratch, ignore_errors=True)
+            raise
+
+    def _start(self, argv: Sequence[str], env: Mapping[str, str], log_path: Path, scratch: Path | None) -> int:
         try:
             log_path.parent.mkdir(parents=True, exist_ok=True)
             log = log_path.open("wb")
@@ -78,7 +107,7 @@ class EngineProcess:
         self._requests, self._replies = self._supervisor.stdin, self._supervisor.stdout
         os.set_blocking(self._replies.fileno(), False)
         try:
-            self.pid = self._started(argv[0])
+            return self._started(argv[0])
         except BaseException:
             self._requests.close()
             self._supervisor.wait(timeout=STOP_GRACE_S)
@@ -157,3 +186,22 @@ class EngineProcess:
                     self._supervisor.wait(timeout=KILL_GRACE_S)
                 self._replies.close()
         return self._status
+
+
+def refused_variables(added: Mapping[str, str]) -> list[str]:
+    """Return a sentence for every variable of a recipe's `engine.env` that may not be set there."""
+    problems = []
+    for name in added:
+        if name.startswith("LLAMA_ARG_"):
+            problems.append(f"{name} sets a flag behind the recipe's back; write the flag in engine.args.")
+        elif _SECRET.search(name):
+            problems.append(f"{name} looks like a secret; a recipe is recorded as it is, and must not hold one.")
+        elif name in {"XDG_CONFIG_HOME", "AIP_MODE", "AIP_HTTP_PORT"}:
+            problems.append(f"{name} would let settings in that benchctl does not see.")
+    return problems
+
+
+def engine_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of an engine: what is kept of the caller's, benchctl's settings, the recipe's."""
+    kept = {name: value for name, value in caller.items() if name in _KEPT or name.startswith("LC_")}
+    return {**kept, **OWN_SETTINGS, **added}

@@ -3,27 +3,61 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
+import importlib.util
 import os
+import re
+import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.engines.common.environment import engine_environment
-from benchctl.engines.common.named_program import sibling_hashes
-from benchctl.engines.common.process import EngineProcess
+from benchctl.engines.common.process import EngineProcess, engine_environment
+from benchctl.errors import UsageError
 from benchctl.models.hashes import file_sha256
 from benchctl.models.program import OnLine, Program
+from benchctl.recipes.adapters import load, registered
 
 _POLL_S = 0.1
+_EXTRA = re.compile(r"([\w-]+).*;.*extra == [\"']convert[\"']")
+
+_LIBRARIES = ("libllama*", "libggml*", "libmtmd*")
+"""Shared libraries of programs that compute with ggml."""
 
 
 def program(file: Path) -> Program:
-    """Return the program in `file`, a binary or a Python script."""
+    """Return the program in `file`: a binary, or llama.cpp's converter, a Python script."""
     parts = [file_sha256(file), *sorted(sibling_hashes(file).values())]
-    command = (sys.executable, str(file)) if file.suffix == ".py" else (str(file),)
     if file.suffix == ".py":  # its modules lie beside it, in a folder named after the source they came from
         parts.append(file.parent.name)
-    return Program(command, hashlib.sha256(" ".join(parts).encode()).hexdigest(), run_to_end)
+    run = _run_script if file.suffix == ".py" else run_to_end
+    return Program((str(file),), hashlib.sha256(" ".join(parts).encode()).hexdigest(), run)
+
+
+def _run_script(argv: Sequence[str], log: Path, on_line: OnLine | None = None) -> int:
+    """Run the converter by a Python that has its packages. Raises UsageError when there is none."""
+    return run_to_end([str(converting_python()), *argv], log, on_line)
+
+
+def converting_python() -> Path:
+    """Return a Python with the packages of the extra `convert`: this one, else that of an installed engine.
+
+    Raises UsageError when there is none.
+    """
+    found = (_EXTRA.match(line) for line in importlib.metadata.requires("benchctl") or ())
+    missing = [match[1] for match in found if match and importlib.util.find_spec(match[1]) is None]
+    if not missing:
+        return Path(sys.executable)
+    converting = {kind: one for kind, one in registered().adapters.items() if one.converting_python is not None}
+    for adapter in converting.values():
+        if (python := load(str(adapter.converting_python))()) is not None:
+            return Path(python)
+    what = f"Converting safetensors needs the Python packages {', '.join(missing)}."
+    for kind in converting:
+        fix = f"Install them: benchctl engines install {kind}. Or name a GGUF file."
+        raise UsageError(what, fix=fix, installs=kind)
+    raise UsageError(what, fix="Install them beside benchctl: pip install 'benchctl[convert]'. Or name a GGUF file.")
 
 
 def run_to_end(argv: Sequence[str], log: Path, on_line: OnLine | None = None) -> int:
@@ -57,3 +91,47 @@ class _Lines:
         self._read += whole
         for line in block[:whole].decode("utf-8", "replace").splitlines():
             self._on_line(line)
+
+
+@dataclass(frozen=True)
+class FoundBinary:
+    """A program, and the word for where it was found: `recipe`, `option`, `environment`, `PATH` or `bundled`."""
+
+    path: Path
+    found_in: str
+
+
+def named_program(value: str, where: str, *, within: str, install: str, optional: bool = False) -> Path | None:
+    """Return the program that `value` names, a path or a name on PATH; `None` only if `optional`.
+
+    `where` is the setting that named it, `within` the program's place in a folder that was named instead, `install`
+    what to do to have one. Raises UsageError.
+    """
+    if os.sep not in value and not value.startswith("~"):
+        if on_path := shutil.which(value):
+            return Path(on_path).absolute()
+        if optional:
+            return None
+        here = f" To run the file in this folder, write ./{value}." if Path(value).is_file() else ""
+        raise UsageError(f"there is no program called {value!r} on PATH", where=where, fix=f"{install}{here}")
+    path = Path(value).expanduser().absolute()
+    if path.is_dir():
+        raise UsageError("this is a folder, not a program", where=where, fix=f"Did you mean {path / within}?")
+    if not path.is_file():
+        raise UsageError("there is no such program", where=where, fix="Correct the path, or leave it out.")
+    if not os.access(path, os.X_OK):
+        raise UsageError("this file may not be executed", where=where, fix=f"Run `chmod +x {path}` if it is a program.")
+    return path
+
+
+def sibling_hashes(binary: Path) -> dict[str, str]:
+    """Return name and SHA-256 of ggml's shared libraries beside the binary or in the `lib` folder next to it."""
+    home = binary.resolve().parent
+    found = {
+        library.resolve()
+        for folder in (home, home.parent / "lib")
+        for pattern in _LIBRARIES
+        for library in folder.glob(pattern)
+        if library.is_file() and (".so" in library.name or library.suffix == ".dylib")
+    }
+    return {library.name: file_sha256(library) for library in sorted(found)}

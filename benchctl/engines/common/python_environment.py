@@ -53,6 +53,19 @@ class PythonEnvironment:
     """What has to be free on the disk."""
     fix: str
     """What to do where the index has no build for this machine."""
+    program: str = "python"
+    """What it is made for, in its `bin`; an environment without it is made anew."""
+    cuda_bytes: int | None = None
+    """What has to be free where torch's build brings CUDA's libraries; `None`: it is not looked at beforehand."""
+
+    @property
+    def program_path(self) -> Path:
+        """The file of `program`."""
+        return self.folder / "bin" / self.program
+
+    def installed(self) -> Path | None:
+        """Return the program of a whole installation; `None` when there is none."""
+        return self.program_path if self.is_whole() and self.program_path.is_file() else None
 
     def is_whole(self) -> bool:
         """Whether it was installed to the end."""
@@ -62,8 +75,10 @@ class PythonEnvironment:
     def made(self, report: Report, *, force: bool = False) -> Iterator[Making | None]:
         """Install what the lock names, then torch; the caller tries the result and calls `Making.finish`.
 
-        Yields `None` when it is whole already; `force` makes it anew. Raises BenchctlError.
+        Yields `None` when it is whole already; `force` makes it anew, as does a whole one that lost its program. Raises
+        BenchctlError.
         """
+        force = force or (self.is_whole() and not self.program_path.is_file())
         if not force and self.is_whole():
             yield None
             return
@@ -89,10 +104,13 @@ class PythonEnvironment:
         return StorageError(f"{self.name} could not be installed: {what}", where=str(self.folder), fix=fix)
 
     def _check_space(self) -> None:
+        self.check_free(self.free_bytes, f"{self.name} takes {self.free_bytes / 1e9:.0f} GB of disk")
+
+    def check_free(self, needed: int, why: str) -> None:
+        """Raise StorageError where less than `needed` bytes are free; `why` begins its sentence."""
         free = shutil.disk_usage(self.folder.parent).free
-        if free < self.free_bytes:
-            needed = f"{self.name} takes {self.free_bytes / 1e9:.0f} GB of disk"
-            raise self.disk_error(f"{needed}, and {free / 1e9:.1f} GB are free")
+        if free < needed:
+            raise self.disk_error(f"{why}, and {free / 1e9:.1f} GB are free")
 
 
 @dataclass(frozen=True)
@@ -115,7 +133,22 @@ class Making:
         # No resolving: the lock is complete, so that what is installed does not depend on the day.
         locked = ("--no-deps", "--require-hashes", "--only-binary", ":all:", "--requirement", str(lock))
         self._pip(f"installing {self.environment.name}", count, *locked)
+        if self.environment.cuda_bytes is not None:
+            self._check_build(self.environment.cuda_bytes)
         self._pip(f"installing torch {torch}", 0, f"torch=={torch}")
+
+    def _check_build(self, cuda_bytes: int) -> None:
+        """See which build of torch the index has; one for CUDA takes many times the disk. Raises StorageError."""
+        found = self.environment.folder / "torch.json"
+        torch = f"torch=={self.environment.torch}"
+        self._pip(f"looking for {torch}", 0, "--dry-run", "--ignore-installed", "--report", str(found), torch)
+        packages = [one["metadata"]["name"].lower() for one in json.loads(found.read_text("utf-8"))["install"]]
+        if any(name.startswith("nvidia-") for name in packages):
+            self.environment.check_free(
+                cuda_bytes,
+                f"the package index has {torch} with CUDA's libraries for this machine, which takes "
+                f"{cuda_bytes / 1e9:.0f} GB of disk (one for the CPU takes a tenth: have pip use an index with one)",
+            )
 
     def run(self, stage: str, *argv: str) -> tuple[str, ...]:
         """Run a program of the environment; return the end of its output. Raises BenchctlError."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from benchctl.engines.base import Attestation
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.llama_cpp.causes import silence_cause
-from benchctl.engines.llama_cpp.logged_counts import contradiction, observation, read_counts
+from benchctl.engines.llama_cpp.ledger import contradiction, observation, read_counts
 from benchctl.engines.llama_cpp.speculation import Asked
 
 _TELLING = re.compile(
@@ -54,13 +54,13 @@ class Observed:
     """What the server's counters say beside the sum of the answers' own; `None` where each answer has them apart."""
 
 
-def judge(seen: Observed) -> Attestation:
+def attest(seen: Observed) -> Attestation:
     """Return the attestation of a cell."""
     telling = [line.strip() for line in seen.log if _TELLING.search(line)][:_EVIDENCE_LINES]
     evidence = [f"log: {line}" for line in telling]
     evidence.append(f"GET /slots: speculative = {_words(seen.slots)}")
     evidence.append(f"GET /props: total_slots = {seen.total_slots}, model_path = {seen.model_path}")
-    evidence.append(f"draft tokens so far: {'not told' if seen.drafted is None else seen.drafted}")
+    evidence.append(f"draft tokens so far: {'not reported' if seen.drafted is None else seen.drafted}")
     if seen.counted is not None:
         evidence.append(seen.counted)
     logged = read_counts(seen.log) if seen.asked.types else None
@@ -77,7 +77,9 @@ def judge(seen: Observed) -> Attestation:
 
 
 def _words(slots: tuple[bool | None, ...] | None) -> str:
-    return "not told" if slots is None else ", ".join("not told" if s is None else str(s).lower() for s in slots)
+    return (
+        "not reported" if slots is None else ", ".join("not reported" if s is None else str(s).lower() for s in slots)
+    )
 
 
 def _wrong_server(seen: Observed) -> tuple[str, str] | None:

@@ -116,7 +116,7 @@ _LAUNCH = (
     Cause(
         r"GGML_ASSERT\((.*?)\) failed",
         "llama-server broke an assertion of its own: {0}.",
-        "Report it to llama.cpp with the log.",
+        "Report it to llama.cpp, with the engine's log.",
     ),
     Cause(r"error loading model: (.*)", "The model could not be loaded: {0}.", "See the engine's log."),
 )

@@ -73,6 +73,7 @@ def command_line(binary: Path, flags: Flags, engine: LlamaCppSpec, arm: Arm, mod
     own += [["--host", "127.0.0.1"], ["--port", "{port}"], *_slots(arm.concurrency, engine.context, flags)]
     own += [["-b", str(BATCH)], ["-ub", str(BATCH)], ["-t", str(engine.threads or default_threads())]]
     own += _device(engine.device, draft is not None, flags)
+    own += _cache_types(arm, with_draft=draft is not None, flags=flags)
     for setting in (
         ["-fit", "off"],
         ["--cache-ram", "0"],
@@ -134,6 +135,19 @@ def _device(device: str, with_draft: bool, flags: Flags) -> list[list[str]]:
         draft_device = flags.first("--spec-draft-device", "--device-draft")
         if device == "cpu" and draft_device:
             settings.append([draft_device, "none"])
+    return settings
+
+
+def _cache_types(arm: Arm, *, with_draft: bool, flags: Flags) -> list[list[str]]:
+    """Return the types of keys and values of both KV caches, where the recipe names them."""
+    types = arm.cache_type
+    if types is None:
+        return []
+    settings = [] if types.target is None else [["-ctk", types.target], ["-ctv", types.target]]
+    if with_draft and types.draft is not None:
+        for names in (("--spec-draft-type-k", "--cache-type-k-draft"), ("--spec-draft-type-v", "--cache-type-v-draft")):
+            flag = flags.first(*names)
+            settings += [[flag, types.draft]] if flag else []
     return settings
 
 

@@ -7,8 +7,9 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,16 +17,40 @@ from typing import TextIO
 
 from benchctl.engines.common.logged_command import CommandFailedError, run_logged
 from benchctl.engines.llama_cpp.builds import Backend, Build, Host
-from benchctl.engines.llama_cpp.failed_build import crashes, explain
-from benchctl.engines.llama_cpp.processor_features import LeftOut, without_more_and_more
-from benchctl.engines.llama_cpp.source import Sdist, SourceTree, extract_llama_cpp, sha256_file
+from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, SourceTree, extract_llama_cpp, sha256_file
 from benchctl.engines.llama_cpp.toolchain import Toolchain
 from benchctl.engines.llama_cpp.trial import Trial, try_quantized
+from benchctl.errors import BenchctlError, EngineError, StorageError
 
 TARGETS = ("llama-server", "llama-quantize", "llama-perplexity")
+QUICK_BUILD = Path(__file__).with_name("quick_build.cmake")
+"""What shortens the build; its place is no flag of the build, as it says where benchctl lies."""
 
 Report = Callable[[str, int, int], None]
 """Told what is being done, and how many of how many steps are; 0 of 0 when that is not known."""
+
+_WHAT = {
+    "configure": "CMake could not configure llama.cpp",
+    "compile": "llama.cpp did not compile",
+    "try": "the llama-server that was built does not start on this machine",
+}
+_CAUSES = (
+    (r"Killed signal terminated program|std::bad_alloc|out of memory", "Memory ran out: try again with `--jobs 1`."),
+    (
+        r"CUDA Toolkit not found|No CMAKE_CUDA_COMPILER|nvcc.*not found|Could not find nvcc",
+        "Install the CUDA toolkit and put its bin folder on PATH (or set CUDACXX), or build without --cuda.",
+    ),
+    (
+        r"unsupported GNU version|-- unsupported (GNU|clang)",
+        "This CUDA toolkit does not take this C++ compiler: set CXX and CUDAHOSTCXX to an older one.",
+    ),
+    (
+        r"No CMAKE_C(XX)?_COMPILER could be found|is not able to compile a simple test program",
+        "Install a working C++ compiler (Debian: `apt install g++`; macOS: `xcode-select --install`), or set CXX.",
+    ),
+    (r"^\s*CUDA::\w+$", "The CUDA toolkit is there in part only: install its development libraries (cuBLAS, cudart)."),
+    (r"Illegal instruction", "Flags in CMAKE_ARGS or CXXFLAGS ask for instructions that this processor lacks."),
+)
 
 
 @dataclass(frozen=True)
@@ -64,10 +89,10 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     # A plain build of the unpacked archive counts one commit, too: its history is cut off. The commit is what tells.
     identity = ("-DLLAMA_BUILD_NUMBER=1", f"-DLLAMA_BUILD_COMMIT={(source.commit or 'unknown')[:7]}")
     variants: Iterator[LeftOut] = without_more_and_more(work.toolchain.cxx)
-    left_out = LeftOut()
+    left_out, quick = LeftOut(), sdist.sha256 in KNOWN_SHA256.values()  # of another source nobody tried it
     while True:
         flags = (*_flags(work.flags, left_out), *identity)
-        server, told = _compiled(work, source, flags)
+        server, told = _compiled(work, source, flags, quick=quick)
         tried = _tried(work, server)
         if not tried.crashed:
             break
@@ -104,12 +129,13 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     return staged
 
 
-def _compiled(work: Work, source: SourceTree, flags: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+def _compiled(work: Work, source: SourceTree, flags: tuple[str, ...], *, quick: bool) -> tuple[Path, tuple[str, ...]]:
     """Configure and compile; return the llama-server, which has started once, and the version that it printed."""
     toolchain, build = work.toolchain, work.folder / "build"
     work.report("configuring", 0, 0)
     generator = ("-G", toolchain.generator, f"-DCMAKE_MAKE_PROGRAM={toolchain.maker}")
-    work.run("configure", toolchain.cmake, "-S", str(source.folder), "-B", str(build), *generator, *flags)
+    sooner = [f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={QUICK_BUILD}"] if quick else []
+    work.run("configure", toolchain.cmake, "-S", str(source.folder), "-B", str(build), *generator, *sooner, *flags)
 
     def on_line(line: str) -> None:
         if (step := re.match(r"\[\s*(\d+)/(\d+)\]", line)) or (step := re.match(r"\[\s*(\d+)(%)\]", line)):
@@ -150,3 +176,83 @@ def _flags(flags: tuple[str, ...], left_out: LeftOut) -> tuple[str, ...]:
                 own = given[1]
         added.append(f"-DCMAKE_{language}_FLAGS={' '.join([own, shlex.join(left_out.compiler_flags)]).strip()}")
     return (*flags, *left_out.cmake_args, *added)
+
+
+def crashes(crashed: Sequence[str], left_out: Sequence[str], log: Path) -> EngineError:
+    """Return the error for a build that crashes with quantized models, whatever it leaves out of the processor."""
+    return EngineError(
+        f"the llama-server that was built crashes with quantized models, also without {', '.join(left_out)}",
+        kind="install",
+        where="llama.cpp",
+        fix="Try another compiler: set CC and CXX, and install again. Report it to llama.cpp with the log if that "
+        f"crashes, too: {log}",
+        log_tail=tuple(crashed),
+    )
+
+
+def explain(step: str, failure: CommandFailedError, log: Path) -> BenchctlError:
+    """Return the error that a person can act on; `step` is `configure`, `compile` or `try`."""
+    output = "\n".join(failure.lines)
+    if "No space left on device" in output:
+        return StorageError(
+            f"{_WHAT[step]}: the disk is full",
+            where=str(log.parent),
+            fix="Free some space, or set BENCHCTL_CACHE to a folder on another disk.",
+        )
+    advice = next((fix for pattern, fix in _CAUSES if re.search(pattern, output, re.MULTILINE)), None)
+    if advice is None and step == "try" and failure.status == -4:  # SIGILL says nothing
+        advice = _CAUSES[-1][1]
+    return EngineError(
+        _WHAT[step],
+        kind="install",
+        where="llama.cpp",
+        fix=f"{advice or 'The lines above are the first that tell of trouble.'} The whole log: {log}",
+        log_tail=failure.tail(),
+    )
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Instructions that a build does without, and how the build is told: flags of the compilers, CMake arguments."""
+
+    features: tuple[str, ...] = ()
+    compiler_flags: tuple[str, ...] = ()
+    cmake_args: tuple[str, ...] = ()
+
+    def with_more(self, more: LeftOut) -> LeftOut:
+        """Return both together."""
+        return LeftOut(
+            self.features + more.features,
+            self.compiler_flags + more.compiler_flags,
+            self.cmake_args + more.cmake_args,
+        )
+
+
+_OPTIONAL = {
+    # llama.cpp's code for each is compiled only where the compiler defines the macro.
+    "__AMX_TILE__": LeftOut(("AMX",), ("-mno-amx-tile", "-mno-amx-int8", "-mno-amx-bf16")),
+    "__AVX512F__": LeftOut(("AVX-512",), ("-mno-avx512f",)),
+}
+"""By the macro that a compiler defines where it uses them; the likeliest to crash first."""
+_ANY_SUCH_PROCESSOR = LeftOut(("all that only some processors of its kind have",), (), ("-DGGML_NATIVE=OFF",))
+
+
+def without_more_and_more(compiler: str) -> Iterator[LeftOut]:
+    """Yield what a build for this processor is told to leave out, a little more each time."""
+    defined = _macros(compiler)
+    left_out = LeftOut()
+    for macro, feature in _OPTIONAL.items():
+        if macro in defined:
+            left_out = left_out.with_more(feature)
+            yield left_out
+    yield left_out.with_more(_ANY_SUCH_PROCESSOR)
+
+
+def _macros(compiler: str) -> frozenset[str]:
+    """Return the names of what `compiler` defines when it compiles for this processor; none where it cannot tell."""
+    argv = [compiler, "-march=native", "-dM", "-E", "-x", "c++", "/dev/null"]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return frozenset()
+    return frozenset(re.findall(r"^#define (\w+)", done.stdout, re.MULTILINE))

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchctl.engines.base import Ledger
-from benchctl.engines.common.endpoint import Pages, Reading, Recognised, ServerFamily, word
+from benchctl.engines.base import Ledger, Rendered
+from benchctl.engines.common.endpoint import EndpointTarget, Pages, Reading, Recognised, ServerFamily, as_sent, word
 from benchctl.engines.common.metrics import Counters
+from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.llama_cpp.ledger import make_ledger
+from benchctl.engines.llama_cpp.score import LlamaScorer
+from benchctl.prompts.suite import Prompt
 
 
 def _metrics(pages: Pages) -> Reading | None:
@@ -25,7 +28,7 @@ def _recognise(pages: Pages) -> Recognised | None:
     reading = _metrics(pages)
     evidence = (
         f"GET /props: build {version}, total_slots = {word(props.get('total_slots'))}",
-        f"GET /slots: speculative = {', '.join(str(one).lower() for one in known) or 'not told'}",
+        f"GET /slots: speculative = {', '.join(str(one).lower() for one in known) or 'not reported'}",
         str(reading or Reading(Counters(), None)),
     )
     return Recognised(version, any(known) if known else None, reading, evidence)
@@ -36,4 +39,31 @@ def _ledger(seen: Recognised, told: Mapping[str, Any], before: Counters, after: 
     return make_ledger(before, after, timings if isinstance(timings, dict) else {}, speculating=bool(seen.speculates))
 
 
-FAMILY = ServerFamily(_recognise, _ledger, _metrics)
+class _Served(EndpointTarget):
+    """A llama-server that serves the target."""
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Apply its chat template and tokenize; the text is what was sent."""
+        text = prompt.prompt
+        if text is None:
+            text = self.http.post("/apply-template", {"messages": self.messages(prompt)}).get("prompt")
+        if not isinstance(text, str):
+            raise protocol_error("The endpoint did not tell the prompt's text.")
+        return Rendered(as_sent(prompt), self.tokenize(text, special=True))
+
+    def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
+        """Return the ids of `text`."""
+        body = {"content": text, "add_special": special, "parse_special": special}
+        return self.token_ids(self.http.post("/tokenize", body))
+
+    def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request for logits."""
+        return self.http.post("/completion", body, timeout_s=self.timeout_s)
+
+
+def _scorer(target: EndpointTarget) -> LlamaScorer:
+    served = _Served(target.http, target.model, context=target.context, timeout_s=target.timeout_s)
+    return LlamaScorer(served, ())
+
+
+FAMILY = ServerFamily(_recognise, _ledger, _metrics, _scorer)

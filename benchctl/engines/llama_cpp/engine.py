@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
-from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.common.environment import OWN_SETTINGS, engine_environment, refused_variables
+from benchctl.engines.base import Capabilities, Launch, Pass
+from benchctl.engines.common.process import OWN_SETTINGS, engine_environment, refused_variables
 from benchctl.engines.common.programs import program
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
 from benchctl.engines.llama_cpp.builds import Build
 from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line, default_threads
-from benchctl.engines.llama_cpp.converter import CONVERTER, converter_script
 from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, find_server, find_tool
 from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
-from benchctl.engines.llama_cpp.score import LlamaScorer, scoring_args, split_batch
+from benchctl.engines.llama_cpp.score import LlamaScorer, LlamaSlotScorer, scoring_args, split_batch, unsplit
 from benchctl.engines.llama_cpp.server import LlamaServer
-from benchctl.engines.llama_cpp.speculation import deepest_draft, speculation_problems, speculation_warnings
+from benchctl.engines.llama_cpp.source import PINNED_VERSION, extract_llama_cpp, fetch_sdist
+from benchctl.engines.llama_cpp.speculation import (
+    deepest_draft,
+    speculation_problems,
+    speculation_warnings,
+    worth_trying,
+)
 from benchctl.engines.llama_cpp.start import start_server
+from benchctl.engines.llama_cpp.trace import read_passes, traced
 from benchctl.engines.llama_cpp.trial import refuse_crashing
-from benchctl.errors import UsageError
+from benchctl.errors import StorageError, UsageError
+from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedPair
 from benchctl.models.special_tokens import end_tokens
 from benchctl.models.vocabulary import compare
+from benchctl.paths import cache_folder
 from benchctl.recipes.schema import Arm, Recipe
-from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, Speculation
+
+AnyScorer = TypeVar("AnyScorer", bound=LlamaScorer)
 
 _DEVICE_PREFIXES = {"cuda": ("CUDA", "ROCm"), "metal": ("Metal", "MTL")}
+
+CONVERTER = "convert_hf_to_gguf.py"
+_PARTS = (CONVERTER, "conversion", "gguf-py", "LICENSE")
 
 
 def _vocabulary_problems(recipe: Recipe, models: ResolvedPair) -> list[str]:
@@ -96,6 +113,11 @@ class LlamaCppEngine:
             raise UsageError("\n".join(problems), where=str(self._probe.capabilities.binary))
         return warnings
 
+    def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
+        """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
+        draft = None if models.draft is None else read_header(models.draft.path).text("general.architecture") or ""
+        return worth_trying(draft, read_facts(models.target.path).mtp_layers, self._probe.flags)
+
     def _device_problems(self) -> list[str]:
         wanted = _DEVICE_PREFIXES.get(self._spec.device)
         devices = self._probe.capabilities.details["devices"]
@@ -131,8 +153,51 @@ class LlamaCppEngine:
 
     def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> LlamaScorer:
         """Start the target alone for scoring. Raises EngineError (`launch`, `health`)."""
+        argv = scoring_args(launch.argv, self._probe.flags)
+        return self._scorer(LlamaScorer, launch, argv, log_path, ignore_eos=ignore_eos)
+
+    def start_slot_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> LlamaSlotScorer:
+        """Start the target alone with the slots of `launch`. Raises EngineError (`launch`, `health`)."""
+        argv = unsplit(launch.argv, self._probe.flags)
+        return self._scorer(LlamaSlotScorer, launch, argv, log_path, ignore_eos=ignore_eos)
+
+    def _scorer(
+        self, kind: Callable[..., AnyScorer], launch: Launch, argv: tuple[str, ...], log_path: Path, *, ignore_eos: bool
+    ) -> AnyScorer:
         flags = self._probe.flags
-        argv = scoring_args(launch.argv, flags)
         server = self.start(replace(launch, argv=argv), log_path)
         left_out = end_tokens(read_header(Path(server.model))) if ignore_eos else frozenset()
-        return LlamaScorer(server, argv, splits=split_batch(launch.argv, flags), left_out=left_out)
+        return kind(server, argv, splits=split_batch(launch.argv, flags), left_out=left_out)
+
+    def traced(self, launch: Launch) -> Launch | None:
+        """Return the launch with a log that times every pass; `None` where this llama-server has no such level."""
+        return traced(launch, self._probe.flags)
+
+    def read_trace(self, log: str) -> list[Pass]:
+        """Return what the passes in a log took."""
+        return read_passes(log)
+
+
+def converter_script() -> Path:
+    """Return the converter of the pinned source, fetched and unpacked once. Raises EngineError, StorageError."""
+    folder = cache_folder() / "converters"
+    done = sorted(folder.glob(f"{PINNED_VERSION}-*/{CONVERTER}"))
+    if done:
+        return done[0]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        sdist = fetch_sdist(PINNED_VERSION, io.StringIO())
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-", ignore_cleanup_errors=True) as temporary:
+            tree = extract_llama_cpp(sdist, Path(temporary) / "source").folder
+            kept = Path(temporary) / "kept"
+            kept.mkdir()
+            for part in _PARTS:
+                shutil.move(tree / part, kept / part)
+            final = folder / f"{sdist.version}-{sdist.sha256[:8]}"
+            if not final.exists():
+                kept.rename(final)
+    except OSError as error:
+        raise StorageError(
+            f"llama.cpp's converter cannot be unpacked: {error.strerror or error}", where=str(folder)
+        ) from None
+    return final / CONVERTER

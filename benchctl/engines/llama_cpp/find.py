@@ -10,9 +10,9 @@ import os
 import shutil
 from pathlib import Path
 
-from benchctl.engines.common.named_program import FoundBinary, named_program
-from benchctl.engines.inventory import FoundEngine
+from benchctl.engines.common.programs import FoundBinary, named_program
 from benchctl.engines.llama_cpp.builds import installed_builds
+from benchctl.engines.registry import FoundEngine
 from benchctl.errors import BenchctlError, EngineError
 
 SERVER = "llama-server"
@@ -39,8 +39,14 @@ def find_server(recipe_binary: str | None = None, option: str | None = None, *, 
         return FoundBinary(path, "option")
     found = candidates(device=device)
     if not found:
-        raise EngineError("no llama-server was found", kind="launch", where="llama.cpp", fix=_INSTALL)
+        raise EngineError(
+            "no llama-server was found", kind="launch", where="llama.cpp", fix=_INSTALL, installs=_installation(device)
+        )
     return found[0]
+
+
+def _installation(device: str) -> str:
+    return "llama.cpp" if device == "auto" else f"llama.cpp --{device}"
 
 
 def candidates(*, device: str = "auto") -> list[FoundBinary]:

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.engines.llama_cpp.builds import Backend, Build, Host, builds_folder
-from benchctl.engines.llama_cpp.compile import TARGETS, Report, Work, make_build
-from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetch_sdist, read_sdist
+from benchctl.engines.llama_cpp.compile import QUICK_BUILD, TARGETS, Report, Work, make_build
+from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetch_sdist, read_sdist, sha256_file
 from benchctl.engines.llama_cpp.toolchain import Toolchain, find_toolchain
 from benchctl.engines.llama_cpp.trial import Trial, tried_once
 from benchctl.errors import StorageError, UsageError
@@ -37,6 +37,8 @@ _FLAGS = (
     "-DLLAMA_BUILD_UI=OFF",
     "-DLLAMA_USE_PREBUILT_UI=OFF",  # it would be downloaded while configuring
     "-DLLAMA_OPENSSL=OFF",  # benchctl talks to it on loopback and fetches models itself
+    "-DLLAMA_ALL_WARNINGS=OFF",
+    "-DGGML_ALL_WARNINGS=OFF",
 )
 _BACKEND_FLAGS: dict[Backend, tuple[str, ...]] = {
     "cpu": ("-DGGML_CUDA=OFF", "-DGGML_METAL=OFF"),
@@ -148,7 +150,9 @@ def _lock(path: Path, report: Report) -> Iterator[None]:
 def _key(version: str, sdist_sha256: str | None, flags: tuple[str, ...], toolchain: Toolchain) -> str:
     host = Host.here()
     settings = [os.environ.get(name, "") for name in _COMPILER_SETTINGS]
-    parts = [version, sdist_sha256, TARGETS, flags, toolchain.compiler, settings, host.system, host.machine, host.cpu]
+    quick = sha256_file(QUICK_BUILD)
+    parts = [version, sdist_sha256, TARGETS, flags, quick, toolchain.compiler, settings]
+    parts += [host.system, host.machine, host.cpu]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
 
 

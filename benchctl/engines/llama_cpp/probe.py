@@ -11,9 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
-from benchctl.engines.common.environment import engine_environment
 from benchctl.engines.common.log import clean
-from benchctl.engines.common.named_program import sibling_hashes
+from benchctl.engines.common.process import engine_environment
+from benchctl.engines.common.programs import sibling_hashes
 from benchctl.engines.llama_cpp.dialect import SERVER_FLAGS, Flags, parse_help
 from benchctl.errors import EngineError
 from benchctl.models.hashes import file_sha256

@@ -11,14 +11,13 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from benchctl.engines.base import Rendered, Scores
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.llama_cpp.command import BATCH, with_one_slot
 from benchctl.engines.llama_cpp.dialect import Flags
-from benchctl.engines.llama_cpp.request import scoring_body
-from benchctl.engines.llama_cpp.server import LlamaServer
+from benchctl.engines.llama_cpp.stream import scoring_body
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
 from benchctl.prompts.suite import Prompt
@@ -31,11 +30,15 @@ makes a further cut a physical batch before them (`checkpoint_offsets` in tools/
 def scoring_args(argv: Sequence[str], flags: Flags) -> tuple[str, ...]:
     """Return a baseline's command line with one slot, so that what is read on is read where the rest was.
 
-    And without prompt checkpoints, which would split it in two.
+    And without prompt checkpoints, which would split it in two: `unsplit`.
     """
+    return unsplit(with_one_slot(argv), flags)
+
+
+def unsplit(argv: Sequence[str], flags: Flags) -> tuple[str, ...]:
+    """Return a command line without prompt checkpoints."""
     flag = flags.first("--ctx-checkpoints")
-    whole = with_one_slot(argv)
-    return (*whole, flag, "0") if flag else whole
+    return (*argv, flag, "0") if flag else tuple(argv)
 
 
 def split_batch(argv: Sequence[str], flags: Flags) -> int | None:
@@ -58,6 +61,26 @@ def _given(argv: Sequence[str], name: str, flags: Flags) -> str | None:
     return next((value for word, value in reversed([*itertools.pairwise(argv)]) if word in names), None)
 
 
+class Target(Protocol):
+    """A llama-server that was started to be scored, or an endpoint that runs already."""
+
+    def ask(self, body: Mapping[str, Any]) -> dict[str, Any]: ...  # noqa: D102
+
+    def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]: ...  # noqa: D102
+
+    def render(self, prompt: Prompt) -> Rendered: ...  # noqa: D102
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]: ...  # noqa: D102
+
+    def stop(self) -> int | None: ...  # noqa: D102
+
+
+class SlotTarget(Target, Protocol):
+    """A llama-server of our own, which takes several prompts in one request."""
+
+    def ask_all(self, body: Mapping[str, Any]) -> list[dict[str, Any]]: ...  # noqa: D102
+
+
 class LlamaScorer:
     """A llama-server that scores; see `benchctl.engines.base.Scorer`."""
 
@@ -65,7 +88,7 @@ class LlamaScorer:
 
     def __init__(
         self,
-        server: LlamaServer,
+        server: Target,
         command: Sequence[str],
         *,
         splits: int | None = None,
@@ -115,17 +138,47 @@ class LlamaScorer:
         return self._server.stop()
 
     def _score(self, prefix: Sequence[int], top: int, *, cached: bool) -> Scores:
+        return self._scores(self._server.ask(self._body(list(prefix), top, cached=cached)))
+
+    def _body(self, prompt: list[int] | list[list[int]], top: int, *, cached: bool) -> dict[str, Any]:
         if self._spoken is None:
             self._spoken = self._server.tokenize("a", special=False)[-1]
-        answer = self._server.ask(
-            scoring_body(prefix, top=top + len(self._left_out), cached=cached, spoken=self._spoken)
-        )
+        return scoring_body(prompt, top=top + len(self._left_out), cached=cached, spoken=self._spoken)
+
+    def _scores(self, answer: Mapping[str, Any]) -> Scores:
         timings = answer.get("timings")
         evaluated = timings.get("prompt_n") if isinstance(timings, dict) else None
         logprobs = {token: value for token, value in _likeliest(answer).items() if token not in self._left_out}
         if not isinstance(evaluated, int) or not logprobs:
             raise protocol_error("The engine did not tell the probabilities of the next token.")
         return Scores(logprobs, evaluated)
+
+
+class LlamaSlotScorer(LlamaScorer):
+    """A llama-server of our own that scores in several slots at once; see `benchctl.engines.base.SlotScorer`."""
+
+    def __init__(
+        self,
+        server: SlotTarget,
+        command: Sequence[str],
+        *,
+        splits: int | None = None,
+        left_out: frozenset[int] = frozenset(),
+    ) -> None:
+        super().__init__(server, command, splits=splits, left_out=left_out)
+        self._slots = server
+
+    def read_together(self, prefixes: Sequence[Sequence[int]], top: int) -> list[Scores]:
+        """Read on in all slots in one batch.
+
+        One request of several prompts: llama-server gives each to the slot that holds most of it, and evaluates what is
+        new in one batch.
+        """
+        answers = self._slots.ask_all(self._body(list(map(list, prefixes)), top, cached=True))
+        by_place = {answer.get("index"): self._scores(answer) for answer in answers}
+        if by_place.keys() != set(range(len(prefixes))):
+            raise protocol_error("The engine did not answer each of several prompts.")
+        return [by_place[place] for place in range(len(prefixes))]
 
 
 def _likeliest(answer: Mapping[str, Any]) -> dict[int, float]:

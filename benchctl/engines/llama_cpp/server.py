@@ -8,19 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Attestation, Completion, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Ledger, MemoryTold, Progress, Rendered
+from benchctl.engines.common.access import Access
 from benchctl.engines.common.launched_server import LaunchedServer
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.stream import protocol_error, seconds_in
-from benchctl.engines.llama_cpp.attest import Observed, judge
+from benchctl.engines.llama_cpp.attest import Observed, attest
 from benchctl.engines.llama_cpp.causes import launch_cause
-from benchctl.engines.llama_cpp.ledger import against, make_ledger, parse_metrics
-from benchctl.engines.llama_cpp.logged_counts import contradiction, read_counts
-from benchctl.engines.llama_cpp.request import check_echo, completion_body
+from benchctl.engines.llama_cpp.ledger import (
+    LoggedCounts,
+    against,
+    contradiction,
+    make_ledger,
+    parse_metrics,
+    read_counts,
+    read_memory,
+)
 from benchctl.engines.llama_cpp.speculation import Asked
-from benchctl.engines.llama_cpp.stream import LlamaReader
-from benchctl.engines.llama_cpp.withheld import agreeing_ids, filled_ids
+from benchctl.engines.llama_cpp.stream import LlamaAnswer, LlamaReader, check_echo, completion_body
 from benchctl.errors import EngineError
 from benchctl.models.token_bytes import token_bytes
 from benchctl.prompts.suite import Prompt
@@ -30,6 +36,10 @@ from benchctl.recipes.schema import Sampling
 _DYING_S = 2.0
 _LOGGING_S = 1.0
 """The log may lag behind the end of an answer by so much."""
+_TIMING_S = 0.2
+"""So long is waited for the log to tell what an answer's drafts took."""
+_ENDING_LINES = 200
+"""Of an answer, in which the log's statistics stand."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +63,9 @@ class LlamaServer(LaunchedServer):
         *,
         slots: int = 1,
         overlapping: bool = False,
-        key: str | None = None,
+        access: Access | None = None,
     ) -> None:
-        super().__init__(process, log_path, url, spec, launch_cause, dying_s=_DYING_S, key=key)
-        self.url = url
-        """Where the engine listens."""
+        super().__init__(process, log_path, url, spec, launch_cause, dying_s=_DYING_S, access=access)
         self.model = model
         """The file of the target, as the engine was given it."""
         self._asked = asked
@@ -66,6 +74,8 @@ class LlamaServer(LaunchedServer):
         self._has_metrics = True
         self._at_start: Counters | None = None
         self._before_recovery: Counters | None = None
+        self._logged: LoggedCounts | None = LoggedCounts(0, 0, replays=False, draft_s=0.0)
+        """What the log counted up to the last answer; `None` once it is not known."""
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
@@ -98,6 +108,7 @@ class LlamaServer(LaunchedServer):
             check_echo(body, answer.settings)
         ledger = make_ledger(before, after, answer.timings, speculating=bool(self._asked.types))
         self._tally.add(answer.n_predicted, ledger)
+        draft_s = self._draft_seconds(ledger)
         ids = answer.token_ids or filled_ids(answer, Path(self.model))
         return StreamedCompletion(
             text=answer.text,
@@ -113,9 +124,29 @@ class LlamaServer(LaunchedServer):
             engine_prompt_s=seconds_in(answer.timings.get("prompt_ms")),
             engine_decode_s=seconds_in(answer.timings.get("predicted_ms")) if answer.n_predicted > 1 else None,
             ledger=ledger,
+            phase_s=None if draft_s is None else {"draft": draft_s},
             token_gap=answer.token_gap if ids is None else None,
             known_ids=answer.known_ids,
         )
+
+    def _draft_seconds(self, ledger: Ledger) -> float | None:
+        """Return what the drafts of the answer that has just ended took, by the log's own clock.
+
+        `None` where the log does not count exactly the answer's drafted tokens more than before it.
+        """
+        if not ledger.drafted or self._overlapping or self._logged is None:
+            return None
+        before, deadline = self._logged, time.monotonic() + _TIMING_S
+        while True:
+            self._logged = read_counts(self.log_tail(_ENDING_LINES))
+            if self._logged is not None and self._logged.drafted >= before.drafted + ledger.drafted:
+                break
+            if time.monotonic() > deadline:
+                self._logged = None
+                return None
+            time.sleep(0.01)
+        told, same = self._logged.draft_s, self._logged.drafted == before.drafted + ledger.drafted
+        return told - before.draft_s if same and told is not None and before.draft_s is not None else None
 
     def _before_answer(self) -> Counters:
         """Return the counters before an answer; where answers overlap, only that a server which counts is at 0.
@@ -141,6 +172,18 @@ class LlamaServer(LaunchedServer):
         """Return the whole answer to an unstreamed `/completion` request. Raises EngineError."""
         return self.http.post("/completion", body, timeout_s=self._spec.request_timeout_s)
 
+    def ask_all(self, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the answers to an unstreamed `/completion` request of several prompts. Raises EngineError."""
+        answers = self.http.post_any("/completion", body, timeout_s=self._spec.request_timeout_s)
+        each = answers if isinstance(answers, list) else [answers]
+        if not all(isinstance(answer, dict) for answer in each):
+            raise protocol_error("The engine's answer to /completion is no list of JSON objects.")
+        return each
+
+    def memory_told(self) -> MemoryTold:
+        """Read the log."""
+        return read_memory(self._log())
+
     def attest(self, drafted: int | None) -> Attestation:
         """Judge the cell now; see `attest.py` for what counts as evidence."""
         slots = self.http.get_json("/slots")
@@ -153,7 +196,7 @@ class LlamaServer(LaunchedServer):
         if self._at_start is None and self._overlapping:
             token_bytes(Path(self.model))  # kept: to read it while others are timed would hold them up
         self._at_start = self._at_start or counters
-        return judge(
+        return attest(
             Observed(
                 asked=self._asked,
                 slots=told,
@@ -186,3 +229,37 @@ class LlamaServer(LaunchedServer):
         response = self.http.get("/metrics")
         self._has_metrics = response.status_code == 200
         return parse_metrics(response.text) if self._has_metrics else Counters()
+
+
+def filled_ids(answer: LlamaAnswer, model: Path) -> tuple[int, ...] | None:
+    """Fill in withheld ids from what they spell; `None` unless the vocabulary leaves exactly one possibility."""
+    vocabulary = token_bytes(model)
+    if vocabulary is None:
+        return None
+    ids = dict(answer.known_ids)
+    for gap in answer.gaps:
+        spelled, rest = gap.text.encode("utf-8", "surrogatepass"), vocabulary.spelling(gap.known)
+        if not spelled.endswith(rest):
+            return None
+        split = vocabulary.only_split(spelled[: len(spelled) - len(rest)], gap.count)
+        if split is None:
+            return None
+        ids.update(enumerate(split, gap.position))
+    return tuple(ids[place] for place in range(answer.n_predicted)) if len(ids) == answer.n_predicted else None
+
+
+def agreeing_ids(
+    again: Mapping[str, Any], seen: Completion, known: Sequence[tuple[int, int]]
+) -> tuple[int, ...] | None:
+    """Return the ids of an unstreamed answer to the same request; `None` unless text and the `known` ids agree.
+
+    `known`: (position, id) of every token whose id the stream brought.
+    """
+    ids = again.get("tokens")
+    if not isinstance(ids, list) or not all(isinstance(i, int) for i in ids):
+        return None
+    agree = all(position < len(ids) and ids[position] == token for position, token in known)
+    # A last character that the token limit cut in two is U+FFFD here, and nothing in the stream.
+    text = str(again.get("content"))
+    same = text.startswith(seen.text) and not text[len(seen.text) :].strip("\ufffd")
+    return tuple(ids) if agree and same and len(ids) == seen.n_predicted else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 
 from benchctl.engines.llama_cpp.dialect import Flags
 from benchctl.recipes.speculation import Speculation
@@ -82,6 +83,42 @@ def speculation_problems(speculation: Speculation, flags: Flags) -> list[str]:
     return problems
 
 
+_HEADS = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "dspark": "draft-dspark"}
+"""Architectures of drafts that were made for one target, and the type that each is for."""
+_OF_DRAFT: tuple[dict[str, int | float], ...] = (
+    {"max": 4},
+    {"max": 2},
+    {"max": 8, "p_min": 0.75},
+    {"max": 16, "p_min": 0.9},
+    {"max": 8},
+    {"max": 4, "min": 2, "p_min": 0.75},
+    {"max": 1},
+    {"max": 16},
+)
+_LOOKED_UP: tuple[dict[str, object], ...] = (
+    {"type": "ngram-mod"},
+    {"type": "ngram-simple"},
+    {"type": "ngram-map-k", "size_n": 8, "size_m": 16},
+    {"type": "ngram-simple", "size_n": 6, "size_m": 12},
+    {"type": "ngram-mod", "size_n": 12, "max": 32, "min": 4},
+    {"type": "ngram-map-k4v"},
+    {"type": "ngram-cache"},
+)
+
+
+def worth_trying(draft: str | None, mtp_layers: int, flags: Flags) -> list[Speculation]:
+    """Return the settings that this binary has, a draft's and a look-up's in turn, the likeliest to pay first.
+
+    `draft`: the architecture of the draft model, `None` without one. `mtp_layers`: heads inside the target.
+    """
+    heads = [{"type": "draft-mtp", "max": depth} for depth in (1, 2, 3)] if mtp_layers else []
+    kind = _HEADS.get(draft or "", "draft-simple")
+    drafts = [*heads, *({"type": kind, **words} for words in _OF_DRAFT if draft is not None)]
+    turns = chain.from_iterable(zip_longest(drafts, _LOOKED_UP))
+    settings = [Speculation.model_validate(one) for one in turns if one is not None]
+    return [one for one in settings if not speculation_problems(one, flags)]
+
+
 def speculation_warnings(speculation: Speculation, flags: Flags) -> list[str]:
     """Return what the binary accepts although it does not do what one would think."""
     warnings = []
@@ -140,7 +177,7 @@ class Asked:
     """Whether a minimum length or probability can keep a working drafter from ever drafting."""
 
 
-def asked_of(argv: Sequence[str], flags: Flags) -> Asked:
+def requested_of(argv: Sequence[str], flags: Flags) -> Asked:
     """Read from a command line what was asked, so that the judgement needs nothing but what really ran."""
     words = {own: word for word, own in flags.speculation_names().items()}
     settings = dict(zip(argv, [*argv[1:], ""], strict=True))

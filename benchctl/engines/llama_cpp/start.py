@@ -1,4 +1,4 @@
-"""Start one llama-server: a port, the process, the wait until it is healthy."""
+"""Start one llama-server: a socket or a port, the process, the wait until it is healthy."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 
 from benchctl.engines.base import Launch
-from benchctl.engines.common.launched_server import StartUp, new_key
+from benchctl.engines.common.access import make_access
+from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.process import EngineProcess, free_port
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.command import slots_of
 from benchctl.engines.llama_cpp.dialect import Flags
 from benchctl.engines.llama_cpp.server import LlamaServer
-from benchctl.engines.llama_cpp.speculation import asked_of
+from benchctl.engines.llama_cpp.speculation import requested_of
 from benchctl.errors import EngineError
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
 
@@ -23,7 +24,7 @@ _PORT_ATTEMPTS = 5
 
 def start_server(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags) -> LlamaServer:
     """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
-    # Current builds choose a free port themselves and log it; for older ones one is looked for beforehand.
+    # On a port, current builds choose a free one themselves and log it; for older ones one is looked for beforehand.
     chooses = flags.dialect == "current"
     for attempt in range(1, _PORT_ATTEMPTS + 1):
         port = 0 if chooses else free_port()
@@ -37,22 +38,24 @@ def start_server(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags
 
 
 def _started(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags, port: int) -> LlamaServer:
+    access = make_access(by_socket=listens_on_sockets(flags))
     argv = [str(port) if word == "{port}" else word for word in launch.argv]
-    key = new_key()
-    process = EngineProcess(argv, {**launch.env, "LLAMA_API_KEY": key}, log_path)
+    if access.socket_path is not None and "--host" in argv:
+        argv[argv.index("--host") + 1] = str(access.socket_path)
+    process = EngineProcess(argv, {**launch.env, "LLAMA_API_KEY": access.key}, log_path, scratch=access.folder)
     server: LlamaServer | None = None
     try:
         start_up = StartUp(process, log_path, spec.health_timeout_s, launch_cause, _POLL_S)
         server = LlamaServer(
             process,
             log_path,
-            f"http://127.0.0.1:{_listening_port(start_up)}",
+            access.url(None if access.socket_path else _listening_port(start_up)),
             spec,
-            asked_of(argv, flags),
+            requested_of(argv, flags),
             model=argv[argv.index("-m") + 1],
             slots=slots_of(argv),
             overlapping=launch.overlapping,
-            key=key,
+            access=access,
         )
         server.wait_until_healthy(start_up)
     except BaseException:
@@ -61,6 +64,12 @@ def _started(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Fl
         process.stop(grace_s=2.0)
         raise
     return server
+
+
+def listens_on_sockets(flags: Flags) -> bool:
+    """Whether this build takes the path of a Unix socket for its address, by what it says of the option."""
+    host = flags.get("--host")
+    return host is not None and "unix socket" in host.description.lower()
 
 
 def _listening_port(start_up: StartUp) -> int:

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.engines.base import Launch
-from benchctl.engines.common.environment import engine_environment
+from benchctl.engines.common.process import engine_environment
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.builds import Build
 from benchctl.engines.llama_cpp.causes import BROKEN_BUILD
 from benchctl.engines.llama_cpp.command import command_line
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
-from benchctl.engines.llama_cpp.request import completion_body
 from benchctl.engines.llama_cpp.start import start_server
+from benchctl.engines.llama_cpp.stream import completion_body
 from benchctl.engines.llama_cpp.trial_models import QUANTIZATIONS, write_trial_model
 from benchctl.errors import EngineError
 from benchctl.machine.doctor import Check

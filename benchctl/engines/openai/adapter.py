@@ -21,6 +21,10 @@ ADAPTER = Adapter(
     engine="benchctl.engines.openai.engine:OpenAiEngine",
     inventory="benchctl.engines.openai.engine:inventory",
     model_format="served",
+    # Which server it is decides, and it need not tell: whatever remembers on one of them.
+    remembers=frozenset(
+        {"ngram", "ngram-simple", "ngram-cache", "ngram-mod", "ngram-map-k", "ngram-map-k4v", "suffix"}
+    ),
     example=(
         "url: http://127.0.0.1:8000/v1",
         "# api_key_env: MY_API_KEY   # the variable that holds the key, never the key itself",

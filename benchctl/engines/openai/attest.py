@@ -30,7 +30,7 @@ class Observed:
     only_chat: bool = False
 
 
-def judge(seen: Observed) -> Attestation:
+def attest(seen: Observed) -> Attestation:
     """Return the attestation of a cell."""
     evidence = [*seen.last.evidence, f"draft tokens of our answers: {_told(seen.drafted)}"]
     if seen.shared:
@@ -78,4 +78,4 @@ def _speculating(seen: Observed, evidence: tuple[str, ...]) -> Attestation:
 
 
 def _told(count: int | None) -> str:
-    return "not told" if count is None else str(count)
+    return "not reported" if count is None else str(count)

@@ -5,12 +5,16 @@ Nothing is concluded from silence: an endpoint behind a gateway tells none of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchctl.engines.base import Ledger
+from benchctl.engines.common.completion_stream import StreamedAnswer
 from benchctl.engines.common.endpoint import Pages, Reading, Recognised, ServerFamily, word
 from benchctl.engines.common.http import HttpClient
+from benchctl.engines.common.metrics import Counters
+from benchctl.engines.common.stream import seconds_in
 from benchctl.engines.openai.address import Address
 from benchctl.errors import EngineError
 from benchctl.recipes.adapters import load, registered
@@ -28,6 +32,8 @@ class Endpoint:
     models: tuple[str, ...] | None
     """What `/v1/models` lists; `None` where there is no such list."""
     evidence: tuple[str, ...]
+    context: int | None = None
+    """The longest sequence of the first model that it lists, in tokens, where that is told."""
 
     @property
     def version(self) -> str | None:
@@ -47,14 +53,14 @@ class Endpoint:
 
 def discover(client: HttpClient, address: Address) -> Endpoint:
     """Look at every place where a server may tell something. Raises EngineError when nobody answers or lets us in."""
-    models = _models(client, address)
-    listed = f"GET /v1/models: {'not told' if models is None else ', '.join(models) or 'none'}"
+    models, context = _models(client, address)
+    listed = f"GET /v1/models: {'not reported' if models is None else ', '.join(models) or 'none'}"
     pages = Pages(client, address.root)
     for kind, reader in families():
         server = reader.recognise(pages)
         if server is not None:
-            return Endpoint(kind, reader, server, models, (listed, *server.evidence))
-    silent = "/props, /slots, /server_info and /metrics: not told"
+            return Endpoint(kind, reader, server, models, (listed, *server.evidence), context)
+    silent = "/props, /slots, /server_info and /metrics: not reported"
     nobody = Recognised(word(pages.object("/version").get("version")), None, None, ())
     return Endpoint(None, None, nobody, models, (listed, silent))
 
@@ -72,7 +78,8 @@ def read_metrics(client: HttpClient, address: Address, endpoint: Endpoint) -> Re
     return None if endpoint.reader is None else endpoint.reader.metrics(Pages(client, address.root))
 
 
-def _models(client: HttpClient, address: Address) -> tuple[str, ...] | None:
+def _models(client: HttpClient, address: Address) -> tuple[tuple[str, ...] | None, int | None]:
+    """Return the names that are served, and how long a sequence of the first may be."""
     response = client.get(f"{address.api}/models")
     if response.status_code in (401, 403):
         raise EngineError(
@@ -82,7 +89,7 @@ def _models(client: HttpClient, address: Address) -> tuple[str, ...] | None:
             fix="Name the environment variable that holds a valid key: engine.api_key_env.",
         )
     if 300 <= response.status_code < 400:
-        elsewhere = client.redact(response.headers.get("location", "not told"))
+        elsewhere = client.redact(response.headers.get("location", "not reported"))
         raise EngineError(
             f"The endpoint redirects (HTTP {response.status_code}), and no redirect is followed.",
             kind="launch",
@@ -91,12 +98,49 @@ def _models(client: HttpClient, address: Address) -> tuple[str, ...] | None:
         )
     try:
         listed = response.json()["data"] if response.status_code == 200 else None
-        return None if listed is None else tuple(client.redact(str(model["id"])) for model in _each(listed))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
+        if listed is None:
+            return None, None
+        names = tuple(client.redact(str(model["id"])) for model in _each(listed))
+        longest = listed[0].get("max_model_len") if listed else None
+        return names, longest if isinstance(longest, int) else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None, None
 
 
 def _each(listed: object) -> Iterable[Any]:
     if not isinstance(listed, list):
         raise TypeError("a list of models")
     return listed
+
+
+def endpoint_ledger(
+    endpoint: Endpoint, answer: StreamedAnswer, before: Reading | None, after: Reading | None, n_predicted: int
+) -> Ledger:
+    """Return the ledger of one answer.
+
+    `before` and `after` are readings of the shared counters, `None` where there are none or several requests are in
+    flight. They count only where they moved by exactly this answer's tokens: else somebody else was served as well.
+    """
+    if endpoint.reader is None:
+        return Ledger()
+    ours = alone(before, after, n_predicted)
+    earlier = before.counters if ours and before else Counters()
+    later = after.counters if ours and after else Counters()
+    return endpoint.reader.ledger(endpoint.server, answer.told, earlier, later)
+
+
+def alone(before: Reading | None, after: Reading | None, n_predicted: int) -> bool:
+    """Whether nobody else's tokens were generated between two readings."""
+    if before is None or after is None or before.generated is None or after.generated is None:
+        return False
+    return after.generated - before.generated == n_predicted
+
+
+def engine_times(told: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the server's own seconds of prefill and of decoding, from llama-server's timings or vLLM's metrics."""
+    timings, metrics = told.get("timings"), told.get("metrics")
+    if isinstance(timings, dict):
+        return seconds_in(timings.get("prompt_ms")), seconds_in(timings.get("predicted_ms"))
+    if isinstance(metrics, dict):
+        return seconds_in(metrics.get("time_to_first_token_ms")), seconds_in(metrics.get("generation_time_ms"))
+    return None, None

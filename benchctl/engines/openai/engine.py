@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.engines.base import Capabilities, Launch
+from benchctl.engines.base import Capabilities, Launch, Scorer
+from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.stream import protocol_error
-from benchctl.engines.inventory import FoundEngine
 from benchctl.engines.openai.adapter import ADAPTER, OpenAiSpec
 from benchctl.engines.openai.address import Address, ApiKey, check_key, parse_address, read_key
 from benchctl.engines.openai.discovery import Endpoint, discover
 from benchctl.engines.openai.request import unsupported
 from benchctl.engines.openai.server import EndpointServer, Terms
+from benchctl.engines.registry import FoundEngine
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
@@ -111,6 +112,34 @@ class OpenAiEngine:
         except BaseException:
             client.close()
             raise
+
+    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> Scorer:
+        """Ask the baseline's endpoint for log-probabilities; see `benchctl.engines.base.ScoringEngine`.
+
+        Raises UsageError where it tells none of a prompt's tokens, or speculates itself, EngineError where it is gone.
+        """
+        if not isinstance(launch, EndpointLaunch):
+            raise TypeError("this launch is another engine's")
+        del log_path
+        endpoint, where = self._look(launch.url, "the baseline"), str(launch.url)
+        family = endpoint.reader
+        if family is None or family.scorer is None:
+            raise UsageError("the baseline's endpoint tells no log-probabilities of a prompt's tokens", where=where)
+        if endpoint.speculates:
+            raise UsageError("the baseline's endpoint speculates, so it does not show the target alone", where=where)
+        if ignore_eos and endpoint.family == "llama.cpp":
+            raise UsageError(
+                "the recipe ignores the tokens that end an answer, and an endpoint does not tell which", where=where
+            )
+        address, key = parse_address(launch.url, "url"), self._key()
+        return family.scorer(
+            EndpointTarget(
+                self._client(address, key),
+                launch.terms.model,
+                context=endpoint.context,
+                timeout_s=self._spec.request_timeout_s,
+            )
+        )
 
     def _url(self, arm: Arm) -> str | None:
         return arm.url or self._spec.url

@@ -6,13 +6,13 @@ a recipe that depends on one that is not is refused.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from benchctl.engines.base import Rendered
+from benchctl.engines.common.endpoint import as_sent
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 
@@ -33,7 +33,7 @@ def render(prompt: Prompt, *, only_chat: bool) -> EndpointPrompt:
         messages: list[dict[str, Any]] = [{"role": "user", "content": prompt.prompt}]
     else:
         messages = [message.model_dump() for message in prompt.messages or ()]
-    return EndpointPrompt(json.dumps(messages, ensure_ascii=False, sort_keys=True), (), tuple(messages))
+    return EndpointPrompt(as_sent(prompt, only_chat=only_chat), (), tuple(messages))
 
 
 def unsupported(sampling: Sampling, family: str | None) -> list[str]:

@@ -14,12 +14,11 @@ from benchctl.engines.common.completion_stream import CompletionReader, Streamed
 from benchctl.engines.common.endpoint import Reading
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
+from benchctl.engines.common.metrics import Tally
 from benchctl.engines.common.stream import count_in, protocol_error
-from benchctl.engines.common.tally import Tally
 from benchctl.engines.openai.address import Address
-from benchctl.engines.openai.attest import Observed, judge
-from benchctl.engines.openai.discovery import Endpoint, discover, read_metrics
-from benchctl.engines.openai.ledger import alone, endpoint_ledger, engine_times
+from benchctl.engines.openai.attest import Observed, attest
+from benchctl.engines.openai.discovery import Endpoint, alone, discover, endpoint_ledger, engine_times, read_metrics
 from benchctl.engines.openai.request import EndpointPrompt, render, request_body
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
@@ -151,7 +150,7 @@ class EndpointServer:
         try:
             answer = self._client.post(self._path(prompt), body, timeout_s=self._spec.request_timeout_s)
         except EngineError as error:
-            self._note(f"token ids were not told again: {error.what}")
+            self._note(f"token ids were not reported again: {error.what}")
             return None
         ids = _ids_of(answer)
         if not isinstance(ids, list) or not all(isinstance(one, int) for one in ids) or len(ids) != seen.n_predicted:
@@ -161,7 +160,7 @@ class EndpointServer:
     def attest(self, drafted: int | None) -> Attestation:
         """Judge the cell now; see `attest.py`."""
         self._last = discover(self._client, self._address)
-        found = judge(
+        found = attest(
             Observed(
                 speculation=self._terms.speculation,
                 first=self._first,

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchctl.engines.base import Attestation
-from benchctl.engines.sglang.ledger import drafts_are_counted
+from benchctl.engines.base import Attestation, Ledger
+from benchctl.engines.common.stream import count_in
 from benchctl.text import one_line
 
 _SHOWN = (
@@ -33,6 +33,8 @@ _SAME = {"NEXTN": {"EAGLE", "FROZEN_KV_MTP"}, "EAGLE": {"FROZEN_KV_MTP"}}
 _ROUNDS_NEED_TOKENS = 3
 """Answers shorter than this leave no room for a draft."""
 
+_EVERY_ROUND_ALIKE = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "FROZEN_KV_MTP", "DFLASH"})
+
 
 @dataclass(frozen=True)
 class Observed:
@@ -52,15 +54,15 @@ class Observed:
     """Prompt tokens that came out of a cache."""
 
 
-def judge(seen: Observed) -> Attestation:
+def attest(seen: Observed) -> Attestation:
     """Return the attestation of a cell. What is not shown is not believed: the judgement fails closed."""
     evidence = [f"GET /server_info: {key} = {one_line(str(seen.info[key]), 80)}" for key in _SHOWN if key in seen.info]
-    drafted = "not told" if seen.drafted is None else seen.drafted
+    drafted = "not reported" if seen.drafted is None else seen.drafted
     evidence.append(f"answers: {seen.rounds} rounds, {drafted} drafted, {seen.accepted} accepted")
     if seen.rounds:
         evidence.append(f"SGLang's own acceptance length (its bonus token included): {seen.tokens / seen.rounds:.3f}")
         if not drafts_are_counted(seen.info):
-            evidence.append("SGLang tells only how many tokens it would draft at most: drafted tokens are not told")
+            evidence.append("SGLang tells only how many tokens it would draft at most: drafted tokens are not reported")
     failure = _wrong_server(seen) or (_not_as_asked(seen) if _asked(seen) else _speculating(seen))
     if failure:
         return Attestation("failed", tuple(evidence), *failure)
@@ -118,3 +120,35 @@ def _not_as_asked(seen: Observed) -> tuple[str, str] | None:
             "Read the engine's log.",
         )
     return None
+
+
+def drafts_are_counted(settings: Mapping[str, Any]) -> bool:
+    """Whether the proposed drafts of a server with these `/server_info` settings are a count of drafts."""
+    algorithm = str(settings.get("speculative_algorithm") or "").upper()
+    return algorithm in _EVERY_ROUND_ALIKE and not settings.get("speculative_adaptive")
+
+
+def make_ledger(told: Mapping[str, Any], *, counted: bool) -> Ledger:
+    """Return the ledger of one answer; all `None` where nothing was verified.
+
+    `counted`: what `drafts_are_counted` says. `spec_correct_drafts_histogram[j]` is how many rounds accepted j tokens.
+    """
+    rounds = _count(told.get("spec_verify_ct"))
+    if not rounds:
+        return Ledger()
+    histogram = told.get("spec_correct_drafts_histogram")
+    accepted, by_position = _count(told.get("spec_num_correct_drafts")), None
+    if isinstance(histogram, list) and histogram and all(isinstance(count, int) for count in histogram):
+        by_position = tuple(sum(histogram[place + 1 :]) for place in range(len(histogram) - 1))
+        if sum(by_position) != accepted or sum(histogram) != rounds:
+            by_position = None  # of a tree, or of other rounds than these
+    return Ledger(
+        drafted=_count(told.get("spec_num_proposed_drafts")) if counted else None,
+        accepted=accepted,
+        rounds=rounds,
+        accepted_by_position=by_position,
+    )
+
+
+def _count(value: object) -> int | None:
+    return count_in(value, 2**53)

@@ -49,6 +49,8 @@ def command_line(python: Path, package: Package, engine: SglangSpec, arm: Arm, m
     ]
     if engine.device != "auto":
         own += ["--device", _DEVICES[engine.device]]
+    if arm.cache_type is not None and arm.cache_type.target is not None:
+        own += ["--kv-cache-dtype", arm.cache_type.target]
     if arm.speculation is not None:
         own += speculation_flags(arm.speculation, models, package)
     return (str(python), "-m", "sglang.launch_server", *own, *engine.args, *arm.args)

@@ -8,7 +8,7 @@ from typing import Any
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.endpoint import Pages, Recognised, ServerFamily, word
 from benchctl.engines.common.metrics import Counters
-from benchctl.engines.sglang.ledger import drafts_are_counted, make_ledger
+from benchctl.engines.sglang.attest import drafts_are_counted, make_ledger
 
 
 def _recognise(pages: Pages) -> Recognised | None:
@@ -21,11 +21,11 @@ def _recognise(pages: Pages) -> Recognised | None:
     lengths = [state.get("avg_spec_accept_length") for state in each if isinstance(state, dict)]
     evidence = [
         f"GET /server_info: SGLang {version}, speculative_algorithm = {word(algorithm) if known else '?'}",
-        f"GET /server_info: avg_spec_accept_length = {', '.join(map(str, lengths)) or 'not told'}"[:200],
+        f"GET /server_info: avg_spec_accept_length = {', '.join(map(str, lengths)) or 'not reported'}"[:200],
     ]
     counted = drafts_are_counted(info)
     if algorithm and not counted:
-        evidence.append("SGLang tells only how many tokens it would draft at most: drafted tokens are not told")
+        evidence.append("SGLang tells only how many tokens it would draft at most: drafted tokens are not reported")
     return Recognised(version, bool(algorithm) if known else None, None, tuple(evidence), counted)
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch
+from benchctl.engines.common.access import make_access
 from benchctl.engines.common.launched_server import StartUp
+from benchctl.engines.common.log import make_private
 from benchctl.engines.common.process import EngineProcess, free_port
 from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import argument_problems, command_line
-from benchctl.engines.sglang.environment import environment_problems, own_settings, sglang_environment
+from benchctl.engines.sglang.package import environment_problems, own_settings, sglang_environment
 from benchctl.engines.sglang.probe import Probe, find_python, probe_sglang
 from benchctl.engines.sglang.server import SglangServer
-from benchctl.engines.sglang.speculation import speculation_problems, speculation_warnings
+from benchctl.engines.sglang.speculation import speculation_problems, speculation_warnings, worth_trying
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.speculation import Speculation
 
+_CONFIG = "--config"
 _POLL_S = 0.25
 
 
@@ -58,7 +63,13 @@ class SglangEngine:
             raise UsageError("\n".join(problems), where=str(self._probe.python))
         if self._spec.threads is not None:
             warnings.append("engine.threads means nothing to SGLang.")
+        if _CONFIG not in package.options:
+            warnings.append("This SGLang takes no settings from a file, so it listens on loopback without a key.")
         return warnings
+
+    def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
+        """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
+        return worth_trying(self._probe.package, models)
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of one cell."""
@@ -74,15 +85,22 @@ class SglangEngine:
 
     def start(self, launch: Launch, log_path: Path) -> SglangServer:
         """Start SGLang and wait until it takes requests. Raises EngineError (`launch`, `health`)."""
-        port = free_port()
+        access, port = make_access(by_socket=False), free_port()
         argv = [str(port) if word == "{port}" else word for word in launch.argv]
-        process = EngineProcess(argv, launch.env, log_path)
-        server = SglangServer(process, log_path, f"http://127.0.0.1:{port}", self._spec, _options(argv))
+        if _CONFIG in self._probe.package.options:  # the option --api-key could be read in the list of processes
+            settings = access.folder / "settings.yaml"
+            settings.write_text(json.dumps({"api-key": access.key}))
+            argv += [_CONFIG, str(settings)]
+        make_private(log_path)  # SGLang logs all of its settings
+        process = EngineProcess(argv, launch.env, log_path, scratch=access.folder)
+        server = SglangServer(process, log_path, access, port, self._spec, _options(argv))
         try:
             start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, _POLL_S)
-            server.wait_until_healthy(start_up)  # passive here (see `environment.py`)
-        except BaseException:
+            server.wait_until_healthy(start_up)  # passive here (see `package.py`)
+        except BaseException as error:
             server.stop()
+            if isinstance(error, EngineError):
+                error.log_tail = server.log_tail()  # without the key now
             raise
         return server
 

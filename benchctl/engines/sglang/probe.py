@@ -19,10 +19,9 @@ from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
 from benchctl.engines.common.package_probe import Question
-from benchctl.engines.inventory import FoundEngine
-from benchctl.engines.sglang.environment import sglang_environment
-from benchctl.engines.sglang.package import Option, Package
-from benchctl.engines.sglang.speculation import words_of
+from benchctl.engines.registry import FoundEngine
+from benchctl.engines.sglang.package import Option, Package, sglang_environment
+from benchctl.engines.sglang.speculation import types_of
 from benchctl.errors import BenchctlError, EngineError
 
 VARIABLE = "BENCHCTL_SGLANG"
@@ -76,8 +75,8 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
         version=f"SGLang {package.version}",
         build=package.version,
         commit=None,
-        speculation_types=words_of(package.algorithms),
-        option_names=tuple((name,) for name in package.options),
+        speculation_types=types_of(package.algorithms),
+        option_names=tuple(map(tuple, facts.get("names") or ([name] for name in package.options))),
         details={
             "python": facts.get("python"),
             "algorithms": list(package.algorithms),

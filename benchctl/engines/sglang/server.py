@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
-from benchctl.engines.common.launched_server import LaunchedServer
+from benchctl.engines.common.access import Access
+from benchctl.engines.common.launched_server import LaunchedServer, StartUp
+from benchctl.engines.common.log import hide
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.stream import count_in, protocol_error
-from benchctl.engines.sglang.attest import Observed, judge
+from benchctl.engines.sglang.attest import Observed, attest, drafts_are_counted, make_ledger
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import MODEL_NAME
-from benchctl.engines.sglang.ledger import drafts_are_counted, make_ledger
 from benchctl.engines.sglang.stream import GenerateReader
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import EngineSpec
@@ -27,13 +28,31 @@ class SglangServer(LaunchedServer):
     """A healthy SGLang; see `benchctl.engines.base.Server`."""
 
     def __init__(
-        self, process: EngineProcess, log_path: Path, url: str, spec: EngineSpec, asked: Mapping[str, str]
+        self,
+        process: EngineProcess,
+        log_path: Path,
+        access: Access,
+        port: int,
+        spec: EngineSpec,
+        asked: Mapping[str, str],
     ) -> None:
         """`asked`: the options of its command line, by name without dashes, underscores for them."""
-        super().__init__(process, log_path, url, spec, launch_cause, dying_s=_DYING_S)
+        super().__init__(process, log_path, access.url(port), spec, launch_cause, dying_s=_DYING_S, access=access)
         self._asked = asked
+        self._key = access.key
         self._cached = 0
         self._counted = False
+
+    def wait_until_healthy(self, start_up: StartUp, path: str = "/health") -> None:
+        """See `LaunchedServer`; by then it has logged its settings, the key among them."""
+        super().wait_until_healthy(start_up, path)
+        hide(self._log_path, self._key)
+
+    def stop(self) -> int | None:
+        """See `LaunchedServer`."""
+        status = super().stop()
+        hide(self._log_path, self._key)
+        return status
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the chat template (raw prompts stay as they are) and tokenize, special tokens included."""
@@ -81,7 +100,7 @@ class SglangServer(LaunchedServer):
         info = told if isinstance(told, dict) else {}
         self._counted = drafts_are_counted(info)
         tally = self._tally
-        return judge(
+        return attest(
             Observed(
                 asked=self._asked,
                 info=info,

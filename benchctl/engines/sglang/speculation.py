@@ -39,12 +39,30 @@ REMEMBERS = (
 )
 
 
+_WORTH_TRYING: tuple[dict[str, str | int], ...] = (
+    {"type": "draft-simple", "max": 4},
+    {"type": "ngram-simple", "max": 4},
+    {"type": "draft-simple", "max": 2},
+    {"type": "ngram-simple", "max": 8},
+    {"type": "draft-simple", "max": 8},
+    {"type": "ngram-simple", "max": 16},
+    {"type": "draft-simple", "max": 1},
+)
+"""The likeliest to pay first."""
+
+
+def worth_trying(package: Package, models: ResolvedPair) -> list[Speculation]:
+    """Return the settings that this SGLang can run with these models."""
+    settings = [Speculation.model_validate(one) for one in _WORTH_TRYING]
+    return [one for one in settings if not speculation_problems(one, package, models)]
+
+
 def algorithm_of(type_name: str) -> str:
     """Return SGLang's name for a speculation type of a recipe; it takes its names in any case."""
     return ALGORITHMS.get(type_name, type_name.upper())
 
 
-def words_of(algorithms: Sequence[str]) -> tuple[str, ...]:
+def types_of(algorithms: Sequence[str]) -> tuple[str, ...]:
     """Return the speculation types that recipes may name, benchctl's word first where there is one."""
     words = [word for word, name in ALGORITHMS.items() if name in algorithms]
     return (*words, *(name for name in algorithms if name not in ALGORITHMS.values()))
@@ -89,7 +107,7 @@ def speculation_problems(speculation: Speculation, package: Package, models: Res
         return [f"SGLang takes one algorithm at a time, not {' and '.join(speculation.types)}."]
     (name,) = speculation.types
     algorithm = algorithm_of(name)
-    known = words_of(package.algorithms)
+    known = types_of(package.algorithms)
     if name in SPECULATION_WORDS and name not in ALGORITHMS:
         return [f"SGLang has nothing like `{name}`. It has {', '.join(known)}."]
     if algorithm not in package.algorithms:

@@ -45,13 +45,15 @@ class _Meta(msgspec.Struct):
 class _Step(msgspec.Struct):
     """What every event but the last holds; see `GenerateReader.payload`."""
 
-    text: str
-    output_ids: list[int]
+    text: msgspec.Raw
+    output_ids: msgspec.Raw
     meta_info: _Meta
     error: None = None
 
 
 _step_in = msgspec.json.Decoder(_Step).decode
+_QUOTE = ord('"')
+_ids_in = msgspec.json.Decoder(list[int]).decode
 
 
 class GenerateReader(AnswerReader[GeneratedAnswer]):
@@ -62,16 +64,39 @@ class GenerateReader(AnswerReader[GeneratedAnswer]):
     def __init__(self) -> None:
         super().__init__()
         self._ids: list[int] = []
+        self._known = b"["
+        """The ids so far as the last step wrote them, without the bracket at their end."""
         self._answer: GeneratedAnswer | None = None
 
     def payload(self, payload: bytes) -> None:
         """Take one event: a step's at once, any other as a whole."""
         try:
-            ids = _step_in(payload).output_ids
+            step = _step_in(payload)
+            added = self._added(bytes(step.output_ids)) if memoryview(step.text)[0] == _QUOTE else None
         except (ValueError, RecursionError):
+            added = None
+        if added is None:
             super().payload(payload)
-            return
-        self._go_on(ids)
+        elif added:
+            self.tokens(len(added))
+            self._ids += added
+
+    def _added(self, written: bytes) -> list[int] | None:
+        """Return the ids behind those that are known; `None` where the beginning is written in another way.
+
+        What every event repeats is compared as bytes: to read 256 ids again for one more would take most of the time.
+        """
+        known = self._known
+        if not written.startswith(known) or not written.endswith(b"]"):
+            return None
+        rest = written[len(known) : -1].lstrip()
+        if self._ids and rest:
+            if not rest.startswith(b","):
+                return None
+            rest = rest[1:]
+        added = _ids_in(b"[" + rest + b"]")
+        self._known = written[:-1].rstrip()
+        return added
 
     def event(self, event: dict[str, Any]) -> None:
         """Take one event."""
@@ -93,6 +118,7 @@ class GenerateReader(AnswerReader[GeneratedAnswer]):
         if len(so_far) > before:
             self.tokens(len(so_far) - before)
             self._ids = so_far
+            self._known = b"-"  # from here on every event is read as a whole
 
     def answer(self) -> GeneratedAnswer | None:
         """Return the whole answer; `None` when the stream ended before its `finish_reason`."""

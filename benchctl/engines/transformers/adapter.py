@@ -44,6 +44,7 @@ ADAPTER = Adapter(
     engine="benchctl.engines.transformers.engine:TransformersEngine",
     inventory="benchctl.engines.transformers.find:inventory",
     installer="benchctl.engines.transformers.installer:TransformersInstaller",
+    converting_python="benchctl.engines.transformers.find:converting_python",
     model_format="huggingface",
     own_methods=True,
     options=OptionList(keys={"remote_code": CODE}),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchctl.engines.base import Attestation, Ledger
-from benchctl.engines.common.tally import Tally
+from benchctl.engines.common.metrics import Tally
 
 _REPORT = "Report it to benchctl, with the engine's log."
 _ROUNDS_NEED_TOKENS = 3
@@ -26,7 +26,7 @@ def contradiction(ledger: Ledger, tokens: int, *, loose: bool) -> str | None:
     return f"{tokens} tokens came, and the server counts {steps} steps, {accepted} of {drafted} drafts accepted"
 
 
-def judge(
+def attest(
     info: Mapping[str, Any],
     tally: Tally,
     contradiction: str | None,

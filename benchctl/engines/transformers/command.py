@@ -24,14 +24,14 @@ def command_line(python: Path, spec: TransformersSpec, arm: Arm, models: Resolve
     if spec.remote_code:
         command.append("--trust-remote-code")
     if arm.speculation is not None:
-        told = asked(arm.speculation)
+        told = requested(arm.speculation)
         command += ["--speculation", json.dumps(told)]
         if METHODS[told["type"]].draft and models.draft is not None:
             command += ["--draft", str(models.draft.path)]
     return tuple(command)
 
 
-def asked(speculation: Speculation) -> dict[str, Any]:
+def requested(speculation: Speculation) -> dict[str, Any]:
     """Return what the server is told of an arm's speculation."""
     (name,) = speculation.types
     options = dict(speculation.options or {})
@@ -45,7 +45,7 @@ def depth_of(speculation: Speculation) -> int | None:
     return speculation.max if speculation.max is not None else speculation.size_m
 
 
-def asked_speculation(argv: Sequence[str]) -> dict[str, Any] | None:
+def requested_speculation(argv: Sequence[str]) -> dict[str, Any] | None:
     """Read it back from a command line; `None` for the target alone."""
     if "--speculation" not in argv:
         return None

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.common.environment import engine_environment, refused_variables
+from pydantic import ValidationError
+
+from benchctl.data.diagnosis import DiagnosisSettings, Expectations
+from benchctl.engines.base import Capabilities, Launch, Rendered, Scores
+from benchctl.engines.common.access import make_access
 from benchctl.engines.common.launched_server import StartUp
-from benchctl.engines.common.process import EngineProcess, free_port
+from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, refused_variables
+from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.transformers.adapter import ADAPTER, TransformersSpec
 from benchctl.engines.transformers.causes import launch_cause
 from benchctl.engines.transformers.command import command_line
 from benchctl.engines.transformers.find import find_python
-from benchctl.engines.transformers.model_problems import model_problems, speculation_problems
+from benchctl.engines.transformers.methods import METHODS, method_of
+from benchctl.engines.transformers.model_problems import model_problems, speculation_problems, worth_trying
 from benchctl.engines.transformers.probe import SETTINGS, Probe, probe_python
-from benchctl.engines.transformers.score import TransformersScorer
 from benchctl.engines.transformers.server import TransformersServer
+from benchctl.engines.transformers.serving import KEY_VARIABLE
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedPair
+from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.speculation import Speculation
 
 _POLL_S = 0.1
 _NO_ARGS = "benchctl writes the whole command line of its server; nothing can be added to it."
+
+_READ = {"depth", "stride", "top"}
+"""What the server is told of a diagnosis's settings."""
 
 
 class TransformersEngine:
@@ -67,6 +79,10 @@ class TransformersEngine:
             return ["engine.remote_code is on: code from the model's folder runs on this machine."]
         return []
 
+    def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
+        """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
+        return worth_trying(models)
+
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of one cell."""
         argv = command_line(self._probe.python, self._spec, arm, models)
@@ -79,10 +95,14 @@ class TransformersEngine:
 
     def start(self, launch: Launch, log_path: Path) -> TransformersServer:
         """Start the server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
-        port = free_port()
+        access, port = make_access(by_socket=True), free_port()
         argv = [str(port) if word == "{port}" else word for word in launch.argv]
-        process = EngineProcess(argv, launch.env, log_path)
-        server = TransformersServer(process, log_path, f"http://127.0.0.1:{port}", self._spec, argv)
+        if access.socket_path is not None:
+            place = argv.index("--port")
+            argv[place : place + 2] = ["--socket", str(access.socket_path)]
+        env = {**launch.env, KEY_VARIABLE: access.key}
+        process = EngineProcess(argv, env, log_path, scratch=access.folder)
+        server = TransformersServer(process, log_path, access, port, self._spec, argv)
         try:
             start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, _POLL_S)
             server.wait_until_healthy(start_up)
@@ -95,3 +115,114 @@ class TransformersEngine:
         """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`."""
         server = self.start(launch, log_path)
         return TransformersScorer(server, launch.argv, timeout_s=self._spec.request_timeout_s, ignore_eos=ignore_eos)
+
+    def incomparable(self, arm: Arm) -> str | None:
+        """Return why an arm's draft cannot be read beside the target; see `benchctl.engines.base.ComparingEngine`."""
+        name = method_of(arm.speculation.types[0]) if arm.speculation is not None else ""
+        method = METHODS.get(name)
+        if method is not None and method.searches:
+            return "it chooses what it leaves out as it goes on, so that there is no one draft to look at; run it"
+        if name == "assisted" or (method is not None and not method.assisted):
+            return None
+        return "it drafts inside transformers' own generate, which does not tell what it expects"
+
+    def start_comparer(self, launch: Launch, log_path: Path) -> TransformersComparer:
+        """Start an arm for comparing. Raises EngineError (`launch`, `health`)."""
+        return TransformersComparer(self.start(launch, log_path), timeout_s=self._spec.request_timeout_s)
+
+
+class TransformersScorer:
+    """A server that scores; see `benchctl.engines.base.Scorer`."""
+
+    in_batches = True
+
+    def __init__(
+        self, server: TransformersServer, command: Sequence[str], *, timeout_s: float, ignore_eos: bool
+    ) -> None:
+        """`timeout_s`: how long one request may take; `ignore_eos`: never tell tokens that end an answer."""
+        self._server = server
+        self._command = tuple(command)
+        self._timeout_s = timeout_s
+        self._ignore_eos = ignore_eos
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command line that runs."""
+        return self._command
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Apply the chat template and tokenize."""
+        return self._server.render(prompt)
+
+    def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
+        """Read a prompt in one pass, as a measured request does."""
+        return self._score(prompt, top, kept=False)
+
+    def read_on(self, prefix: Sequence[int], top: int) -> Scores:
+        """Read the rest of `prefix` in one pass."""
+        return self._score(prefix, top, kept=True)
+
+    def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
+        """Read all of `prefix` in one pass."""
+        return self._score(prefix, top, kept=False)
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
+        """The engine's last log lines."""
+        return self._server.log_tail(lines)
+
+    def stop(self) -> int | None:
+        """End the server."""
+        return self._server.stop()
+
+    def _score(self, prefix: Sequence[int], top: int, *, kept: bool) -> Scores:
+        body = {"prefix": list(prefix), "top": top, "kept": kept, "ignore_eos": self._ignore_eos}
+        answer = self._server.http.post("/score", body, timeout_s=self._timeout_s)
+        try:
+            logprobs = {int(token): float(value) for token, value in answer["logprobs"]}
+            evaluated = int(answer["evaluated"])
+        except (KeyError, TypeError, ValueError):
+            logprobs, evaluated = {}, 0
+        if not logprobs or not all(map(math.isfinite, logprobs.values())):
+            raise protocol_error("The engine did not tell the probabilities of the next token.")
+        return Scores(logprobs, evaluated)
+
+
+class TransformersComparer:
+    """A server that reads answers with its draft and its target; see `benchctl.engines.base.Comparer`."""
+
+    def __init__(self, server: TransformersServer, *, timeout_s: float) -> None:
+        """`timeout_s`: how long one answer may take."""
+        self._server = server
+        self._timeout_s = timeout_s
+
+    def describe(self) -> Mapping[str, object]:
+        """Return what the server left out, or which draft it loaded."""
+        info = self._server.http.get_json("/info")
+        told = info.get("speculation") if isinstance(info, dict) else None
+        return told if isinstance(told, dict) else {}
+
+    def compare(
+        self, prompt: Sequence[int], answer: Sequence[int], temperature: float, settings: DiagnosisSettings
+    ) -> Expectations:
+        """Read one answer."""
+        told = self._ask(prompt, answer, temperature=temperature, **settings.model_dump(include=_READ))
+        try:
+            return Expectations.model_validate(told)
+        except ValidationError as error:
+            raise protocol_error("The engine did not tell what the draft expects.") from error
+
+    def flops(self, prompt: Sequence[int]) -> tuple[float, float]:
+        """Count one step of each."""
+        told = self._ask(prompt, ())
+        try:
+            return float(told["flops"]["target"]), float(told["flops"]["draft"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise protocol_error("The engine did not tell what a step computes.") from error
+
+    def stop(self) -> int | None:
+        """End the server."""
+        return self._server.stop()
+
+    def _ask(self, prompt: Sequence[int], answer: Sequence[int], **numbers: float) -> dict[str, Any]:
+        body = {"prompt": list(prompt), "answer": list(answer), **numbers}
+        return self._server.http.post("/compare", body, timeout_s=self._timeout_s)

@@ -13,9 +13,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from benchctl.engines.common.named_program import FoundBinary
-from benchctl.engines.inventory import FoundEngine
-from benchctl.engines.transformers.install import VERSION, installed_python
+from benchctl.engines.common.programs import FoundBinary
+from benchctl.engines.registry import FoundEngine
+from benchctl.engines.transformers.installer import VERSION, installed_python
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.errors import BenchctlError, EngineError
 
@@ -38,7 +38,15 @@ def find_python(recipe: str | None = None, option: str | None = None) -> FoundBi
         return FoundBinary(Path(path).absolute(), found_in)
     if found := _unnamed():
         return found[0]
-    raise EngineError("no transformers was found", kind="launch", where="transformers", fix=INSTALL)
+    raise EngineError(
+        "no transformers was found", kind="launch", where="transformers", fix=INSTALL, installs="transformers"
+    )
+
+
+def converting_python() -> Path | None:
+    """Return the Python that the user named, else that of benchctl's own environment; `None` where there is neither."""
+    named = shutil.which(str(Path(os.environ.get(VARIABLE, "")).expanduser()))
+    return Path(named).absolute() if named else installed_python()
 
 
 def _unnamed() -> list[FoundBinary]:

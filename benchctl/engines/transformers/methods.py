@@ -8,11 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from benchctl.engines.transformers.architectures import Kind
+Kind = Literal["parallel", "sequential", "attention"]
+"""parallel: attention and recurrence side by side in every layer; sequential: each layer has one of them; attention:
+every layer has attention alone."""
 
 _ALL: frozenset[Kind] = frozenset({"parallel", "sequential", "attention"})
 _DRAFTERS = "benchctl.engines.transformers.serving.drafters"
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How the parts of a layer are called in transformers."""
+
+    kind: Kind
+    attention: str = "self_attn"
+    recurrent: str | None = None
+    mlp: str = "mlp"
+    in_tuple: bool = False
+    """Whether a layer returns its hidden states in a tuple."""
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "falcon_h1": Architecture("parallel", recurrent="mamba", mlp="feed_forward", in_tuple=True),
+    "qwen3_5_text": Architecture("sequential", recurrent="linear_attn"),
+    "qwen2": Architecture("attention"),
+    "qwen3": Architecture("attention"),
+    "llama": Architecture("attention"),
+    "jamba": Architecture("sequential", recurrent="mamba", mlp="feed_forward"),
+}
+"""Those that the tests run; the self-test at load says of each whether its state survives (Jamba's does not). A further
+one is a line here."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +75,8 @@ class Method:
     """Whether transformers' own assisted generation does it; its class is also given the depth and the draft model."""
     draft: bool = False
     """Whether it needs models.draft."""
+    searches: bool = False
+    """Whether it chooses what it leaves out as it goes on decoding."""
     words: tuple[str, ...] = ()
     """Words of a recipe's speculation that mean something to it, beside `type`, `max` and `options`."""
 
@@ -64,6 +93,9 @@ def _assisted(name: str, *words: str, draft: bool = False, options: Mapping[str,
     )
 
 
+_SHARE = Option(float, 0.01, 0.99)
+_PROBABILITY = Option(float, 0, 1)
+_COUNT = Option(int, 1, 10_000)
 _ENSEMBLE = {"assistant_ensemble_weight": Option(float, 0, 1)}
 """Lossy: what the draft says then counts, too."""
 METHODS: Mapping[str, Method] = {
@@ -76,8 +108,45 @@ METHODS: Mapping[str, Method] = {
         "has no recurrent layers between attention layers",
         {"mlp": Option(bool)},
     ),
-    "self-layerskip": Method(f"{_DRAFTERS}.layers:SelfLayerSkip", options={"skip": Option(float, 0.01, 0.99)}),
+    "self-layerskip": Method(f"{_DRAFTERS}.layers:SelfLayerSkip", options={"skip": _SHARE}),
     "self-early-exit": Method(f"{_DRAFTERS}.layers:SelfEarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
+    "self-swift": Method(
+        f"{_DRAFTERS}.swift:SelfSwift",
+        options={
+            "skip": _SHARE,
+            "interval": _COUNT,
+            "window": Option(int, 4, 512),
+            "bayes": Option(int, 0, 10_000),
+            "enough": _PROBABILITY,
+            "tries": Option(int, 0, 100_000),
+            "patience": _COUNT,
+            "confidence": _PROBABILITY,
+            "seed": Option(int, 0, 2**31),
+        },
+        searches=True,
+    ),
+    "self-clasp": Method(
+        f"{_DRAFTERS}.clasp:SelfClasp",
+        options={"skip": _SHARE, "interval": _COUNT, "confidence": _PROBABILITY},
+        searches=True,
+    ),
+    "self-del": Method(
+        f"{_DRAFTERS}.dynamic_exit:SelfDel",
+        options={"interval": _COUNT, "decay": Option(float, 0.1, 1)},
+        searches=True,
+    ),
+    "self-knapspec": Method(
+        f"{_DRAFTERS}.knapspec:SelfKnapspec",
+        options={
+            "interval": _COUNT,
+            "window": Option(int, 2, 64),
+            "budgets": Option(int, 2, 256),
+            "cosine": Option(float, -1, 1),
+            "confidence": _PROBABILITY,
+            "may_pause": Option(bool),
+        },
+        searches=True,
+    ),
     "assisted": _assisted("Assisted", draft=True, options=_ENSEMBLE),
     "assisted-universal": _assisted("AssistedUniversal", draft=True),
     "prompt-lookup": _assisted("PromptLookup", "size_n", "size_m"),
@@ -86,14 +155,14 @@ METHODS: Mapping[str, Method] = {
 """In the order in which they are told."""
 ALIASES: Mapping[str, str] = {"draft-simple": "assisted", "ngram-simple": "prompt-lookup"}
 """benchctl's words for the same."""
-_NOT_YET = "this version of benchctl does not have it"
+_NO_HEAD = (
+    "transformers drafts with a multi-token head where the model's class registers one and keeps no recurrent state; "
+    "of the architectures that this server runs Falcon-H1, Qwen2, Qwen3 and Llama register none, and Qwen3.5 keeps a "
+    "state"
+)
 REFUSED: Mapping[str, str] = {
-    "self-swift": _NOT_YET,
-    "self-clasp": _NOT_YET,
-    "self-del": _NOT_YET,
-    "self-knapspec": _NOT_YET,
-    "draft-mtp": "transformers drafts with a multi-token head only in architectures whose class has one, and none of "
-    "those that this server runs does",
+    "draft-mtp": _NO_HEAD,
+    "mtp": _NO_HEAD,
 }
 """Words that name something, and why it does not run here."""
 

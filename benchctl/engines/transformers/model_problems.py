@@ -10,9 +10,8 @@ from typing import Any
 import psutil
 
 from benchctl.engines.transformers.adapter import TransformersSpec
-from benchctl.engines.transformers.architectures import ARCHITECTURES
 from benchctl.engines.transformers.command import depth_of
-from benchctl.engines.transformers.methods import METHODS, REFUSED, Method, method_of
+from benchctl.engines.transformers.methods import ARCHITECTURES, METHODS, REFUSED, Method, method_of
 from benchctl.models.folder_facts import folder_facts, vocabulary_differences
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
@@ -99,6 +98,29 @@ def speculation_problems(speculation: Speculation, models: ResolvedPair) -> list
     if isinstance(last, int) and isinstance(layers, int) and last >= layers:
         problems.append(f"options.exit_layer: {last} of {layers} layers would be the whole target; take fewer.")
     return problems
+
+
+_WORTH_TRYING: tuple[dict[str, Any], ...] = (
+    {"type": "assisted", "max": 4},
+    {"type": "prompt-lookup", "max": 4, "size_n": 3},
+    {"type": "self-ssm", "max": 4},
+    {"type": "self-linear", "max": 4},
+    {"type": "self-layerskip", "max": 4, "options": {"skip": 0.5}},
+    {"type": "assisted", "max": 2},
+    {"type": "prompt-lookup", "max": 8, "size_n": 2},
+    {"type": "self-ssm", "max": 2},
+    {"type": "self-linear", "max": 2},
+    {"type": "self-layerskip", "max": 2, "options": {"skip": 0.25}},
+    {"type": "assisted", "max": 8},
+    {"type": "prompt-lookup", "max": 16, "size_n": 4},
+)
+"""The likeliest to pay first."""
+
+
+def worth_trying(models: ResolvedPair) -> list[Speculation]:
+    """Return the settings that this server can run with these models."""
+    settings = [Speculation.model_validate(one) for one in _WORTH_TRYING]
+    return [one for one in settings if not speculation_problems(one, models)]
 
 
 def _option_problems(word: str, method: Method, options: Mapping[str, object]) -> list[str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
-from benchctl.engines.common.environment import engine_environment
-from benchctl.engines.common.named_program import FoundBinary
 from benchctl.engines.common.package_probe import Question
+from benchctl.engines.common.process import engine_environment
+from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.transformers.find import INSTALL
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.errors import EngineError

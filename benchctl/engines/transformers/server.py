@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
+from benchctl.engines.common.access import Access
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
 from benchctl.engines.common.launched_server import LaunchedServer
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.transformers.adapter import TransformersSpec
-from benchctl.engines.transformers.attest import contradiction, judge
+from benchctl.engines.transformers.attest import attest, contradiction
 from benchctl.engines.transformers.causes import launch_cause
-from benchctl.engines.transformers.command import asked_speculation, value_of
+from benchctl.engines.transformers.command import requested_speculation, value_of
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
@@ -26,13 +27,19 @@ class TransformersServer(LaunchedServer):
     """A healthy server of benchctl's own; see `benchctl.engines.base.Server`."""
 
     def __init__(
-        self, process: EngineProcess, log_path: Path, url: str, spec: TransformersSpec, argv: Sequence[str]
+        self,
+        process: EngineProcess,
+        log_path: Path,
+        access: Access,
+        port: int,
+        spec: TransformersSpec,
+        argv: Sequence[str],
     ) -> None:
         """`argv`: the command line that runs."""
-        super().__init__(process, log_path, url, spec, launch_cause, dying_s=_DYING_S)
+        super().__init__(process, log_path, access.url(port), spec, launch_cause, dying_s=_DYING_S, access=access)
         self._model = value_of(argv, "--model")
         self._dtype = value_of(argv, "--dtype")
-        self._speculation = asked_speculation(argv)
+        self._speculation = requested_speculation(argv)
         self._assisted = self._speculation is not None and METHODS[self._speculation["type"]].assisted
         self._contradiction: str | None = None
 
@@ -83,13 +90,14 @@ class TransformersServer(LaunchedServer):
             engine_prompt_s=prompt_s,
             engine_decode_s=sum(phases.values()) - prompt_s if prompt_s is not None and tokens > 1 else None,
             ledger=ledger,
+            phase_s=_decoding(phases),
             first_tokens=answer.first_tokens,
         )
 
     def attest(self, drafted: int | None) -> Attestation:
         """Judge the cell now; see `attest.py`."""
         info = self.http.get_json("/info")
-        return judge(
+        return attest(
             info if isinstance(info, dict) else {},
             self._tally,
             self._contradiction,
@@ -97,6 +105,19 @@ class TransformersServer(LaunchedServer):
             dtype=self._dtype,
             speculation=self._speculation,
         )
+
+
+_PHASES = {"draft": "draft", "verify": "verify", "plain": "plain", "rollback": "state", "search": "search"}
+
+
+def _decoding(phases: Mapping[str, Any]) -> dict[str, float] | None:
+    """Return the seconds of decoding by the record's phases; `None` where the server tells none."""
+    found: dict[str, float] = {}
+    for phase, seconds in phases.items():
+        if phase != "prompt":
+            name = _PHASES.get(phase, "other")
+            found[name] = found.get(name, 0.0) + seconds
+    return found or None
 
 
 def _ledger(answer: StreamedAnswer) -> Ledger:

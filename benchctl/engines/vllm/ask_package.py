@@ -21,8 +21,8 @@ _INTERNAL = ("target_model_config", "target_parallel_config", "draft_model_confi
 """Fields that vLLM fills in itself."""
 
 
-def _serve_options() -> dict[str, int | None] | None:
-    """Return every option and how many values it takes (`None`: one); `None` where no parser is found."""
+def _serve_options() -> list[tuple[list[str], int | None]] | None:
+    """Return the names of every option and how many values it takes (`None`: one); `None` where no parser is found."""
     for place in _PARSERS:
         try:
             make = importlib.import_module(place).make_arg_parser
@@ -30,11 +30,11 @@ def _serve_options() -> dict[str, int | None] | None:
         except (ImportError, AttributeError):
             continue
         parser = make(parsers.FlexibleArgumentParser())
-        return {
-            name: action.nargs if isinstance(action.nargs, int) else None
+        return [
+            (list(action.option_strings), action.nargs if isinstance(action.nargs, int) else None)
             for action in parser._actions
-            for name in action.option_strings
-        }
+            if action.option_strings
+        ]
     return None
 
 
@@ -62,6 +62,7 @@ def main() -> None:
     from vllm.platforms import current_platform  # type: ignore[import-not-found]
 
     aliases = [name for name in get_args(getattr(speculative, "MTPModelTypes", None)) if name != "mtp"]
+    options = _serve_options()
     facts: dict[str, Any] = {
         "python": sys.version.split()[0],
         "prefix": sys.prefix,
@@ -75,7 +76,8 @@ def main() -> None:
             for field in dataclasses.fields(speculative.SpeculativeConfig)
             if field.init and field.name not in _INTERNAL
         ),
-        "options": _serve_options(),
+        "options": None if options is None else {name: takes for names, takes in options for name in names},
+        "names": [names for names, _ in options or ()],
         "arctic_inference": importlib.util.find_spec("arctic_inference") is not None,
     }
     sys.stdout.write("\n" + json.dumps(facts) + "\n")

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchctl.engines.base import Attestation
-from benchctl.engines.common.metrics import Counters
-from benchctl.engines.common.tally import Tally
+from benchctl.engines.common.metrics import Counters, Tally
 from benchctl.engines.vllm.ledger import evidence as drafts_of
 
 _TELLING = re.compile(
@@ -41,9 +40,11 @@ class Observed:
     tally: Tally
     contradictions: Sequence[str]
     log: Sequence[str]
+    prefix_caching: bool = False
+    """Whether the recipe asks for it."""
 
 
-def judge(seen: Observed) -> Attestation:
+def attest(seen: Observed) -> Attestation:
     """Return the attestation of a cell."""
     started = next((found[0] for line in seen.log if (found := _INITIALIZED.search(line))), "")
     telling = [line.strip()[:400] for line in seen.log if _TELLING.search(line)][:_EVIDENCE_LINES]
@@ -71,7 +72,9 @@ def _wrong_server(seen: Observed, started: str) -> tuple[str, str] | None:
             "Another program holds the port; run it again.",
         )
     caching = _CACHING.search(started)
-    if caching and caching[1] != "False":
+    if caching and caching[1] != str(seen.prefix_caching):
+        if seen.prefix_caching:
+            return "Prefix caching is off, and engine.prefix_caching asks for it.", "Read the engine's log."
         return (
             "Prefix caching is on: a repeated prompt would not be read again.",
             "Remove what turns it on from engine.args, the arm's args and engine.env.",

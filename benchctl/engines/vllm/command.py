@@ -54,9 +54,11 @@ def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, mo
         ["--dtype", engine.dtype],
         ["--max-num-seqs", str(max(1, arm.concurrency))],
         ["--seed", "0"],
-        ["--no-enable-prefix-caching"],
+        ["--enable-prefix-caching" if engine.prefix_caching else "--no-enable-prefix-caching"],
         ["--enable-per-request-metrics"],
     ]
+    if arm.cache_type is not None and arm.cache_type.target is not None:
+        own.append(["--kv-cache-dtype", arm.cache_type.target])
     if package.cpu:  # without it vLLM compiles the model for minutes, at every start
         own.append(["--enforce-eager"])
     if arm.speculation is not None:

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchctl.engines.base import Ledger
-from benchctl.engines.common.endpoint import Pages, Reading, Recognised, ServerFamily, word
+from benchctl.engines.base import Ledger, Rendered
+from benchctl.engines.common.endpoint import EndpointTarget, Pages, Reading, Recognised, ServerFamily, as_sent, word
 from benchctl.engines.common.metrics import Counters, since
 from benchctl.engines.vllm.ledger import make_ledger
+from benchctl.engines.vllm.score import VllmScorer
+from benchctl.prompts.suite import Prompt
+
+MOST_TOLD = 20
+"""Log-probabilities at a place, unless the server was started with another `--max-logprobs`."""
+_LEAST_CONTEXT = 2048
+"""Taken where the server does not tell how long a sequence may be."""
 
 
 def _metrics(pages: Pages) -> Reading | None:
@@ -40,4 +47,20 @@ def _ledger(seen: Recognised, told: Mapping[str, Any], before: Counters, after: 
     )
 
 
-FAMILY = ServerFamily(_recognise, _ledger, _metrics)
+class _Served(EndpointTarget):
+    """A vLLM that serves the target."""
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Tokenize as the endpoint itself does; the text is what was sent."""
+        text = as_sent(prompt)
+        what = {"prompt": prompt.prompt} if prompt.prompt is not None else {"messages": self.messages(prompt)}
+        return Rendered(text, self.token_ids(self.http.post("/tokenize", {"model": self.model, **what})))
+
+
+def _scorer(target: EndpointTarget) -> VllmScorer:
+    served = _Served(target.http, target.model, context=target.context, timeout_s=target.timeout_s)
+    context = target.context or _LEAST_CONTEXT
+    return VllmScorer(served, (), context=context, vocabulary=MOST_TOLD, timeout_s=target.timeout_s, model=target.model)
+
+
+FAMILY = ServerFamily(_recognise, _ledger, _metrics, _scorer)

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.common.launched_server import StartUp, new_key
+from benchctl.engines.common.access import make_access
+from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.process import EngineProcess, free_port
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
 from benchctl.engines.vllm.causes import launch_cause
 from benchctl.engines.vllm.command import argument_problems, command_line, missing_options
-from benchctl.engines.vllm.environment import environment_problems, own_settings, vllm_environment
 from benchctl.engines.vllm.find import find_vllm
+from benchctl.engines.vllm.package import environment_problems, own_settings, vllm_environment
 from benchctl.engines.vllm.probe import Probe, probe_vllm
 from benchctl.engines.vllm.score import VllmScorer
 from benchctl.engines.vllm.server import VllmServer
-from benchctl.engines.vllm.speculation import asked_method, speculation_problems, speculation_warnings
+from benchctl.engines.vllm.speculation import requested_method, speculation_problems, speculation_warnings, worth_trying
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.folder_facts import folder_facts
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.speculation import Speculation
 
 MAX_LOGPROBS = 2000
 """Of a scorer: at a fork the arm's token may be far down the list."""
@@ -78,6 +78,10 @@ class VllmEngine:
             return []
         return [f"engine.device: this vLLM runs on {platform}, and the recipe asks for {wanted}."]
 
+    def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
+        """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
+        return worth_trying(self._probe.package, models)
+
     def _context_problems(self, models: ResolvedPair) -> list[str]:
         longest = folder_facts(models.target.path)["context_length"]
         if not isinstance(longest, int) or self._spec.context <= longest:
@@ -103,26 +107,22 @@ class VllmEngine:
         model = launch.argv[2]
         if not (Path(model) / "config.json").is_file():  # vLLM would take the path for a name on the hub, and say so
             raise EngineError(f"There is no model in {model}.", kind="launch", fix="It must hold config.json.")
-        port = free_port()
+        access, port = make_access(by_socket="--uds" in (self._probe.package.options or {})), free_port()
         argv = [str(port) if word == "{port}" else word for word in launch.argv]
+        if access.socket_path is not None:
+            argv += ["--uds", str(access.socket_path)]  # host and port then mean nothing
         # Its processes talk over sockets in a folder, which killed ones leave behind.
-        scratch = tempfile.mkdtemp(prefix="benchctl-vllm-")
-        try:
-            key = new_key()
-            env = {**launch.env, "VLLM_RPC_BASE_PATH": scratch, "VLLM_API_KEY": key}
-            process = EngineProcess(argv, env, log_path, scratch=Path(scratch))
-        except BaseException:
-            shutil.rmtree(scratch, ignore_errors=True)
-            raise
+        env = {**launch.env, "VLLM_RPC_BASE_PATH": str(access.folder), "VLLM_API_KEY": access.key}
+        process = EngineProcess(argv, env, log_path, scratch=access.folder)
         server = VllmServer(
             process,
             log_path,
-            f"http://127.0.0.1:{port}",
+            access.url(port),
             self._spec,
             model=model,
-            method=asked_method(argv),
+            method=requested_method(argv),
             overlapping=launch.overlapping,
-            key=key,
+            access=access,
         )
         try:
             start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, _POLL_S)

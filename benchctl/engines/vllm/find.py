@@ -11,7 +11,7 @@ import re
 import shutil
 from pathlib import Path
 
-from benchctl.engines.common.named_program import FoundBinary, named_program
+from benchctl.engines.common.programs import FoundBinary, named_program
 from benchctl.engines.vllm.install import installed_program
 from benchctl.errors import EngineError
 

@@ -27,8 +27,7 @@ def environment_folder() -> Path:
 
 def installed_program() -> Path | None:
     """Return the program `vllm` of a whole installation; `None` when there is none."""
-    program = environment_folder() / "bin" / "vllm"
-    return program if _environment().is_whole() and program.is_file() else None
+    return _environment().installed()
 
 
 def install_cpu(report: Report, *, force: bool = False) -> Path:
@@ -37,8 +36,8 @@ def install_cpu(report: Report, *, force: bool = False) -> Path:
     `force`: make the environment anew.
     """
     environment = _environment()
-    program = environment.folder / "bin" / "vllm"
-    with environment.made(report, force=force or (environment.is_whole() and not program.is_file())) as making:
+    program = environment.program_path
+    with environment.made(report, force=force) as making:
         if making is not None:
             _name_it(environment.folder)
             told = making.run("trying the result", str(program), "--version")
@@ -59,6 +58,7 @@ def _environment() -> PythonEnvironment:
         folder=environment_folder(),
         lock=_LOCK,
         torch=TORCH,
+        program="vllm",
         free_bytes=_FREE_BYTES,
         fix="Install vLLM from its source and name it: engine.binary, BENCHCTL_VLLM, or PATH.",
     )

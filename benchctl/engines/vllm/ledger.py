@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.common.metrics import Counters
+from benchctl.engines.common.metrics import Counters, Tally
 from benchctl.engines.common.stream import count_in
-from benchctl.engines.common.tally import Tally
 
 _A_STEP = re.compile(r"(?:max_num_batched_tokens=|max_num_scheduled_tokens is set to )(\d+)")
 
@@ -122,7 +121,7 @@ def evidence(tally: Tally) -> list[str]:
     if rounds:
         lines.append(f"acceptance length as vLLM defines it (1 + accepted / rounds): {1 + accepted / rounds:.3f}")
     if plain is None:
-        lines.append("steps without a draft: not told (requests overlapped, or prompts were read in several steps)")
+        lines.append("steps without a draft: not reported (requests overlapped, or prompts were read in several steps)")
     elif steps := rounds + plain:
         each = tally.decoded / steps
         lines.append(f"steps without a draft: {plain} of {steps}; tokens a step, all counted: {each:.3f}")

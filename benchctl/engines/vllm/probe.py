@@ -11,12 +11,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
-from benchctl.engines.common.named_program import FoundBinary
 from benchctl.engines.common.package_probe import Question
-from benchctl.engines.vllm.environment import own_settings, vllm_environment
+from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.vllm.find import python_of
-from benchctl.engines.vllm.package import Package
-from benchctl.engines.vllm.speculation import words_of
+from benchctl.engines.vllm.package import Package, own_settings, vllm_environment
+from benchctl.engines.vllm.speculation import types_of
 from benchctl.errors import EngineError
 
 _SCRIPT = Path(__file__).with_name("ask_package.py")
@@ -57,8 +56,8 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
         version=f"vLLM {package.version} on {package.platform}",
         build=package.version,
         commit=None,
-        speculation_types=words_of(package.methods),
-        option_names=tuple((name,) for name in package.options or ()),
+        speculation_types=types_of(package.methods),
+        option_names=tuple(map(tuple, facts.get("names") or ([name] for name in package.options or ()))),
         details={
             "platform": package.platform,
             "devices": [] if package.cpu else [f"{package.platform.upper()}: {package.device}"],
@@ -67,6 +66,7 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
             "methods": list(package.methods),
             "deprecated_methods": list(package.deprecated_methods),
             "speculation_keys": list(package.keys),
+            "has_synthetic": "synthetic_acceptance_rates" in package.keys,
             "arctic_inference": package.arctic_inference,
             "flags": sorted(package.options or ()),
             # Of the lists of installed files, which hold every file's hash: the program `vllm` itself is a line that

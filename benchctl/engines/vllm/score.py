@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from benchctl.engines.base import Rendered, Scores
+from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.stream import protocol_error
-from benchctl.engines.vllm.request import scoring_body
-from benchctl.engines.vllm.server import VllmServer
+from benchctl.engines.vllm.command import MODEL_NAME
+from benchctl.engines.vllm.server import scoring_body
 from benchctl.prompts.suite import Prompt
 
 _FIRST_STRETCH = 64
@@ -24,15 +25,36 @@ _FEW = 100
 _MARK = "token_id:"
 
 
+class Target(Protocol):
+    """A vLLM that was started to be scored, or an endpoint that runs already."""
+
+    @property
+    def http(self) -> HttpClient: ...  # noqa: D102
+
+    def render(self, prompt: Prompt) -> Rendered: ...  # noqa: D102
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]: ...  # noqa: D102
+
+    def stop(self) -> int | None: ...  # noqa: D102
+
+
 class VllmScorer:
     """A vLLM that scores; see `benchctl.engines.base.Scorer`."""
 
     in_batches = False
 
     def __init__(
-        self, server: VllmServer, command: Sequence[str], *, context: int, vocabulary: int, timeout_s: float
+        self,
+        server: Target,
+        command: Sequence[str],
+        *,
+        context: int,
+        vocabulary: int,
+        timeout_s: float,
+        model: str = MODEL_NAME,
     ) -> None:
-        """`context` and `vocabulary`: of the target, in tokens; `timeout_s`: how long one request may take."""
+        """`context`, `vocabulary`: of the target, in tokens; `timeout_s`: of a request; `model`: its served name."""
+        self._model = model
         self._server = server
         self._command = tuple(command)
         self._context = context
@@ -52,7 +74,7 @@ class VllmScorer:
 
     def score_answer(self, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
         """Read prompt and answer at once: vLLM tells the logprobs of a prompt's tokens, and an answer can be one."""
-        body = scoring_body([*prompt, *answer], tokens=1, top=1) | {"prompt_logprobs": min(top, self._vocabulary)}
+        body = self._body([*prompt, *answer], tokens=1, top=1) | {"prompt_logprobs": min(top, self._vocabulary)}
         told = self._server.http.post("/v1/completions", body, timeout_s=self._timeout_s)
         found = _prompt_scores(told, len(prompt) + len(answer))[len(prompt) :]
         if len(found) != len(answer):
@@ -99,8 +121,11 @@ class VllmScorer:
             ]
         return known[place]
 
+    def _body(self, prompt: Sequence[int], *, tokens: int, top: int) -> dict[str, Any]:
+        return scoring_body(prompt, tokens=tokens, top=top) | {"model": self._model}
+
     def _ask(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
-        body = scoring_body(prompt, tokens=tokens, top=min(top, self._vocabulary))
+        body = self._body(prompt, tokens=tokens, top=min(top, self._vocabulary))
         answer = self._server.http.post("/v1/completions", body, timeout_s=self._timeout_s)
         found = _scores(answer, len(prompt))
         if len(found) != tokens:

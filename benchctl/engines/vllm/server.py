@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -12,20 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
+from benchctl.engines.common.access import Access
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
 from benchctl.engines.common.launched_server import LaunchedServer
 from benchctl.engines.common.log import read_log
 from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.stream import protocol_error, seconds_in
-from benchctl.engines.vllm.attest import Observed, judge
+from benchctl.engines.vllm.adapter import VllmSpec
+from benchctl.engines.vllm.attest import Observed, attest
 from benchctl.engines.vllm.causes import known_cause, launch_cause
 from benchctl.engines.vllm.command import MODEL_NAME
 from benchctl.engines.vllm.ledger import against, contradictions, make_ledger, plain_steps, tokens_a_step
-from benchctl.engines.vllm.request import completion_body
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.schema import Sampling
 
 _INTERRUPT_S = 5.0
@@ -51,19 +52,20 @@ class VllmServer(LaunchedServer):
         process: EngineProcess,
         log_path: Path,
         url: str,
-        spec: EngineSpec,
+        spec: VllmSpec,
         *,
         model: str,
         method: str | None,
         overlapping: bool,
-        key: str | None = None,
+        access: Access | None = None,
     ) -> None:
         """`model`: the folder that it was given; `method`: of speculation; `overlapping`: `Launch.overlapping`."""
         super().__init__(
-            process, log_path, url, spec, launch_cause, dying_s=_DYING_S, interrupt_s=_INTERRUPT_S, key=key
+            process, log_path, url, spec, launch_cause, dying_s=_DYING_S, interrupt_s=_INTERRUPT_S, access=access
         )
         self._model = model
         self._method = method
+        self._prefix_caching = spec.prefix_caching
         self._alone = not overlapping
         self._contradictions: list[str] = []
 
@@ -128,7 +130,7 @@ class VllmServer(LaunchedServer):
         while (beside := against(self._tally, counters)) and time.monotonic() < deadline:
             time.sleep(0.05)
             counters, _ = self._reading()
-        return judge(
+        return attest(
             Observed(
                 method=self._method,
                 model_path=_root(models),
@@ -137,6 +139,7 @@ class VllmServer(LaunchedServer):
                 tally=self._tally,
                 contradictions=[*self._contradictions, *beside],
                 log=self._log(),
+                prefix_caching=self._prefix_caching,
             )
         )
 
@@ -205,3 +208,49 @@ def _root(models: object) -> str | None:
         (one,) = models["data"]  # type: ignore[index]
         return str(one["root"])
     return None
+
+
+def completion_body(token_ids: Sequence[int], sampling: Sampling) -> dict[str, Any]:
+    """Return the JSON of one streamed `/v1/completions` request.
+
+    The prompt goes as token ids: nothing is tokenized or templated while the clock runs. What is left out here vLLM
+    takes from the model's `generation_config.json`, penalties included.
+    """
+    return {
+        "model": MODEL_NAME,
+        "prompt": list(token_ids),
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "seed": sampling.seed,
+        "ignore_eos": sampling.ignore_eos,
+        "return_token_ids": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str, Any]:
+    """Return the JSON of a request for `tokens` greedy tokens, and at each the `top` likeliest with their logprobs.
+
+    Logprobs are of the raw logits, before anything of the sampler; tokens are told by id, for several spell the same.
+    """
+    return {
+        "model": MODEL_NAME,
+        "prompt": list(token_ids),
+        "max_tokens": tokens,
+        "temperature": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "ignore_eos": True,
+        "logprobs": top,
+        "return_tokens_as_token_ids": True,
+        "return_token_ids": True,
+        "stream": False,
+    }

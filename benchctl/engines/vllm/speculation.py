@@ -48,12 +48,32 @@ _FIXED: Mapping[str, Mapping[str, object]] = {
 }
 
 
+_WORTH_TRYING: tuple[dict[str, Any], ...] = (
+    {"type": "draft-simple", "max": 4},
+    {"type": "ngram-simple", "max": 4, "size_n": 3},
+    {"type": "draft-simple", "max": 2},
+    {"type": "suffix", "max": 16},
+    {"type": "draft-simple", "max": 8},
+    {"type": "ngram-simple", "max": 8, "size_n": 4},
+    {"type": "ngram-simple", "max": 2, "size_n": 2},
+    {"type": "draft-simple", "max": 1},
+    {"type": "ngram-simple", "max": 16, "size_n": 6},
+)
+"""The likeliest to pay first."""
+
+
+def worth_trying(package: Package, models: ResolvedPair) -> list[Speculation]:
+    """Return the settings that this vLLM can run with these models."""
+    settings = [Speculation.model_validate(one) for one in _WORTH_TRYING]
+    return [one for one in settings if not speculation_problems(one, package, models)]
+
+
 def method_of(type_name: str) -> str:
     """Return vLLM's name for a speculation type of a recipe."""
     return METHODS.get(type_name, type_name)
 
 
-def words_of(methods: Sequence[str]) -> tuple[str, ...]:
+def types_of(methods: Sequence[str]) -> tuple[str, ...]:
     """Return the speculation types that recipes may name, benchctl's word first where there is one."""
     words = [word for word, method in METHODS.items() if method in methods]
     return (*words, *(name for name in methods if name not in METHODS.values()))
@@ -103,7 +123,7 @@ def _unknown_method(name: str, package: Package) -> str | None:
     if method in package.deprecated_methods:
         return f"`{name}` is an old name; this vLLM {package.version} turns it into mtp. Write draft-mtp."
     runnable = [one for one in package.methods if not _impossible_here(one, package)]
-    known = words_of(runnable)
+    known = types_of(runnable)
     if name in SPECULATION_WORDS and name not in METHODS:
         return f"vLLM has nothing like `{name}`. Here it has {', '.join(known)}."
     near = did_you_mean(name, [*package.methods, *METHODS])
@@ -182,12 +202,12 @@ def speculation_warnings(speculation: Speculation, package: Package, target: Res
     return warnings
 
 
-def asked_method(argv: Sequence[str]) -> str | None:
+def requested_method(argv: Sequence[str]) -> str | None:
     """Read from a command line which method it asks for; `None` for the target alone."""
-    return method if isinstance(method := asked_config(argv).get("method"), str) else None
+    return method if isinstance(method := requested_config(argv).get("method"), str) else None
 
 
-def asked_config(argv: Sequence[str]) -> dict[str, Any]:
+def requested_config(argv: Sequence[str]) -> dict[str, Any]:
     """Read the speculative configuration of a command line; empty for the target alone."""
     for word, value in itertools.pairwise(argv):
         if word == "--speculative-config":

@@ -55,11 +55,14 @@ class ToDepth:
 
     def draft(self, seen: Round) -> Draft:
         """Guess at most `depth` tokens."""
-        return self.inner.draft(dataclasses.replace(seen, depth=min(self.depth, seen.depth)))
+        return self.inner.draft(self._within(seen))
 
     def verified(self, seen: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
         """Learn what became of a draft."""
-        self.inner.verified(seen, draft, accepted, logits)
+        self.inner.verified(self._within(seen), draft, accepted, logits)
+
+    def _within(self, seen: Round) -> Round:
+        return dataclasses.replace(seen, depth=min(self.depth, seen.depth), deepest=self.depth)
 
     def describe(self) -> dict[str, object]:
         """Return the depth and what the drafter says of itself."""

@@ -13,18 +13,24 @@ Phase = Literal["prompt", "draft", "verify", "plain", "rollback", "search", "oth
 undoes a draft; search: choosing what to leave out; other: everything else, such as handing tokens out."""
 
 
+def synchronized_now(device: torch.device | str) -> float:
+    """Return the seconds of `time.perf_counter` once the device has done all that it was given."""
+    wait = {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}.get(torch.device(device).type)
+    if wait is not None:
+        wait()
+    return time.perf_counter()
+
+
 class PhaseClock:
     """Sums seconds by phase; whatever passes between two calls belongs to the phase that the second one names."""
 
     def __init__(self, device: torch.device | str) -> None:
-        self._wait = {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}.get(torch.device(device).type)
+        self._device = device
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._since = time.perf_counter()
 
     def passed(self, phase: Phase) -> None:
         """Count the time since the last call to `phase`."""
-        if self._wait is not None:
-            self._wait()
-        now = time.perf_counter()
+        now = synchronized_now(self._device)
         self.seconds[phase] += now - self._since
         self._since = now

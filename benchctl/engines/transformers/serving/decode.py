@@ -30,6 +30,8 @@ class Round:
     ends: Collection[int]
     """Tokens after which nothing is drafted."""
     clock: PhaseClock
+    deepest: int = 0
+    """The depth that the recipe allows, also where the answer has less room left."""
 
 
 @dataclass(frozen=True)

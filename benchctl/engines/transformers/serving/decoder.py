@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from transformers import Cache, PreTrainedModel
 
-from benchctl.engines.transformers.architectures import ARCHITECTURES, Architecture
+from benchctl.engines.transformers.methods import ARCHITECTURES, Architecture
 
 Part = Literal["attention", "recurrent", "mlp", "layer"]
 

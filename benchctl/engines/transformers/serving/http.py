@@ -5,31 +5,41 @@
     POST /render           {"messages": [...]} or {"text": "..."} -> {"text", "tokens"}
     POST /v1/completions   {"prompt": [ids], "max_tokens", "temperature", "top_k", "top_p", "seed", "ignore_eos"}
     POST /score            {"prefix": [ids], "top", "kept", "ignore_eos"} -> {"logprobs": [[id, value]], "evaluated"}
+    POST /compare          {"prompt": [ids], "answer": [ids], "temperature", "depth", "stride", "top"} -> what the draft
+                           expects there beside the target; an empty answer -> {"flops": {"target", "draft"}} of a step
 
 Events of a completion are OpenAI's with `token_ids`; the last one also carries `ledger` and `phases` (seconds).
-One thread, because OpenMP keeps a pool of threads for every thread that computes. For the same reason every connection
-carries one request: a second one would wait for the first to be closed.
+Where the server was given a key, every request needs it (`Authorization: Bearer KEY`). One thread, because OpenMP keeps
+a pool of threads for every thread that computes. For the same reason every connection carries one request: a second one
+would wait for the first to be closed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
+import socket
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from socketserver import TCPServer
 from typing import Any
+
+import torch
+from tokenizers.decoders import DecodeStream
+from transformers import PreTrainedTokenizerBase
 
 from benchctl.engines.transformers.serving.answering import Answer
 from benchctl.engines.transformers.serving.assisted import Assistance
 from benchctl.engines.transformers.serving.choose import Sampler
+from benchctl.engines.transformers.serving.comparing import Comparing, Reading
 from benchctl.engines.transformers.serving.decode import Drafter, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.loading import Loaded
-from benchctl.engines.transformers.serving.scoring import Scoring
-from benchctl.engines.transformers.serving.text import TextStream, render
+from benchctl.engines.transformers.serving.state import State
 
 _LONGEST_BODY = 64 * 2**20
 _SILENCE_S = 60.0
@@ -55,6 +65,13 @@ class Service:
 
     def __post_init__(self) -> None:
         self._scoring: Scoring | None = None
+        self._comparing: Comparing | None = None
+
+    def told(self) -> Reply:
+        """Return what runs; what a searching method has chosen is as it is now."""
+        if self.way is None:
+            return dict(self.info)
+        return {**self.info, "speculation": {**self.info["speculation"], **self.way.describe()}}
 
     def render(self, body: Mapping[str, Any]) -> Reply:
         """Apply the chat template and tokenize."""
@@ -67,6 +84,16 @@ class Service:
         left_out = self.loaded.ends if body.get("ignore_eos") else ()
         self._scoring = self._scoring or Scoring(self.decoder)
         return self._scoring.read(prefix, int(body["top"]), kept=bool(body.get("kept")), left_out=left_out)
+
+    def compare(self, body: Mapping[str, Any]) -> Reply:
+        """Read an answer with the draft and the target."""
+        prompt = self._tokens(body.get("prompt"))
+        self._comparing = self._comparing or Comparing(self.decoder, self.way)
+        if not body.get("answer"):
+            return {"flops": self._comparing.flops(prompt)}
+        answer = self._tokens(body["answer"])
+        numbers = {name: int(body[name]) for name in ("depth", "stride", "top")}
+        return self._comparing.read(Reading(prompt, answer, float(body["temperature"]), **numbers))
 
     def complete(self, body: Mapping[str, Any]) -> Stream:
         """Return what sends the events of one answer; a `send` that raises ends it."""
@@ -118,21 +145,25 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.0"
     timeout = _SILENCE_S
     service: Service
-    # Events are small: waiting to fill a packet would hold tokens back.
-    disable_nagle_algorithm = True
+    key: bytes | None = None
 
     def do_GET(self) -> None:
+        if not self._let_in():
+            return
         if self.path == "/health":
             self._reply(HTTPStatus.OK, {})
         elif self.path == "/info":
-            self._reply(HTTPStatus.OK, dict(self.service.info))
+            self._reply(HTTPStatus.OK, self.service.told())
         else:
             self._reply(HTTPStatus.NOT_FOUND, {"error": {"message": f"there is no {self.path}"}})
 
     def do_POST(self) -> None:
+        if not self._let_in():
+            return
         answers: Mapping[str, Callable[[Mapping[str, Any]], Reply | Stream]] = {
             "/render": self.service.render,
             "/score": self.service.score,
+            "/compare": self.service.compare,
             "/v1/completions": self.service.complete,
         }
         answer = answers.get(self.path)
@@ -148,6 +179,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(HTTPStatus.OK, reply)
         else:
             self._stream(reply)
+
+    def _let_in(self) -> bool:
+        """Whether whoever asks has the key; who has not is answered."""
+        given = self.headers.get("Authorization", "").encode("utf-8", "replace")
+        if self.key is None or hmac.compare_digest(given, b"Bearer " + self.key):
+            return True
+        self._reply(HTTPStatus.UNAUTHORIZED, {"error": {"message": "a key is needed"}})
+        return False
 
     def _body(self) -> Mapping[str, Any]:
         length = int(self.headers.get("Content-Length") or 0)
@@ -188,9 +227,93 @@ class _Handler(BaseHTTPRequestHandler):
         """Keep requests out of the log: there is one a prompt."""
 
 
-def serve(service: Service, host: str, port: int, ready: Callable[[], None]) -> None:
-    """Answer requests until the process is ended. Raises OSError where the port is taken."""
-    handler = type("Handler", (_Handler,), {"service": service})
-    with HTTPServer((host, port), handler) as server:
+class _UnixServer(TCPServer):
+    """Listens on a Unix socket; its address is a path."""
+
+    address_family = getattr(socket, "AF_UNIX", socket.AF_INET)
+
+
+def serve(service: Service, address: tuple[str, int] | str, key: str | None, ready: Callable[[], None]) -> None:
+    """Answer requests until the process is ended. Raises OSError where the address is taken.
+
+    `address`: host and port, or the path of a Unix socket. `key`: only who has it is answered; `None`: everybody.
+    """
+    # Events are small: waiting to fill a packet would hold tokens back. A Unix socket does not.
+    fields = {"service": service, "key": key and key.encode(), "disable_nagle_algorithm": not isinstance(address, str)}
+    handler = type("Handler", (_Handler,), fields)
+    made = _UnixServer(address, handler) if isinstance(address, str) else HTTPServer(address, handler)  # type: ignore[arg-type]
+    with made as server:
         ready()
         server.serve_forever()
+
+
+class Scoring:
+    """Reads prefixes and tells the likeliest next tokens; what was read last stays read."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._state = State(decoder)
+        self._tokens: tuple[int, ...] = ()
+
+    def read(self, prefix: Sequence[int], top: int, *, kept: bool, left_out: Collection[int] = ()) -> dict[str, Any]:
+        """Read `prefix`, with `kept` only what it has more than the one before, in one batch.
+
+        Returns `logprobs` (pairs of id and natural logarithm, likeliest first, without `left_out`) and `evaluated`.
+        """
+        before = len(self._tokens)
+        if not (kept and len(prefix) > before and tuple(prefix[:before]) == self._tokens):
+            self._state, before = State(self._decoder), 0
+        with torch.inference_mode():
+            logits = self._state.advance(prefix[before:])[-1].float()
+            if left_out:
+                # As a sampler that never chooses them: nothing is renormalized.
+                known = torch.tensor(sorted(left_out), device=logits.device)
+                logprobs = logits.log_softmax(-1).index_fill(0, known, -torch.inf)
+            else:
+                logprobs = logits.log_softmax(-1)
+            values, ids = logprobs.topk(min(top, logprobs.shape[-1] - len(left_out)))
+        self._tokens = tuple(prefix)
+        return {
+            # Of equals the lower id first, as decoding chooses: in bfloat16 exact ties are common.
+            "logprobs": sorted(zip(ids.tolist(), values.tolist(), strict=True), key=lambda one: (-one[1], one[0])),
+            "evaluated": len(prefix) - before,
+        }
+
+
+def render(tokenizer: PreTrainedTokenizerBase, prompt: Mapping[str, Any]) -> tuple[str, list[int]]:
+    """Return a prompt as the model sees it: `messages` through the chat template, or `text` as it is.
+
+    Raises ValueError for messages where the tokenizer has no chat template.
+    """
+    if (messages := prompt.get("messages")) is not None:
+        if not getattr(tokenizer, "chat_template", None):
+            raise ValueError("the model has no chat template; ask it with raw prompts")
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    else:
+        text = str(prompt["text"])
+        ids = tokenizer(text)["input_ids"]
+    return text, list(ids)
+
+
+class TextStream:
+    """Turns tokens into text piece by piece; a character split over tokens comes when it is whole."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._ids: list[int] = []
+        self._sent = ""
+
+    def add(self, tokens: Sequence[int]) -> str:
+        """Return the text that these tokens complete."""
+        self._ids += tokens
+        backend = self._tokenizer.backend_tokenizer
+        piece = "".join(self._stream.step(backend, token) or "" for token in tokens)
+        self._sent += piece
+        return piece
+
+    def rest(self) -> str:
+        """Return what is left at the end, such as half a character."""
+        whole = self._tokenizer.decode(self._ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return whole[len(self._sent) :] if whole.startswith(self._sent) else ""

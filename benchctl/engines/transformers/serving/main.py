@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import torch
 import transformers
 
+from benchctl.engines.transformers.serving import KEY_VARIABLE
 from benchctl.engines.transformers.serving.answering import Speculation, make_drafter
 from benchctl.engines.transformers.serving.decoder import Decoder, UnknownArchitectureError
 from benchctl.engines.transformers.serving.drafters.silencing import UnsuitableError
@@ -29,13 +30,15 @@ def main(arguments: Sequence[str]) -> None:
     """Serve until SIGTERM."""
     signal.signal(signal.SIGTERM, _end)
     options = _options(arguments)
+    key = os.environ.pop(KEY_VARIABLE, None)
     try:
         service = _load(options)
-        serve(service, options.host, options.port, lambda: _say("ready"))
+        serve(service, options.socket or (options.host, options.port), key, lambda: _say("ready"))
     except RefusedError as error:
         _refuse(str(error), error.fix)
     except OSError as error:
-        _refuse(f"{options.host}:{options.port}: {error.strerror}", "Run it again; another port is chosen.")
+        where = options.socket or f"{options.host}:{options.port}"
+        _refuse(f"{where}: {error.strerror}", "Run it again; another port is chosen.")
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -43,7 +46,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--draft", type=Path)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, required=True)
+    listening = parser.add_mutually_exclusive_group(required=True)
+    listening.add_argument("--port", type=int)
+    listening.add_argument("--socket", help="path of a Unix socket, in place of host and port")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "metal"), default="auto")
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"), default="auto")
     parser.add_argument("--context", type=int, default=4096)

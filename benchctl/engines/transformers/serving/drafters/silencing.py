@@ -10,6 +10,7 @@ import torch
 from benchctl.engines.transformers.serving.decode import Draft, Round
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.silence import Silenced, silenced
+from benchctl.engines.transformers.serving.state import Snapshot, State
 
 Options = Mapping[str, Any]
 
@@ -21,7 +22,10 @@ class UnsuitableError(ValueError):
 class SilencingDrafter:
     """Drafts token by token without `left_out`; a method chooses what that is, once or as it goes on."""
 
-    left_out: Silenced
+    left_out: Silenced = frozenset()
+    confidence = 0.0
+    """A token that the draft gave less than this probability is the last one of its draft. It stays in the draft: to
+    leave it out because of what was drawn would change the distribution of sampled answers."""
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
@@ -30,16 +34,19 @@ class SilencingDrafter:
         """Begin a request: nothing is remembered of the one before."""
 
     def draft(self, seen: Round) -> Draft:
-        """Guess `seen.depth` tokens, fewer where one ends the answer."""
+        """Guess `seen.depth` tokens, fewer where one ends the answer or is not likely enough."""
         tokens: list[int] = []
         distributions: list[torch.Tensor | None] = []
         token = seen.tokens[-1]
         with silenced(self.decoder, self.left_out):
             while len(tokens) < seen.depth:
-                token, distribution = seen.chooser.draft(seen.state.advance([token]))
+                logits = seen.state.advance([token])
+                token, distribution = seen.chooser.draft(logits)
                 tokens.append(token)
                 distributions.append(distribution)
-                if token in seen.ends:
+                if token in seen.ends or (
+                    self.confidence and _likelihood(token, distribution, logits) < self.confidence
+                ):
                     break
         return Draft(tokens, distributions)
 
@@ -50,3 +57,28 @@ class SilencingDrafter:
         """Return what is left out, for the attestation."""
         parts = sorted(self.left_out)
         return {"left_out": [f"{layer}.{part}" for layer, part in parts], "layers": len(self.decoder.layers)}
+
+
+def _likelihood(token: int, distribution: torch.Tensor | None, logits: torch.Tensor) -> float:
+    return float(logits[-1].float().softmax(-1)[token] if distribution is None else distribution[token])
+
+
+class Window:
+    """The last tokens of an answer, with a state from before them: what a search reads again."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._anchor: Snapshot | None = None
+        self._next: Snapshot | None = None
+
+    def follow(self, state: State) -> None:
+        """Take note of the state between two rounds; a snapshot is made every `length` tokens."""
+        if self._next is None or state.read - self._next.read >= self.length:
+            self._anchor, self._next = self._next, state.snapshot()
+
+    def tokens(self, seen: Round) -> tuple[Snapshot, list[int]] | None:
+        """Return a state, and `length` tokens that followed it; `None` while there are too few."""
+        anchor = self._anchor
+        if anchor is None:
+            return None
+        return anchor, list(seen.tokens[anchor.read : anchor.read + self.length])

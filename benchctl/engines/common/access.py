@@ -1,0 +1,82 @@
+"""How a process of an engine is reached, and that nobody else reaches it: a Unix socket where it can, and a key.
+
+Other users of the machine, and web pages open on it, can connect to every port of loopback. A socket in a folder of
+this user's alone they cannot see; where an engine listens on a port, it lets in nobody without the key.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchctl.errors import StorageError
+
+_LONGEST_PATH = 103
+"""Bytes of a socket's path: macOS has room for 104 with the NUL at the end, Linux for 108."""
+_LONGEST_NAME = 40
+"""Bytes of what engines put into the folder: the sockets of vLLM's processes are called by UUIDs."""
+_SOCKET = "engine.sock"
+
+
+@dataclass(frozen=True)
+class Access:
+    """Of one process. Neither the socket nor the key is written down anywhere."""
+
+    folder: Path
+    """Made for this process, and for this user alone; it goes with the process."""
+    socket_path: Path | None
+    """Where the engine is to listen; `None`: on a port of loopback."""
+    key: str
+    """What it lets in with. It is handed over in the environment or in a file: others can read command lines."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What every request needs."""
+        return {"Authorization": f"Bearer {self.key}"}
+
+    def url(self, port: int | None) -> str:
+        """Return the address below which requests are made; the port means nothing to a socket."""
+        return "http://localhost" if self.socket_path is not None else f"http://127.0.0.1:{port}"
+
+
+def make_access(*, by_socket: bool) -> Access:
+    """Return the way to a process that is about to be started; `by_socket`: whether it can listen on a Unix socket.
+
+    Raises StorageError where no folder can be made.
+    """
+    try:
+        folder = _folder()
+    except OSError as error:
+        what = f"No folder can be made for the engine's socket: {error.strerror}."
+        raise StorageError(what, where=tempfile.gettempdir()) from error
+    path = folder / _SOCKET
+    # Letters and digits alone: a key that begins with a dash would be taken for an option.
+    return Access(folder, path if by_socket and _takes_sockets(path) else None, secrets.token_hex(24))
+
+
+def _folder() -> Path:
+    """Make a folder that only this user can enter, in the short place where the caller's is too long for sockets."""
+    made = tempfile.mkdtemp(prefix="benchctl-")
+    if len(os.fsencode(made)) + 1 + _LONGEST_NAME > _LONGEST_PATH and Path("/tmp").is_dir():  # noqa: S108
+        shutil.rmtree(made)
+        made = tempfile.mkdtemp(prefix="benchctl-", dir="/tmp")
+    return Path(made)
+
+
+def _takes_sockets(path: Path) -> bool:
+    """Whether this system, and the file system there, takes a Unix socket at `path`."""
+    if len(os.fsencode(path)) > _LONGEST_PATH or not hasattr(socket, "AF_UNIX") or "," in str(path):
+        return False  # llama-server takes a comma for the end of an address
+    try:
+        with socket.socket(socket.AF_UNIX) as tried:
+            tried.bind(str(path))
+        path.unlink()
+    except OSError:
+        return False
+    return True

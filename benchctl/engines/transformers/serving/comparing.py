@@ -1,0 +1,183 @@
+"""What draws drafts beside what verifies them: both read an answer of the target's, from all their logits.
+
+A part of the target begins from the target's own state at the place where it drafts, as it does in a round, and reads
+the answer's tokens on its own from there; then the state is restored. A draft model reads the answer with a state of
+its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchctl.engines.transformers.serving.answering import ToDepth
+from benchctl.engines.transformers.serving.assisted import Assistance, Assisted
+from benchctl.engines.transformers.serving.choose import Sampler
+from benchctl.engines.transformers.serving.clock import PhaseClock
+from benchctl.engines.transformers.serving.decode import Drafter
+from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.drafters.silencing import SilencingDrafter, UnsuitableError
+from benchctl.engines.transformers.serving.silence import Silenced, silenced
+from benchctl.engines.transformers.serving.state import State
+
+SCORED = 512
+"""Tokens of prompt and answer, from the beginning, that a perplexity is taken over at most."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is to be read. `temperature` 0: the answer is greedy."""
+
+    prompt: Sequence[int]
+    answer: Sequence[int]
+    temperature: float
+    depth: int
+    stride: int
+    top: int
+
+
+class Comparing:
+    """Draft and target side by side; `way` is what speculates on this server. Raises UnsuitableError."""
+
+    def __init__(self, decoder: Decoder, way: Drafter | Assistance | None) -> None:
+        self._decoder = decoder
+        self._left_out: Silenced | None = None
+        self._model: Decoder | None = None
+        if isinstance(way, ToDepth) and type(way.inner).draft is SilencingDrafter.draft:
+            self._left_out = way.inner.left_out  # type: ignore[attr-defined]
+        elif type(way) is Assisted:
+            self._model = Decoder(way.assistant.model)
+        else:
+            raise UnsuitableError("what it drafts with is neither a model nor a fixed part of the target")
+        self._clock = PhaseClock(decoder.device)
+
+    def read(self, reading: Reading) -> dict[str, Any]:
+        """Return `Expectations` (`benchctl.data.diagnosis`) of one answer as plain data."""
+        with torch.inference_mode():
+            target, drafts, seconds = self._logits(reading)
+            if self._model is not None and self._model.vocabulary != self._decoder.vocabulary:
+                # The ids beyond are padding: no tokenizer has them.
+                shared = min(self._model.vocabulary, self._decoder.vocabulary)
+                target = [logits[:shared] for logits in target]
+                drafts = {start: [logits[:shared] for logits in row] for start, row in drafts.items()}
+            found = _compared(reading, target, drafts)
+            found |= {"steps_target": seconds["plain"], "steps_draft": seconds["draft"]}
+            if self._left_out is not None and reading.temperature == 0:
+                found |= self._losses([*reading.prompt, *reading.answer][:SCORED])
+        return found
+
+    def flops(self, prompt: Sequence[int]) -> dict[str, float]:
+        """Count the multiplications and additions of one step after a prompt, by torch's own counter."""
+        with torch.inference_mode():
+            state = State(self._decoder)
+            state.advance(prompt)
+            before = state.snapshot()
+            target = _counted(state, prompt[-1])
+            if self._left_out is not None:
+                state.restore(before)
+                with silenced(self._decoder, self._left_out):
+                    draft = _counted(state, prompt[-1])
+            else:
+                assert self._model is not None
+                own = State(self._model)
+                own.advance(prompt)
+                draft = _counted(own, prompt[-1])
+        return {"target": target, "draft": draft}
+
+    def _logits(
+        self, reading: Reading
+    ) -> tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], dict[str, list[float]]]:
+        """Return the target's logits before every token of the answer, and by start those of the draft."""
+        clock, seconds = self._clock, {"plain": list[float](), "draft": list[float]()}
+
+        def timed(phase: Literal["plain", "draft"], state: State, token: int) -> torch.Tensor:
+            before = clock.seconds[phase]
+            clock.passed("other")
+            logits = state.advance([token])[-1]
+            clock.passed(phase)
+            seconds[phase].append(clock.seconds[phase] - before)
+            return logits
+
+        state, answer = State(self._decoder), reading.answer
+        target = [state.advance(reading.prompt)[-1]]
+        own = State(self._model) if self._model is not None else None
+        if own is not None:
+            own.advance(reading.prompt)
+        drafts: dict[int, list[torch.Tensor]] = {}
+        for place in range(1, len(answer)):
+            if own is not None:
+                drafts[place] = [timed("draft", own, answer[place - 1])]
+            elif (place - 1) % reading.stride == 0:
+                before = state.snapshot()
+                with silenced(self._decoder, self._left_out or frozenset()):
+                    ahead = answer[place - 1 : min(place - 1 + reading.depth, len(answer) - 1)]
+                    drafts[place] = [timed("draft", state, token) for token in ahead]
+                state.restore(before)
+            target.append(timed("plain", state, answer[place - 1]))
+        return target, drafts, seconds
+
+    def _losses(self, tokens: Sequence[int]) -> dict[str, Any]:
+        """Return the loss on some tokens in one pass, with the part and without it all along."""
+        whole = _loss(State(self._decoder), tokens)
+        with silenced(self._decoder, self._left_out or frozenset()):
+            # From an empty state in one pass: every layer that runs has read equally many tokens.
+            removed = _loss(State(self._decoder), tokens)
+        return {"loss_target": whole, "loss_draft": removed, "scored": len(tokens) - 1}
+
+
+def _loss(state: State, tokens: Sequence[int]) -> float:
+    logits = state.advance(tokens, keep=len(tokens))[:-1].float()
+    following = torch.tensor(tokens[1:], device=logits.device)
+    return float(torch.nn.functional.cross_entropy(logits, following, reduction="sum"))
+
+
+def _counted(state: State, token: int) -> float:
+    with FlopCounterMode(display=False) as counter:
+        state.advance([token])
+    return float(counter.get_total_flops())
+
+
+def _compared(
+    reading: Reading, target: Sequence[torch.Tensor], drafts: dict[int, list[torch.Tensor]]
+) -> dict[str, Any]:
+    """Compare the distributions; see `benchctl.data.diagnosis.Expectations`."""
+    chooser = Sampler(reading.temperature).chooser()
+    sharpened = [] if chooser.greedy else [chooser.probabilities(logits) for logits in target]
+    overlap, accept, agree, distance = [], [], [], []
+    for start, row in drafts.items():
+        chances, own = [], []
+        for ahead, logits in enumerate(row):
+            place = start + ahead
+            token = reading.answer[place]
+            if chooser.greedy:
+                chances.append(float(int(logits.argmax()) == token))
+                own.append(chances[-1])
+            else:
+                p, q = sharpened[place], chooser.probabilities(logits)
+                chances.append(float(torch.minimum(p, q).sum()))
+                own.append(min(1.0, float(q[token]) / float(p[token])))
+        overlap.append(chances)
+        accept.append(own)
+        agree.append(bool(row[0].argmax() == target[start].argmax()))
+        distance.append(_distance(target[start], row[0], reading.top))
+    return {
+        "starts": list(drafts),
+        "overlap": overlap,
+        "accept": accept,
+        "agree": agree,
+        "distance": distance,
+        "distance_most": distance,
+    }
+
+
+def _distance(target: torch.Tensor, draft: torch.Tensor, top: int) -> float:
+    """Return the total variation distance over the target's likeliest tokens, all others as one outcome."""
+    p, q = target.double().softmax(-1), draft.double().softmax(-1)
+    likeliest = p.topk(min(top, len(p))).indices
+    known, expected = p[likeliest], q[likeliest]
+    rest = abs(float(expected.sum() - known.sum()))
+    return (float((known - expected).abs().sum()) + rest) / 2

@@ -1,0 +1,60 @@
+"""`self-clasp`: which layers are skipped is chosen anew from the context, every so many rounds.
+
+CLaSp (Chen et al. 2025, https://arxiv.org/abs/2505.24196): a dynamic programme over layers and the number of layers
+skipped keeps, for each, the way whose hidden states are most like the whole model's; the best set of `skip` of the
+layers drafts next. Where it is silent, or was changed here:
+
+- it compares at the last token that was verified. Here it is the token that is read next: the whole model's hidden
+  states at it are one of the lanes, so that nothing has to be kept of the verification, and recurrent states fit.
+- the first and the last layer always run; in a hybrid a layer is skipped whole.
+- how often: `interval` rounds, 16, and how soon a draft ends: after a token below `confidence`, 0.7.
+"""
+
+from __future__ import annotations
+
+from benchctl.engines.transformers.serving.decode import Draft, Round
+from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.drafters.silencing import Options, SilencingDrafter, UnsuitableError
+from benchctl.engines.transformers.serving.lanes import Lanes, inner_layers, items_of
+from benchctl.engines.transformers.serving.layer_sets import Choice, search
+
+SKIPPED_SHARE, INTERVAL, CONFIDENCE = 0.5, 16, 0.7
+
+
+class SelfClasp(SilencingDrafter):
+    """`skip`: the share of the layers that is left out; `interval`: rounds between two searches; `confidence`."""
+
+    def __init__(self, decoder: Decoder, options: Options) -> None:
+        super().__init__(decoder)
+        layers = len(decoder.layers)
+        inner = inner_layers(decoder)
+        if not inner:
+            raise UnsuitableError("the model has one layer, and skipping it would leave nothing")
+        self._count = min(max(1, round(float(options.get("skip", SKIPPED_SHARE)) * layers)), len(inner))
+        self._interval = int(options.get("interval", INTERVAL))
+        self.confidence = float(options.get("confidence", CONFIDENCE))
+        self._choices = [Choice(items_of(decoder, number), int(number in inner)) for number in range(layers)]
+        self._rounds = self._searches = 0
+        self._cosine: float | None = None
+
+    def start(self, decoder: Decoder) -> None:
+        """Begin a request: its first round searches."""
+        self._rounds = 0
+
+    def draft(self, seen: Round) -> Draft:
+        """Choose the layers, where that is due, and draft."""
+        if self._rounds % self._interval == 0:
+            self._search(seen)
+            seen.clock.passed("search")
+        self._rounds += 1
+        return super().draft(seen)
+
+    def _search(self, seen: Round) -> None:
+        lanes = Lanes(self.decoder, seen.state, seen.state.snapshot(), seen.tokens[-1:])
+        found = search(lanes, self._choices, limit=self._count, least=-1.0)
+        self.left_out, self._cosine = found.left_out[-1], found.cosine[-1]
+        self._searches += 1
+
+    def describe(self) -> dict[str, object]:
+        """Return what is left out now, how like the whole model it was, and how often that was searched."""
+        return {**super().describe(), "searches": self._searches, "cosine": self._cosine, "skipped_layers": self._count}

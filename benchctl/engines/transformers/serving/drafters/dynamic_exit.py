@@ -1,0 +1,118 @@
+"""`self-del`: how many of the first layers draft, and how far, is chosen anew after every verification.
+
+DEL (Entezari Zarch et al. 2025, https://arxiv.org/abs/2504.05598): after a verification the hidden states that every
+layer handed on are put through the final norm and the output layer ("shadow tokens"), which tells how often a draft by
+that many layers would have been right. With the share a of each exit, the exit l and the depth k are taken that bring
+the most tokens per layer, E(a, k) / (k l + L). A draft ends early after a token below the exit's own confidence. Where
+it is silent, or was changed here:
+
+- a verification here reads all L layers again; the study's keeps what the draft's layers computed, and counts L - l.
+- shares are sums over all rounds of the request, older ones weighing `decay` a round less: 0.95. Each begins with one
+  right and one wrong, so that an exit of which nothing is known is neither certain nor hopeless.
+- confidence: the middle between the mean probability that an exit gave its right and its wrong tokens.
+- until the first verification: half of the layers, to the depth of the recipe.
+- the output layer at every exit takes time, which counts as search. `interval`: rounds between two looks, 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from benchctl.engines.transformers.serving.decode import Draft, Round
+from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.drafters.knapspec import expected_tokens
+from benchctl.engines.transformers.serving.drafters.silencing import Options, SilencingDrafter, UnsuitableError
+from benchctl.engines.transformers.serving.lanes import logits_of
+
+INTERVAL, DECAY = 1, 0.95
+
+
+class SelfDel(SilencingDrafter):
+    """`interval`, `decay`: see above."""
+
+    def __init__(self, decoder: Decoder, options: Options) -> None:
+        super().__init__(decoder)
+        self._layers = len(decoder.layers)
+        if self._layers < 2:
+            raise UnsuitableError("the model has one layer, and nothing before it to exit from")
+        self._interval = int(options.get("interval", INTERVAL))
+        self._decay = float(options.get("decay", DECAY))
+        self._looks = 0
+        self._handed_on: list[torch.Tensor] = []
+        self._listening: list[Any] = []
+        self.start(decoder)
+
+    def start(self, decoder: Decoder) -> None:
+        """Begin a request: nothing is known of the exits."""
+        exits = self._layers - 1
+        self._right, self._wrong = torch.ones(exits), torch.ones(exits)
+        self._right_trust, self._wrong_trust = torch.zeros(exits), torch.zeros(exits)
+        self._rounds = 0
+        self._depth: int | None = None
+        self._stop_listening()
+        self._leave(max(1, self._layers // 2))
+
+    def _leave(self, exit_layer: int) -> None:
+        self._exit = exit_layer
+        self.left_out = frozenset((number, "layer") for number in range(exit_layer, self._layers))
+
+    def draft(self, seen: Round) -> Draft:
+        """Draft with the exit and to the depth that promise most; then listen to what the layers hand on."""
+        depth = seen.depth if self._depth is None else min(seen.depth, self._depth)
+        draft = super().draft(dataclasses.replace(seen, depth=depth))
+        if self._rounds % self._interval == 0:
+            for layer in self.decoder.layers[:-1]:
+                self._listening.append(layer.whole.register_forward_hook(self._note))
+        self._rounds += 1
+        return draft
+
+    def _note(self, module: torch.nn.Module, given: object, answer: torch.Tensor | tuple[torch.Tensor]) -> None:
+        self._handed_on.append(answer[0] if isinstance(answer, tuple) else answer)
+
+    def _stop_listening(self) -> None:
+        for handle in self._listening:
+            handle.remove()
+        self._listening.clear()
+        self._handed_on.clear()
+
+    def verified(self, seen: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
+        """See what each exit would have said where the target has spoken, and choose anew."""
+        handed_on = list(self._handed_on)
+        self._stop_listening()
+        if not handed_on:
+            return
+        told, places = logits.argmax(-1)[: accepted + 1], accepted + 1
+        for number, hidden in enumerate(handed_on):
+            probabilities = logits_of(self.decoder, hidden[:, :places]).float().softmax(-1)
+            trust, said = probabilities.max(-1)
+            right = (said == told).float()
+            for sums, found in (
+                (self._right, right),
+                (self._wrong, 1 - right),
+                (self._right_trust, trust * right),
+                (self._wrong_trust, trust * (1 - right)),
+            ):
+                sums[number] = self._decay * sums[number] + float(found.sum())
+        self._choose(seen.deepest)
+        self._looks += 1
+
+    def _choose(self, deepest: int) -> None:
+        shares = (self._right / (self._right + self._wrong)).tolist()
+        rated = (
+            (expected_tokens(share, depth) / (depth * layers + self._layers), layers, depth)
+            for layers, share in enumerate(shares, 1)
+            for depth in range(1, deepest + 1)
+        )
+        _, layers, self._depth = max(rated)
+        self._leave(layers)
+        # The prior's one right and one wrong token have no confidence; they fade with the rest.
+        right = float(self._right_trust[layers - 1] / self._right[layers - 1])
+        wrong = float(self._wrong_trust[layers - 1] / self._wrong[layers - 1])
+        self.confidence = (right + wrong) / 2
+
+    def describe(self) -> dict[str, object]:
+        """Return the exit and the depth that are chosen now, and how often they were."""
+        return {**super().describe(), "exit_layer": self._exit, "depth": self._depth, "searches": self._looks}

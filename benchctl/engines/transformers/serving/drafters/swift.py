@@ -1,0 +1,150 @@
+"""`self-swift`: which attention and MLP parts are skipped is searched while answering, by trial.
+
+SWIFT (Xia et al. 2025, https://arxiv.org/abs/2410.06916): a fixed share of the parts is skipped. Every `interval`
+rounds another set of that size is tried on the last `window` tokens in one pass, and taken where more of them are what
+it says next. Most sets are random; every `bayes` tries one is proposed by Bayesian optimization. The search ends at a
+score of `enough`, after `tries`, or after `patience` tries in a row without a better one. Where it is silent, or was
+changed here:
+
+- it began with every second layer; so it does here, with as many parts as `skip` says.
+- the optimization is a Gaussian process over sets (kernel exp(-distance² / number of parts skipped), noise 0.01), whose
+  upper confidence bound (2.5 standard deviations) is compared over 256 random sets; the study's is a library's over
+  continuous numbers that are rounded to sets.
+- the score of the set in use is measured again at each try: it is compared on the same tokens as its rival.
+- one draft token a step, where the study makes a tree of candidates; a draft ends after a token below `confidence`.
+- what was found stays for the next requests, as in the study: answers before it depend on nothing but the target, but
+  how fast they come depends on the prompts before.
+- in a hybrid, recurrent parts are skipped as well. The first and the last layer always run.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from benchctl.engines.transformers.serving.decode import Draft, Round
+from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.drafters.silencing import Options, SilencingDrafter, UnsuitableError, Window
+from benchctl.engines.transformers.serving.lanes import inner_items
+from benchctl.engines.transformers.serving.silence import Silenced, silenced
+from benchctl.engines.transformers.serving.state import Snapshot
+
+SKIPPED_SHARE, INTERVAL, BAYES, WINDOW = 0.45, 1, 25, 32
+ENOUGH, TRIES, PATIENCE, CONFIDENCE = 0.95, 1000, 300, 0.8
+_NOISE, _DEVIATIONS, _PROPOSALS = 1e-2, 2.5, 256
+
+
+class SelfSwift(SilencingDrafter):
+    """`skip`, `interval`, `window`, `bayes`, `enough`, `tries`, `patience`, `confidence`, `seed`: see above."""
+
+    def __init__(self, decoder: Decoder, options: Options) -> None:
+        super().__init__(decoder)
+        self._items = inner_items(decoder)
+        if not self._items:
+            raise UnsuitableError("the model has one layer, which stays")
+        share = float(options.get("skip", SKIPPED_SHARE))
+        self._count = min(max(1, round(share * len(self._items))), max(1, len(self._items) - 1))
+        self._interval = int(options.get("interval", INTERVAL))
+        self._bayes = int(options.get("bayes", BAYES))
+        self._enough = float(options.get("enough", ENOUGH))
+        self._tries_left = int(options.get("tries", TRIES))
+        self._patience = int(options.get("patience", PATIENCE))
+        self._length = int(options.get("window", WINDOW))
+        self.confidence = float(options.get("confidence", CONFIDENCE))
+        self._generator = torch.Generator().manual_seed(int(options.get("seed", 1)))
+        # Every second layer first, then the others: as many parts as are to be skipped.
+        order = sorted(range(len(self._items)), key=lambda place: (self._items[place][0] % 2 == 0, place))
+        self.left_out = self._silenced(order[: self._count])
+        self._tried: list[list[float]] = []
+        self._scores: list[float] = []
+        self._since_better = self._rounds = self._adopted = 0
+        self._best: float | None = None
+        self.start(decoder)
+
+    def start(self, decoder: Decoder) -> None:
+        """Begin a request: the sets that were tried stay known."""
+        self._window = Window(self._length)
+
+    @property
+    def searching(self) -> bool:
+        """Whether sets are still tried."""
+        reached = self._best is not None and self._best >= self._enough
+        return not reached and self._tries_left > 0 and self._since_better < self._patience
+
+    def draft(self, seen: Round) -> Draft:
+        """Try another set, where that is due, and draft."""
+        if self.searching:
+            self._window.follow(seen.state)
+            if self._rounds % self._interval == 0 and (window := self._window.tokens(seen)) is not None:
+                self._try(seen, *window)
+                seen.clock.passed("search")
+            self._rounds += 1
+        return super().draft(seen)
+
+    def _try(self, seen: Round, anchor: Snapshot, tokens: list[int]) -> None:
+        before = seen.state.snapshot()
+        self._tries_left -= 1
+        now = self._score(seen, anchor, tokens, self.left_out)
+        places = (
+            self._propose() if self._bayes and len(self._scores) % self._bayes == self._bayes - 1 else self._random()
+        )
+        rival = self._silenced(places)
+        score = self._score(seen, anchor, tokens, rival)
+        seen.state.restore(before)
+        self._tried.append([float(place in places) for place in range(len(self._items))])
+        self._scores.append(score)
+        self._since_better = 0 if score > now else self._since_better + 1
+        if score > now:
+            self.left_out = rival
+            self._adopted += 1
+        self._best = max(score, now)
+
+    def _score(self, seen: Round, anchor: Snapshot, tokens: list[int], left_out: Silenced) -> float:
+        """Return the share of the tokens that the set says next, read in one pass."""
+        seen.state.restore(anchor)
+        with silenced(self.decoder, left_out):
+            said: list[int] = seen.state.advance(tokens[:-1], keep=len(tokens) - 1).argmax(-1).tolist()
+        return sum(one == other for one, other in zip(said, tokens[1:], strict=True)) / len(said)
+
+    def _random(self) -> list[int]:
+        places: list[int] = torch.randperm(len(self._items), generator=self._generator)[: self._count].tolist()
+        return places
+
+    def _propose(self) -> list[int]:
+        """Return the set with the highest upper confidence bound of many."""
+        proposals = [self._random() for _ in range(_PROPOSALS)]
+        known = torch.tensor(self._tried, dtype=torch.float64)
+        scores = torch.tensor(self._scores, dtype=torch.float64)
+        asked = torch.zeros(_PROPOSALS, len(self._items), dtype=torch.float64)
+        for row, places in enumerate(proposals):
+            asked[row, places] = 1.0
+        bound = upper_bound(known, scores, asked, scale=self._count)
+        return proposals[int(bound.argmax())]
+
+    def _silenced(self, places: list[int]) -> Silenced:
+        return frozenset(self._items[place] for place in places)
+
+    def describe(self) -> dict[str, object]:
+        """Return what is left out now, and how the search stands."""
+        return {
+            **super().describe(),
+            "searches": len(self._scores),
+            "adopted": self._adopted,
+            "score": self._best,
+            "searching": self.searching,
+        }
+
+
+def upper_bound(known: torch.Tensor, scores: torch.Tensor, asked: torch.Tensor, *, scale: float) -> torch.Tensor:
+    """Return mean + 2.5 standard deviations of a Gaussian process at `asked`.
+
+    `known`: sets that were tried, `[tries, parts]` of 0 and 1; `scores`: `[tries]`; `asked`: `[sets, parts]`.
+    """
+    mean = scores.mean()
+    kernel = (-torch.cdist(known, known).square() / scale).exp()
+    factor = torch.linalg.cholesky(kernel + _NOISE * torch.eye(len(known), dtype=known.dtype))
+    across = (-torch.cdist(asked, known).square() / scale).exp()
+    weights = torch.cholesky_solve((scores - mean)[:, None], factor)[:, 0]
+    solved = torch.linalg.solve_triangular(factor, across.T, upper=False)
+    spread = (scores.var(correction=0) + 1e-6) ** 0.5
+    deviation = spread * (1 - solved.square().sum(0)).clamp_(min=0).sqrt()
+    return mean + across @ weights + _DEVIATIONS * deviation
