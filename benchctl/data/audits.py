@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from benchctl.data.manifest import Part
-from benchctl.data.replays import Origin
+from benchctl.data.replays import Origin, of_part
 from benchctl.data.versions import StoredFormat
 
 AUDIT = "audit.json"
@@ -57,7 +57,7 @@ class NullPass(Part):
 
     `width` tokens in a batch, the first batch ending at token `first`, between two of them a batch of `skipped` tokens
     that is not looked at, as between two rounds that accept in part. `width` 0: the answer's own decoding, for a target
-    that is scored by prefill.
+    that is scored by prefill. `slots`: in each batch `width` tokens of so many requests, of which this is one.
     """
 
     task: str
@@ -67,6 +67,7 @@ class NullPass(Part):
     width: int
     first: int
     skipped: int = 0
+    slots: int = 1
     places: list[int]
     losses: list[float]
     """At each place: how much less the target prefers its likeliest token to the best other one; nats."""
@@ -79,7 +80,7 @@ class NullPass(Part):
     @property
     def key(self) -> tuple[object, ...]:
         """Which reading it is."""
-        return (*self.answer, self.width, self.first, self.skipped)
+        return (*self.answer, self.width, self.first, self.skipped, self.slots)
 
 
 class Audit(Origin):
@@ -94,12 +95,12 @@ class Audit(Origin):
     passes: list[NullPass] = Field(default_factory=list)
 
 
-def read_audit(folder: Path) -> Audit | None:
-    """Read the audit of the run in `folder`; `None` when there is none.
+def read_audit(folder: Path, part: str | None = None) -> Audit | None:
+    """Read the audit of the run in `folder`, or of a part of it; `None` when there is none.
 
     Raises StorageError for a file that is damaged or of a newer benchctl.
     """
     try:
-        return FORMAT.read(folder / AUDIT, Audit)
+        return FORMAT.read(folder / of_part(AUDIT, part), Audit)
     except FileNotFoundError:
         return None

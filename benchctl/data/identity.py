@@ -29,9 +29,10 @@ def canonical_sha256(value: object) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def workload_sha256(recipe: Recipe, prompts: Sequence[PromptIdentity], models: ResolvedPair) -> str:
-    """Hash what must be equal before runs are compared: prompts, sampling, the target's files and the draft's."""
-    files = [[file.sha256 for file in model.files] for model in (models.target, models.draft) if model is not None]
+def workload_sha256(recipe: Recipe, prompts: Sequence[PromptIdentity], *pairs: ResolvedPair) -> str:
+    """Hash what must be equal before runs are compared: prompts, sampling, the targets' files and the drafts'."""
+    models = [model for pair in pairs for model in (pair.target, pair.draft) if model is not None]
+    files = [[file.sha256 for file in model.files] for model in models]
     return canonical_sha256(
         {
             "prompts": [prompt.model_dump() for prompt in prompts],

@@ -43,8 +43,13 @@ def _texts(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
+def _to_3(document: Document) -> Document:
+    """Runs of the second version have one engine and one pair of models; since then there may be `setups`."""
+    return document | {"setups": document.get("setups", [])}
+
+
 MANIFEST_FORMAT = StoredFormat(
-    "manifest", version=2, steps={1: _to_2}, fix="Restore it from a copy, or run the recipe again."
+    "manifest", version=3, steps={1: _to_2, 2: _to_3}, fix="Restore it from a copy, or run the recipe again."
 )
 
 
@@ -89,6 +94,19 @@ class EngineIdentity(Part):
     """The adapter's own facts: flag dialect, devices, SHA-256 of the binary and its sibling libraries."""
 
 
+class SetupIdentity(Part):
+    """An engine with a pair of models: one point of a recipe's axes."""
+
+    name: str
+    group: str
+    """Setups of one group compute the target alike and share a baseline."""
+    axes: dict[str, str]
+    """The label of its value on every axis."""
+    engine: EngineIdentity
+    target: ModelIdentity
+    draft: ModelIdentity | None
+
+
 class ArmIdentity(Part):
     """An arm as it was run."""
 
@@ -97,19 +115,32 @@ class ArmIdentity(Part):
     speculation: dict[str, Any] | None
     """The recipe's words: type, max, min, …; `None` for the target alone."""
     argv: list[str]
-    """The exact command line; `{port}` stands for the free port that each cell was given."""
+    """The exact command line but for the address: host and `{port}` stand for the Unix socket, or the free port, that
+    each cell was given."""
     env: list[str]
     """`NAME=value` of the settings that benchctl added to the scrubbed environment."""
     url: str | None = None
     """Of an endpoint that ran already."""
     of: str | None = None
-    """The recipe's arm that this is under one condition; `None` where nothing was swept."""
+    """The recipe's arm that this is under one condition, or in one setup; `None` where nothing was swept."""
+    setup: str | None = None
+    """By the name of `Manifest.setups`; `None` where the recipe has no axes."""
+    group: str | None = None
+    """Of its setup: arms are compared with the baseline of their own group."""
+    context_length: int | None = None
+    """Tokens that prompts were padded or cut to."""
+    memory_bytes: int | None = None
+    """About what its engine takes, counted beforehand: model files, caches of the whole context, buffers."""
     concurrency: int = 1
     rate: float | None = None
     """Requests a second of open-loop arrival; `None`: the next is sent when one ends."""
     temperature: float | None = None
     lossy: list[str] = Field(default_factory=list)
     """Settings that are lossy by design, in words: what the engine's adapter recognises in `argv` and `env`."""
+    again: bool = False
+    """Whether it is a second cell of the baseline in every block, whose times count as the baseline's."""
+    remembers: bool | None = None
+    """Whether it drafts from what earlier requests of its process said; `None`: an older benchctl did not say."""
 
     @property
     def overlapping(self) -> bool:
@@ -124,6 +155,29 @@ class PromptIdentity(Part):
     prompt_idx: int
     sha256: str
     """Of the prompt as it stands in the suite (the rendered text's hash is in the records)."""
+
+
+class MachineIdentity(Part):
+    """A kind of machine that cells of a run on a cluster ran on. What was measured on unlike ones is never pooled."""
+
+    name: str
+    """Such as `m1`, by which cells name it."""
+    kind: str
+    """SHA-256 of what its kind is known by: processor, GPUs with their driver, engine builds."""
+    nodes: list[str]
+    """Ids of the cluster's nodes that are of this kind."""
+    facts: dict[str, Any] = Field(default_factory=dict)
+    """See `benchctl.machine.describe`; of the first node that was seen."""
+    engines: dict[str, EngineIdentity] = Field(default_factory=dict)
+    """By setup, "" where the recipe has no axes."""
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        named = [str(self.facts["name"])] if self.facts.get("name") else []
+        cpu = str(self.facts.get("cpu") or "unknown processor")
+        devices = [str(one.get("name")) for one in self.facts.get("accelerators") or [] if isinstance(one, dict)]
+        return f"{self.name}: {', '.join([*named, cpu, *dict.fromkeys(devices)])}"
 
 
 class CellError(Part):
@@ -167,6 +221,31 @@ class WatchRecord(Part):
     gpu_slowed_s: float | None = None
     clock_jump_s: float | None = None
     cost_s: float | None = None
+    energy_j: dict[str, float] = Field(default_factory=dict)
+    energy_untold: list[str] = Field(default_factory=list)
+
+
+class MemoryRecord(Part):
+    """What an engine took of the machine's memory, in bytes; `None`: not reported."""
+
+    resident: int | None = None
+    """The most that was in memory at a time: `benchctl.machine.engine_memory.EngineMemory`."""
+    swapped: int | None = None
+    """The more of two readings: once the engine was ready, and after its last answer."""
+    device: int | None = None
+    """Likewise."""
+    checkpoint: int | None = None
+    """Of one sequence's recurrent state, as the engine's log tells: target and draft together."""
+    spilled: str | None = None
+    """How a part of the model is not where the rest is, as the engine's log tells; a sentence."""
+
+
+class IdlePower(Part):
+    """What the machine took before anything was started."""
+
+    seconds: float
+    watts: dict[str, float]
+    untold: list[str] = Field(default_factory=list)
 
 
 class Cell(Part):
@@ -190,6 +269,13 @@ class Cell(Part):
     attestation: AttestationRecord | None = None
     error: CellError | None = None
     watch: WatchRecord | None = None
+    memory: MemoryRecord | None = None
+    machine: str | None = None
+    """The kind of machine it ran on, by the name of `Manifest.machines`; `None` where there is no cluster."""
+    node: str | None = None
+    """The cluster's node."""
+    discarded: str | None = None
+    """Why none of its records counts: its group could not be finished where it was begun, and is measured anew."""
 
 
 class PreflightFinding(Part):
@@ -241,6 +327,37 @@ class Stopped(Part):
     """What was known then: half the width of each arm's interval, as a share of its speed-up; `None`: no interval."""
 
 
+class TuningRung(Part):
+    """One rung of successive halving: the arms that were still in, and what it was decided on."""
+
+    arms: list[str]
+    """Without the baseline, which is in every block."""
+    first_block: int
+    blocks: int
+    """How many blocks of these arms were to be measured; those before them count, too."""
+    kept: list[str] | None = None
+    """The arms that went on, fastest first; `None` while the rung is measured."""
+
+
+class Tuning(Part):
+    """How a run searched for the fastest setting. Its values are selected: what was chosen is measured afresh."""
+
+    budget_s: float
+    """For everything: timing the baseline, searching, and measuring what was chosen afresh."""
+    prompts_per_block: int
+    """Each block asks so many, the next ones of the suite each time."""
+    timing_s: float = 0.0
+    """What timing the baseline beforehand took."""
+    guessed: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    """By arm, the baseline included: seconds that a process and one answer were taken to need before they were seen."""
+    left_out: list[str] = Field(default_factory=list)
+    """Settings for which the budget had no room, in words."""
+    rungs: list[TuningRung] = Field(default_factory=list)
+    chosen: str | None = None
+    """The arm that is measured afresh; `None` while the search goes on, and where no arm drafted anything."""
+    ended: bool = False
+
+
 class Manifest(Part):
     """A whole run."""
 
@@ -267,10 +384,18 @@ class Manifest(Part):
     """Seconds of measuring, engine starts included; what a killed benchctl had not finished is missing."""
     stopped: Stopped | None = None
     """Of `blocks: auto` alone, once it has ended."""
+    tuning: Tuning | None = None
+    """Of a run that searched for the fastest setting (`benchctl tune`)."""
+    tuned_in: str | None = None
+    """The run that chose what this one measures afresh."""
     engine: EngineIdentity
     target: ModelIdentity
     draft: ModelIdentity | None
     arms: list[ArmIdentity]
+    setups: list[SetupIdentity] = Field(default_factory=list)
+    """Of a recipe with axes; `engine`, `target` and `draft` are then those of the first."""
+    machines: list[MachineIdentity] = Field(default_factory=list)
+    """Of a run on a cluster; `machine` is then where benchctl was called."""
     suite: dict[str, Any] = Field(default_factory=dict)
     """name, kind, licence and SHA-256 of the prompts file."""
     prompts: list[PromptIdentity]
@@ -278,6 +403,8 @@ class Manifest(Part):
     """CPU, cores, memory, accelerators, driver, OS, governor: see `benchctl.machine.describe`."""
     command: list[str] = Field(default_factory=list)
     """The benchctl command line."""
+    idle: IdlePower | None = None
+    """`None` for a run that an older benchctl made."""
     preflight: PreflightRecord | None = None
     """`None` for a run that an older benchctl made."""
     cells: list[Cell] = Field(default_factory=list)

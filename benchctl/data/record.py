@@ -92,6 +92,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Decode rate by the client's clock: (n_predicted - those that came first together, mostly 1) / decode_s."""
     engine_prompt_s: float | None = None
     engine_decode_s: float | None = None
+    phase_s: dict[str, float] | None = None
+    """Seconds of decoding by phase, as far as the engine tells: draft, verify, plain (a step without a draft), state
+    (saving it and undoing a draft), search (choosing what drafts), other."""
     rounds: int | None = None
     """Verify steps of the target that had at least one draft token."""
     plain_steps: int | None = None
@@ -99,6 +102,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     drafted_by_position: list[int] | None = None
     accepted_by_position: list[int] | None = None
     """How many rounds accepted the draft token at position 0, 1, … (unconditional counts)."""
+    synthetic: bool = False
+    """Whether draft tokens were accepted by lot: the text is then no model's output, and says nothing of one."""
     error: RecordError | None = None
     started_at: str | None = None
     """ISO 8601 with offset."""

@@ -152,12 +152,18 @@ class Replays(Origin):
             self.decoded = [one for one in self.decoded if one not in same] + [decoded]
 
 
-def read_replays(folder: Path) -> Replays | None:
-    """Read what was replayed of the run in `folder`; `None` when nothing was.
+def of_part(name: str, part: str | None) -> str:
+    """Return what a file of a run is called for one of its parts: `replays-kv_q8_0.json`."""
+    stem, _, suffix = name.rpartition(".")
+    return name if part is None else f"{stem}-{part}.{suffix}"
+
+
+def read_replays(folder: Path, part: str | None = None) -> Replays | None:
+    """Read what was replayed of the run in `folder`, or of a part of it; `None` when nothing was.
 
     Raises StorageError for a file that is damaged or of a newer benchctl.
     """
     try:
-        return FORMAT.read(folder / REPLAYS, Replays)
+        return FORMAT.read(folder / of_part(REPLAYS, part), Replays)
     except FileNotFoundError:
         return None

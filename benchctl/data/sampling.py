@@ -2,6 +2,7 @@
 
     <run>/sampling/<check>/check.json       what was asked, of which engine and models; rewritten whole
     <run>/sampling/<check>/answers.jsonl    one line an answer
+    <run>/sampling/<check>/scores.jsonl     one line an answer that was scored on the target alone, where that was done
     <run>/sampling/<check>/logs/            engine logs, one an arm
 
 `<run>` is the folder of the run that was checked, or the recipe's folder below results/ where a recipe was.
@@ -10,7 +11,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import Field, ValidationError, field_validator
@@ -22,6 +23,7 @@ from benchctl.errors import UsageError
 
 CHECK = "check.json"
 ANSWERS = "answers.jsonl"
+SCORES = "scores.jsonl"
 FOLDER = "sampling"
 
 
@@ -67,6 +69,37 @@ class SampledAnswer(Part):
     error: str | None = None
 
 
+class TermSum(Part):
+    """A sum over places: what came less what the target expected, its variance and third moment, what was expected."""
+
+    excess: float
+    variance: float
+    third: float
+    expected: float
+
+    def plus(self, other: TermSum) -> TermSum:
+        """Return both together."""
+        return TermSum(
+            excess=self.excess + other.excess,
+            variance=self.variance + other.variance,
+            third=self.third + other.third,
+            expected=self.expected + other.expected,
+        )
+
+
+class TokenScores(Part):
+    """One answer as the target alone has it; see `benchctl.analysis.sampling.tokens`."""
+
+    arm: str
+    task: str
+    prompt_idx: int
+    seed: int
+    tokens: int
+    far: int
+    """Tokens that are not among those that the target tells, or that the sampler's settings leave."""
+    sums: dict[str, TermSum]
+
+
 @dataclass(frozen=True)
 class SamplingData:
     """A check as it was read."""
@@ -76,6 +109,8 @@ class SamplingData:
     answers: list[SampledAnswer]
     damaged: int
     """Lines that could not be read."""
+    scores: list[TokenScores] = field(default_factory=list)
+    """Of the answers that were scored on the target alone."""
 
 
 class CheckWriter(FolderWriter):
@@ -111,7 +146,21 @@ def open_check(folder: Path) -> SamplingData:
             answers.append(SampledAnswer.model_validate_json(line))
         except ValidationError:
             damaged += 1
-    return SamplingData(folder, check, answers, damaged)
+    return SamplingData(folder, check, answers, damaged, _read_scores(folder))
+
+
+def _read_scores(folder: Path) -> list[TokenScores]:
+    """Read what was scored; empty where nothing was, or it cannot be read whole."""
+    try:
+        lines = (folder / SCORES).read_bytes().splitlines()
+        return [TokenScores.model_validate_json(line) for line in lines if line]
+    except (OSError, ValidationError):
+        return []
+
+
+def write_scores(folder: Path, scores: list[TokenScores]) -> None:
+    """Replace `scores.jsonl` atomically. Raises StorageError."""
+    write_whole(folder / SCORES, "\n".join(one.model_dump_json() for one in scores))
 
 
 def latest_check(folder: Path) -> Path:

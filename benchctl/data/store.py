@@ -10,16 +10,18 @@ A published study's bare JSONL file of eleven keys reads as a run without a mani
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec.structs import force_setattr
 
 from benchctl.data.audits import Audit, read_audit
-from benchctl.data.manifest import MANIFEST_FORMAT, Cell, Manifest
+from benchctl.data.machines import by_machine
+from benchctl.data.manifest import MANIFEST_FORMAT, ArmIdentity, Cell, Manifest
 from benchctl.data.record import SCHEMA_VERSION, Record, RecordError
 from benchctl.data.replays import Replays, read_replays
+from benchctl.data.traces import CostTraces, read_costs
 from benchctl.data.versions import newer
 from benchctl.errors import StorageError, UsageError
 
@@ -54,6 +56,12 @@ class RunData:
     """What was replayed to explain differences."""
     audit: Audit | None = None
     """Whole answers, scored on the target alone."""
+    part: str | None = None
+    """Of a run with axes, or with several context lengths, the part that this is; `None`: the whole run."""
+    of_parts: Mapping[str, tuple[Replays | None, Audit | None]] = field(default_factory=dict)
+    """What was replayed and scored of each part, by its name."""
+    costs: CostTraces | None = None
+    """What rounds are made of, timed apart."""
 
     @property
     def name(self) -> str:
@@ -61,32 +69,64 @@ class RunData:
         return self.manifest.run if self.manifest else self.folder.name
 
 
-def open_run(path: Path) -> RunData:
-    """Read a run folder or a bare JSONL file.
+def open_run(path: Path, *, as_stored: bool = False) -> RunData:
+    """Read a run folder, a bare JSONL file, or a folder of one JSONL file an arm, as a published study has them.
+
+    `as_stored`: with the arms that its files name, as resuming needs; else what unlike machines of a cluster measured
+    is told apart (`benchctl.data.machines`).
 
     Raises UsageError when there is no run at `path`, StorageError when it cannot be read or is of a newer schema.
     """
-    if path.is_dir():
+    if path.is_dir() and (study := study_files(path)):
+        manifest, files = None, study
+    elif path.is_dir():
         manifest = read_manifest(path)
-        records_file = path / RECORDS
+        files = [path / RECORDS]
     elif path.is_file():
-        manifest, records_file = None, path
+        manifest, files = None, [path]
         if path.name == RECORDS and (path.parent / MANIFEST).is_file():
-            return open_run(path.parent)
+            return open_run(path.parent, as_stored=as_stored)
     else:
         raise UsageError(
             "There is no run here.", where=str(path), fix="Name a run folder below results/, or a JSONL file."
         )
     damaged: list[str] = []
-    records = _read_records(records_file, damaged, manifest) if records_file.exists() else []
+    records = _read_records([file for file in files if file.exists()], damaged, manifest)
     if manifest is None and not records:
         raise UsageError(
-            "This file holds no benchctl record.", where=str(path), fix="Name a run folder, or a records.jsonl file."
+            f"{'This folder' if path.is_dir() else 'This file'} holds no benchctl record.",
+            where=str(path),
+            fix="Name a run folder, a records.jsonl file, or a folder of one JSONL file an arm.",
         )
     folder = path if path.is_dir() else path.parent
     if manifest is None:
         return RunData(folder, manifest, records, damaged)
-    return RunData(folder, manifest, records, damaged, replays=read_replays(folder), audit=read_audit(folder))
+    if manifest.machines and not as_stored:
+        manifest, records = by_machine(manifest, records)
+    parts = dict.fromkeys(name for arm in manifest.arms if (name := part_name(arm)) is not None)
+    return RunData(
+        folder,
+        manifest,
+        records,
+        damaged,
+        replays=read_replays(folder),
+        audit=read_audit(folder),
+        costs=read_costs(folder),
+        of_parts={name: (read_replays(folder, name), read_audit(folder, name)) for name in parts},
+    )
+
+
+def study_files(folder: Path) -> list[Path]:
+    """Return the JSONL files of a folder that is no run, one an arm: the label is in each line."""
+    if (folder / MANIFEST).exists() or not folder.is_dir():
+        return []
+    return sorted(file for file in folder.glob("*.jsonl") if file.is_file() and file.name != RECORDS)
+
+
+def part_name(arm: ArmIdentity) -> str | None:
+    """Return what the arms have in common that one target can be asked about: group and length of prompts."""
+    length = None if arm.context_length is None else f"ctx{arm.context_length}"
+    return "-".join(filter(None, (arm.group, length))) or None
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -101,22 +141,28 @@ def read_manifest(folder: Path) -> Manifest:
         ) from None
 
 
-def _read_records(file: Path, damaged: list[str], manifest: Manifest | None) -> list[Record]:
+def _read_records(files: Sequence[Path], damaged: list[str], manifest: Manifest | None) -> list[Record]:
     rejected = rejected_cells(manifest.cells) if manifest else set()
     overlapping = {arm.name for arm in manifest.arms if arm.overlapping} if manifest else set()
     collecting = gc.isenabled()
     gc.disable()  # many small objects, none of them garbage: looking for it takes a sixth of the time
     try:
-        with file.open("rb", buffering=READ_AHEAD) as lines:
-            records = _that_count(_shared(_parsed(file, lines, damaged)), rejected, overlapping)
+        read = (record for file in files for record in _lines_of(file, damaged))
+        records = _that_count(_shared(read), rejected, overlapping)
     except OSError as error:
-        raise StorageError(f"The records cannot be read: {error.strerror}.", where=str(file)) from None
+        where = str(error.filename or files[0])
+        raise StorageError(f"The records cannot be read: {error.strerror}.", where=where) from None
     finally:
         if collecting:
             gc.enable()
     if len(records) >= MANY:
         gc.freeze()  # nor will they be garbage later: analysis takes a tenth less time
     return records
+
+
+def _lines_of(file: Path, damaged: list[str]) -> Iterator[Record]:
+    with file.open("rb", buffering=READ_AHEAD) as lines:
+        yield from _parsed(file, lines, damaged)
 
 
 def _parsed(file: Path, lines: Iterable[bytes], damaged: list[str]) -> Iterator[Record]:
@@ -154,7 +200,7 @@ def _parse(line: bytes, known: dict[bytes, list[int]]) -> Record:
 
 
 def rejected_cells(cells: Iterable[Cell]) -> set[tuple[int, str, int]]:
-    """Return (block, arm, attempt) of every process that did not run what was asked for.
+    """Return (block, arm, attempt) of every process that did not run what was asked for, or whose group was given up.
 
     With a process whose attestation failed go the earlier ones of its cell that were broken off before their own: it
     is their attestation, too.
@@ -163,7 +209,9 @@ def rejected_cells(cells: Iterable[Cell]) -> set[tuple[int, str, int]]:
     failed: dict[tuple[int, str], int] = {}
     closed: set[tuple[int, str, int]] = set()
     for cell in cells:
-        if cell.attestation is not None and cell.attestation.state == "failed":
+        if cell.discarded is not None:
+            found.add((cell.block, cell.arm, cell.attempt))
+        elif cell.attestation is not None and cell.attestation.state == "failed":
             found.add((cell.block, cell.arm, cell.attempt))
             failed[cell.block, cell.arm] = max(cell.attempt, failed.get((cell.block, cell.arm), 0))
         elif cell.status == "finished":
@@ -257,14 +305,16 @@ def latest_run(results: Path) -> Path:
 
 
 def resolve_run(argument: str | None, results: Path) -> Path:
-    """Turn what a user names into a run: a run folder, a recipe's folder or name, a run's id, a JSONL file, or nothing.
+    """Turn what a user names into a run: a run folder, a recipe's folder or name, a run's id, or nothing.
+
+    A JSONL file, or a folder of such files, is itself.
 
     Raises UsageError when it is none of these.
     """
     if argument is None:
         return latest_run(results)
     path = Path(argument).expanduser()
-    if path.is_file() or (path / MANIFEST).is_file():
+    if path.is_file() or (path / MANIFEST).is_file() or study_files(path):
         return path
     for folder in (path, results / argument):
         if folder.is_dir():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from benchctl.machine.describe import ROOT, answer, boost, container, governors, read, virtualised
+from benchctl.machine.energy import processor_energy_problem
 from benchctl.machine.processor import cpu_quota, usable_cores
 from benchctl.text import one_line
 
@@ -56,6 +57,7 @@ def check_machine(root: Path = ROOT) -> list[Check]:
         _sharing(root),
         *check_load(),
         _accelerator(),
+        _energy(root),
     ]
 
 
@@ -187,6 +189,14 @@ def _accelerator() -> Check:
     if problems:
         return Check("accelerator", "warn", " ".join(problems), why, "See `nvidia-smi`: end what runs there, or wait.")
     return Check("accelerator", "ok", f"Idle: {', '.join(row[0] for row in rows)}.", why)
+
+
+def _energy(root: Path) -> Check:
+    why = "Reports tell the energy of a token where the machine tells its own."
+    problem = processor_energy_problem(root)
+    if problem is None:
+        return Check("energy", "ok", "The machine tells what its processor takes.", why)
+    return Check("energy", "unknown", f"Energy is not reported: {problem}.", why)
 
 
 def _slowed(reasons: str) -> bool:

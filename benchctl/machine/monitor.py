@@ -9,13 +9,15 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
 from benchctl.machine.describe import ROOT
+from benchctl.machine.energy import Meter
 from benchctl.machine.system_counters import Counters, read_counters
 
 Number = TypeVar("Number", int, float)
@@ -53,6 +55,10 @@ class Disturbance:
     """The largest step of the wall clock against the monotonic one, forward positive."""
     cost_s: float | None = None
     """Processor time that watching took meanwhile."""
+    energy_j: Mapping[str, float] = field(default_factory=dict)
+    """Joules that the whole machine took, by what took them, as far as it tells: `benchctl.machine.energy`."""
+    energy_untold: tuple[str, ...] = ()
+    """Why it does not tell the rest."""
 
 
 class Watch:
@@ -69,6 +75,7 @@ class Watch:
         self._cost_s = 0.0
 
     def __enter__(self) -> Watch:
+        self._meter = Meter(self._root)
         self._before = read_counters(self._root)
         self._offsets.append(clock_offset())
         self._thread.start()
@@ -79,6 +86,7 @@ class Watch:
     ) -> None:
         self._over.set()
         after = read_counters(self._root, at_end=True)
+        energy = self._meter.stop()
         self._thread.join()
         self._offsets.append(clock_offset())
         self.seen = replace(
@@ -86,6 +94,8 @@ class Watch:
             cpu_mhz=statistics.median(self._mhz) if self._mhz else None,
             clock_jump_s=largest_jump(self._offsets),
             cost_s=self._cost_s,
+            energy_j=energy.joules,
+            energy_untold=energy.untold,
         )
 
     def _look(self) -> None:
@@ -93,6 +103,7 @@ class Watch:
         while not self._over.wait(pause):
             began = time.thread_time()
             self._offsets.append(clock_offset())
+            self._meter.poll()
             mhz = fastest_core_mhz()
             if mhz is not None:
                 self._mhz.append(mhz)
@@ -148,5 +159,5 @@ def fastest_core_mhz() -> float | None:
 
 
 def _rise(before: Number | None, after: Number | None) -> Number | None:
-    """Return how far a counter rose; `None` where it is not told, or was reset."""
+    """Return how far a counter rose; `None` where it is not reported, or was reset."""
     return after - before if before is not None and after is not None and after >= before else None

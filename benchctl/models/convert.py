@@ -1,14 +1,11 @@
 """A Hugging Face folder of safetensors, made into a GGUF file by llama.cpp's own converter, once.
 
-The converter is the one of the source distribution that the engine is built from, so that model and engine agree. It
-needs torch, transformers and sentencepiece in the Python that runs benchctl (`pip install 'benchctl[convert]'`).
+The converter is the one of the source distribution that the engine is built from, so that model and engine agree.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-import importlib.util
 import json
 import math
 import re
@@ -24,16 +21,11 @@ from benchctl.models.unfinished import made_once
 from benchctl.paths import cache_folder
 from benchctl.text import one_line
 
-_EXTRA = re.compile(r"([\w-]+).*;.*extra == [\"']convert[\"']")
-_READ = (".safetensors", ".json", ".model", ".jinja", ".txt")
+_READ = (".safetensors", ".json", ".jsonl", ".model", ".jinja", ".txt")
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer.jsonl", "vocab.json", "vocab.txt")
+_HEADS = re.compile(r"eagle|dflash|dspark", re.IGNORECASE)
 _CODE = ".py"
 _LOG_LINES = 12
-
-
-def _needed() -> list[str]:
-    """Return the packages of the extra `convert`; sentencepiece is needed before the kind of tokenizer is looked at."""
-    found = (_EXTRA.match(line) for line in importlib.metadata.requires("benchctl") or ())
-    return [match[1] for match in found if match]
 
 
 def is_safetensors_folder(path: Path) -> bool:
@@ -41,37 +33,45 @@ def is_safetensors_folder(path: Path) -> bool:
     return path.is_dir() and (path / "config.json").is_file() and any(path.glob("*.safetensors"))
 
 
-def converted(folder: Path, converter: Program, *, notice: Notice | None = None) -> Path:
+def needs_target(folder: Path) -> bool:
+    """Whether this is a draft head (EAGLE-3, DFlash, DSpark), which is converted with its target's tokenizer."""
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        named = [str(name) for name in config.get("architectures") or ()]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return False
+    no_tokenizer = not any((folder / name).is_file() for name in _TOKENIZERS)
+    return no_tokenizer or "draft_vocab_size" in config or any(_HEADS.search(name) for name in named)
+
+
+def converted(folder: Path, converter: Program, *, notice: Notice | None = None, target: Path | None = None) -> Path:
     """Return the GGUF file of a safetensors folder, in the precision of its weights, from the cache where it is kept.
 
-    It is kept by the SHA-256 of every file that the converter reads and of the converter, and by the precision. Raises
-    UsageError when packages are missing or the folder is none that can be converted, EngineError (`launch`),
-    StorageError.
+    It is kept by the SHA-256 of every file that the converter reads and of the converter, and by the precision.
+    `target`: the folder of a draft head's target. Raises UsageError when the converter's packages are missing or the
+    folder is none that can be converted, EngineError (`launch`), StorageError.
     """
-    missing = [name for name in _needed() if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            f"converting safetensors needs the Python packages {', '.join(missing)}",
-            where=one_line(str(folder)),
-            fix="Install them beside benchctl: pip install 'benchctl[convert]'. Or name a GGUF file.",
-        )
-    files = sorted(file for file in folder.iterdir() if file.is_file() and file.suffix in (*_READ, _CODE))
     precision = _precision(folder)
-    hashes = [[file.name, file_sha256(file, notice)] for file in files]
-    key = hashlib.sha256(json.dumps([hashes, converter.build, precision]).encode()).hexdigest()
-    target = cache_folder() / "converted" / f"{key}.gguf"
+    hashes = [_hashes(folder, notice)] + ([] if target is None else [_hashes(target, notice)])
+    key = hashlib.sha256(json.dumps([*hashes, converter.build, precision]).encode()).hexdigest()
+    kept = cache_folder() / "converted" / f"{key}.gguf"
 
     def make(part: Path) -> None:
         if notice:
             notice(f"Converting {folder.name} to GGUF")
-        _convert(folder, part, converter, precision)
+        _convert(folder, part, converter, precision, target)
 
     try:
-        return made_once(target, make, notice)
+        return made_once(kept, make, notice)
     except OSError as error:
         reason = error.strerror or str(error)
-        where = one_line(str(target.parent))
+        where = one_line(str(kept.parent))
         raise StorageError(f"the converted model cannot be kept: {reason}", where=where) from None
+
+
+def _hashes(folder: Path, notice: Notice | None) -> list[list[str]]:
+    files = sorted(file for file in folder.iterdir() if file.is_file() and file.suffix in (*_READ, _CODE))
+    return [[file.name, file_sha256(file, notice)] for file in files]
 
 
 def _precision(folder: Path) -> str:
@@ -95,10 +95,11 @@ def _precision(folder: Path) -> str:
     return {"F32": "f32", "F16": "f16", "BF16": "bf16"}.get(most, "auto")
 
 
-def _convert(folder: Path, part: Path, converter: Program, precision: str) -> None:
+def _convert(folder: Path, part: Path, converter: Program, precision: str, target: Path | None) -> None:
     with tempfile.TemporaryDirectory(prefix="benchctl-") as temporary:
         log = Path(temporary) / "convert.log"
         options = ["--outtype", precision, "--outfile", str(part)]
+        options += [] if target is None else ["--target-model-dir", str(target)]
         status = converter.run([*converter.command, *options, str(folder)], log, None)
         lines = [one_line(line, 200) for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     if status != 0:

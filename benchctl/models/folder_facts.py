@@ -85,7 +85,7 @@ def _vocabulary(folder: Path) -> dict[int, str] | None:
         else:
             known = {int(number): text for text, number in listed.items()}
         return known | {int(token["id"]): str(token["content"]) for token in data.get("added_tokens") or ()}
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
         raise UsageError("this is no tokenizer that can be read", where=str(folder / "tokenizer.json")) from None
 
 

@@ -9,7 +9,9 @@ is what a step waits for on most machines.
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from benchctl.errors import UsageError
 from benchctl.models.folder_facts import folder_facts
 from benchctl.models.gguf_facts import facts_of
 from benchctl.models.gguf_header import GgufHeader, Tensor, read_header
+from benchctl.models.resolved import ResolvedModel
 from benchctl.models.sequence_memory import CACHE_BYTES, kv_cache_bytes, recurrent_state
 from benchctl.models.shards import all_shards
 from benchctl.text import one_line
@@ -79,17 +82,37 @@ def footprint_of_gguf(first: Path) -> Footprint:
     )
 
 
+def step_flops(model: ResolvedModel) -> float | None:
+    """Return about how many floating-point operations one decode step takes: two a weight that it multiplies with.
+
+    What attention does with its cache and a recurrence with its state is left out. `None` where it is not known.
+    """
+    if model.folder is None:
+        headers = [read_header(shard) for shard in all_shards(model.path)]
+        tensors = [tensor for header in headers for tensor in header.tensors if len(tensor.shape) > 1]
+        return 2.0 * sum(share * math.prod(tensor.shape) for tensor, share in _used(tensors, headers[0]))
+    facts, config = folder_facts(model.folder), _config(model.folder / "config.json")
+    sizes = _sizes(config, "vocab_size", "hidden_size")
+    if not facts["parameters"] or sizes is None or config.get("num_experts"):
+        return None
+    parameters: int = facts["parameters"]
+    return 2.0 * (parameters - (0 if config.get("tie_word_embeddings") else sizes[0] * sizes[1]))
+
+
 def _read_per_step(tensors: list[Tensor], header: GgufHeader) -> int:
+    return round(sum(share * (tensor.nbytes or 0) for tensor, share in _used(tensors, header)))
+
+
+def _used(tensors: list[Tensor], header: GgufHeader) -> Iterator[tuple[Tensor, float]]:
+    """Yield the tensors that a decode step uses, and what share of each."""
     architecture = header.text("general.architecture")
     experts, active = (header.integer(f"{architecture}.{key}") for key in ("expert_count", "expert_used_count"))
     share = active / experts if experts and active and active <= experts else 1.0
     tied = not any(tensor.name == "output.weight" for tensor in tensors)
-    total = 0.0
     for tensor in tensors:
         if tensor.name == "token_embd.weight" and not tied:
             continue  # one row of it
-        total += (tensor.nbytes or 0) * (share if "_exps." in tensor.name else 1.0)
-    return round(total)
+        yield tensor, share if "_exps." in tensor.name else 1.0
 
 
 def footprint_of_folder(folder: Path) -> Footprint:

@@ -6,7 +6,7 @@ import socket
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -29,10 +29,11 @@ class OfflineError(Exception):
     """The hub cannot be reached, and its cache does not hold the file."""
 
 
-def fetch(source: HubSource, notice: Notice | None = None) -> Path:
+def fetch(source: HubSource, notice: Notice | None = None, *, safetensors: bool = False) -> Path:
     """Return the local path of a hub file (the first shard of several), downloading what is missing.
 
-    Raises UsageError for what the hub refuses or does not have, and OfflineError when it cannot be reached.
+    With `safetensors` a repository that holds no GGUF file is downloaded as a folder, and that is returned. Raises
+    UsageError for what the hub refuses or does not have, and OfflineError when it cannot be reached.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import LocalEntryNotFoundError
@@ -41,7 +42,10 @@ def fetch(source: HubSource, notice: Notice | None = None) -> Path:
     with _explained(source):
         name = source.file
         if name is None:
-            name = _only_gguf(source.repo, _files(source.repo) if online else _cached_files(source.repo))
+            files = _files(source.repo) if online else _cached_files(source.repo)
+            if safetensors and _safetensors_only(files):
+                return fetch_folder(source, notice)
+            name = _only_gguf(source.repo, files)
         if notice and online:
             notice(f"Fetching {source.repo}/{name}")
         try:
@@ -51,8 +55,8 @@ def fetch(source: HubSource, notice: Notice | None = None) -> Path:
         return Path(paths[0])
 
 
-_FOLDER_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
-"""No code and no other format of the same weights."""
+_FOLDER_FILES = ["*.json", "*.jsonl", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+"""No code and no other format of the same weights. PLaMo's tokenizer is a `.jsonl`."""
 
 
 def fetch_folder(source: HubSource, notice: Notice | None = None) -> Path:
@@ -125,22 +129,30 @@ def _cached_files(repo: str, kind: RepoKind = "model") -> list[str]:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    try:
-        folder = Path(snapshot_download(repo, repo_type=kind, local_files_only=True))
-    except LocalEntryNotFoundError:
-        raise OfflineError("the hub cannot be reached, and its cache does not hold the repository") from None
+    for patterns in (None, _FOLDER_FILES):  # a folder was not fetched whole, and counts as incomplete
+        with suppress(LocalEntryNotFoundError):
+            folder = Path(snapshot_download(repo, repo_type=kind, allow_patterns=patterns, local_files_only=True))
+            break
+    else:
+        raise OfflineError("the hub cannot be reached, and its cache does not hold the repository")
     return [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
 
 
-def _only_gguf(repo: str, files: list[str]) -> str:
+def _gguf(files: list[str]) -> list[str]:
     found = sorted({shard_names(name)[0] for name in files if name.lower().endswith(".gguf")})
-    found = [name for name in found if "mmproj" not in name.lower()]
-    if found:
+    return [name for name in found if "mmproj" not in name.lower()]
+
+
+def _safetensors_only(files: list[str]) -> bool:
+    return not _gguf(files) and any(name.endswith(".safetensors") for name in files)
+
+
+def _only_gguf(repo: str, files: list[str]) -> str:
+    if found := _gguf(files):
         return _only(found, repo, "GGUF files")
-    if any(name.endswith(".safetensors") for name in files):
-        raise UsageError(
-            "the repository holds safetensors only, and llama.cpp reads GGUF", where=f"hf:{repo}", fix=conversion(repo)
-        )
+    if _safetensors_only(files):
+        fix = f"Make it one first: benchctl quantize hf:{repo} --type bf16 (or another type)."
+        raise UsageError("the repository holds safetensors, and no GGUF file", where=f"hf:{repo}", fix=fix)
     raise UsageError("the repository holds no GGUF file", where=f"hf:{repo}", fix="Name another repository.")
 
 
@@ -153,17 +165,6 @@ def _only(found: list[str], repo: str, what: str) -> str:
     more = f"\n  … and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
     raise UsageError(
         f"the repository holds {len(found)} {what}; name one", where=f"hf:{repo}", fix=f"One of:\n{listed}{more}"
-    )
-
-
-def conversion(repo: str) -> str:
-    """Return how to make a GGUF file of a safetensors repository."""
-    short = repo.split("/")[-1]
-    return (
-        f"Convert it once with llama.cpp's converter, and point benchctl at the folder:\n"
-        f"  hf download {repo} --local-dir {short}\n"
-        f"  python convert_hf_to_gguf.py {short} --outtype bf16 --outfile models/{short}.gguf\n"
-        f"  benchctl run … --models-dir models"
     )
 
 

@@ -18,11 +18,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchctl.errors import EngineError, StorageError, UsageError
+from benchctl.models.gguf_contents import Tensor
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hashes import Notice, file_sha256
 from benchctl.models.program import Program
 from benchctl.models.shards import tensors_of
-from benchctl.models.tensor_types import is_quantized, wanted_types
+from benchctl.models.tensor_types import is_quantized, requested_types
 from benchctl.models.unfinished import finish, made_once, unfinished
 from benchctl.paths import cache_folder
 from benchctl.recipes.quantization import UNQUANTIZED, quantize_problems, tensor_regex
@@ -78,14 +79,14 @@ def quantize_to(
         raise _not_kept(error, target.parent) from None
 
 
-def quantize_words(spec: QuantizeSpec, source: Path, target: Path) -> list[str]:
+def quantize_arguments(spec: QuantizeSpec, source: Path, target: Path) -> list[str]:
     """Return what llama-quantize is called with, its own name left out: options, source, target, base type."""
     overrides = [("--tensor-type", f"{tensor_regex(pattern)}={kind}") for pattern, kind in spec.tensors.items()]
     requantize = ["--allow-requantize"] if spec.allow_requantize else []
     return [*requantize, *(word for pair in overrides for word in pair), str(source), str(target), spec.type.upper()]
 
 
-def check_words(spec: QuantizeSpec) -> None:
+def check_arguments(spec: QuantizeSpec) -> None:
     """Raise UsageError for a type or a pattern that llama-quantize cannot mean, whatever the model."""
     for path, message in quantize_problems(spec):
         raise UsageError(message, where=".".join(("quantize", *path)))
@@ -93,7 +94,7 @@ def check_words(spec: QuantizeSpec) -> None:
 
 def _checked(files: Sequence[Path], spec: QuantizeSpec) -> dict[str, str]:
     """Return the type of every overridden tensor. Raises UsageError for what cannot be meant."""
-    check_words(spec)
+    check_arguments(spec)
     tensors = tensors_of(files)
     done = sorted({tensor.type_name for tensor in tensors if is_quantized(tensor)})
     if done and not spec.allow_requantize:
@@ -103,7 +104,7 @@ def _checked(files: Sequence[Path], spec: QuantizeSpec) -> dict[str, str]:
             fix="Name the f16, bf16 or f32 file, or leave `quantize` out. To do it all the same: "
             "`allow_requantize: true` in the recipe, or --allow-requantize.",
         )
-    return wanted_types(tensors, spec.tensors)
+    return requested_types(tensors, spec.tensors)
 
 
 def _key(files: Sequence[Path], spec: QuantizeSpec, tool: Program, notice: Notice | None) -> str:
@@ -128,7 +129,7 @@ def _make(
 
     with tempfile.TemporaryDirectory(prefix="benchctl-") as folder:  # not beside the result, whose disk may fill up
         log = Path(folder) / "quantize.log"
-        status = tool.run([*tool.command, *quantize_words(spec, files[0], part)], log, on_line)
+        status = tool.run([*tool.command, *quantize_arguments(spec, files[0], part)], log, on_line)
         text = log.read_text("utf-8", "replace")
     if status != 0:
         _explain(status, text, tool, part)
@@ -153,6 +154,14 @@ def _explain(status: int, text: str, tool: Program, part: Path) -> None:
     )
 
 
+def _extents(tensor: Tensor) -> tuple[int, ...]:
+    """Return the shape without trailing ones, which llama-quantize does not write (a norm of one head: 128 × 1)."""
+    shape = list(tensor.shape)
+    while len(shape) > 1 and shape[-1] == 1:
+        shape.pop()
+    return tuple(shape)
+
+
 def _read_back(files: Sequence[Path], part: Path, spec: QuantizeSpec, wanted: dict[str, str]) -> None:
     """Compare the result with what was asked: every tensor there with its shape, every override in effect."""
     try:
@@ -161,7 +170,7 @@ def _read_back(files: Sequence[Path], part: Path, spec: QuantizeSpec, wanted: di
         fix = "Use another build of llama.cpp: `benchctl engines list`."
         raise EngineError(f"llama-quantize wrote no whole model: {error.what}", kind="launch", fix=fix) from None
     source = tensors_of(files)
-    lost = [tensor.name for tensor in source if tensor.name not in found or found[tensor.name].shape != tensor.shape]
+    lost = [one.name for one in source if one.name not in found or _extents(found[one.name]) != _extents(one)]
     if lost or len(found) != len(source):
         named = f", such as {one_line(lost[0], 80)}" if lost else ""
         raise EngineError(

@@ -8,16 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchctl.errors import UsageError
-from benchctl.models.convert import converted, is_safetensors_folder
+from benchctl.models.convert import converted, is_safetensors_folder, needs_target
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hashes import Notice, file_sha256
-from benchctl.models.hub import OfflineError, conversion, fetch, fetch_folder
+from benchctl.models.hub import OfflineError, fetch, fetch_folder
 from benchctl.models.huggingface.folder import ORIGIN, huggingface_folder
-from benchctl.models.local_files import find_local
 from benchctl.models.program import Program
 from benchctl.models.quantize import quantized
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
-from benchctl.models.shards import all_shards
+from benchctl.models.shards import all_shards, shard_names
 from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import ModelPair, ModelSpec
@@ -71,6 +70,7 @@ def resolve_pair(
                 models_dir=models_dir,
                 on_progress=on_progress,
                 find_tool=find_tool,
+                drafts_for=models.target.source if role == "draft" else None,
             )
             if spec.quantize is not None:
                 if find_tool is None:
@@ -81,7 +81,8 @@ def resolve_pair(
                 files = (quantized(files, spec.quantize, find_tool("llama-quantize"), notice=on_progress),)
         except UsageError as error:
             where = f"models.{role} ({one_line(spec.source, 120)})"
-            raise UsageError(error.what, where=": ".join(filter(None, (where, error.where))), fix=error.fix) from None
+            where = ": ".join(filter(None, (where, error.where)))
+            raise UsageError(error.what, where=where, fix=error.fix, installs=error.installs) from None
         return ResolvedModel(spec.source, tuple(_model_file(file, on_progress) for file in files), unquantized)
 
     target = resolve("target", models.target)
@@ -95,14 +96,19 @@ def locate_model(
     models_dir: Path | None = None,
     on_progress: Notice | None = None,
     find_tool: FindTool | None = None,
+    drafts_for: str | None = None,
 ) -> tuple[Path, ...]:
     """Return the GGUF files of a source, all shards, first one first, each with a sound header; errors as above.
 
-    A folder of safetensors is converted first, where `find_tool` can find the converter.
+    A folder or a repository of safetensors is converted first, where `find_tool` can find the converter. A draft head
+    without a tokenizer (EAGLE-3, DFlash, DSpark) is converted with that of `drafts_for`, the target's source.
     """
-    first = _locate(source, recipe_folder, models_dir, on_progress)
+    first = _locate(source, recipe_folder, models_dir, on_progress, safetensors=find_tool is not None)
     if is_safetensors_folder(first) and find_tool is not None:
-        first = converted(first, find_tool("convert_hf_to_gguf.py"), notice=on_progress)
+        target = None
+        if needs_target(first):
+            target = _target_folder(drafts_for, recipe_folder, models_dir, on_progress)
+        first = converted(first, find_tool("convert_hf_to_gguf.py"), notice=on_progress, target=target)
     elif is_safetensors_folder(first):
         fix = "Make it one first: benchctl quantize FOLDER --type bf16 (or another type)."
         raise UsageError("this is a folder of safetensors, not a GGUF file", where=one_line(str(first)), fix=fix)
@@ -110,6 +116,11 @@ def locate_model(
     for file in files:
         read_header(file)
     return files
+
+
+def is_there(source: str, *, recipe_folder: Path) -> None:
+    """Raise UsageError where a path or a bundled model is not there; a source of the hub is asked for, too."""
+    _locate(source, recipe_folder, None, None, safetensors=True)
 
 
 def locate_folder(
@@ -131,21 +142,37 @@ def locate_folder(
     return huggingface_folder(first, notice=on_progress)
 
 
+def _target_folder(source: str | None, recipe_folder: Path, models_dir: Path | None, notice: Notice | None) -> Path:
+    """Return the safetensors folder of the target that a draft head without a tokenizer is converted with."""
+    where = None if source is None else _locate(source, recipe_folder, models_dir, notice, safetensors=True)
+    if where is not None and is_safetensors_folder(where):
+        return where
+    fix = (
+        "Name the target by its original weights, too: a folder of safetensors or hf:ORG/REPO, with "
+        "`quantize: {type: q8_0}` for a quantized one. Or name a GGUF file of the head."
+    )
+    raise UsageError("this draft head has no tokenizer, and is converted with its target's", fix=fix)
+
+
 def _folder_from_hub(source: HubSource, models_dir: Path | None, notice: Notice | None) -> Path:
     if source.file is not None:
         fix = f"Write hf:{source.repo}, without a file."
         raise UsageError("this engine reads whole repositories of safetensors", fix=fix)
-    organisation, repository = source.repo.split("/")
-    if models_dir is not None:
-        folder = models_dir.expanduser().absolute()
-        for place in (folder / organisation / repository, folder / repository):
-            if is_safetensors_folder(place):
-                return place
+    if models_dir is not None and (folder := _local_folder(source, models_dir.expanduser().absolute())):
+        return folder
     try:
         return fetch_folder(source, notice)
     except OfflineError as error:
+        repository = source.repo.split("/")[-1]
         fix = f"Connect, or put the repository's files into FOLDER/{repository} and name it: --models-dir FOLDER"
         raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
+
+
+def _local_folder(source: HubSource, folder: Path) -> Path | None:
+    """Return the repository's safetensors below `folder`: ORG/REPO, or REPO."""
+    organisation, repository = source.repo.split("/")
+    places = (folder / organisation / repository, folder / repository)
+    return next((place for place in places if is_safetensors_folder(place)), None)
 
 
 def _parsed(text: str) -> Source:
@@ -159,15 +186,17 @@ def _model_file(path: Path, notice: Notice | None) -> ModelFile:
     return ModelFile(path, path.stat().st_size, file_sha256(path, notice))
 
 
-def _locate(text: str, recipe_folder: Path, models_dir: Path | None, notice: Notice | None) -> Path:
-    """Return the first file of a source, absolute."""
+def _locate(
+    text: str, recipe_folder: Path, models_dir: Path | None, notice: Notice | None, *, safetensors: bool = False
+) -> Path:
+    """Return the first file of a source, or its folder (of a repository of the hub with `safetensors`), absolute."""
     match source := _parsed(text):
         case PathSource():
             return _from_path(source, recipe_folder, models_dir)
         case BundledSource():
             return _from_bundle(source, notice)
         case HubSource():
-            return _from_hub(source, recipe_folder, models_dir, notice)
+            return _from_hub(source, recipe_folder, models_dir, notice, safetensors=safetensors)
         case ServedSource():
             raise UsageError("only an endpoint knows this model", fix="Name a model's files.")
 
@@ -212,20 +241,68 @@ def _from_bundle(source: BundledSource, notice: Notice | None) -> Path:
     return path
 
 
-def _from_hub(source: HubSource, recipe_folder: Path, models_dir: Path | None, notice: Notice | None) -> Path:
+def _from_hub(
+    source: HubSource, recipe_folder: Path, models_dir: Path | None, notice: Notice | None, *, safetensors: bool
+) -> Path:
+    folders = safetensors and source.file is None
+
+    def below(folder: Path) -> Path | None:
+        found = find_local(source, folder)
+        if found:
+            return _first_shard(found)
+        return _local_folder(source, folder) if folders else None
+
     if models_dir is not None:
         if not models_dir.expanduser().is_dir():
             raise UsageError("this folder does not exist", where=f"--models-dir {one_line(str(models_dir))}")
-        if found := find_local(source, models_dir.expanduser().absolute()):
-            return _first_shard(found)
+        if found := below(models_dir.expanduser().absolute()):
+            return found
     try:
-        return fetch(source, notice)
+        return fetch(source, notice, safetensors=folders)
     except OfflineError as error:
         for folder in (recipe_folder / "models", recipe_folder, Path.cwd() / "models", Path.cwd()):
-            if found := find_local(source, folder.absolute()):
-                return _first_shard(found)
-        wanted = source.file.rsplit("/", 1)[-1] if source.file else f"{source.repo.split('/')[-1]}.gguf"
+            if found := below(folder.absolute()):
+                return found
+        repository = source.repo.split("/")[-1]
+        wanted = source.file.rsplit("/", 1)[-1] if source.file else f"{repository}.gguf"
+        if folders:
+            wanted += f" (or the folder {repository} with its safetensors)"
         fix = f"Connect, or put {wanted} into a folder and name it: --models-dir FOLDER"
-        if source.file is None and "gguf" not in source.repo.lower():
-            fix += f"\nA repository of safetensors has no GGUF file. {conversion(source.repo)}"
         raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
+
+
+def find_local(source: HubSource, folder: Path) -> Path | None:
+    """Return the file of a hub source below `folder`; None when there is none.
+
+    A named file is looked for as ORG/REPO/FILE, REPO/FILE and FILE. Without a name, the GGUF files in ORG/REPO and
+    REPO and those called after the repository serve; several of them raise UsageError.
+    """
+    organisation, repository = source.repo.split("/")
+    places = [folder / organisation / repository, folder / repository, folder]
+    if source.file is not None:
+        short = source.file.rsplit("/", 1)[-1]
+        candidates = [place / name for place in places for name in dict.fromkeys((source.file, short))]
+        return next((path for path in candidates if path.is_file()), None)
+    for place in places[:2]:
+        if found := _one_of(sorted(place.glob("*.gguf")), source):
+            return found
+    stem = repository.lower().removesuffix("-gguf")
+    called = [path for path in sorted(folder.glob("*.gguf")) if _is_called(path.stem.lower(), stem)]
+    return _one_of(called, source)
+
+
+def _is_called(name: str, stem: str) -> bool:
+    """`plamo-2-8b-bf16` is called after `plamo-2-8b`, `plamo-2-80b` is not."""
+    return name == stem or (name.startswith(stem) and name[len(stem)] in "-._")
+
+
+def _one_of(files: list[Path], source: HubSource) -> Path | None:
+    """Count shards of one model as one."""
+    firsts = sorted({file.with_name(shard_names(file.name)[0]) for file in files})
+    if len(firsts) > 1:
+        listed = ", ".join(one_line(path.name, 80) for path in firsts[:8])
+        fix = f"Name one: hf:{source.repo}/{one_line(firsts[0].name, 80)}"
+        raise UsageError(
+            f"{len(firsts)} files could be meant: {listed}", where=one_line(str(firsts[0].parent)), fix=fix
+        )
+    return firsts[0] if firsts else None

@@ -69,7 +69,7 @@ def families(tensors: Sequence[Tensor]) -> list[str]:
     return list(dict.fromkeys(family(tensor.name) for tensor in tensors if takes_other_type(tensor)))
 
 
-def wanted_types(tensors: Sequence[Tensor], overrides: Mapping[str, str]) -> dict[str, str]:
+def requested_types(tensors: Sequence[Tensor], overrides: Mapping[str, str]) -> dict[str, str]:
     """Return the type that every overridden tensor must have; the first matching pattern counts.
 
     Raises UsageError for a pattern that changes nothing, and for a type that a tensor cannot take.
@@ -104,7 +104,7 @@ def fallback_sentence(tensors: Sequence[Tensor], base: str, overrides: Mapping[s
     """
     others = [
         tensor
-        for tensor in fallbacks(tensors, base, wanted_types(tensors, overrides))
+        for tensor in fallbacks(tensors, base, requested_types(tensors, overrides))
         if tensor.type_name != _OF_BASE.get(base.lower(), base.lower())
     ]
     if not others:

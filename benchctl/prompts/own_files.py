@@ -19,9 +19,8 @@ from pathlib import Path
 
 from benchctl.errors import UsageError
 from benchctl.prompts.importers.format import Fields, Question, UnexpectedRowError
-from benchctl.prompts.importers.formats import NO_TASK, read_json_line
+from benchctl.prompts.importers.formats import NO_TASK, TaskNames, read_json_line
 from benchctl.prompts.importers.rows import read_rows
-from benchctl.prompts.importers.tasks import TaskNames
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.problems import Plain, quoted
 from benchctl.text import one_line

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 from benchctl.errors import UsageError
 from benchctl.recipes.engine_spec import EngineSpec, LaunchedEngineSpec
+from benchctl.recipes.flags import read_flags
 from benchctl.recipes.options import OptionList
 from benchctl.text import one_line
 
@@ -24,6 +25,10 @@ OWN = "benchctl"
 """The package whose engines no other may replace."""
 ModelFormat = Literal["gguf", "huggingface", "served"]
 """What an engine is given: GGUF files, a Hugging Face folder, or a name that an endpoint serves."""
+SYNTHETIC = "synthetic acceptance"
+"""What is lossy by design where draft tokens are accepted by lot: the text is no model's output."""
+SyntheticRule = Callable[[Sequence[float]], tuple[list[str], dict[str, Any]]]
+"""Writes rates of acceptance, by position and unconditional, as (engine arguments, keys of `speculation.options`)."""
 LossyRule = Callable[[Sequence[str], Mapping[str, str]], list[str]]
 """Names, from the exact command line and the variables that benchctl or the recipe set, what is lossy by design."""
 
@@ -43,13 +48,16 @@ class Adapter:
     engine: str
     """`module:class` of the `benchctl.engines.base.Engine`, called with the recipe's `engine` and `binary=`."""
     inventory: str
-    """`module:function` that returns the `benchctl.engines.inventory.FoundEngine`s of this machine, at least one."""
+    """`module:function` that returns the `benchctl.engines.registry.FoundEngine`s of this machine, at least one."""
     model_format: ModelFormat
     doctor: str | None = None
     """`module:function(found, others=)` that makes `benchctl.machine.doctor.Check`s of its `FoundEngine`s for `benchctl
     doctor`; without one, an engine that is found is only named there."""
     installer: str | None = None
     """`module:class` of a `benchctl.engines.installing.Installer`; `None` where benchctl installs no such engine."""
+    converting_python: str | None = None
+    """`module:function` that returns the Python that its installer made, where that has torch, transformers and
+    sentencepiece and is there: llama.cpp's converter of safetensors runs by it."""
     endpoint: str | None = None
     """`module:attribute` of a `benchctl.engines.common.endpoint.ServerFamily`: how its server is recognised where it
     runs already behind an OpenAI-compatible endpoint; `None` where it has no such routes."""
@@ -62,6 +70,21 @@ class Adapter:
     options: OptionList = field(default_factory=OptionList)
     """What its options do to the machine: which of them a recipe may not set unless its reader trusts it."""
     lossy: LossyRule = _nothing_lossy
+    synthetic: SyntheticRule | None = None
+    """How draft tokens are accepted by lot; `None` where the engine cannot. A binary that cannot says so in
+    `Capabilities.details`: `has_synthetic` is false."""
+    changes_target: frozenset[str] = frozenset()
+    """Options, by their long names without dashes, that change what the target computes or where: an arm may not have
+    one that its baseline has not."""
+    cache_types: tuple[str, ...] = ()
+    """What `cache_type` may be; empty where the engine has no such choice."""
+    draft_cache_types: bool = False
+    """Whether the draft's KV cache may have another type than the target's."""
+    truncates_first: bool = False
+    """Whether its sampler takes top-k and top-p of the distribution before the temperature, not after it."""
+    remembers: frozenset[str] = frozenset()
+    """Types of speculation, as recipes write them, in lower case, that draft from what earlier requests of the same
+    process said."""
     example: tuple[str, ...] = ()
     """Lines that `benchctl recipes new` writes below `engine`, keys or comments."""
 
@@ -157,6 +180,18 @@ def default_spec() -> EngineSpec:
     return next(iter(registered().adapters.values())).spec.model_validate({})
 
 
+def target_settings(adapter: Adapter, args: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    """Return (option as it is written, its value) by the long name of every option that changes the target."""
+    found: dict[str, tuple[str, str | None]] = {}
+    for word, value in read_flags(args):
+        name = adapter.options.aliases.get(word, word)
+        for one in (name, name.removeprefix("no-")):
+            if one in adapter.changes_target:
+                written = next(arg for arg in args if arg.lstrip("-").replace("_", "-").partition("=")[0] == word)
+                found[one] = (written, f"{word.startswith('no-')} {value}")
+    return found
+
+
 def kinds_with(flag: Callable[[Adapter], bool]) -> str:
     """Return the kinds of which `flag` is true, for a message."""
     return ", ".join(kind for kind, adapter in registered().adapters.items() if flag(adapter))
@@ -176,3 +211,9 @@ def lossy_settings(kind: str, argv: Sequence[str], env: Mapping[str, str]) -> li
     """
     adapter = registered().adapters.get(kind)
     return [] if adapter is None else list(dict.fromkeys(adapter.lossy(argv, env)))
+
+
+def remembers(kind: str, types: Sequence[str]) -> bool:
+    """Whether one of these types of speculation remembers, from one request of a process to the next."""
+    adapter = registered().adapters.get(kind)
+    return adapter is not None and not adapter.remembers.isdisjoint(one.lower() for one in types)

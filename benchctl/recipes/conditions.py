@@ -1,6 +1,7 @@
-"""Conditions: how many requests are in flight, how fast they arrive, and at which temperature.
+"""Conditions: how long prompts are, how many requests are in flight, how fast they arrive, and at which temperature.
 
-A file says them once for all arms: `concurrency`, `rate` and `sampling.temperature`, each a value or a list. Where one
+A file says them once for all arms: `context_length`, `concurrency`, `rate` and `sampling.temperature`, each a value or
+a list. Where one
 is a list of several values, every arm is measured under every combination, and takes a suffix that names it:
 `spec_d4-c8-t0.8`. Every condition has its own baseline.
 """
@@ -17,6 +18,8 @@ from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.written import PLACES, WrittenRecipe
 
 Found = list[tuple[KeyPath, str]]
+_SHORT = {"context_length": "ctx"}
+"""What stands for a condition in a name, where that is not its first letter."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def under_conditions(recipe: Recipe, conditions: Conditions) -> tuple[Recipe, Fo
     arms: list[Arm] = []
     for combination in itertools.product(*conditions.values.values()):
         condition = dict(zip(conditions.values, combination, strict=True))
-        suffix = "".join(f"-{field[0]}{_spelled(condition[field])}" for field in swept)
+        suffix = "".join(f"-{_SHORT.get(field, field[0])}{_spelled(condition[field])}" for field in swept)
         if "temperature" not in swept:
             condition.pop("temperature", None)  # it is what the recipe's sampling says
         for index, arm in enumerate(recipe.arms):
@@ -92,6 +95,12 @@ def _disagreements(recipe: Recipe, conditions: Conditions) -> Found:
     if recipe.schedule == "interleaved" and together:
         message = f"interleaved has one request in flight at a time, and {quoted(together[0])} asks for more."
         problems.append((("schedule",), f"{message} Write `schedule: blocks`."))
+    answer, room = recipe.sampling.max_tokens, recipe.engine.context
+    for value in conditions.values.get("context_length", []):
+        if value is not None and value + answer > room:
+            message = f"{value} tokens of prompt and {answer} of answer do not fit engine.context, which is {room}."
+            problems.append((PLACES["context_length"], message))
+            break
     warm = [value for value in conditions.values.get("temperature", []) if value > 0]
     if warm and recipe.sampling.top_k == 1:
         message = f"top_k is 1, so that the answers at {_spelled(warm[0])} would be those at 0."

@@ -12,15 +12,18 @@ import yaml
 from benchctl.errors import StorageError, UsageError
 from benchctl.recipes.adapters import kinds, registered
 from benchctl.recipes.problems import did_you_mean, quoted
-from benchctl.recipes.schema import MAX_NAME
+from benchctl.recipes.schema import MAX_NAME, Recipe
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, TAKEN_BY
+from benchctl.text import one_line
 
 DEPTHS = (2, 4, 8)
 """Draft depths where none are named."""
 DRAFT_TYPE, LOOKUP_TYPE = "draft-simple", "ngram-mod"
 """The types where none is named: with a draft model, and without."""
-TASKS_LIMIT = 2
-"""Prompts of each task of the default suite: a run of a small model then takes minutes."""
+TASKS_LIMIT = 1
+"""Prompts of each task of the default suite …"""
+MAX_TOKENS = 64
+"""… and the longest answer: a target of 15 tokens a second is then measured in under 20 minutes, checks included."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 
 
@@ -61,6 +64,7 @@ def recipe_from_options(
             "suite": _absolute(suite, folder),
             **({"limit": limit or TASKS_LIMIT} if limit or not (own or prompts) else {}),
         },
+        "sampling": {"temperature": 0, "max_tokens": MAX_TOKENS},
         "arms": [{"name": "baseline"}, *(_arm(one, sweeps) for one in chosen)],
     }
     for key, value in settings.items():
@@ -91,7 +95,7 @@ def parse_sweep(words: Sequence[str]) -> dict[str, list[int | float | str]]:
         key, equals, values = word.partition("=")
         parsed = [_scalar(value) for value in values.split(",") if value.strip()]
         if not equals or not key.strip() or not parsed:
-            raise UsageError(f"Expected KEY=V1,V2, got {quoted(word)}.", where="-L", fix="Such as -L depth=2,4,8.")
+            raise UsageError(f"Expected KEY=V1,V2, got {quoted(word)}.", where="-L", fix="Such as -L depth 2,4,8.")
         found[key.strip()] = parsed
     return found
 
@@ -112,10 +116,29 @@ def parse_settings(words: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def written(data: Mapping[str, Any]) -> str:
-    """Return the recipe as a YAML file."""
-    head = "# Made of the options of one command line; run it again with: benchctl run THIS-FILE\n"
+def prompt_settings(suite: str | None, limit: int | None) -> dict[str, Any]:
+    """Return `--prompts` and `--limit` as keys of a recipe, for what of them was given."""
+    given = {"prompts.suite": suite, "prompts.limit": limit}
+    return {key: value for key, value in given.items() if value}
+
+
+def written(data: Mapping[str, Any], origin: str = "Made of the options of one command line") -> str:
+    """Return the recipe as a YAML file; `origin` says where it comes from."""
+    head = f"# {one_line(origin)}; run it again with: benchctl run THIS-FILE\n"
     return head + yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=110)
+
+
+def standing_alone(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """Return the plain data of an expanded recipe under one condition, so that a file of it means the same anywhere.
+
+    `folder`: what its relative paths start from.
+    """
+    data: dict[str, Any] = recipe.model_dump(mode="json", exclude_defaults=True)
+    data["engine"] = {"kind": recipe.engine.kind, **data.get("engine", {})}
+    data["prompts"]["suite"] = _absolute(recipe.prompts.suite, folder)
+    for model in filter(None, data["models"].values()):
+        model["source"] = _absolute(model["source"], folder)
+    return {key: data[key] for key in type(recipe).model_fields if key in data}
 
 
 def write_file(file: Path, text: str) -> None:

@@ -6,33 +6,92 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from benchctl.errors import UsageError
 from benchctl.paths import shipped_folder
 from benchctl.recipes.adapters import adapter_of, kinds
+from benchctl.recipes.axes import Combination, combinations_of, merged, needs_draft, replaced
 from benchctl.recipes.conditions import Found, conditions_of, under_conditions
 from benchctl.recipes.document import Document, read_document
 from benchctl.recipes.matrix import MAX_ARMS, ExpandedArm, expand
 from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, did_you_mean, quoted
 from benchctl.recipes.relations import relation_problems
-from benchctl.recipes.schema import ABOUT_MODELS, Arm, AutoBlocks, ModelPair, ModelSpec, Recipe, RecipeBase, Sampling
-from benchctl.recipes.translate import translate
+from benchctl.recipes.schema import (
+    ABOUT_MODELS,
+    Arm,
+    AutoBlocks,
+    CacheTypes,
+    ModelPair,
+    ModelSpec,
+    Recipe,
+    RecipeBase,
+    Sampling,
+)
+from benchctl.recipes.translate import translate, value_at
 from benchctl.recipes.written import WrittenRecipe
 from benchctl.text import one_line
+
+_WRITTEN_FOR_EVERY_ENGINE: Mapping[str, object] = {
+    "binary": None,
+    "url": None,
+    "api_key_env": None,
+    "device": "auto",
+    "dtype": "auto",
+    "threads": None,
+    "args": [],
+    "env": {},
+    "health_timeout_s": 300.0,
+}
+"""Keys of `engine` and their defaults, from when all engines had the same ones: they say nothing there."""
 
 
 def load_recipe(path: Path, *, overrides: Mapping[str, object] | None = None) -> Recipe:
     """Load a recipe file with its matrices expanded, and every arm under every condition.
 
     `overrides` replaces values by dotted key before anything is checked: `{"blocks": 5, "engine.binary": "/opt/x"}`.
-    Raises RecipeError that lists every problem of the file.
+    Where the file has axes, every arm is there under every combination of them. Raises RecipeError that lists every
+    problem of the file.
     """
     document = read_document(path)
     data = dict(document.data)
     for key, value in (overrides or {}).items():
-        data = _replaced(data, key.split("."), value)
+        data = replaced(data, key.split("."), value)
+    if data.get("matrix") is None:
+        recipe, wrong = _loaded(document, {key: value for key, value in data.items() if key != "matrix"})
+    else:
+        recipe, wrong = _with_axes(document, data)
+    if wrong or recipe is None:
+        raise _recipe_error(document, wrong)
+    return recipe
+
+
+def _with_axes(document: Document, data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
+    """Return the recipe of a file with axes, each combination loaded as a recipe of its own."""
+    combinations, wrong = combinations_of(data["matrix"])
+    filled = [one.filled(data) for one in combinations]
+    drafts = [value_at(one, ("models", "draft")) for one in filled]
+    only_with_draft = any(drafts) and not all(drafts)
+    parts: list[tuple[Combination, Recipe]] = []
+    for one, here in zip(combinations, filled, strict=True):
+        recipe, problems = _loaded(document, here, only_with_draft=only_with_draft)
+        wrong += [(one.in_file(path), message) for path, message in problems]
+        if recipe is not None:
+            parts.append((one, recipe))
+    if wrong:
+        return None, wrong
+    return merged(parts)
+
+
+def _loaded(
+    document: Document, data: dict[str, Plain], *, only_with_draft: bool = False
+) -> tuple[Recipe | None, Found]:
+    """Return the recipe of plain data without axes, or what is wrong with it, by its place in that data.
+
+    `only_with_draft`: an arm that needs a draft model is left out where there is none, instead of being refused.
+    """
     wrong: Found = []
     written = None
     try:
@@ -49,16 +108,17 @@ def load_recipe(path: Path, *, overrides: Mapping[str, object] | None = None) ->
     seen = {path for path, _ in wrong}
     wrong += wrong_matrices + [one for one in _in_file(wrong_arms, expanded) if one[0] not in seen]
     if written is None or wrong:
-        raise _recipe_error(document, wrong)
+        return None, wrong
+    if only_with_draft and written.models is not None and written.models.draft is None:
+        expanded = [one for one, arm in zip(expanded, arms, strict=True) if not needs_draft(arm)]
+        arms = [arm for arm in arms if not needs_draft(arm)]
     conditions, wrong = conditions_of(written)
     recipe = _filled_in(written, arms)
     wrong += _in_file(relation_problems(recipe), expanded)
     if not wrong:
         recipe, problems = under_conditions(recipe, conditions)
         wrong += _in_file(problems, expanded)
-    if wrong:
-        raise _recipe_error(document, wrong)
-    return recipe
+    return (None if wrong else recipe), wrong
 
 
 def _serves(engine: Plain) -> bool:
@@ -73,6 +133,11 @@ def _filled_in(written: WrittenRecipe, arms: list[Arm]) -> Recipe:
     sampling = {key: getattr(written.sampling, key) for key in Sampling.model_fields}
     if isinstance(sampling["temperature"], list):
         sampling["temperature"] = sampling["temperature"][0]
+    cache = written.cache_type
+    if isinstance(cache, str):
+        cache = CacheTypes(target=cache, draft=cache)
+    if cache is not None:
+        arms = [arm.model_copy(update={"cache_type": cache}) for arm in arms]
     return Recipe(
         **same
         | {
@@ -131,13 +196,6 @@ def _expanded_arms(data: dict[str, Plain]) -> tuple[list[ExpandedArm], Found]:
     return arms, wrong
 
 
-def _replaced(data: dict[str, Plain], keys: list[str], value: object) -> dict[str, Plain]:
-    inner = data.get(keys[0])
-    if len(keys) == 1:
-        return {**data, keys[0]: value}
-    return {**data, keys[0]: _replaced(inner if isinstance(inner, dict) else {}, keys[1:], value)}
-
-
 def _origin(path: KeyPath, arms: list[ExpandedArm]) -> KeyPath:
     """Return where in the file the value at an expanded path stands."""
     if len(path) > 1 and path[0] == "arms" and isinstance(path[1], int):
@@ -162,3 +220,13 @@ def _in_file(found: Found, arms: list[ExpandedArm]) -> Found:
 def _recipe_error(document: Document, wrong: Found) -> RecipeError:
     problems = {Problem(document.line(path), path, message): None for path, message in wrong}
     return RecipeError(document.file, sorted(problems, key=lambda problem: problem.line))
+
+
+def stored_recipe(document: Mapping[str, Any]) -> Recipe:
+    """Return the recipe that a manifest holds. Raises ValidationError, UsageError (no such engine here)."""
+    engine = document.get("engine")
+    if isinstance(engine, Mapping) and isinstance(engine.get("kind"), str):
+        own = adapter_of(engine["kind"]).spec.model_fields
+        former = {key for key, value in _WRITTEN_FOR_EVERY_ENGINE.items() if key in engine and engine[key] == value}
+        document = {**document, "engine": {key: engine[key] for key in engine if key in own or key not in former}}
+    return Recipe.model_validate(document)

@@ -19,6 +19,8 @@ class OptionList:
     """Options that open the machine, and how."""
     reads: frozenset[str] = frozenset()
     """Options that read a file, which passes where the file is inside the recipe's folder."""
+    inline: frozenset[str] = frozenset()
+    """Those of them that also take the text itself, such as a template, in place of the file that holds it."""
     harmless: frozenset[str] = frozenset()
     """Options that were looked at and do none of it."""
     aliases: Mapping[str, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
-from benchctl.recipes.adapters import Adapter, adapter_of, kinds_with
+from benchctl.recipes.adapters import Adapter, adapter_of, kinds_with, target_settings
 from benchctl.recipes.engine_spec import EndpointSpec, EngineSpec, LaunchedEngineSpec
 from benchctl.recipes.problems import KeyPath, did_you_mean, quoted
 from benchctl.recipes.quantization import quantize_problems
@@ -28,6 +28,8 @@ def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
         *_names(recipe),
         *_baseline(recipe),
         *_lengths(recipe),
+        *_cache_types(recipe),
+        *_same_target(recipe),
         *_schedule(recipe),
         *_arms(recipe),
     ]
@@ -162,6 +164,46 @@ def _lengths(recipe: Recipe) -> Found:
         yield ("sampling", "max_tokens"), message
     if recipe.prompts.tasks is not None and len(set(recipe.prompts.tasks)) < len(recipe.prompts.tasks):
         yield ("prompts", "tasks"), "a task is named twice."
+
+
+def _cache_types(recipe: Recipe) -> Found:
+    """Yield what of `cache_type` this kind of engine does not have; the binary at hand may have less."""
+    cache, adapter = next((arm.cache_type for arm in recipe.arms), None), adapter_of(recipe.engine.kind)
+    if cache is None:
+        return
+    if not adapter.cache_types:
+        takers = kinds_with(lambda adapter: bool(adapter.cache_types))
+        yield ("cache_type",), f"cache_type has no meaning for {adapter.kind}; it is for {takers}."
+        return
+    for role in ("target", "draft"):
+        word = getattr(cache, role)
+        if word is not None and word not in adapter.cache_types:
+            near = did_you_mean(word, adapter.cache_types) or f" Known: {', '.join(adapter.cache_types)}."
+            yield ("cache_type",), f"expected a type of {adapter.kind}'s KV cache, got {quoted(word)}.{near}"
+    if cache.draft != cache.target and not adapter.draft_cache_types:
+        yield ("cache_type",), f"{adapter.kind} has one type for both models; write it alone."
+
+
+def _same_target(recipe: Recipe) -> Found:
+    """Yield arms whose own arguments change what the target computes: it would be put down to speculation."""
+    adapter = adapter_of(recipe.engine.kind)
+    baseline = next((arm for arm in recipe.arms if arm.name == recipe.baseline), None)
+    if baseline is None:
+        return
+    theirs = target_settings(adapter, baseline.args)
+    for index, arm in enumerate(recipe.arms):
+        own = target_settings(adapter, arm.args)
+        other = [name for name in dict.fromkeys([*own, *theirs]) if own.get(name) != theirs.get(name)]
+        if other:
+            name = other[0]
+            whose = "this arm" if name in own else "the baseline"
+            message = (
+                f"{whose} has {(own | theirs)[name][0]}, which changes what the target computes, and "
+                f"{'the baseline' if name in own else 'this arm'} has not: its effect would be put down to "
+                "speculation. Give it to all arms in engine.args, or make it an axis (`matrix`: cache_type or "
+                "engine.args), where every value has a baseline of its own."
+            )
+            yield ("arms", index, "args"), message
 
 
 def _schedule(recipe: Recipe) -> Found:

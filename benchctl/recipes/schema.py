@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
+from benchctl.errors import UsageError
 from benchctl.recipes.adapters import default_spec, kinds, registered
 from benchctl.recipes.engine_spec import Device, EngineSpec, LaunchedEngineSpec, Strict
 from benchctl.recipes.speculation import Speculation
@@ -80,6 +81,9 @@ class PromptsSpec(Strict):
     )
     tasks: list[Name] | None = Field(default=None, min_length=1, description="Null: every task of the suite.")
     limit: int | None = Field(default=None, ge=1, description="At most so many prompts of each task.")
+    context: str | None = Field(
+        default=None, min_length=1, description="A text that pads prompts to context_length; null: benchctl's own."
+    )
 
 
 class SamplingBase(Strict):
@@ -93,7 +97,22 @@ class SamplingBase(Strict):
     ignore_eos: bool = Field(default=False, description="Go on past the end of the answer, so that lengths are equal.")
 
 
+MAX_ARM_NAME = 160
+ArmName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=MAX_ARM_NAME)]
+"""A name with the labels of its conditions and axes; with its block still a file name."""
+
+KvType = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$", max_length=32)]
+
+
+class CacheTypes(Strict):
+    """Types of the KV caches by the engine's own words; null: what the engine chooses."""
+
+    target: KvType | None = Field(default=None, description="Of the target's KV cache.", examples=["q8_0"])
+    draft: KvType | None = Field(default=None, description="Of the draft's KV cache.")
+
+
 Concurrency = Annotated[int, Field(ge=1, le=1024)]
+ContextLength = Annotated[int, Field(ge=16, le=10_000_000)]
 Rate = Annotated[float, Field(gt=0, le=100_000)]
 Temperature = Annotated[float, Field(ge=0, le=10)]
 
@@ -119,8 +138,16 @@ class Arm(ArmBase):
     `of`, `concurrency`, `rate` and `temperature` are the condition; in a file they stand once for all arms.
     """
 
-    name: Name = Field(description="The arm's name, which is also its label in the records.")
+    name: ArmName = Field(description="The arm's name, which is also its label in the records.")
     speculation: Speculation | None = Field(default=None, description="Null: the target alone.")
+    setup: ArmName | None = Field(default=None, description="Of a recipe with axes: the setup that it runs in.")
+    group: ArmName | None = Field(
+        default=None, description="Of a recipe with axes: whose baseline it is compared with."
+    )
+    cache_type: CacheTypes | None = Field(default=None, description="Types of the KV caches; null: the engine's.")
+    context_length: ContextLength | None = Field(
+        default=None, description="Prompts are padded or cut to so many tokens; null: as they are."
+    )
     of: Name | None = Field(default=None, description="The arm of the recipe that this is under one condition.")
     concurrency: Concurrency = Field(default=1, description="Most requests in flight at a time.")
     rate: Rate | None = Field(
@@ -130,10 +157,17 @@ class Arm(ArmBase):
         default=None, description="Instead of sampling.temperature; null: that one."
     )
 
+    again: bool = Field(default=False, description="A second cell of the baseline in every block.")
+
     @property
     def condition(self) -> tuple[int, float | None, float | None]:
         """What the arms that are compared with each other have in common: concurrency, rate, temperature."""
         return self.concurrency, self.rate, self.temperature
+
+    @property
+    def compared_in(self) -> GroupKey:
+        """What a baseline and its arms have in common: the target as it computes, and the condition."""
+        return self.group, self.context_length, *self.condition
 
     @property
     def overlapping(self) -> bool:
@@ -141,6 +175,8 @@ class Arm(ArmBase):
         return self.concurrency > 1 or self.rate is not None
 
 
+GroupKey = tuple[str | None, int | None, int, float | None, float | None]
+"""Group, context length, concurrency, rate, temperature."""
 MAX_BLOCKS = 1000
 FIRST_LOOK = 5
 """A run with `blocks: auto` measures so many blocks before its intervals are looked at for the first time."""
@@ -213,13 +249,55 @@ BLOCKS = Field(
 )
 
 
+class Setup(Strict):
+    """An engine with a pair of models: one point of a recipe's axes."""
+
+    name: ArmName
+    group: ArmName = Field(description="Setups of one group compute the target alike; one baseline stands for all.")
+    axes: dict[str, str] = Field(description="The label of its value on every axis.")
+    engine: AnyEngine
+    models: ModelPair
+
+
 class Recipe(RecipeBase):
-    """A whole recipe, expanded; `benchctl.recipes.load.load_recipe` makes one from a file."""
+    """A whole recipe, expanded; `benchctl.recipes.load.load_recipe` makes one from a file.
+
+    Where it has axes, `engine` and `models` are those of the first setup.
+    """
 
     models: ModelPair = Field(description=ABOUT_MODELS)
     sampling: Sampling = Sampling()
     blocks: Annotated[Number | Mapped, BY_KIND] = BLOCKS
     arms: list[Arm] = Field(min_length=1, description=ABOUT_ARMS)
+    setups: list[Setup] = Field(default_factory=list, description="What `matrix` stands for; empty without one.")
+
+    def alone(self, what: str) -> Recipe:
+        """Return the recipe, which `what` takes without axes alone. Raises UsageError for one with several setups."""
+        if len(self.setups) > 1:
+            names = ", ".join(setup.name for setup in self.setups[:6])
+            raise UsageError(
+                f"{what} takes one engine and pair of models, and this recipe has {len(self.setups)} setups: {names}.",
+                where="matrix",
+                fix="Write a recipe of the one that you mean.",
+            )
+        return self
+
+    @property
+    def parts(self) -> dict[str | None, Recipe]:
+        """The recipe of every setup, by its name: one engine, one pair, its arms; the recipe itself without axes.
+
+        The baseline of a setup that has none of its own is its group's, which is then among the arms, too.
+        """
+        if not self.setups:
+            return {None: self}
+        return {one.name: self._part(one) for one in self.setups if any(arm.setup == one.name for arm in self.arms)}
+
+    def _part(self, setup: Setup) -> Recipe:
+        own = [arm for arm in self.arms if arm.setup == setup.name]
+        baselines = {self.baseline_of(arm).name: self.baseline_of(arm) for arm in own}
+        arms = [*(one for one in baselines.values() if one not in own), *own]
+        parts = {"engine": setup.engine, "models": setup.models, "setups": [], "baseline": next(iter(baselines))}
+        return self.model_copy(update=parts | {"arms": arms})
 
     @property
     def device(self) -> Device:
@@ -248,12 +326,12 @@ class Recipe(RecipeBase):
         return self.sampling.model_copy(update={"temperature": arm.temperature})
 
     def baseline_of(self, arm: Arm) -> Arm:
-        """Return the baseline under the condition of `arm`; raises KeyError where it was left out."""
+        """Return the baseline of the group and condition of `arm`; raises KeyError where it was left out."""
         first = self.arm(self.baseline)
         if first.of is None:
             return first
         for other in self.arms:
-            if other.of == first.of and other.condition == arm.condition:
+            if other.of == first.of and other.compared_in == arm.compared_in:
                 return other
         raise KeyError(arm.name)
 

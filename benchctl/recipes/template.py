@@ -8,22 +8,34 @@ from collections.abc import Sequence
 
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import Adapter, kinds, registered
+from benchctl.recipes.from_options import DEPTHS, MAX_TOKENS, TASKS_LIMIT
 from benchctl.recipes.problems import did_you_mean, quoted
 from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_WORDS, TAKEN_BY
 
 __all__ = ["new_recipe"]
-_DEPTHS = "[2, 4, 8, 16]"
 
 
-def new_recipe(name: str, *, engine: str | None, target: str, draft: str | None, types: Sequence[str]) -> str:
+def new_recipe(
+    name: str,
+    *,
+    engine: str | None,
+    target: str,
+    draft: str | None,
+    types: Sequence[str],
+    depths: Sequence[int] = DEPTHS,
+    suite: str | None = None,
+) -> str:
     """Return the YAML of a recipe with a baseline and an arm (or a matrix of arms) for each speculation type.
 
     Raises UsageError for a name, engine or type that no recipe may have, and for a missing draft model.
     """
     engine = engine or kinds()[0]
     _check(name, engine, draft, types)
-    suite = "tiny.json" if target.startswith("bundled:") else "default"  # a tiny model knows its own prompts only
+    limit = f"limit: {TASKS_LIMIT}                 # at most so many prompts of each task; left out: all of them"
+    if suite is not None:  # prompts of one's own are all meant
+        limit = f"# {limit}"
+    suite = suite or ("tiny.json" if target.startswith("bundled:") else "default")  # a tiny model knows its own alone
     adapter = registered().adapters[engine]
     return f"""\
 # yaml-language-server: $schema=recipe.schema.json
@@ -36,19 +48,19 @@ engine:
   kind: {_text(engine)}
 {_engine_lines(adapter)}{_model_lines(adapter, target, draft)}
 prompts:
-  suite: {suite:<18}# a path, or the name of a shipped suite
+  suite: {_text(suite):<18}# a path, or the name of a shipped suite
   # tasks: [code]          # all of the suite's tasks when left out
-  # limit: 4               # at most so many prompts of each task
+  {limit}
 
 sampling:
   temperature: 0           # greedy: the only setting in which outputs can be compared token by token
-  max_tokens: 128
+  max_tokens: {MAX_TOKENS}
 
 blocks: 5                  # fresh processes of each arm; fewer than 3 give no interval between runs
 
 arms:
   - name: baseline         # the target alone; every arm is compared with it
-{"".join(_arm(kind) for kind in types)}"""
+{"".join(_arm(kind, depths) for kind in types)}"""
 
 
 def _engine_lines(adapter: Adapter) -> str:
@@ -70,13 +82,13 @@ def _model_lines(adapter: Adapter, target: str, draft: str | None) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _arm(kind: str) -> str:
+def _arm(kind: str, depths: Sequence[int]) -> str:
     short = kind.replace("-", "_")
     if kind in TAKEN_BY["p_min"]:  # the types that draft token by token: depth is the question
         return f"""\
   - name: {short}_d{{depth}}
     speculation: {{type: {kind}, max: "{{depth}}"}}
-    matrix: {{depth: {_DEPTHS}}}
+    matrix: {{depth: {list(depths)}}}
 """
     return f"""\
   - name: {short}

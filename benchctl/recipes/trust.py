@@ -7,6 +7,7 @@ program, and the search.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -135,18 +136,36 @@ def _of_args(
         if name in known.opens:
             yield Finding(place, shown, known.opens[name])
         elif name in known.reads:
-            value = word.partition("=")[2] or (words[position + 1] if position + 1 < len(words) else "")
-            if not all(_inside(part, folder) for part in value.split(",")):
-                yield Finding(place, f"{shown} {value}", f"{FILES}: it is not inside the recipe's folder")
+            given = word.partition("=")[2]
+            values = [given] if given else [*itertools.takewhile(_is_value, words[position + 1 :])]
+            if not values or not all(_harmless_file(value, folder, inline=name in known.inline) for value in values):
+                what = " ".join([shown, *values])
+                yield Finding(place, what, f"{FILES}: it is not inside the recipe's folder")
         elif name not in known.harmless and name.removeprefix("no-") not in known.harmless:
             yield Finding(place, shown, None)
 
 
+def _is_value(word: str) -> bool:
+    return not _OPTION.match(word)
+
+
+def _harmless_file(value: str, folder: Path, *, inline: bool) -> bool:
+    """Whether every file of a value is inside the recipe's folder, or the value is no file but what one would hold."""
+    if inline and not _exists(value) and ("{" in value or re.fullmatch(r"[\w.-]+", value)):
+        return True  # a template, which engines render in a sandbox, or the name of one that they bring
+    return all(_inside(part, folder) for part in value.split(","))
+
+
 def _inside(value: str, folder: Path) -> bool:
-    """Whether a file is inside the recipe's folder, links followed; `FILE:0.5` is a file with its scale."""
-    if "{" in value:  # a template itself, which engines render in a sandbox
-        return True
-    path = Path(re.sub(r":[0-9.+-]+$", "", value)).expanduser()
-    home = folder.resolve()
+    """Whether a file is inside the recipe's folder, links followed; `FILE:0.5` has a scale, `a=FILE` a name."""
+    value = re.sub(r"^\w+=", "", re.sub(r":[0-9.+-]+$", "", value))
     # An engine runs in the working directory, so that is where a relative path would lead it.
-    return value != "" and path.resolve().is_relative_to(home)
+    path, home = Path(value).expanduser(), folder.resolve()
+    return value != "" and "{" not in value and path.resolve().is_relative_to(home)
+
+
+def _exists(value: str) -> bool:
+    try:
+        return Path(value).exists()
+    except OSError:  # longer than a path can be
+        return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
-from pydantic import ConfigDict, Field, Tag
+from pydantic import ConfigDict, Field, Tag, WithJsonSchema
 
 from benchctl.recipes.adapters import registered
 from benchctl.recipes.placeholders import DESCRIBED
@@ -18,7 +18,10 @@ from benchctl.recipes.schema import (
     BLOCKS,
     BY_KIND,
     ArmBase,
+    CacheTypes,
     Concurrency,
+    ContextLength,
+    KvType,
     Mapped,
     ModelPair,
     Number,
@@ -37,7 +40,13 @@ MatrixKey = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Matrix = Annotated[dict[MatrixKey, Annotated[list[int | float | str | bool], Field(min_length=1)]], Field(min_length=1)]
 
 
+AXES_SCHEMA = {"type": "object", "additionalProperties": {"anyOf": [{"type": "array"}, {"type": "object"}]}}
+Axes = Annotated[dict[str, Any], WithJsonSchema(AXES_SCHEMA)]
+"""Lists, or mappings of names to values, by axis; `benchctl.recipes.axes` says what is wrong with one."""
+
+
 PLACES: dict[str, tuple[str, ...]] = {
+    "context_length": ("context_length",),
     "concurrency": ("concurrency",),
     "rate": ("rate",),
     "temperature": ("sampling", "temperature"),
@@ -65,9 +74,11 @@ class WrittenArm(ArmBase):
         description="Values by key; the arm is repeated for every combination, and {key} is replaced in its values.",
         examples=[{"depth": [2, 4, 8, 16]}],
     )
-    elsewhere: ClassVar[Mapping[str, str]] = {"of": ""} | {
-        key: f" of an arm; it stands once for all arms, as `{'.'.join(place)}`" for key, place in PLACES.items()
-    }
+    elsewhere: ClassVar[Mapping[str, str]] = (
+        dict.fromkeys(("of", "setup", "group"), "")
+        | {"cache_type": " of an arm; it stands once for all arms, as `cache_type`"}
+        | {key: f" of an arm; it stands once for all arms, as `{'.'.join(place)}`" for key, place in PLACES.items()}
+    )
 
 
 def _words_of_other_engines(schema: dict[str, Any]) -> None:
@@ -96,6 +107,22 @@ class WrittenRecipe(RecipeBase):
     rate: OneOrSeveral[Rate] | None = Field(
         default=None,
         description="Requests sent a second, whatever is in flight; null: as they end; a list: every arm under each.",
+    )
+
+    context_length: OneOrSeveral[ContextLength] | None = Field(
+        default=None,
+        description="Pad or cut prompts before their question to so many tokens; a list: every arm under each.",
+    )
+    cache_type: KvType | CacheTypes | None = Field(
+        default=None,
+        description="Type of the KV caches of target and draft, or of each; null: what the engine chooses.",
+        examples=["q8_0", {"target": "f16", "draft": "q8_0"}],
+    )
+    matrix: Axes | None = Field(
+        default=None,
+        description="Axes: values by dotted key of the recipe, such as models.draft or cache_type, every combination "
+        "of which is measured; with include and exclude.",
+        examples=[{"models.draft": [{"source": "d.gguf"}], "cache_type": ["f16", "q8_0"]}],
     )
 
     model_config = ConfigDict(title="benchctl recipe", json_schema_extra=_words_of_other_engines)

@@ -10,8 +10,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from benchctl.errors import UsageError
-from benchctl.models.huggingface.layout import Config, Layout, Metadata, ModelHeader, TensorPair
-from benchctl.models.huggingface.rope import rope_theta, with_rope_theta
+from benchctl.models.huggingface.layout import (
+    Config,
+    Layout,
+    Metadata,
+    ModelHeader,
+    TensorPair,
+    rope_theta,
+    with_rope_theta,
+)
 from benchctl.models.huggingface.transforms import SAME, Transform
 
 if TYPE_CHECKING:

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 from benchctl.errors import StorageError, UsageError
 from benchctl.models.gguf_header import GgufHeader, read_header
 from benchctl.models.hashes import Notice, file_sha256
-from benchctl.models.huggingface.layout import LAYOUT_VERSION, Config, ModelHeader
-from benchctl.models.huggingface.registry import layout_of
+from benchctl.models.huggingface.eagle3 import EAGLE3
+from benchctl.models.huggingface.falcon_h1 import FALCON_H1
+from benchctl.models.huggingface.layout import LAYOUT_VERSION, Config, Layout, ModelHeader
+from benchctl.models.huggingface.qwen3 import QWEN3
+from benchctl.models.huggingface.qwen3_5 import QWEN3_5
 from benchctl.models.huggingface.tensors import huggingface_tensors
 from benchctl.models.huggingface.tokenizer import ends_of_answer, special_tokens, tokenizer_config, tokenizer_json
 from benchctl.models.huggingface.weights import write_weights
@@ -24,8 +27,14 @@ from benchctl.text import one_line
 if TYPE_CHECKING:
     from benchctl.models.huggingface.transforms import Array
 
+
 ORIGIN = "derived-from.json"
 """In a derived folder: the source's SHA-256 and name, the layout and its version, and each file's size in bytes."""
+
+_ALL = (FALCON_H1, QWEN3, QWEN3_5, EAGLE3)
+LAYOUTS: dict[str, Layout] = {layout.architecture: layout for layout in _ALL}
+"""By `general.architecture`."""
+_BY_CLASS: dict[str, Layout] = {layout.model_class: layout for layout in _ALL}
 
 
 def huggingface_folder(gguf: Path, cache: Path | None = None, *, notice: Notice | None = None) -> Path:
@@ -150,3 +159,21 @@ def _json(value: Config) -> str:
 
 def _shown(folder: Path) -> str:
     return one_line(str(folder))
+
+
+def layout_of(architecture: str | None) -> Layout:
+    """Return the layout of a GGUF architecture. Raises UsageError for an unknown one."""
+    if architecture not in LAYOUTS:
+        raise UsageError(
+            f"no Hugging Face folder can be derived for the architecture '{one_line(str(architecture), 60)}'",
+            fix=f"Known: {', '.join(LAYOUTS)}. Use the model's own repository of safetensors instead.",
+        )
+    return LAYOUTS[architecture]
+
+
+def layout_of_class(model_class: str) -> Layout:
+    """Return the layout of a transformers model class. Raises UsageError for an unknown one."""
+    if model_class not in _BY_CLASS:
+        known = ", ".join(_BY_CLASS)
+        raise UsageError(f"no layout writes {one_line(model_class, 60)} as GGUF", fix=f"Known: {known}.")
+    return _BY_CLASS[model_class]

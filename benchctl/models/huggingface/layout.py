@@ -19,6 +19,7 @@ from benchctl.text import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+
 _Found = TypeVar("_Found")
 
 LAYOUT_VERSION = 1
@@ -124,3 +125,18 @@ class ModelHeader:
                 where=one_line(str(self.header.path)),
             )
         return value
+
+
+def with_rope_theta(theta: float) -> Config:
+    """Return the keys that name an unscaled rotary embedding of this base to either generation."""
+    return {"rope_theta": theta, "rope_parameters": {"rope_type": "default", "rope_theta": theta}}
+
+
+def rope_theta(config: Config) -> float:
+    """Return the base. Raises UsageError for a scaled embedding, which the layouts do not write."""
+    parameters = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = parameters.get("rope_type", parameters.get("type", "default"))
+    if kind != "default":
+        raise UsageError(f"a rotary embedding of type {kind} cannot be written", where="config.json")
+    theta = parameters.get("rope_theta") or config.get("rope_theta") or 10000.0
+    return float(theta)

@@ -8,8 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchctl.errors import UsageError
-from benchctl.models.huggingface.layout import Config, Layout, Metadata, ModelHeader, TensorPair
-from benchctl.models.huggingface.rope import rope_theta, with_rope_theta
+from benchctl.models.huggingface.layout import (
+    Config,
+    Layout,
+    Metadata,
+    ModelHeader,
+    TensorPair,
+    rope_theta,
+    with_rope_theta,
+)
 from benchctl.models.huggingface.transforms import CONVOLUTION, NEGATIVE_EXPONENTIAL, ONE_ADDED, SAME
 
 _LINEAR, _FULL = "linear_attention", "full_attention"

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.errors import StorageError, UsageError
+from benchctl.models.hashes import Notice
+from benchctl.models.hub import OfflineError, fetch_dataset
 from benchctl.prompts.importers.format import Format, Kind, Question, UnexpectedRowError
-from benchctl.prompts.importers.rows import read_rows
-from benchctl.prompts.importers.tasks import TaskNames
+from benchctl.prompts.importers.formats import TaskNames
+from benchctl.prompts.importers.rows import ENDINGS, read_rows
 from benchctl.prompts.load import MAX_BYTES, SUITE_SCHEMA, Suite, load_suite
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.problems import did_you_mean, quoted
+from benchctl.recipes.source import HubSource, PathSource, parse_source
 from benchctl.text import one_line
 
 
@@ -149,3 +152,27 @@ def refuse_overwriting(path: Path, force: bool) -> None:
     """Raise UsageError where a file is in the way."""
     if path.exists() and not force:
         raise UsageError("this file exists already", where=str(path), fix="Overwrite it with --force.")
+
+
+def locate(source: str, notice: Notice | None = None) -> tuple[Path, str]:
+    """Return the file that `source` means (a path, or hf:ORG/REPO[/FILE]) and what it is called in the suite.
+
+    Raises UsageError for a file that is not there, and for what the hub refuses or cannot give without a network.
+    """
+    try:
+        parsed = parse_source(source)
+    except ValueError:
+        parsed = None
+    if isinstance(parsed, PathSource):
+        path = Path(parsed.path).expanduser()
+        if not path.is_file():
+            raise UsageError("there is no such file", where=one_line(source, 200))
+        return path, path.name
+    if not isinstance(parsed, HubSource):
+        raise UsageError("expected a path or hf:ORG/REPO[/FILE]", where=one_line(source, 200))
+    try:
+        path, name = fetch_dataset(parsed, ENDINGS, notice)
+    except OfflineError as error:
+        fix = "Go online, or download the file elsewhere and import it from there."
+        raise UsageError(str(error), where=one_line(source, 200), fix=fix) from None
+    return path, f"hf:{parsed.repo}/{name}"

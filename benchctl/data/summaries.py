@@ -1,0 +1,51 @@
+"""Summaries beside runs: what was made of a run once, kept as long as nothing of the run changes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from benchctl.data.audits import AUDIT
+from benchctl.data.replays import REPLAYS
+from benchctl.data.store import MANIFEST, RECORDS
+
+SUMMARY = ".summary"
+_OF_THE_RUN = (MANIFEST, RECORDS)
+_SCORED = (REPLAYS, AUDIT)
+
+
+def fingerprint(run: Path, version: str) -> bytes:
+    """Return a line that changes when a file of the run, or `version` of what is made of it, does."""
+    names = [*_OF_THE_RUN, *(file.name for stem in _SCORED for file in run.glob(f"{stem.partition('.')[0]}*.json"))]
+    stamps = []
+    for name in sorted(names):
+        with contextlib.suppress(OSError):
+            status = (run / name).stat()
+            stamps.append(f"{name} {status.st_size} {status.st_mtime_ns}")
+    return "; ".join([version, *stamps]).encode() + b"\n"
+
+
+def kept_summary(run: Path, version: str) -> bytes | None:
+    """Return the summary that is kept beside a run; `None` where there is none of the run as it is."""
+    try:
+        found = (run / SUMMARY).read_bytes()
+    except OSError:
+        return None
+    first = fingerprint(run, version)
+    return found[len(first) :] if found.startswith(first) else None
+
+
+def keep_summary(run: Path, version: str, make: Callable[[], bytes]) -> bytes:
+    """Make a summary and keep it beside the run, where that can be written."""
+    first = fingerprint(run, version)
+    made = make()
+    temporary = run / f"{SUMMARY}.{os.getpid()}"
+    try:
+        temporary.write_bytes(first + made)
+        temporary.replace(run / SUMMARY)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return made

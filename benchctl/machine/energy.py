@@ -1,0 +1,240 @@
+"""The energy that a machine takes while it is watched: RAPL on Linux, nvidia-smi, powermetrics on macOS.
+
+RAPL counts microjoules of every processor package, and of its memory where there is a domain for it; the counter wraps
+around at a value of its own. nvidia-smi and powermetrics tell power, whose mean times the duration is the energy. All
+of it is of the whole machine, whoever caused it. What cannot be read is said, with what to do about it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from benchctl.machine.describe import ROOT
+
+POWERCAP = "sys/class/powercap"
+_PACKAGE = re.compile(r"intel-rapl:\d+\Z")
+_PART = re.compile(r"intel-rapl:\d+:\d+\Z")
+NO_RIGHTS = (
+    "RAPL's counters cannot be read without rights: sudo chmod a+r /sys/class/powercap/intel-rapl*/energy_uj, "
+    "or run benchctl as root"
+)
+ROOT_ALONE = "powermetrics tells power to root alone: run benchctl with sudo"
+NO_RAPL = "this system has no RAPL counters (/sys/class/powercap/intel-rapl), as most virtual machines"
+NVIDIA = ("nvidia-smi", "--query-gpu=index,power.draw", "--format=csv,noheader,nounits", "-lms", "500")
+POWERMETRICS = ("powermetrics", "--samplers", "cpu_power,gpu_power", "-i", "500")
+_COMBINED = re.compile(r"^Combined Power \(CPU \+ GPU \+ ANE\): (\d+(?:\.\d+)?) mW")
+
+
+@dataclass(frozen=True)
+class Energy:
+    """What was taken during some time."""
+
+    seconds: float
+    joules: Mapping[str, float]
+    """By what it was taken by: processor, memory, gpu, soc. Only what is told."""
+    untold: tuple[str, ...]
+    """Why something is not, as ends of sentences."""
+
+    @property
+    def watts(self) -> dict[str, float]:
+        """Mean power."""
+        return {name: joules / self.seconds for name, joules in self.joules.items()} if self.seconds > 0 else {}
+
+
+class _Source(Protocol):
+    """Something that tells energy."""
+
+    problem: str | None
+
+    def poll(self) -> None:
+        """Look once more; called at least once a minute."""
+
+    def stop(self, seconds: float) -> Mapping[str, float]:
+        """End, and return joules by what took them; `seconds`: since the start."""
+        ...
+
+
+class Meter:
+    """Every source of this machine, from when it is made until `stop`."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self._since = time.monotonic()
+        self._sources: list[_Source] = []
+        if sys.platform == "darwin":
+            self._sources.append(powermetrics())
+        else:
+            self._sources.append(Rapl(root))
+        if shutil.which(NVIDIA[0]):
+            self._sources.append(PowerStream(NVIDIA, parse_nvidia, "gpu"))
+
+    def poll(self) -> None:
+        """Look at counters, which wrap around."""
+        for source in self._sources:
+            source.poll()
+
+    def stop(self) -> Energy:
+        """End, and return what was taken since the start."""
+        seconds = time.monotonic() - self._since
+        joules: dict[str, float] = {}
+        for source in self._sources:
+            joules |= source.stop(seconds)
+        return Energy(seconds, joules, tuple(one.problem for one in self._sources if one.problem))
+
+
+def mean_power(seconds: float, root: Path = ROOT) -> Energy:
+    """Measure for so long, doing nothing; returns at once where nothing is told."""
+    meter = Meter(root)
+    if all(one.problem for one in meter._sources):
+        return meter.stop()
+    time.sleep(seconds)
+    return meter.stop()
+
+
+def processor_energy_problem(root: Path = ROOT) -> str | None:
+    """Return why the processor's energy cannot be read, as the end of a sentence; `None` where it can."""
+    if sys.platform == "darwin":
+        return None if os.geteuid() == 0 else ROOT_ALONE
+    return Rapl(root).problem
+
+
+class Rapl:
+    """The energy counters of the processor packages below /sys/class/powercap."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self.problem: str | None = None
+        self._domains: list[_Domain] = []
+        try:
+            self._domains = [_Domain(kind, folder) for kind, folder in _domains(root / POWERCAP)]
+        except PermissionError:
+            self.problem = NO_RIGHTS
+        except (OSError, ValueError):
+            self.problem = NO_RAPL
+        else:
+            self.problem = None if self._domains else NO_RAPL
+
+    def poll(self) -> None:
+        """Add what each counter rose by; one that went down has wrapped around once."""
+        try:
+            for domain in self._domains:
+                domain.poll()
+        except (OSError, ValueError):
+            self._domains, self.problem = [], "RAPL's counters stopped being readable"
+
+    def stop(self, seconds: float) -> Mapping[str, float]:
+        """Return joules by kind."""
+        self.poll()
+        joules: dict[str, float] = {}
+        for domain in self._domains:
+            joules[domain.kind] = joules.get(domain.kind, 0.0) + domain.microjoules / 1e6
+        return joules
+
+
+class _Domain:
+    """One counter."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.microjoules = 0
+        self._file = folder / "energy_uj"
+        self._range = int((folder / "max_energy_range_uj").read_text())
+        self._last = int(self._file.read_text())
+
+    def poll(self) -> None:
+        now = int(self._file.read_text())
+        rise = now - self._last
+        self.microjoules += rise if rise >= 0 else rise + self._range + 1
+        self._last = now
+
+
+def _domains(powercap: Path) -> list[tuple[str, Path]]:
+    """Return what each domain measures and its folder: packages with their memory, or else the whole platform."""
+    names = {folder: (folder / "name").read_text().strip() for folder in sorted(powercap.glob("intel-rapl:*"))}
+    packages = [folder for folder, name in names.items() if _PACKAGE.match(folder.name) and name.startswith("package")]
+    memory = [folder for folder, name in names.items() if _PART.match(folder.name) and name == "dram"]
+    if packages:
+        return [("processor", folder) for folder in packages] + [("memory", folder) for folder in memory]
+    return [("platform", folder) for folder, name in names.items() if name == "psys"]
+
+
+class PowerStream:
+    """A program that tells power again and again, for as long as it runs."""
+
+    def __init__(self, command: Sequence[str], parse: Callable[[str], tuple[str, float] | None], kind: str) -> None:
+        """`parse`: from a line to (what of several, watts); `None` for a line without any."""
+        self.problem: str | None = None
+        self._name, self._parse, self._kind = command[0], parse, kind
+        self._watts: dict[str, list[float]] = {}
+        self._process: subprocess.Popen[str] | None = None
+        try:
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True
+            )
+        except OSError as error:
+            self.problem = f"{self._name} cannot be run: {error.strerror}"
+            return
+        self._thread = threading.Thread(target=self._read, name=f"power of {kind}", daemon=True)
+        self._thread.start()
+
+    def poll(self) -> None:
+        """Nothing to do: it is read as it comes."""
+
+    def stop(self, seconds: float) -> Mapping[str, float]:
+        """End the program; power between two samples is taken to be their mean."""
+        if self._process is None:
+            return {}
+        with contextlib.suppress(OSError):
+            self._process.terminate()
+        self._thread.join(timeout=5)
+        if self._thread.is_alive():
+            self._process.kill()
+            self._thread.join(timeout=5)
+        self._process.wait(timeout=5)
+        means = [sum(samples) / len(samples) for samples in self._watts.values() if samples]
+        if not means:
+            self.problem = f"{self._name} reported no power"
+            return {}
+        return {self._kind: sum(means) * seconds}
+
+    def _read(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                found = self._parse(line)
+                if found is not None:
+                    self._watts.setdefault(found[0], []).append(found[1])
+
+
+def parse_nvidia(line: str) -> tuple[str, float] | None:
+    """Read `0, 71.23`; a GPU that does not tell its power says `[N/A]`."""
+    index, _, watts = line.partition(",")
+    try:
+        return index.strip(), float(watts)
+    except ValueError:
+        return None
+
+
+def parse_powermetrics(line: str) -> tuple[str, float] | None:
+    """Read `Combined Power (CPU + GPU + ANE): 4321 mW`."""
+    found = _COMBINED.match(line)
+    return None if found is None else ("soc", float(found[1]) / 1000)
+
+
+def powermetrics() -> PowerStream:
+    """Start powermetrics, which runs for root alone."""
+    if os.geteuid() == 0:
+        return PowerStream(POWERMETRICS, parse_powermetrics, "soc")
+    refused = PowerStream(("/nonexistent/powermetrics",), parse_powermetrics, "soc")
+    refused.problem = ROOT_ALONE
+    return refused

@@ -1,0 +1,81 @@
+"""The memory of one engine: its process and all that descend from it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchctl.machine.describe import ROOT, answer, read
+
+_KIB = 1024
+_MIB = 1 << 20
+_FIELD = re.compile(r"^(VmHWM|VmSwap):\s+(\d+) kB", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class EngineMemory:
+    """Bytes. `None`: the system does not tell."""
+
+    resident: int | None = None
+    """The most that was in memory at a time since the start, of every process for itself, added up: of an engine of
+    several processes the most that it can have been. Pages of a mapped model file count, as in `top`."""
+    swapped: int | None = None
+    """What of it lies in swap now."""
+    device: int | None = None
+    """What it holds now on NVIDIA GPUs."""
+
+    def at_least(self, earlier: EngineMemory) -> EngineMemory:
+        """Return the larger of two readings, number by number."""
+        pairs = ((getattr(self, name), getattr(earlier, name)) for name in ("resident", "swapped", "device"))
+        told = [[one for one in pair if one is not None] for pair in pairs]
+        return EngineMemory(*(max(pair) if pair else None for pair in told))
+
+
+def read_engine_memory(pid: int, root: Path = ROOT) -> EngineMemory:
+    """Read what the process `pid` and its descendants hold; nothing is told of one that has ended."""
+    import psutil
+
+    try:
+        first = psutil.Process(pid)
+        family = [first, *first.children(recursive=True)]
+    except psutil.Error:
+        return EngineMemory()
+    resident, swapped = [], []
+    for process in family:
+        peak, swap = _of_process(process, root)
+        if peak is not None:
+            resident.append(peak)
+        if swap is not None:
+            swapped.append(swap)
+    return EngineMemory(
+        resident=sum(resident) if resident else None,
+        swapped=sum(swapped) if swapped else None,
+        device=_on_devices({process.pid for process in family}),
+    )
+
+
+def _of_process(process: object, root: Path) -> tuple[int | None, int | None]:
+    """Return (peak resident, swapped) of one process."""
+    import psutil
+
+    assert isinstance(process, psutil.Process)
+    if sys.platform == "linux":
+        told = {name: int(size) * _KIB for name, size in _FIELD.findall(read(root / f"proc/{process.pid}/status"))}
+        return told.get("VmHWM"), told.get("VmSwap")
+    try:
+        return process.memory_info().rss, None
+    except psutil.Error:
+        return None, None
+
+
+def _on_devices(pids: set[int]) -> int | None:
+    """Return what these processes hold on all GPUs; `None` where the driver names none of them, as in containers."""
+    told = answer("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits")
+    held = []
+    for line in (told or "").splitlines():
+        pid, _, size = (part.strip() for part in line.partition(","))
+        if pid.isdigit() and size.isdigit() and int(pid) in pids:
+            held.append(int(size) * _MIB)
+    return sum(held) if held else None
