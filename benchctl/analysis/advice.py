@@ -30,7 +30,7 @@ class Advice:
     half_width: float | None
     """Of its interval, as a difference of ratios."""
     use: Verdict | None
-    """The arm to run with: faster beyond noise, and without damage to the output."""
+    """The arm to run with: faster beyond noise, its output identical or consistent with the target."""
     sentence: str
     """What to do, in words."""
     command: str | None
@@ -38,13 +38,14 @@ class Advice:
 
 
 def find_advice(analysis: Analysis, manifest: Manifest | None) -> Advice | None:
-    """Return what to do, `None` where that depends on the condition (a sweep) or nothing was compared."""
-    drafted = [one for one in _compared(analysis) if one.arm not in inactive_arms(analysis)]
-    if analysis.sweep is not None or not drafted or _baseline_speculates(analysis):
+    """Return what to do; `None` where that depends on the condition (a sweep), nothing was compared, or the values were
+    selected (a search)."""
+    drafted = [one for one in compared_arms(analysis) if one.arm not in inactive_arms(analysis)]
+    if analysis.sweep is not None or searched_values(analysis) or not drafted or _baseline_speculates(analysis):
         return None
     timed = [one for one in drafted if one.speedup is not None and one.attestation != "failed"]
     fastest = max(timed, key=lambda one: one.speedup or 0.0, default=None)
-    faster = [one for one in timed if one.speed == "faster" and one.arm not in damaged_arms(analysis)]
+    faster = [one for one in timed if one.speed == "faster" and one.arm not in damaged_arms(analysis) and _sound(one)]
     use = max(faster, key=lambda one: one.speedup or 0.0, default=None)
     ends = fastest.interval if fastest else None
     return Advice(
@@ -52,14 +53,24 @@ def find_advice(analysis: Analysis, manifest: Manifest | None) -> Advice | None:
         half_width=(ends.high - ends.low) / 2 if ends else None,
         use=use,
         sentence=_sentence(drafted, use),
-        command=_command(manifest, use.arm if use else analysis.baseline),
+        command=production_command(manifest, use.arm if use else analysis.baseline),
     )
+
+
+def searched_values(analysis: Analysis) -> bool:
+    """Whether the run's values were selected by a search: the best of them says too much."""
+    return any(warning.id == "searched" for warning in analysis.warnings)
+
+
+def _sound(one: Verdict) -> bool:
+    """Whether an arm's output is known to be the target's own, or consistent with it."""
+    return not one.lossy and one.lossless in ("identical", "consistent with the target")
 
 
 def inactive_arms(analysis: Analysis) -> list[str]:
     """The arms whose speculation was on but never drafted."""
     drafted = {row.arm: row.drafted for row in analysis.acceptance if row.task == ALL_TASKS}
-    return [one.arm for one in _compared(analysis) if one.attestation == "idle" or drafted.get(one.arm) == 0]
+    return [one.arm for one in compared_arms(analysis) if one.attestation == "idle" or drafted.get(one.arm) == 0]
 
 
 def damaged_arms(analysis: Analysis) -> dict[str, int]:
@@ -74,16 +85,16 @@ def damaged_arms(analysis: Analysis) -> dict[str, int]:
 def resolution(analysis: Analysis) -> float | None:
     """How far from 1 the interval of an inactive arm reaches, at most, as a share; `None` without such an interval."""
     inactive = inactive_arms(analysis)
-    ends = [one.interval for one in _compared(analysis) if one.arm in inactive and one.interval]
+    ends = [one.interval for one in compared_arms(analysis) if one.arm in inactive and one.interval]
     return max((max(abs(one.low - 1), abs(one.high - 1)) for one in ends), default=None)
 
 
 def launch_command(arm: ArmIdentity) -> str:
     """The exact command line of an arm, quoted for a POSIX shell; the address of an endpoint that ran already."""
-    return " ".join(map(_quoted, [*arm.env, *arm.argv])) if arm.url is None else arm.url
+    return " ".join(map(quoted, [*arm.env, *arm.argv])) if arm.url is None else arm.url
 
 
-def _quoted(word: str) -> str:
+def quoted(word: str) -> str:
     """A word for the shell, which still finds the home folder in one that begins with it."""
     at_home = re.fullmatch(r"((?:\w+=)?~/)(.+)", word, re.DOTALL)
     return at_home[1] + shlex.quote(at_home[2]) if at_home else shlex.quote(word)
@@ -91,8 +102,11 @@ def _quoted(word: str) -> str:
 
 def _sentence(drafted: list[Verdict], use: Verdict | None) -> str:
     if use is not None:
-        return f"Run with {use.arm} ({use.setting})."
-    words = {one.speed for one in drafted}
+        kept = "" if use.lossless == "identical" else ": its output is consistent with the target, not identical"
+        return f"Run with {use.arm} ({use.setting}){kept}."
+    words = {one.speed for one in drafted if not one.lossy}
+    if "faster" in words:
+        return "Run the target alone until it is known whether the faster arms' output is the target's own."
     if words <= {"slower", "within"}:
         return "Do not speculate: run the target alone."
     if "undecided" in words:
@@ -100,14 +114,16 @@ def _sentence(drafted: list[Verdict], use: Verdict | None) -> str:
     return "No advice: run at least three blocks on equal terms (--blocks auto)."
 
 
-def _command(manifest: Manifest | None, arm: str) -> str | None:
+def production_command(manifest: Manifest | None, arm: str) -> str | None:
+    """An arm's exact command line on `EXAMPLE_PORT`; `None` where it is not known."""
     found = next((one for one in manifest.arms if one.name == arm), None) if manifest else None
     if found is None or not (found.argv or found.url):
         return None
     return launch_command(found).replace("'{port}'", str(EXAMPLE_PORT))
 
 
-def _compared(analysis: Analysis) -> list[Verdict]:
+def compared_arms(analysis: Analysis) -> list[Verdict]:
+    """The verdicts on every arm but the baselines."""
     return [one for one in analysis.verdicts if one.arm not in analysis.baselines]
 
 

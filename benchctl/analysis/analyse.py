@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from benchctl.analysis.acceptance import find_acceptance
 from benchctl.analysis.answers import Answers, find_answers, find_consistency
-from benchctl.analysis.audit.judge import UNSCORED, audit_arms
+from benchctl.analysis.audit.conclude import UNSCORED, audit_parts
 from benchctl.analysis.audit.selection import Selection, select_answers
+from benchctl.analysis.breakeven import find_breakeven, measured_arms
 from benchctl.analysis.cells import failed_cells
-from benchctl.analysis.conditions.join import join
 from benchctl.analysis.conditions.split import Group, recipe_arm, split
-from benchctl.analysis.conditions.sweep import find_sweep
+from benchctl.analysis.conditions.sweep import find_sweep, join
 from benchctl.analysis.conditions.unjudged import find_unjudged, where_unjudged
 from benchctl.analysis.cost import find_cost
 from benchctl.analysis.counters import find_counters
@@ -22,8 +22,9 @@ from benchctl.analysis.intervals import claims_that_hold
 from benchctl.analysis.lossless import find_losslessness, greedy
 from benchctl.analysis.lossy import label_lossy
 from benchctl.analysis.precision import find_stopping
-from benchctl.analysis.replay.judge import Evidence
-from benchctl.analysis.replay.wanted import find_evidence
+from benchctl.analysis.replay.explain import Evidence
+from benchctl.analysis.replay.prefixes import find_evidence
+from benchctl.analysis.resources import find_resources
 from benchctl.analysis.results import (
     ALL_TASKS,
     Acceptance,
@@ -35,11 +36,13 @@ from benchctl.analysis.results import (
     SpeedUp,
     Verdict,
 )
+from benchctl.analysis.rounds.model import find_rounds
 from benchctl.analysis.speedup import find_latency_speedup, find_speedups, find_throughput
 from benchctl.analysis.verdict import find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.audits import Audit
 from benchctl.data.store import RunData
+from benchctl.recipes.adapters import SYNTHETIC
 
 
 def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
@@ -51,7 +54,7 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in groups]
     alone = any(group.judged for group in groups)
     speeds = _speeds(frames)
-    audits = audit_arms(audit_of(run), select_answers(zip(groups, frames, strict=True)))
+    audits = audit_parts([(audit_of(part), select_answers(own)) for part, own in _by_part(groups, frames)])
     parts = [_analyse(group, frame, speeds, audits, alone=alone) for group, frame in zip(groups, frames, strict=True)]
     found, manifest = parts[0], run.manifest
     if manifest is not None and groups[0].condition is not None:
@@ -60,21 +63,39 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
         found = join(parts, sweep, check_disturbances(replace(frames[0], manifest=manifest)))
     own = baseline is None or manifest is None or found.baseline == recipe_arm(manifest, manifest.baseline)
     levels = found.sweep.levels if found.sweep else []
-    return found.model_copy(update={"stopping": find_stopping(manifest, found.speedups, levels) if own else None})
+    return found.model_copy(
+        update={
+            "stopping": find_stopping(manifest, found.speedups, levels) if own else None,
+            "breakeven": find_breakeven(measured_arms(found, manifest)),
+        }
+    )
+
+
+def _by_part(groups: Sequence[Group], frames: Sequence[Frame]) -> list[tuple[RunData, list[tuple[Group, Frame]]]]:
+    """Return the conditions of every part of a run, with what was scored of it."""
+    found: dict[str | None, list[tuple[Group, Frame]]] = {}
+    for group, frame in zip(groups, frames, strict=True):
+        found.setdefault(group.run.part, []).append((group, frame))
+    return [(own[0][0].run, own) for own in found.values()]
 
 
 def _speeds(frames: Sequence[Frame]) -> dict[str, tuple[list[SpeedUp], bool]]:
     """Return the speed-ups of every compared arm of a run, and whether it may be called faster or slower.
 
-    Claims hold together over the arms of all conditions.
+    Claims hold together over the arms of all conditions; what accepts by lot is a curve and no claim.
     """
-    arms = [(frame, arm) for frame in frames for arm in _compared(frame)]
-    rows = [find_speedups(frame, arm, len(arms)) for frame, arm in arms]
+    arms = [(frame, arm, _by_lot(frame, arm)) for frame in frames for arm in _compared(frame)]
+    claims = [not by_lot for _, _, by_lot in arms]
+    rows = [find_speedups(frame, arm, max(1, sum(claims))) for frame, arm, _ in arms]
     held = [next(row.claims_held for row in one if row.task == ALL_TASKS) for one in rows]
-    return {
-        frame.arms[arm]: (found, claimed)
-        for (frame, arm), found, claimed in zip(arms, rows, claims_that_hold(held), strict=True)
-    }
+    together = iter(claims_that_hold([count for count, claim in zip(held, claims, strict=True) if claim]))
+    holds = [next(together) if claim else count > 0 for count, claim in zip(held, claims, strict=True)]
+    return {frame.arms[arm]: (found, one) for (frame, arm, _), found, one in zip(arms, rows, holds, strict=True)}
+
+
+def _by_lot(frame: Frame, arm: int) -> bool:
+    arms = frame.manifest.arms if frame.manifest else []
+    return any(one.name == frame.arms[arm] and SYNTHETIC in one.lossy for one in arms)
 
 
 def _analyse(
@@ -120,7 +141,7 @@ def _analyse(
         tasks=list(frame.tasks),
         blocks=len(frame.blocks),
         records=len(frame.records),
-        failed_cells=[f"{name}: {reason}" for name, reason in failed_cells(frame)],
+        failed_cells=[f"{name}: {reason}" for name, reason, _ in failed_cells(frame)],
         verdicts=select(verdicts),
         speedups=speedups,
         acceptance=acceptance,
@@ -128,6 +149,8 @@ def _analyse(
         losslessness=losslessness,
         consistency=consistency,
         costs=costs,
+        rounds=find_rounds(frame, counters, speedups, acceptance, costs, run.costs),
+        resources=find_resources(frame),
         warnings=find_warnings(frame, counters, answers, speedups, consistency, run.damaged, warm_ups),
     )
 
@@ -193,21 +216,28 @@ class OutputComparison:
     @property
     def failed_cells(self) -> list[str]:
         """`block 2, spec_d4: reason` of every cell that failed or did not run as asked."""
-        return [f"{name}: {reason}" for frame in self.frames for name, reason in failed_cells(frame)]
+        return [f"{name}: {reason}" for frame in self.frames for name, reason, _ in failed_cells(frame)]
 
     @property
     def selection(self) -> Selection:
         """What an audit is about."""
-        chosen = [frame.arms[arm] for frame, arms in zip(self.frames, self._arms, strict=True) for arm in arms]
-        return select_answers(self.parts, chosen)
+        return select_answers(self.parts, self._chosen)
 
-    def judge(
+    @property
+    def _chosen(self) -> list[str]:
+        return [frame.arms[arm] for frame, arms in zip(self.frames, self._arms, strict=True) for arm in arms]
+
+    def verdicts(
         self, evidence: Evidence | None = None, *, audit: Audit | None = None, reason: str = UNSCORED
     ) -> list[Losslessness]:
         """Judge every arm. `evidence` and `audit`: what was replayed and scored, in place of what is stored; `reason`:
         why what is not scored was not."""
         alone = any(group.judged for group in self.groups)
-        audits = audit_arms(audit or self.audit, self.selection, reason=reason)
+        parts = _by_part(self.groups, self.frames)
+        chosen = self._chosen
+        audits = audit_parts(
+            [(audit or audit_of(part), select_answers(own, chosen)) for part, own in parts], reason=reason
+        )
         found = []
         for group, frame, answers, arms in zip(self.groups, self.frames, self._answers, self._arms, strict=True):
             stored = self.stored if frame is self.frame else find_evidence(group.run, frame.arms[frame.baseline])
@@ -236,7 +266,7 @@ def _names(frame: Frame, arm: int) -> set[str]:
 
 
 def _compared(frame: Frame) -> list[int]:
-    return [arm for arm in range(len(frame.arms)) if arm != frame.baseline]
+    return [arm for arm in range(len(frame.arms)) if arm not in (frame.baseline, frame.again)]
 
 
 def _lost_lines(run: RunData) -> int:

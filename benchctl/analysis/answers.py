@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.degenerate import degeneration
-from benchctl.analysis.results import SelfConsistency
+from benchctl.analysis.results import Fork, SelfConsistency
 from benchctl.data.record import Record, sha256_text, sha256_tokens
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ _TOLD = attrgetter(
     "content", "content_sha", "token_sha", "n_predicted", "finish_reason", "prompt_sha", "error", "schema_version"
 )
 """All that an answer tells but its token ids, which are compared themselves."""
+
+AGREED = 48
+"""Characters shown of what both said last."""
+CONTINUATION = 64
+"""Characters shown of how each went on."""
 
 
 @dataclass(frozen=True)
@@ -128,3 +134,38 @@ def find_consistency(frame: Frame, answers: Answers, arm: int) -> SelfConsistenc
     return SelfConsistency(
         arm=frame.arms[arm], prompts=compared, reproducible=compared - len(differing), differing=differing
     )
+
+
+def find_fork(baseline: Record, arm: Record) -> Fork | None:
+    """Return the first token (by characters where an answer has no ids) at which the answers differ, if one does."""
+    ours, theirs = arm.content or "", baseline.content or ""
+    split = common_length(ours, theirs)
+    by_token = None not in (baseline.token_ids, arm.token_ids) and baseline.token_ids != arm.token_ids
+    if ours == theirs and not by_token:
+        return None
+    told: dict[str, object] = {"index": split, "unit": "character"}
+    if by_token:
+        ids, others = baseline.token_ids or [], arm.token_ids or []
+        at = common_length(others, ids)
+        told = {"index": at, "unit": "token", "baseline_token": _at(ids, at), "arm_token": _at(others, at)}
+    return Fork.model_validate(
+        {
+            **told,
+            "agreed_text": ours[max(0, split - AGREED) : split],
+            "baseline_text": theirs[split : split + CONTINUATION],
+            "arm_text": ours[split : split + CONTINUATION],
+        }
+    )
+
+
+def common_length(left: Sequence[object], right: Sequence[object]) -> int:
+    """Return the length of the longest common prefix of two strings or of two lists, by bisection."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if left[low:middle] == right[low:middle] else (low, middle - 1)
+    return low
+
+
+def _at(tokens: Sequence[int], index: int) -> int | None:
+    return tokens[index] if index < len(tokens) else None

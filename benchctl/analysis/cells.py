@@ -17,15 +17,15 @@ def latest_cells(manifest: Manifest | None) -> list[Cell]:
     return list({(cell.block, cell.arm): cell for cell in manifest.cells}.values()) if manifest else []
 
 
-def failed_cells(frame: Frame) -> list[tuple[str, str]]:
-    """Return (`block 2, spec_d4`, reason) for every cell that failed or did not run as asked."""
+def failed_cells(frame: Frame) -> list[tuple[str, str, str]]:
+    """Return (`block 2, spec_d4`, reason, log) for every cell that failed or did not run as asked."""
     found = []
     for cell in latest_cells(frame.manifest):
-        name = f"block {cell.block + 1}, {cell.arm}"
+        name, log = f"block {cell.block + 1}, {cell.arm}", cell.log
         if cell.attestation and cell.attestation.state == "failed":
-            found.append((name, cell.attestation.reason or "the attestation failed"))
+            found.append((name, cell.attestation.reason or "the attestation failed", log))
         elif cell.status != "finished":
-            found.append((name, cell.error.message if cell.error else cell.status))
+            found.append((name, cell.error.message if cell.error else cell.status, log))
     return found
 
 

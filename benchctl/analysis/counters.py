@@ -66,7 +66,7 @@ def find_counters(frame: Frame) -> Counters:
         positions=positions,
         drafted_by_position=drafted_by_position,
         drafted_positions=drafted_positions,
-        contradictions=[  # a comparison with NaN is false: what is not told contradicts nothing
+        contradictions=[  # a comparison with NaN is false: what is not reported contradicts nothing
             ("more draft tokens were accepted than drafted", accepted > drafted),
             ("more draft tokens were accepted than tokens came out", accepted > out),
             ("more verify rounds were counted than tokens came out", rounds > frame.predicted),

@@ -42,7 +42,8 @@ def check_disturbances(frame: Frame) -> Iterator[Seen]:
     yield from _other_work(watched)
     yield from _load(frame)
     yield from _heat(watched)
-    yield from _swapping(watched)
+    yield from _swapping(watched, cells)
+    yield from _spilled(cells)
     yield from _clock_jumps(watched)
 
 
@@ -109,7 +110,15 @@ def _heat(watched: Watched) -> Iterator[Seen]:
         yield "throttling", "machine", " ".join(said)
 
 
-def _swapping(watched: Watched) -> Iterator[Seen]:
+def _spilled(cells: Sequence[Cell]) -> Iterator[Seen]:
+    told = dict.fromkeys(
+        f"{cell.arm}: {cell.memory.spilled}" for cell in cells if cell.memory is not None and cell.memory.spilled
+    )
+    if told:
+        yield "spilled", "machine", f"{'; '.join(told)}."
+
+
+def _swapping(watched: Watched, cells: Sequence[Cell]) -> Iterator[Seen]:
     said = []
     sizes = [(watch.swapped_bytes or 0, name) for name, watch in watched]
     if swapped := [one for one in sizes if one[0] > SWAPPED_BYTES]:
@@ -119,6 +128,10 @@ def _swapping(watched: Watched) -> Iterator[Seen]:
     if faults := [one for one in counts if one[0] > MAJOR_FAULTS]:
         count, name = max(faults)
         said.append(f"The engine waited for memory from disk in {_cells(faults)}, most in {name}: {count:,} times.")
+    held = [((cell.memory.swapped or 0) if cell.memory else 0, _name(cell)) for cell in cells]
+    if out := [one for one in held if one[0] > SWAPPED_BYTES]:
+        size, name = max(out)
+        said.append(f"Part of the engine lay in swap in {_cells(out)}, most in {name}: {size / 2**20:.0f} MiB.")
     if said:
         yield "swapping", "machine", " ".join(said)
 

@@ -71,6 +71,21 @@ class Frame:
         return self.decoded / self.decode_s
 
     @cached_property
+    def again(self) -> int | None:
+        """The arm that is a second cell of the baseline in every block; `None` where there is none."""
+        twins = {arm.name for arm in self.manifest.arms if arm.again} if self.manifest else set()
+        return next((number for number, name in enumerate(self.arms) if name in twins), None)
+
+    def baseline_s(self, rows: Integers) -> Floats:
+        """Return the seconds for `decoded` of some of the baseline's rows, at the mean pace of both of its cells."""
+        own = self.decode_s[rows]
+        if self.again is None:
+            return own
+        second = self.row_at[self.again, self.block[rows], self.prompt[rows]]
+        pace = np.where(second >= 0, self.decode_s[second] / self.decoded[second], np.nan)
+        return np.where(np.isfinite(pace), (own + pace * self.decoded[rows]) / 2, own)
+
+    @cached_property
     def work(self) -> Floats:
         """A number that is equal for equal length and finish reason."""
         endings = {None: 0.0, "stop": 0.25, "length": 0.5}
@@ -94,7 +109,7 @@ class Frame:
         return ours[both], theirs[both]
 
     def told(self, key: str) -> Floats:
-        """Return a number of every record as a column, by its key (of `TOLD`); NaN where it is not told."""
+        """Return a number of every record as a column, by its key (of `TOLD`); NaN where it is not reported."""
         return self._told[key]
 
     @cached_property

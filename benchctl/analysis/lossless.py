@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.answers import same_answer, same_text, same_tokens
-from benchctl.analysis.audit.words import told_of
+from benchctl.analysis.answers import find_fork, same_answer, same_text, same_tokens
+from benchctl.analysis.audit.conclude import audit_summary
 from benchctl.analysis.cells import speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.degenerate import degeneration, runs_on
-from benchctl.analysis.fork import find_fork
-from benchctl.analysis.replay.judge import Evidence, judge
+from benchctl.analysis.replay.explain import Evidence, explain_fork
 from benchctl.analysis.results import ArmAudit, Comparison, Fork, Kept, Losslessness, PromptClass
 from benchctl.data.record import Record
 
@@ -178,7 +177,7 @@ def _judged(
         pairs.add(pair)
         fork = find_fork(theirs, ours)
         if fork is not None:
-            seen.setdefault((fork.index, fork.arm_token, width), judge(fork, theirs, width, evidence))
+            seen.setdefault((fork.index, fork.arm_token, width), explain_fork(fork, theirs, width, evidence))
     return sorted(seen.values(), key=lambda one: _GRAVITY.index(one[0]))
 
 
@@ -248,7 +247,9 @@ def _outcome(
 def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tuple[Kept, str]:
     """Return the verdict on an arm that differs somewhere, and the reason in a sentence."""
     outcomes = {one.outcome for one in comparisons}
-    told = told_of(audit) if audit is not None else "Its whole answers were not scored, so that no more can be said."
+    told = (
+        audit_summary(audit) if audit is not None else "Its whole answers were not scored, so that no more can be said."
+    )
     if "violation" in outcomes or (audit is not None and audit.violates):
         return "violation", told if audit is not None and not audit.lacking else ""
     if audit is None or audit.lacking or outcomes & {"differs", "undetermined"}:
@@ -260,7 +261,7 @@ def _weight(differing: list[Comparison]) -> str:
     """Say what the differences are, as far as that is known."""
     near, damage = (sum(one.outcome == kind for one in differing) for kind in ("near-tie", "violation"))
     if near == len(differing):
-        return ", each of them first where the target's own noise may have tipped a near-tie"
+        return ", each of them first where the target's own noise may have decided a near-tie"
     if damage:
         beside = f", and {near} near-ties" if near else ""
         return f"; {damage} {'violation' if damage == 1 else 'violations'}, which that noise does not explain{beside}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.results import Losslessness
+from benchctl.analysis.results import Losslessness, Verdict
+from benchctl.recipes.adapters import SYNTHETIC
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
@@ -17,8 +19,14 @@ def label_lossy(found: Losslessness, frame: Frame) -> Losslessness:
     if not settings:
         return found
     equal = " Equal answers are luck." if found.verdict == "identical" else ""
-    reason = f"Lossy by design: {', '.join(settings)}; what it says is not the target's own.{equal} {found.reason}"
+    whose = "its text is not a model's output" if SYNTHETIC in settings else "what it says is not the target's own"
+    reason = f"Lossy by design: {', '.join(settings)}; {whose}.{equal} {found.reason}"
     return found.model_copy(update={"verdict": "violation", "reason": reason, "lossy": settings})
+
+
+def synthetic_arms(verdicts: Iterable[Verdict]) -> set[str]:
+    """Return the arms whose draft tokens were accepted by lot: they show a speed, and nothing of any draft."""
+    return {one.arm for one in verdicts if SYNTHETIC in one.lossy}
 
 
 def lossy_label(settings: list[str]) -> str:

@@ -35,7 +35,7 @@ def half_widths(run: RunData) -> dict[str, float | None]:
     levels: list[Level] = []
     for group in split(run):
         frame = make_frame(group.run.records, group.run.manifest, group.baseline)
-        arms = [arm for arm in range(len(frame.arms)) if arm != frame.baseline]
+        arms = [arm for arm in range(len(frame.arms)) if arm not in (frame.baseline, frame.again)]
         speedups += [row for arm in arms for row in find_speedups(frame, arm)]
         levels += find_levels(frame, group, group.condition) if group.condition else []
     return _half_widths(that_decide(speedups, levels))

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame, Integers
     from benchctl.data.record import Record
 
-REMEMBERING = frozenset({"ngram-cache", "ngram-mod", "suffix"})
-"""Types of speculation that draft from what earlier requests of the same process said. The other n-gram types look up
-the current request only, and models start each request anew."""
+_REMEMBERED = frozenset({"ngram-cache", "ngram-mod", "suffix"})
+"""Types of speculation that draft from what earlier requests of the same process said, for runs whose manifest does not
+say which arms do."""
 
 ENOUGH_ANSWERS = 4
 """With fewer, equal counts at two depths are chance."""
@@ -40,17 +40,21 @@ def check_preflight(frame: Frame) -> Iterator[Seen]:
 
 def check_cells(frame: Frame) -> Iterator[Seen]:
     """Cells that failed, or did not run as asked."""
-    for name, reason in failed_cells(frame):
-        yield "failed-cell", name, reason
+    for name, reason, log in failed_cells(frame):
+        yield "failed-cell", name, f"{reason} (log: {log})"
 
 
 def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Iterator[Seen]:
     """Records that are missing, damaged, too short, or without token ids."""
     planned = len(frame.prompts) * len(frame.blocks)
+    tuning = frame.manifest.tuning if frame.manifest else None
+    if tuning is not None:
+        chose = f"{tuning.chosen} was chosen" if tuning.chosen else "none is chosen" + ("" if tuning.ended else " yet")
+        yield "searched", "run", f"It searched {len(frame.arms) - 1} settings over {len(frame.blocks)} blocks; {chose}."
     for number, arm in enumerate(frame.arms):
         rows = frame.rows(number)
         missing = planned - int(frame.answered[rows].sum())
-        if missing:
+        if missing and tuning is None:  # else not every block asks every arm every prompt
             yield "missing-records", arm, f"{missing} of {planned} answers are missing or failed."
         listed = rows.tolist()
         records = [frame.records[row] for row in listed]
@@ -157,7 +161,7 @@ def _depth(frame: Frame, arm: int) -> Iterator[tuple[int, dict[str, object]]]:
 def check_repeats(frame: Frame, counters: Counters, warm_ups: Sequence[Record]) -> Iterator[Seen]:
     """Prompts that one process was asked twice, where the drafter remembers what it has seen."""
     for number, arm in enumerate(frame.arms):
-        if not REMEMBERING & set(_speculation_types(frame, arm)):
+        if not _remembers(frame, arm):
             continue
         asked = {(record.block, record.attempt, record.prompt_sha) for record in warm_ups if record.label == arm}
         repeated = []
@@ -174,6 +178,11 @@ def check_repeats(frame: Frame, counters: Counters, warm_ups: Sequence[Record]) 
                 f"Asked before in the same process: {_named(frame, np.array(sorted(repeated)))}."
                 + _acceptance_when_repeated(frame, counters, number, repeated),
             )
+
+
+def _remembers(frame: Frame, arm: str) -> bool:
+    told = next((one.remembers for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
+    return not _REMEMBERED.isdisjoint(_speculation_types(frame, arm)) if told is None else told
 
 
 def _acceptance_when_repeated(frame: Frame, counters: Counters, arm: int, repeated: list[int]) -> str:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ConfigDict, Field, model_serializer
 
 from benchctl.analysis.conditions.results import Sweep
+from benchctl.analysis.resources import Resources
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
+from benchctl.analysis.rounds.results import BreakEven, RoundModel
 
 if TYPE_CHECKING:
     from pydantic import SerializerFunctionWrapHandler
@@ -210,7 +212,9 @@ class ArmAudit(Result):
 
     arm: str
     widths: tuple[int, ...]
-    """Tokens that the target read at once, at most, while it gave them."""
+    """Tokens that the target read at once, at most; of each request, where several shared a batch."""
+    slots: int = 1
+    """Requests that shared its batches."""
     by_prefill: bool
     """Whether answers were scored by reading them at once; the noise is then that between prefill and decode."""
     answers: int
@@ -390,6 +394,12 @@ class Analysis(Result):
     losslessness: list[Losslessness]
     consistency: list[SelfConsistency]
     costs: list[Cost]
+    rounds: RoundModel = Field(default_factory=RoundModel)
+    """What rounds are made of."""
+    breakeven: BreakEven | None = None
+    """Of a run with arms that accept by lot."""
+    resources: list[Resources] = Field(default_factory=list)
+    """Energy and memory, a row for every arm."""
     warnings: list[Caution]
     stopping: Stopping | None = None
     """Of a run with `blocks: auto`."""

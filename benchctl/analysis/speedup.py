@@ -24,16 +24,20 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1) -> list[SpeedUp]:
     finished = frame.prompt[ours[both]]
     timed = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs])
     ours, theirs = ours[timed], theirs[timed]
-    sums = np.stack([frame.decoded[ours], frame.decode_s[ours], frame.decoded[theirs], frame.decode_s[theirs]], axis=1)
+    sums = np.stack(
+        [frame.decoded[ours], frame.decode_s[ours], frame.decoded[theirs], frame.baseline_s(theirs)], axis=1
+    )
     equal = frame.work[ours] == frame.work[theirs]
     end_to_end, waits = _whole_answers(frame, ours, theirs)
     block, task = frame.block[ours], frame.task[ours]
     prompt, level = frame.prompt[ours], level_for(frame.manifest)
+    searching = frame.manifest is not None and frame.manifest.tuning is not None  # not every block asks everything
 
     found = []
     for number, name in [(-1, ALL_TASKS), *enumerate(frame.tasks)]:
         here = np.full(len(ours), True) if number < 0 else task == number
         prompts = len(frame.prompts) if number < 0 else int((frame.prompt_task == number).sum())
+        asked = prompts * len(frame.blocks)
         done = len(finished) if number < 0 else int((frame.prompt_task[finished] == number).sum())
         in_blocks = [value for one in np.unique(block[here]) if (value := pooled(sums[here & (block == one)]))]
         claims = arms if number < 0 else arms * len(frame.tasks)
@@ -58,7 +62,7 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1) -> list[SpeedUp]:
                 highest_block=max(in_blocks) if len(in_blocks) > 1 else None,
                 pairs=int(here.sum()),
                 pairs_unequal=int((here & ~equal).sum()),
-                pairs_missing=prompts * len(frame.blocks) - done,
+                pairs_missing=0 if searching else asked - done,
             )
         )
     return found

@@ -10,8 +10,8 @@ speed-up is on the other side of 1 once every pair of answers is cut to the leng
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.cells import attestations, states
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, Interval, Losslessness, Speed, SpeedUp, Verdict
@@ -99,11 +99,14 @@ def speed_word(overall: SpeedUp, claimed: bool) -> Speed:
 def setting(frame: Frame, arm: str) -> str:
     """Say how an arm speculates, in the recipe's words: `draft-simple, depth 4`."""
     identity = next((one for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
-    if identity is None:
-        return "not recorded"
-    if identity.speculation is None:
+    return "not recorded" if identity is None else speculation_in_words(identity.speculation)
+
+
+def speculation_in_words(speculation: Mapping[str, Any] | None) -> str:
+    """Say a recipe's speculation in its words: `draft-simple, depth 4`."""
+    if speculation is None:
         return "no speculation"
-    said = {key: value for key, value in identity.speculation.items() if value is not None}
+    said = {key: value for key, value in speculation.items() if value is not None}
     kind = said.pop("type", "unknown type")
     names = {"max": "depth", "min": "at least", "p_min": "p ≥", "size_n": "key", "size_m": "copy", "min_hits": "hits"}
     kinds = kind if isinstance(kind, str) else " + ".join(map(str, kind))
@@ -182,7 +185,8 @@ def _why(speed: Speed, state: str, overall: SpeedUp, accepted: Acceptance, cost:
     if state == "idle" or accepted.drafted == 0:
         return "Speculation was on but never fired: nothing was drafted, so there was nothing to gain."
     if accepted.rate is None:
-        return "What was drafted is not told, or told in contradictions, so these records cannot explain the speed."
+        said = "What was drafted is not reported, or in contradictions"
+        return f"{said}, so these records cannot explain the speed."
     taken = f"{_percent(accepted.rate)} of its draft tokens were accepted"
     if accepted.acceptance_length is None:
         return f"{taken}; the engine does not tell the verify rounds, so what a round costs is not known."

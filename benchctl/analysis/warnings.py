@@ -74,11 +74,16 @@ ADVICE: dict[str, Advice] = {
     ),
     "failed-cell": Advice(
         "Its prompts are missing from every comparison.",
-        "Read the engine's log of that cell, then finish the run with `benchctl run --resume`.",
+        "Read the cell's log, in the run's folder, then finish the run with `benchctl run --resume`.",
     ),
     "missing-records": Advice(
         "An arm is compared over fewer prompts than the recipe has; whether the others are lossless is undetermined.",
         "Finish the run with `benchctl run --resume`.",
+    ),
+    "searched": Advice(
+        "Arms that were out early have fewer blocks, each block asked other prompts, and the largest of many noisy "
+        "values is too large.",
+        "Take the speed-up from the run that measured afresh what was chosen: `benchctl tune` names it.",
     ),
     "damaged-records": Advice(
         "A record that cannot be trusted is left out of every comparison.",
@@ -143,6 +148,11 @@ ADVICE: dict[str, Advice] = {
     "clock-mismatch": Advice(
         "The two clocks should agree within 1 %; otherwise one of them times something besides decoding.",
         "Look for a busy client, a slow network or proxy, or an engine that counts its time differently.",
+    ),
+    "spilled": Advice(
+        "Layers beside the GPU are computed by the processor, at another speed and with other costs of a batch: what "
+        "speculation yields there says little of a model that fits.",
+        "Use a smaller model, a coarser quantization or a shorter context, or measure on the processor alone.",
     ),
     "swapping": Advice(
         "A page that has to come from disk costs as much as many tokens, and which answer pays for it is chance.",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.fork import common_length
+from benchctl.analysis.answers import common_length
 from benchctl.analysis.results import Analysis, Comparison, Fork
 
 if TYPE_CHECKING:

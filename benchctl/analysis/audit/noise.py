@@ -139,8 +139,8 @@ class Noise:
         return float(ordered[reached]) if reached < len(ordered) else 0.0
 
 
-def noise_of(audit: Audit, scored: Mapping[AnswerKey, ScoredAnswer], widths: Sequence[int]) -> Noise:
-    """Return how margins moved at these widths together; an arm that read nothing at once has no noise."""
+def noise_of(audit: Audit, scored: Mapping[AnswerKey, ScoredAnswer], widths: Sequence[int], slots: int = 1) -> Noise:
+    """Return how margins moved at these widths, in batches of so many requests; without any, there is no noise."""
     wanted = {0} if audit.shape == "prefill" else set(widths)
     numbers: dict[AnswerKey, int] = {}
     margins: list[float] = []
@@ -148,7 +148,7 @@ def noise_of(audit: Audit, scored: Mapping[AnswerKey, ScoredAnswer], widths: Seq
     answers: list[int] = []
     for one in audit.passes:
         answer = scored.get(one.answer)
-        if one.width in wanted and answer is not None:
+        if one.width in wanted and one.slots == slots and answer is not None:
             margins += [answer.margins[place] for place in one.places]
             losses += one.losses
             answers += [numbers.setdefault(one.answer, len(numbers))] * len(one.places)

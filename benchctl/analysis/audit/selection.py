@@ -1,4 +1,4 @@
-"""Which answers an audit scores: those of every arm that is not token-identical to its baseline throughout."""
+"""Which answers an audit scores: of every arm that is not token-identical to its baseline, or overlapped."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.answers import common_length
 from benchctl.analysis.cells import speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
-from benchctl.analysis.fork import common_length
 from benchctl.data.record import Record, sha256_tokens
 
 if TYPE_CHECKING:
@@ -41,12 +41,16 @@ class ArmAnswers:
 
     arm: str
     widths: tuple[int, ...]
-    """Tokens that the target may have read at once while it gave them; empty where nothing tells."""
+    """Tokens of one request that the target may have read at once while it gave them; empty where nothing tells."""
     answers: tuple[Answer, ...]
     """Distinct ones, of all blocks."""
     agreed: dict[AnswerKey, int]
     """Tokens that each has in common with the baseline's own answer, from its first."""
     overlapping: bool
+    slots: int = 1
+    """Requests that shared its batches, at most."""
+    baseline: str = ""
+    """The arm that it is compared with."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,13 @@ class Selection:
 
     @property
     def widths(self) -> list[int]:
-        """Every verify width, narrowest first."""
-        return sorted({width for arm in self.arms for width in arm.widths if width > 1})
+        """Every verify width of requests that had a batch to themselves, narrowest first."""
+        return sorted({width for arm in self.arms for width in arm.widths if width > 1 and arm.slots == 1})
+
+    @property
+    def shared(self) -> list[tuple[int, int, str]]:
+        """Every (width, slots, baseline) of requests that shared their batches."""
+        return sorted({(width, arm.slots, arm.baseline) for arm in self.arms for width in arm.widths if arm.slots > 1})
 
     def with_own_answers(self) -> Selection:
         """Return the selection with the baseline's own answers as those of one more arm, to measure noise on."""
@@ -90,20 +99,23 @@ def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | N
             continue
         theirs = _answers(frame, frame.baseline)
         for arm, name in enumerate(frame.arms):
-            if arm == frame.baseline or (arms is not None and name not in arms):
+            if arm in (frame.baseline, frame.again) or (arms is not None and name not in arms):
                 continue
             ours = _answers(frame, arm)
-            if all(theirs.get(place) == answer for place, answer in ours.items()):
-                continue
+            if not group.overlapping and all(theirs.get(place) == answer for place, answer in ours.items()):
+                continue  # of overlapping requests the baseline's own answers need not be the target's alone
             distinct = tuple({answer.key: answer for answer in ours.values()}.values())
             agreed = {
                 answer.key: common_length(answer.token_ids, theirs[place].token_ids) if place in theirs else 0
                 for place, answer in ours.items()
             }
-            widths = _widths(group, frame, arm)
+            widths, slots = _widths(frame, arm), _slots(group)
             if not widths:
                 lacks[name] = "nothing tells how many tokens it verified at once"
-            found.append(ArmAnswers(name, widths, distinct, agreed, group.overlapping))
+            elif slots is None:
+                lacks[name] = "nothing tells how many requests shared a batch"
+            own_name = frame.arms[frame.baseline]
+            found.append(ArmAnswers(name, widths, distinct, agreed, group.overlapping, slots or 1, own_name))
             own |= {answer.key: answer for answer in theirs.values()}
     return Selection(tuple(found), tuple(own.values()), lacks)
 
@@ -123,11 +135,15 @@ def _answer(record: Record) -> Answer:
     return Answer(record.task, record.prompt_idx, record.prompt_sha, record.prompt_tokens, ids, record.token_sha or "")
 
 
-def _widths(group: Group, frame: Frame, arm: int) -> tuple[int, ...]:
-    """Return what an arm's rounds read at once: its widest verify step, and those of several slots together."""
+def _widths(frame: Frame, arm: int) -> tuple[int, ...]:
+    """Return what an arm's rounds read at once of one request: its widest verify step."""
     told = {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm).tolist()}
     known = [width for width in told if width is not None]
-    if not known:
-        return ()
-    width, slots = max(known), max(1, group.condition.concurrency if group.condition and group.overlapping else 1)
-    return tuple(dict.fromkeys((width, width * -(-slots // 2), width * slots)))
+    return (max(known),) if known else ()
+
+
+def _slots(group: Group) -> int | None:
+    """Return how many requests the engine worked on together; `None` for an endpoint that was sent them at a rate."""
+    if not group.overlapping or group.condition is None:
+        return 1
+    return group.condition.concurrency if group.condition.rate is None else None

@@ -1,7 +1,7 @@
 """Two runs of one workload side by side: what got faster or slower beyond noise, and whether the answers stayed.
 
 A is the run before, B the one after; every ratio is B over A. Arms are matched by name. The blocks of two runs have
-nothing in common, so each run's own spread between blocks counts (`benchctl.analysis.comparison.block_rates`); prompts
+nothing in common, so each run's own spread between blocks counts (`benchctl.analysis.comparison.compare`); prompts
 are the same and count as fixed.
 """
 
@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.answers import Answers, find_answers
-from benchctl.analysis.comparison.block_rates import BlockRates, ratio_interval
 from benchctl.analysis.comparison.results import ArmComparison, OwnVerdict, Ratio, RunComparison, RunFacts, SpeedChange
-from benchctl.analysis.comparison.same_answers import Outputs, compare_answers
-from benchctl.analysis.comparison.workload import find_changes, require_same_workload
+from benchctl.analysis.comparison.workload import Outputs, compare_answers, find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, make_frame
-from benchctl.analysis.intervals import MIN_BLOCKS, level_for
+from benchctl.analysis.intervals import LEVEL, MIN_BLOCKS, level_for
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, Losslessness
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from benchctl.analysis.frame import Booleans, Floats, Frame, PromptKey
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ def _compare_arm(before: _Side, after: _Side, name: str) -> ArmComparison:
         blocks_b=len(rates_b),
         prompts=int(timed.sum()),
         prompts_left_out=len(prompts) - int(timed.sum()),
-        speed="unknown" if doubt else _word(rate.interval),
+        speed="unknown" if doubt else speed_change(rate.interval),
         doubt=doubt,
         speedup=_speedups(before, after, name, level),
         acceptance_a=_acceptance(before, name),
@@ -142,7 +146,8 @@ def _over(b: float | None, a: float | None) -> float | None:
     return b / a if a and b else None
 
 
-def _word(interval: Interval | None) -> SpeedChange:
+def speed_change(interval: Interval | None) -> SpeedChange:
+    """Return what the interval of a ratio of speeds says."""
     if interval is None:
         return "unknown"
     if interval.low > 1:
@@ -156,7 +161,7 @@ def _doubt(rate: Ratio, matched: float | None, unequal: bool, blocks_a: int, blo
         return "No prompt was timed in every block of both runs."
     if rate.interval is None:
         return f"A has {_blocks(blocks_a)} and B {_blocks(blocks_b)}; below {MIN_BLOCKS} in each nothing is said."
-    if _word(rate.interval) in ("faster", "slower") and unequal:
+    if speed_change(rate.interval) in ("faster", "slower") and unequal:
         if matched is None:
             return "No answer is as long in B as it was in A, so they are not the same work."
         if (matched > 1) != (rate.ratio > 1):
@@ -184,3 +189,63 @@ def _acceptance(side: _Side, name: str) -> float | None:
 
 def _lossless(side: _Side, name: str) -> Losslessness | None:
     return next((one for one in side.analysis.losslessness if one.arm == name), None)
+
+
+class BlockRates:
+    """Tokens and seconds of an arm by block and prompt, `prompts` in their order.
+
+    Blocks that timed less than half as many prompts as the fullest are left out, so that one cell that broke off early
+    does not take the prompts of the others along.
+    """
+
+    def __init__(self, frame: Frame, arm: str, prompts: list[PromptKey]) -> None:
+        place = {key: number for number, key in enumerate(frame.prompts)}
+        rows = frame.row_at[frame.arms.index(arm)][:, [place[key] for key in prompts]]
+        tokens = np.where(rows >= 0, frame.decoded[rows], np.nan)
+        seconds = np.where(rows >= 0, frame.decode_s[rows], np.nan)
+        counts = np.isfinite(seconds).sum(axis=1)
+        kept = counts * 2 >= max(1, int(counts.max(initial=0)))
+        self.tokens: Floats = tokens[kept]
+        self.seconds: Floats = seconds[kept]
+        work = np.where(rows >= 0, frame.work[rows], np.nan)[kept]
+        same = (work == work[:1]).all(axis=0) if len(work) else np.zeros(len(prompts), dtype=bool)
+        self.work: Floats = np.where(same, work[0], np.nan) if len(work) else np.full(len(prompts), np.nan)
+        """Length and ending of each prompt's answers where they are the same in every block, else NaN."""
+        self.complete: Booleans = np.isfinite(self.seconds).all(axis=0) & (len(self.seconds) > 0)
+
+    def rates(self, chosen: Booleans) -> list[float]:
+        """Tokens over time of the chosen prompts in each block; nothing where none is chosen."""
+        if not chosen.any():
+            return []
+        found: list[float] = (self.tokens[:, chosen].sum(axis=1) / self.seconds[:, chosen].sum(axis=1)).tolist()
+        return found
+
+    def pooled(self, chosen: Booleans) -> float | None:
+        """Tokens over time of the chosen prompts in all blocks."""
+        return float(self.tokens[:, chosen].sum() / self.seconds[:, chosen].sum()) if chosen.any() else None
+
+
+METHOD = "Welch's t over the logarithms of each run's blocks"
+
+
+def ratio_interval(
+    ratio: float, ours: Sequence[float], theirs: Sequence[float], level: float = LEVEL
+) -> Interval | None:
+    """Return the interval of `ratio`, of which each block of both runs gives one positive value.
+
+    exp(log ratio ± t · √(s²/n + s'²/n')), s and s' the standard deviations of the logarithms of `ours` (n blocks) and
+    `theirs` (n'), t Student's with the degrees of freedom of Welch (Biometrika 1947) and Satterthwaite (1946). The
+    prompts are the same in both runs and count as fixed: the interval speaks of these prompts. `None` below three
+    blocks in either run.
+    """
+    from scipy.special import stdtrit
+
+    if min(len(ours), len(theirs)) < MIN_BLOCKS:
+        return None
+    logs = [np.log(values) for values in (ours, theirs)]
+    parts = [float(one.var(ddof=1)) / len(one) for one in logs]
+    if not sum(parts):
+        return Interval(low=ratio, high=ratio, method=METHOD)
+    freedom = sum(parts) ** 2 / sum(part**2 / (len(one) - 1) for part, one in zip(parts, logs, strict=True))
+    half = float(stdtrit(freedom, (1 + level) / 2)) * sum(parts) ** 0.5
+    return Interval(low=float(ratio * np.exp(-half)), high=float(ratio * np.exp(half)), method=METHOD)

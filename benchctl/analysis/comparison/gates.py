@@ -63,7 +63,7 @@ def parse_gate(text: str) -> Gate:
     return Gate("lossy")
 
 
-def judge(gate: Gate, found: RunComparison) -> Judgement:
+def check_gate(gate: Gate, found: RunComparison) -> Judgement:
     """Hold a gate against a comparison."""
     if gate.word == "lossy":
         return Judgement(gate, tuple(_lossy(found)))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from benchctl.analysis.comparison.same_answers import Outputs
-from benchctl.analysis.comparison.workload import Change
+from benchctl.analysis.comparison.workload import Change, Outputs
 from benchctl.analysis.results import Interval, Result
 
 SpeedChange = Literal["faster", "slower", "no clear difference", "unknown"]

@@ -6,10 +6,12 @@ the arms) may differ: it is what one compares.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from benchctl.analysis.answers import Answers, same_answer
 from benchctl.analysis.conditions.results import DIMENSIONS
+from benchctl.analysis.frame import Frame, PromptKey
 from benchctl.analysis.results import Result
 from benchctl.data.manifest import Manifest, ModelIdentity
 from benchctl.data.record import Record
@@ -26,7 +28,7 @@ _MACHINE = (
 _ABSENT = "none"
 
 PromptHashes = dict[tuple[str, int], str | None]
-"""SHA-256 of every prompt by (task, prompt_idx); `None` where it is not told."""
+"""SHA-256 of every prompt by (task, prompt_idx); `None` where it is not reported."""
 
 
 class Change(Result):
@@ -46,15 +48,49 @@ def require_same_workload(a: RunData, b: RunData) -> list[str]:
             return []
         parts = [*_prompts(_planned(a.manifest), _planned(b.manifest))]
         parts += _sampling(a.manifest, b.manifest)
-        parts += _model("target", a.manifest.target, b.manifest.target)
-        parts += _model("draft", a.manifest.draft, b.manifest.draft)
         parts += conditions
+        models = [
+            *_model("target", a.manifest.target, b.manifest.target),
+            *_model("draft", a.manifest.draft, b.manifest.draft),
+        ]
+        if models and not parts:
+            what, where, fix = _refusal(models, a, b)
+            raise OtherModelsError(what, where=where, fix=fix)
+        parts += models
         _refuse(
             parts or ["their workload hashes differ, although no part does: one was made by another benchctl"], a, b
         )
     _refuse(list(_prompts(_asked(a.records), _asked(b.records))), a, b)
     untold = "of at least one run only records are here, without a manifest"
     return [f"That models, sampling and prompts are the same is taken on trust: {untold}."]
+
+
+def require_same_questions(a: RunData, b: RunData) -> list[str]:
+    """Return what could not be checked, in sentences: engine, precision and files may differ, what was asked may not.
+
+    Raises UsageError naming every part that differs.
+    """
+    asked = _prompts(_planned(a.manifest), _planned(b.manifest)) if a.manifest and b.manifest else iter(())
+    parts = list(asked)
+    if a.manifest and b.manifest:
+        parts += _sampling(a.manifest, b.manifest)
+        ours, theirs = a.manifest.target.facts, b.manifest.target.facts
+        for fact in ("vocab_size", "layers"):
+            one, other = ours.get(fact), theirs.get(fact)
+            if one is not None and other is not None and one != other:
+                parts.append(f"the target's {fact.replace('_', ' ')}: {_shown(one)} and {_shown(other)}")
+    else:
+        parts += _prompts(_asked(a.records), _asked(b.records))
+    if parts:
+        raise UsageError(
+            "\n  ".join(
+                ["The runs asked other questions, so their answers cannot be compared.", *map(one_line, parts)]
+            ),
+            where=f"{a.folder} and {b.folder}",
+            fix="Run both with the same model, prompts and sampling; engine, precision and arms may differ.",
+        )
+    same = a.manifest and b.manifest and _hashes(a.manifest.target) == _hashes(b.manifest.target)
+    return [] if same else [f"That {a.name} and {b.name} ran the same model is taken on trust: their files differ."]
 
 
 def find_changes(a: RunData, b: RunData) -> list[Change]:
@@ -77,13 +113,22 @@ def find_changes(a: RunData, b: RunData) -> list[Change]:
     return changes
 
 
+class OtherModelsError(UsageError):
+    """Two runs that asked the same of other models: their speed-ups can be compared, their answers cannot."""
+
+
 def _refuse(parts: list[str], a: RunData, b: RunData) -> None:
     if parts:
-        raise UsageError(
-            "\n  ".join(["The runs did different work, so their speeds cannot be compared.", *map(one_line, parts)]),
-            where=f"{a.folder} and {b.folder}",
-            fix="Measure both with the same prompts, sampling, models and load; engine, machine and arms may differ.",
-        )
+        what, where, fix = _refusal(parts, a, b)
+        raise UsageError(what, where=where, fix=fix)
+
+
+def _refusal(parts: list[str], a: RunData, b: RunData) -> tuple[str, str, str]:
+    return (
+        "\n  ".join(["The runs did different work, so their speeds cannot be compared.", *map(one_line, parts)]),
+        f"{a.folder} and {b.folder}",
+        "Measure both with the same prompts, sampling, models and load; engine, machine and arms may differ.",
+    )
 
 
 def _planned(manifest: Manifest) -> PromptHashes:
@@ -171,3 +216,54 @@ def _shown(value: object) -> str:
     if isinstance(value, list | tuple):
         return one_line(" ".join(_shown(one) for one in value), 160) or _ABSENT
     return _ABSENT if value is None else one_line(str(value), 160)
+
+
+class Outputs(Result):
+    """Prompts of an arm by whether both runs answered them alike; together they are all prompts of both runs."""
+
+    same: int
+    differing: list[str]
+    """`task/prompt_idx`: each run repeats itself, and they do not say the same."""
+    undetermined: list[str]
+    """A run does not repeat itself, has no sound answer, or the model did not see the same text; or several requests
+    were in flight, and they do not say the same."""
+
+
+def compare_answers(a: Frame, answers_a: Answers, b: Frame, answers_b: Answers, arm: str) -> Outputs:
+    """Compare the answers of an arm that both frames have; nothing is equal by absence."""
+    told_a, told_b = _sound(a, answers_a, arm), _sound(b, answers_b, arm)
+    same, differing, undetermined = 0, [], []
+    for task, index in dict.fromkeys([*a.prompts, *b.prompts]):
+        before, after = told_a.get((task, index)), told_b.get((task, index))
+        if not before or not after or not _alike(before) or not _alike(after) or not same_prompt(before[0], after[0]):
+            undetermined.append(f"{task}/{index}")
+        elif same_answer(before[0], after[0]):
+            same += 1
+        else:
+            differing.append(f"{task}/{index}")
+    return Outputs(same=same, differing=differing, undetermined=undetermined)
+
+
+def _sound(frame: Frame, answers: Answers, arm: str) -> dict[PromptKey, list[Record]]:
+    """The answers to every prompt whose answers in all blocks are there and sound."""
+    rows = frame.row_at[frame.arms.index(arm)]
+    whole = answers.sound[rows].all(axis=0)
+    return {
+        key: [frame.records[row] for row in rows[:, place].tolist()]
+        for place, key in enumerate(frame.prompts)
+        if whole[place]
+    }
+
+
+def _alike(told: Sequence[Record]) -> bool:
+    return all(same_answer(told[0], one) and same_prompt(told[0], one) for one in told[1:])
+
+
+def sound_answers(frame: Frame, answers: Answers, arm: str) -> dict[PromptKey, Record]:
+    """Return the answer to every prompt that an arm answered soundly and alike in all blocks."""
+    return {key: told[0] for key, told in _sound(frame, answers, arm).items() if told and _alike(told)}
+
+
+def same_prompt(left: Record, right: Record) -> bool:
+    """Whether the model saw the same text, as far as that is told."""
+    return left.prompt_sha is None or right.prompt_sha is None or left.prompt_sha == right.prompt_sha

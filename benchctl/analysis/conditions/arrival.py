@@ -121,7 +121,7 @@ def _processes(frame: Frame, arm: int) -> list[Integers]:
 
 
 def _clocked(frame: Frame, rows: Integers) -> tuple[Floats, Floats]:
-    """When requests were due, and how much later they were sent, in seconds; NaN: not told."""
+    """When requests were due, and how much later they were sent, in seconds; NaN: not reported."""
     told = [(record.sent_s, record.late_s) for record in (frame.records[row] for row in rows.tolist())]
     due, late = np.array(told, dtype=np.float64).reshape(-1, 2).T
     return due, late

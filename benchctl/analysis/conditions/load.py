@@ -94,6 +94,8 @@ def _level(
         concurrency=condition.concurrency,
         rate=condition.rate,
         temperature=condition.temperature,
+        context_length=condition.context_length,
+        group=condition.group,
         requests=len(rows),
         planned=len(frame.prompts) * len(frame.blocks),
         ttft=quantiles(frame.told("ttft_s")[rows], beyond=given_up, independent=not group.overlapping),

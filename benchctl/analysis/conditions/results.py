@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+from pydantic import Field
+
 from benchctl.analysis.result import Interval, Result
 
-Dimension = Literal["concurrency", "rate", "temperature"]
+Dimension = Literal["concurrency", "rate", "temperature", "context_length"]
 """What a recipe can vary for all of its arms alike."""
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 
@@ -67,6 +69,14 @@ class Level(Result):
     rate: float | None
     """Requests a second asked for; `None` in a closed loop."""
     temperature: float
+    context_length: int | None = None
+    """Tokens that prompts were padded or cut to."""
+    group: str | None = None
+    """Of setups that compute the target alike; `None` where the recipe has no axes."""
+    axes: dict[str, str] = Field(default_factory=dict)
+    """The label of its value on every axis that has to do with the arm."""
+    memory_bytes: int | None = None
+    """About what its engine takes, counted before the run; `None` where that is not known."""
     requests: int
     """Answered."""
     planned: int
@@ -128,3 +138,8 @@ class Sweep(Result):
     crossings: list[Crossing]
     unjudged: str | None
     """Where losslessness is not judged, and why; `None` where it is everywhere."""
+
+    @property
+    def over_axes(self) -> bool:
+        """Whether the recipe has axes: several setups, in groups with a baseline each."""
+        return any(row.group is not None for row in self.levels)

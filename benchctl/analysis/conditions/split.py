@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from benchctl.analysis.conditions.results import Dimension
+from benchctl.analysis.conditions.parts import parts_of
+from benchctl.analysis.conditions.results import Dimension, Level
+from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, SpeedUp
 from benchctl.data.manifest import ArmIdentity, Manifest
 from benchctl.data.store import RunData
 
@@ -17,6 +19,9 @@ class Condition(NamedTuple):
     temperature: float
     rate: float | None
     concurrency: int
+    context_length: int | None = None
+    group: str | None = None
+    """Of setups that compute the target alike; `None` where the recipe has no axes."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,15 @@ class Group:
 
 def split(run: RunData, baseline: str | None = None) -> list[Group]:
     """Return the run's conditions; the run itself where nothing is varied. `baseline`: an arm, under any condition."""
+    wanted = recipe_arm(run.manifest, baseline) if baseline else None
+    parts = parts_of(run)
+    return [group for part in parts for group in _split(part, wanted, several=len(parts) > 1)]
+
+
+def _split(run: RunData, baseline: str | None, *, several: bool) -> list[Group]:
+    """Return the conditions of a part; `several`: whether there are other parts."""
     manifest = run.manifest
-    if manifest is None or not dimensions(manifest):
+    if manifest is None or not (several or dimensions(manifest)):
         return [Group(run, baseline)]
     wanted = recipe_arm(manifest, baseline or manifest.baseline)
     found: dict[Condition, list[ArmIdentity]] = {}
@@ -69,6 +81,7 @@ def dimensions(manifest: Manifest) -> list[Dimension]:
         ("concurrency", any(one.concurrency > 1 for one in conditions)),
         ("rate", any(one.rate is not None for one in conditions)),
         ("temperature", len({one.temperature for one in conditions}) > 1),
+        ("context_length", len({one.context_length for one in conditions}) > 1),
     ]
     return [name for name, varied in found if varied]
 
@@ -84,7 +97,7 @@ def condition_of(manifest: Manifest, arm: ArmIdentity) -> Condition:
     temperature = arm.temperature
     if temperature is None:
         temperature = float((manifest.recipe.get("sampling") or {}).get("temperature") or 0.0)
-    return Condition(temperature, arm.rate, arm.concurrency)
+    return Condition(temperature, arm.rate, arm.concurrency, arm.context_length, arm.group)
 
 
 def _group(
@@ -107,3 +120,38 @@ def _group(
     )
     endpoint = any(arm.url is not None for arm in manifest.arms)
     return Group(part, baseline, condition, condition.concurrency > 1 or (condition.rate is not None and endpoint))
+
+
+def closed_levels(analysis: Analysis) -> list[Level]:
+    """The levels of a closed loop, of a run with several requests at once."""
+    if analysis.sweep is None or "concurrency" not in analysis.sweep.dimensions:
+        return []
+    return [row for row in analysis.sweep.levels if row.rate is None]
+
+
+def open_levels(analysis: Analysis) -> list[Level]:
+    """The levels of an open loop."""
+    return [row for row in analysis.sweep.levels if row.rate is not None] if analysis.sweep else []
+
+
+@dataclass(frozen=True)
+class TemperatureRow:
+    """An arm at one temperature."""
+
+    level: Level
+    speedup: SpeedUp
+    acceptance: Acceptance
+
+
+def temperature_rows(analysis: Analysis) -> list[TemperatureRow]:
+    """Every arm but the baselines at every temperature; empty where temperature does not vary."""
+    if analysis.sweep is None or "temperature" not in analysis.sweep.dimensions:
+        return []
+    speedups = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS}
+    acceptance = {row.arm: row for row in analysis.acceptance if row.task == ALL_TASKS}
+    rows = [
+        TemperatureRow(level, speedups[level.arm], acceptance[level.arm])
+        for level in analysis.sweep.levels
+        if level.arm in speedups
+    ]
+    return sorted(rows, key=lambda row: analysis.settings.index(row.level.of))

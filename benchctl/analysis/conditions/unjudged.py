@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.audit.words import told_of
+from benchctl.analysis.audit.conclude import audit_summary
 from benchctl.analysis.degenerate import degeneration
 from benchctl.analysis.results import ArmAudit, Kept, Losslessness
 
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 WHY = "Concurrent outputs are not reproducible on these engines"
 SAMPLED = (
     "Answers that are sampled say nothing one by one (`benchctl verify-lossless --sampling` compares distributions)"
-)
-NOT_MEASURED = (
-    "That is no violation shown: what several requests in one batch add to this noise was not measured, so measure the "
-    "arm one request at a time."
 )
 MEASURE = "Measure the same arms one request at a time, too: `concurrency: [1, …]`, without `rate`."
 
@@ -67,20 +63,13 @@ def find_unjudged(
 
 
 def _audited(frame: Frame, answers: Answers, arm: int, audit: ArmAudit) -> Losslessness:
-    """Return the verdict on an arm of overlapping requests by its audit, which can clear it and not condemn it.
-
-    The noise was measured on one request at a time, in batches as wide as those of several: what prompts and states of
-    several requests in one batch add to it is not known.
-    """
+    """Return the verdict on an arm of overlapping requests by its audit, whose noise is that of shared batches."""
     flaws = _flaws(frame, answers, arm)
-    cleared = not (flaws or audit.violates or audit.lacking is not None)
-    verdict: Kept = "consistent with the target" if cleared else "undetermined"
-    if audit.violates:
-        flaws.insert(0, NOT_MEASURED)
+    verdict: Kept = "undetermined" if flaws or audit.lacking is not None else "consistent with the target"
     return Losslessness(
         arm=frame.arms[arm],
-        verdict=verdict,
-        reason=" ".join([told_of(audit), *flaws]),
+        verdict="violation" if audit.violates else verdict,
+        reason=" ".join([audit_summary(audit), *flaws]),
         counts={},
         comparisons=[],
         audit=audit,
@@ -98,7 +87,10 @@ def where_unjudged(groups: Sequence[Group]) -> str | None:
         places = [f"concurrency {', '.join(map(str, several))}"] if several else []
         places += [f"{', '.join(f'{rate:g}' for rate in rates)} requests a second"] if rates else []
         where = " or at ".join(places)
-        said.append(f"Losslessness is judged one request at a time, not at {where}: {WHY[0].lower()}{WHY[1:]}.")
+        said.append(
+            f"Answers are compared one request at a time, not at {where}: {WHY[0].lower()}{WHY[1:]}. There an arm is "
+            "judged by its whole answers alone, scored on the target."
+        )
         if not any(group.judged for group in groups):
             said.append(f"Nothing was measured one request at a time. {MEASURE}")
     if sampled:

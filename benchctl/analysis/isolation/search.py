@@ -12,9 +12,17 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from math import ceil, log2
 
-from benchctl.analysis.isolation.damage import LEAST, damage, divergence_of, limit_of, usual
-from benchctl.analysis.isolation.finding import Finding, LayerFinding, Verdict
-from benchctl.data.isolation import Ask, Family, Kept, Measurement
+from benchctl.analysis.isolation.finding import (
+    LEAST,
+    Finding,
+    LayerFinding,
+    Verdict,
+    damage,
+    divergence_of,
+    limit_of,
+    usual,
+)
+from benchctl.data.isolation import Ask, Family, Isolation, Kept, Measurement
 
 GROUPS = 4
 """Groups that the families are first divided into."""
@@ -33,6 +41,19 @@ def search(
     `layers`: of each family that repairs it, find the layers.
     """
     return _Search([one.name for one in families], {one.name: one.layers for one in families}).run(every, layers)
+
+
+def recall(isolation: Isolation) -> Finding | None:
+    """Return what a stored search found, from its measurements alone; `None` where it was broken off before its end."""
+    steps = search(isolation.families)
+    try:
+        asked = next(steps)
+        while (found := isolation.measured(asked.kept)) is not None:
+            asked = steps.send(found)
+    except StopIteration as end:
+        finding: Finding = end.value
+        return finding
+    return None
 
 
 class _Search:

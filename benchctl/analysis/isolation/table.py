@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchctl.analysis.isolation.damage import damage
+from benchctl.analysis.isolation.finding import damage
 from benchctl.data.isolation import Family, Isolation, Measurement
 
 _ROLES = {

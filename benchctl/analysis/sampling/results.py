@@ -28,6 +28,19 @@ class SamplingPower(Result):
     """The smallest relative change of the temperature; `None`: none up to 1, since too little varies."""
 
 
+class TokenPower(Result):
+    """What the tests of single tokens would have found."""
+
+    tokens: int
+    """That were scored on the target alone."""
+    temperature: float | None
+    """The smallest relative change of the temperature that is found nine times in ten; `None`: none up to 1."""
+    nucleus: float | None
+    """The smallest share, of the mass beyond the likeliest 90 %, whose loss is found nine times in ten."""
+    residual: float | None
+    """The chance of finding that rejected tokens are drawn from the target's distribution; `None` without a draft."""
+
+
 class ArmSampling(Result):
     """The verdict on one arm."""
 
@@ -43,6 +56,10 @@ class ArmSampling(Result):
     accepted: int | None
     tests: list[SamplingTest]
     """Empty where nothing could be compared."""
+    token_power: TokenPower | None = None
+    """`None` where its tokens were not scored on the target alone."""
+    unscored: str | None = None
+    """Why they were not, as the end of a sentence."""
 
 
 class SamplingResult(Result):

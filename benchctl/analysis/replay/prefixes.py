@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.replay.judge import Evidence
+from benchctl.analysis.replay.explain import Evidence
 from benchctl.analysis.results import Fork, Losslessness
 from benchctl.data.record import Record, sha256_tokens
 
@@ -59,7 +59,7 @@ def count_tokens(records: Iterable[Record], baseline: str) -> int:
     return sum(distinct.values())
 
 
-def find_wanted(frame: Frame, found: Iterable[Losslessness]) -> list[WantedAnswer]:
+def prefixes_to_score(frame: Frame, found: Iterable[Losslessness]) -> list[WantedAnswer]:
     """Return the baseline's sound answers, one a prompt, with the forks from them that can be scored.
 
     Answers without a fork come along: the sample of the noise is taken from all.

@@ -1,0 +1,195 @@
+"""Break-even: the acceptance that each draft depth needs, measured by accepting draft tokens by lot.
+
+At one depth the speed-up is a function of the tokens that a round yields, whoever made the draft. Between the measured
+points it is taken for a straight line in those tokens, which it is where a round costs the same whatever is accepted;
+a recurrent model's does not, so that its curve is only as fine as its points. α is the acceptance of one draft token,
+the same at every position, that yields so many tokens (`benchctl.analysis.cost.alpha_for`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+from benchctl.analysis.cost import alpha_for, expected_tokens
+from benchctl.analysis.lossy import synthetic_arms
+from benchctl.analysis.result import Interval, Result
+from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.rounds.results import BreakEven, Need, Point
+from benchctl.data.manifest import Manifest
+
+ALL_ACCEPTED = 0.999
+"""From this α on nearly every draft token is kept."""
+
+
+class Measured(Result):
+    """An arm as the curve sees it."""
+
+    name: str
+    synthetic: bool
+    depth: int
+    tokens: float | None
+    speedup: float | None
+    interval: Interval | None
+    needs_alpha: float | None
+    """By the cost model; of a real draft."""
+    cost_known: bool
+
+
+class Reference(Result):
+    """An acceptance length that was published, or measured elsewhere."""
+
+    model: str
+    mode: str
+    depth: int
+    acceptance_length: float
+
+
+def measured_arms(analysis: Analysis, manifest: Manifest | None) -> list[Measured]:
+    """Return the arms of a run that draft to a depth, as the curve sees them."""
+    lots = synthetic_arms(analysis.verdicts)
+    found = []
+    for arm in manifest.arms if manifest else []:
+        said = arm.speculation or {}
+        depth, kind = said.get("max"), said.get("type")
+        cost = next((row for row in analysis.costs if row.arm == arm.name), None)
+        if not isinstance(depth, int) or cost is None or not (isinstance(kind, str) and kind.startswith("draft-")):
+            continue
+        accepted = next(row for row in analysis.acceptance if (row.arm, row.task) == (arm.name, ALL_TASKS))
+        speed = next(row for row in analysis.speedups if (row.arm, row.task) == (arm.name, ALL_TASKS))
+        found.append(
+            Measured(
+                name=arm.name,
+                synthetic=arm.name in lots,
+                depth=depth,
+                tokens=accepted.acceptance_length,
+                speedup=speed.pooled,
+                interval=speed.interval,
+                needs_alpha=cost.break_even_alpha,
+                cost_known=cost.overhead is not None,
+            )
+        )
+    return found
+
+
+def find_breakeven(arms: Sequence[Measured], references: Sequence[Reference] = ()) -> BreakEven | None:
+    """Return the curve and what each depth needs; `None` for a run without synthetic acceptance."""
+    if not any(arm.synthetic for arm in arms):
+        return None
+    known = [(arm, arm.tokens, arm.speedup) for arm in arms if arm.tokens is not None and arm.speedup is not None]
+    curves: dict[int, list[Point]] = {}
+    for arm, tokens, speedup in known:
+        if arm.synthetic:
+            point = _point(arm, "synthetic", tokens, speedup)
+            curves.setdefault(arm.depth, []).append(point)
+    for curve in curves.values():
+        curve.sort(key=lambda one: one.tokens)
+    drafts = [_on_curve(_point(arm, "draft", tokens, speedup), curves.get(arm.depth, []))
+              for arm, tokens, speedup in known if not arm.synthetic]  # fmt: skip
+    notes = [f"{arm.name}: its rounds or its speed are not reported, so it is no point of the curve."
+             for arm in arms if arm.tokens is None or arm.speedup is None]  # fmt: skip
+    placed = []
+    for one in references:
+        there, lack = _place(one, curves)
+        placed += [there] if there else []
+        notes += [lack] if lack else []
+    depths = sorted({arm.depth for arm in arms if arm.synthetic})
+    needs = [_need(depth, curves.get(depth, []), [arm for arm in arms if not arm.synthetic and arm.depth == depth])
+             for depth in depths]  # fmt: skip
+    ordered = [point for depth in sorted(curves) for point in curves[depth]]
+    return BreakEven(points=[*ordered, *drafts, *placed], needs=needs, notes=notes)
+
+
+def speed_at(curve: Sequence[Point], tokens: float) -> float | None:
+    """Return the curve's speed-up where a round yields so many tokens; `None` beyond its points."""
+    for left, right in pairwise(curve):
+        if left.tokens <= tokens <= right.tokens:
+            share = (tokens - left.tokens) / (right.tokens - left.tokens) if right.tokens > left.tokens else 0.0
+            return left.speedup + share * (right.speedup - left.speedup)
+    return None
+
+
+def _point(arm: Measured, kind: Literal["synthetic", "draft"], tokens: float, speedup: float) -> Point:
+    kept = min(tokens, arm.depth + 1.0)
+    return Point(
+        name=arm.name,
+        kind=kind,
+        depth=arm.depth,
+        tokens=tokens,
+        alpha=alpha_for(kept, arm.depth) or 0.0,
+        speedup=speedup,
+        interval=arm.interval,
+    )
+
+
+def _on_curve(draft: Point, curve: Sequence[Point]) -> Point:
+    at = speed_at(curve, draft.tokens)
+    if at is None:
+        return draft
+    ends = draft.interval
+    holds = None if ends is None else ends.low <= at <= ends.high
+    off = None
+    if holds is False:
+        off = f"{draft.name}: the curve says {at:.2f}× at its {draft.tokens:.2f} tokens a round, outside its interval."
+    return draft.model_copy(update={"curve": at, "curve_holds": holds, "note": off})
+
+
+def _place(one: Reference, curves: dict[int, list[Point]]) -> tuple[Point | None, str | None]:
+    name = f"{one.model}, {one.mode}, depth {one.depth}"
+    if one.depth not in curves:
+        return None, f"{name}: this depth was not measured, so the reference is no point."
+    speedup = speed_at(curves[one.depth], one.acceptance_length)
+    if speedup is None:
+        return None, f"{name}: {one.acceptance_length:g} tokens a round are beyond the curve's points."
+    alpha = alpha_for(one.acceptance_length, one.depth) or 0.0
+    return Point(name=name, kind="reference", depth=one.depth, tokens=one.acceptance_length, alpha=alpha,
+                 speedup=speedup), None  # fmt: skip
+
+
+def _need(depth: int, curve: Sequence[Point], drafts: Sequence[Measured]) -> Need:
+    real = drafts[0] if drafts else None
+    measured = alpha_for(min(real.tokens, depth + 1.0), depth) if real and real.tokens is not None else None
+    values = {
+        "depth": depth,
+        "by_model": real.needs_alpha if real else None,
+        "model_says": "not known" if real is None or not real.cost_known else
+        "never pays" if real.needs_alpha is None else "crosses",
+        "measured": measured,
+    }  # fmt: skip
+    if len(curve) < 2:
+        return Need.model_validate({**values, "tokens": None, "alpha": None, "outcome": "not measured",
+                                    "sentence": f"Depth {depth}: fewer than two points were measured."})  # fmt: skip
+    tokens = _crossing(curve)
+    if tokens is not None:
+        alpha = alpha_for(min(tokens, depth + 1.0), depth) or 0.0
+        said = f"Depth {depth} breaks even at α {alpha:.2f} ({tokens:.2f} tokens a round)"
+        outcome = "crosses"
+    elif curve[0].speedup >= 1:
+        alpha, outcome = None, "always pays"
+        said = f"Depth {depth} pays at every measured acceptance"
+    else:
+        alpha, outcome = None, "never pays"
+        top = curve[-1]
+        all_kept = "even where every draft token is kept" if top.alpha >= ALL_ACCEPTED else f"up to α {top.alpha:.2f}"
+        said = f"Depth {depth} does not pay here, {all_kept}: {top.speedup:.2f}×"
+    if measured is not None:
+        said += f"; the real draft's α is {measured:.2f}"
+    return Need.model_validate({**values, "tokens": tokens, "alpha": alpha, "outcome": outcome, "sentence": f"{said}."})
+
+
+def _crossing(curve: Sequence[Point]) -> float | None:
+    """Return where the speed-up reaches 1, in tokens a round."""
+    for left, right in pairwise(curve):
+        if left.speedup < 1 <= right.speedup:
+            return left.tokens + (1 - left.speedup) / (right.speedup - left.speedup) * (right.tokens - left.tokens)
+    return None
+
+
+def curve_line(curve: Sequence[Point], depth: int, steps: int = 60) -> list[tuple[float, float]]:
+    """Return (α, speed-up) along a curve of one depth, for drawing."""
+    low, high = curve[0].alpha, curve[-1].alpha
+    alphas = [low + (high - low) * step / steps for step in range(steps + 1)]
+    found = [(alpha, speed_at(curve, expected_tokens(alpha, depth))) for alpha in alphas]
+    inner = [(alpha, speed) for alpha, speed in found if speed is not None]
+    return [(low, curve[0].speedup), *inner, (high, curve[-1].speedup)]

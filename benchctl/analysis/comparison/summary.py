@@ -1,0 +1,214 @@
+"""What a comparison of many runs needs of each: small enough to lie beside the run, so that it is made once.
+
+Times and answers are kept by arm, block and prompt as arrays, everything else as the run's analysis found it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from benchctl import __version__
+from benchctl.analysis.analyse import analyse
+from benchctl.analysis.answers import find_answers
+from benchctl.analysis.conditions.sweep import axes_of
+from benchctl.analysis.frame import Frame, make_frame
+from benchctl.analysis.intervals import level_for
+from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity, SetupIdentity
+from benchctl.data.store import RunData
+
+SUMMARY_VERSION = f"1 {__version__}"
+"""A summary of another one is made again."""
+ABSENT = 0
+"""In place of an answer's number: none that is sound."""
+
+
+class ArmSummary(msgspec.Struct, kw_only=True):
+    """An arm of a run."""
+
+    name: str
+    is_baseline: bool
+    baseline: str | None
+    """What it is compared with."""
+    labels: dict[str, str]
+    """On the axes of its recipe."""
+    target: str
+    target_files: list[str]
+    """SHA-256."""
+    draft: str | None
+    engine: str
+    """Kind, version and build."""
+    cache_type: str | None
+    """Of the target's KV cache, where the recipe names one."""
+    condition: list[float | None]
+    """Context length, concurrency, rate, temperature."""
+    overlapping: bool
+    speedup: float | None
+    low: float | None
+    high: float | None
+    by_block: list[float]
+    acceptance: float | None
+    lossless: str | None
+    tokens: bytes
+    """float32, blocks by prompts: tokens after the first; NaN where there is no time."""
+    seconds: bytes
+    """float32: what they took."""
+    answers: bytes
+    """uint64, one a prompt: of the answer that all blocks gave; 0 where they differ, or one is not sound."""
+
+    def array(self, name: str, prompts: int) -> NDArray[np.float64]:
+        """Return `tokens` or `seconds` as (blocks, prompts)."""
+        return np.frombuffer(getattr(self, name), dtype=np.float32).reshape(-1, prompts).astype(np.float64)
+
+
+class RunSummary(msgspec.Struct, kw_only=True):
+    """A run."""
+
+    run: str
+    folder: str
+    recipe: str
+    created_at: str | None
+    status: str | None
+    blocks: int
+    records: int
+    level: float
+    """Of its intervals: wider where the run was looked at while it was measured."""
+    machine: str
+    sampling: dict[str, Any]
+    prompts: list[tuple[str, int, str | None]]
+    """Task, index and SHA-256 of each."""
+    failed_cells: list[str]
+    arms: list[ArmSummary]
+
+
+def summarise(run: RunData) -> RunSummary:
+    """Return the summary of a run."""
+    found, manifest = analyse(run), run.manifest
+    frame = make_frame(run.records, manifest, min(found.baselines))
+    answers = _answers(frame)
+    return RunSummary(
+        run=found.run,
+        folder=str(run.folder),
+        recipe=found.recipe,
+        created_at=manifest.created_at if manifest else None,
+        status=manifest.status if manifest else None,
+        blocks=found.blocks,
+        records=found.records,
+        level=level_for(manifest),
+        machine=_machine(manifest),
+        sampling=dict((manifest.recipe if manifest else {}).get("sampling") or {}),
+        prompts=_prompts(frame, manifest),
+        failed_cells=found.failed_cells,
+        arms=[_arm(frame, found, manifest, answers, number) for number in range(len(frame.arms))],
+    )
+
+
+def _arm(
+    frame: Frame, found: Analysis, manifest: Manifest | None, answers: NDArray[np.uint64], number: int
+) -> ArmSummary:
+    name = frame.arms[number]
+    rows = frame.row_at[number]
+    identity = next((one for one in manifest.arms if one.name == name), None) if manifest else None
+    setup = (
+        next((one for one in manifest.setups if identity and one.name == identity.setup), None) if manifest else None
+    )
+    speedup = next((one for one in found.speedups if one.arm == name and one.task == ALL_TASKS), None)
+    accepted = next((one for one in found.acceptance if one.arm == name and one.task == ALL_TASKS), None)
+    lossless = next((one for one in found.losslessness if one.arm == name), None)
+    interval = speedup.interval if speedup else None
+    of: SetupIdentity | Manifest | None = setup or manifest
+    return ArmSummary(
+        name=name,
+        is_baseline=name in found.baselines,
+        baseline=_baseline_of(found, name),
+        labels=axes_of(manifest, name) if manifest else {},
+        target=of.target.source if of else "not known",
+        target_files=[file.sha256 for file in of.target.files] if of else [],
+        draft=_draft(of.draft if of else None, identity),
+        engine=_engine(of),
+        cache_type=_cache(manifest, name),
+        condition=_condition(identity),
+        overlapping=bool(identity and identity.overlapping),
+        speedup=speedup.pooled if speedup else None,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        by_block=list(speedup.by_block) if speedup else [],
+        acceptance=accepted.rate if accepted else None,
+        lossless=lossless.verdict if lossless else None,
+        tokens=np.where(rows >= 0, frame.decoded[rows], np.nan).astype(np.float32).tobytes(),
+        seconds=np.where(rows >= 0, frame.decode_s[rows], np.nan).astype(np.float32).tobytes(),
+        answers=answers[number].tobytes(),
+    )
+
+
+def _answers(frame: Frame) -> NDArray[np.uint64]:
+    """Return the number of each arm's answer to each prompt, (arms, prompts)."""
+    sound = find_answers(frame).sound
+    numbers = np.array(
+        [
+            int((one.token_sha or one.content_sha or "0")[:16], 16) if sound[row] else ABSENT
+            for row, one in enumerate(frame.records)
+        ]
+        + [ABSENT],  # what -1 points at: no record
+        dtype=np.uint64,
+    )
+    told = numbers[frame.row_at]
+    return np.where((told == told[:, :1]).all(axis=1), told[:, 0], np.uint64(ABSENT))
+
+
+def _baseline_of(found: Analysis, name: str) -> str | None:
+    if found.sweep is None:
+        return found.baseline
+    own = next((row for row in found.sweep.levels if row.arm == name), None)
+    same = ("group", "context_length", "concurrency", "rate", "temperature")
+    return next(
+        (
+            row.arm
+            for row in found.sweep.levels
+            if own is not None and row.is_baseline and all(getattr(row, key) == getattr(own, key) for key in same)
+        ),
+        None,
+    )
+
+
+def _prompts(frame: Frame, manifest: Manifest | None) -> list[tuple[str, int, str | None]]:
+    known = {(one.task, one.prompt_idx): one.sha256 for one in manifest.prompts} if manifest else {}
+    return [(task, index, known.get((task, index))) for task, index in frame.prompts]
+
+
+def _machine(manifest: Manifest | None) -> str:
+    machine = manifest.machine if manifest else {}
+    accelerators = [
+        str(one.get("name", one) if isinstance(one, dict) else one) for one in machine.get("accelerators") or []
+    ]
+    return ", ".join([str(machine.get("cpu") or "not known"), *accelerators])
+
+
+def _engine(of: SetupIdentity | Manifest | None) -> str:
+    if of is None:
+        return "not known"
+    details = of.engine.details.get("sha256")
+    build = of.engine.version or of.engine.build or (str(details)[:12] if details else "")
+    return " ".join(filter(None, (of.engine.kind, build)))
+
+
+def _draft(draft: ModelIdentity | None, arm: ArmIdentity | None) -> str | None:
+    types = (arm.speculation or {}).get("type") if arm else None
+    names = [types] if isinstance(types, str) else types or []
+    if draft is None or not any(str(one).startswith("draft") for one in names):
+        return None
+    return ", ".join([draft.source, *(file.sha256[:12] for file in draft.files)])
+
+
+def _cache(manifest: Manifest | None, name: str) -> str | None:
+    arms = (manifest.recipe if manifest else {}).get("arms") or []
+    types = next((one.get("cache_type") for one in arms if isinstance(one, dict) and one.get("name") == name), None)
+    return (types or {}).get("target")
+
+
+def _condition(arm: ArmIdentity | None) -> list[float | None]:
+    return [None, 1, None, None] if arm is None else [arm.context_length, arm.concurrency, arm.rate, arm.temperature]

@@ -1,0 +1,173 @@
+"""A run over axes as rows: every arm with its labels, the best arm of every group, and what no other arm beats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.advice import Advice, find_advice, inactive_arms
+from benchctl.analysis.conditions.results import Level
+from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, SpeedUp, Verdict
+
+if TYPE_CHECKING:
+    from benchctl.data.manifest import Manifest
+
+CONTEXT = "context_length"
+
+
+@dataclass(frozen=True)
+class AxisRow:
+    """An arm, or a group's baseline, with its label on every axis."""
+
+    level: Level
+    labels: dict[str, str]
+    """By axis; of an arm that takes no draft model without those of the draft."""
+    speedup: SpeedUp | None
+    """`None` for a baseline."""
+    acceptance: Acceptance | None
+    verdict: Verdict | None
+    inactive: bool
+    """Whether it never drafted: what its times say is noise."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Decode speed over the baseline of its group: 1 for that itself; `None` of an arm that never drafted."""
+        if self.inactive:
+            return None
+        return 1.0 if self.level.is_baseline else self.speedup.pooled if self.speedup else None
+
+    def other_labels(self, axis: str) -> str:
+        """Return its recipe's arm and labels but that of `axis`: what a line over the axis has in common."""
+        rest = [label for name, label in self.labels.items() if name != axis]
+        return ", ".join([self.level.of, *rest])
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """What to run of a group: the arms that share a baseline."""
+
+    labels: dict[str, str]
+    baseline: Level
+    arms: int
+    fastest: Verdict | None
+    """Of the arms that drafted."""
+    use: Verdict | None
+    """The arm to run with; `None`: the target alone."""
+    sentence: str
+
+
+def axis_rows(analysis: Analysis) -> list[AxisRow]:
+    """Return a row for every arm of a run over axes or context lengths; empty for every other run."""
+    sweep = analysis.sweep
+    if sweep is None or not (any(row.group for row in sweep.levels) or CONTEXT in sweep.dimensions):
+        return []
+    several = varied_axes(sweep.levels)
+    speedups = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS}
+    acceptance = {row.arm: row for row in analysis.acceptance if row.task == ALL_TASKS}
+    verdicts = {row.arm: row for row in analysis.verdicts}
+    inactive = set(inactive_arms(analysis))
+    return [
+        AxisRow(
+            level=row,
+            labels={axis: label for axis, label in labels_of(row).items() if axis in several},
+            speedup=speedups.get(row.arm),
+            acceptance=acceptance.get(row.arm),
+            verdict=verdicts.get(row.arm),
+            inactive=row.arm in inactive,
+        )
+        for row in sweep.levels
+    ]
+
+
+def labels_of(row: Level) -> dict[str, str]:
+    """Return the labels of an arm, its context length among them."""
+    length = {} if row.context_length is None else {CONTEXT: str(row.context_length)}
+    return {**row.axes, **length}
+
+
+def varied_axes(levels: Iterable[Level]) -> list[str]:
+    """Return the axes on which arms have different labels, in the recipe's order."""
+    seen: dict[str, set[str]] = {}
+    for row in levels:
+        for axis, label in labels_of(row).items():
+            seen.setdefault(axis, set()).add(label)
+    return [axis for axis, labels in seen.items() if len(labels) > 1]
+
+
+def group_rows(analysis: Analysis, manifest: Manifest | None) -> list[GroupRow]:
+    """Return what to run of every group and condition."""
+    rows: dict[tuple[object, ...], list[AxisRow]] = {}
+    for row in axis_rows(analysis):
+        one = row.level
+        key = (one.group, one.context_length, one.concurrency, one.rate, one.temperature)
+        rows.setdefault(key, []).append(row)
+    found = []
+    for own in rows.values():
+        baseline = next((row for row in own if row.level.is_baseline), None)
+        if baseline is None:
+            continue
+        advice = advice_of(analysis, manifest, baseline.level.arm, [row.level.arm for row in own])
+        found.append(
+            GroupRow(
+                labels=baseline.labels,
+                baseline=baseline.level,
+                arms=len(own) - 1,
+                fastest=advice.fastest if advice else None,
+                use=advice.use if advice else None,
+                sentence=advice.sentence if advice else "Nothing was drafted: run the target alone.",
+            )
+        )
+    return found
+
+
+def advice_of(analysis: Analysis, manifest: Manifest | None, baseline: str, arms: Sequence[str]) -> Advice | None:
+    """Return the advice on the arms of one group, as if they were all there are."""
+    own = {
+        name: [row for row in getattr(analysis, name) if row.arm in arms]
+        for name in ("verdicts", "acceptance", "losslessness", "speedups", "costs")
+    }
+    part = analysis.model_copy(update={**own, "baseline": baseline, "arms": list(arms), "sweep": None})
+    return find_advice(part, manifest)
+
+
+def unbeaten(rows: Sequence[AxisRow]) -> list[AxisRow]:
+    """Return the rows that no other beats both in tokens a second and in memory, least memory first."""
+    known = [row for row in rows if row.level.throughput is not None and row.level.memory_bytes is not None]
+    ranked = sorted(known, key=lambda row: (row.level.memory_bytes or 0, -(row.level.throughput or 0.0)))
+    best, found = 0.0, []
+    for row in ranked:
+        if (row.level.throughput or 0.0) > best:
+            best = row.level.throughput or 0.0
+            found.append(row)
+    return found
+
+
+def context_sentences(analysis: Analysis) -> list[str]:
+    """Say of every arm how its speed-up moves with the length of prompts, and between which lengths it crosses 1."""
+    if analysis.sweep is None or CONTEXT not in analysis.sweep.dimensions:
+        return []
+    curves: dict[str, list[AxisRow]] = {}
+    for row in axis_rows(analysis):
+        if not row.level.is_baseline and row.ratio is not None:
+            curves.setdefault(row.other_labels(CONTEXT), []).append(row)
+    said = []
+    for name, own in curves.items():
+        points = sorted(own, key=lambda row: row.level.context_length or 0)
+        values = ", ".join(f"{row.ratio:.2f}× at {row.level.context_length:,} tokens" for row in points)
+        said.append(f"{name}: {values}; {_crossing(points)}.")
+    return said
+
+
+def _crossing(points: Sequence[AxisRow]) -> str:
+    """Between which lengths a curve passes 1, as far as the verdicts at both say so."""
+    speeds = [row.verdict.speed if row.verdict else "unknown" for row in points]
+    for left, right, before, after in zip(points, points[1:], speeds, speeds[1:], strict=False):
+        if {before, after} == {"faster", "slower"}:
+            return f"it crosses 1 between {left.level.context_length:,} and {right.level.context_length:,} tokens"
+    known = set(speeds)
+    if known == {"faster"}:
+        return "it pays at every length"
+    if known == {"slower"}:
+        return "it costs at every length"
+    return "where it crosses 1 cannot be said"

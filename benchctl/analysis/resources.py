@@ -1,0 +1,113 @@
+"""What an arm took of the machine: energy for every generated token, and memory at its peak.
+
+Energy is the whole machine's while the arm's requests were measured (`benchctl.machine.energy`), over the tokens that
+the answers have, prefill included; beside it what is above idle power over the same time. Where engines of several arms
+were up together nothing can be told of one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.cells import latest_cells
+from benchctl.analysis.result import Result
+
+if TYPE_CHECKING:
+    from benchctl.analysis.frame import Frame
+    from benchctl.data.manifest import Cell, Manifest
+
+ELSEWHERE = "benchctl did not start the engine, and where it runs is not known"
+NOT_RECORDED = "not recorded"
+TOGETHER = "the engines of all arms were up together (schedule: interleaved)"
+
+
+class Resources(Result):
+    """One arm. `None` is what the machine does not tell."""
+
+    arm: str
+    joules_per_token: float | None
+    """Of everything that is told, per generated token."""
+    above_idle_per_token: float | None
+    """The same without what the machine takes doing nothing."""
+    against_baseline: float | None
+    """`joules_per_token` over the baseline's: below 1 the arm takes less."""
+    told_by: list[str]
+    """What took the energy that is told: processor, memory, gpu, soc."""
+    resident_bytes: int | None
+    """The most that an engine of this arm had in memory."""
+    device_bytes: int | None
+    swapped_bytes: int | None
+    checkpoint_bytes: int | None
+    """Of one sequence's recurrent state, as the engine saves it."""
+    untold: str | None
+    """Why energy is not reported; the end of a sentence."""
+
+
+def find_resources(frame: Frame) -> list[Resources]:
+    """Return a row for every arm of a run; none for records without a manifest."""
+    manifest = frame.manifest
+    if manifest is None:
+        return []
+    cells = [cell for cell in latest_cells(manifest) if cell.status == "finished"]
+    rows = [_of_arm(frame, manifest, arm, [cell for cell in cells if cell.arm == arm]) for arm in frame.arms]
+    own = rows[frame.baseline].joules_per_token
+    return [
+        row.model_copy(update={"against_baseline": row.joules_per_token / own})
+        if own and row.joules_per_token is not None
+        else row
+        for row in rows
+    ]
+
+
+def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -> Resources:
+    why = _why(manifest, cells)
+    told = (
+        []
+        if why in (TOGETHER, ELSEWHERE)
+        else [cell for cell in cells if cell.watch is not None and cell.watch.energy_j]
+    )
+    joules = sum(sum(cell.watch.energy_j.values()) for cell in told if cell.watch is not None)
+    seconds = sum(cell.watch.wall_s for cell in told if cell.watch is not None)
+    kinds = list(dict.fromkeys(kind for cell in told if cell.watch is not None for kind in cell.watch.energy_j))
+    tokens = _tokens(frame, arm, {(cell.block, cell.attempt) for cell in told})
+    idle = _idle_watts(manifest, kinds)
+    memories = [cell.memory for cell in cells if cell.memory is not None]
+    return Resources(
+        arm=arm,
+        joules_per_token=joules / tokens if tokens else None,
+        above_idle_per_token=(joules - idle * seconds) / tokens if tokens and idle is not None else None,
+        against_baseline=None,
+        told_by=kinds if tokens else [],
+        resident_bytes=_most([one.resident for one in memories]),
+        device_bytes=_most([one.device for one in memories]),
+        swapped_bytes=_most([one.swapped for one in memories]),
+        checkpoint_bytes=_most([one.checkpoint for one in memories]),
+        untold=None if tokens else why,
+    )
+
+
+def _tokens(frame: Frame, arm: str, processes: set[tuple[int, int]]) -> int:
+    """Return the tokens that these processes of an arm generated while they were watched."""
+    rows = frame.rows(frame.arms.index(arm))
+    records = [frame.records[row] for row in rows]
+    return sum(one.n_predicted for one in records if one.error is None and (one.block, one.attempt) in processes)
+
+
+def _idle_watts(manifest: Manifest, kinds: Sequence[str]) -> float | None:
+    """Return idle power of what told the energy; `None` where that of one of them was not measured."""
+    watts = manifest.idle.watts if manifest.idle is not None else {}
+    return sum(watts[kind] for kind in kinds) if kinds and all(kind in watts for kind in kinds) else None
+
+
+def _why(manifest: Manifest, cells: Sequence[Cell]) -> str:
+    if manifest.recipe.get("schedule") == "interleaved":
+        return TOGETHER
+    if manifest.engine.binary is None:
+        return ELSEWHERE
+    reasons = [reason for cell in cells if cell.watch is not None for reason in cell.watch.energy_untold]
+    return "; ".join(dict.fromkeys(reasons)) or NOT_RECORDED
+
+
+def _most(values: Sequence[int | None]) -> int | None:
+    return max((one for one in values if one is not None), default=None)

@@ -1,0 +1,145 @@
+"""From a run to the cost of its rounds: units, each round's time split into parts, fits over depths and forecasts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
+from benchctl.analysis.rounds.forecast import DepthCost, fit_rounds, forecast
+from benchctl.analysis.rounds.parts import split_rounds, sum_rounds, unit_costs, width_curve
+from benchctl.analysis.rounds.results import RoundModel, RoundSplit, UnitCost
+
+if TYPE_CHECKING:
+    from benchctl.analysis.counters import Counters
+    from benchctl.analysis.frame import Frame
+    from benchctl.data.traces import CostTraces
+
+FULL_DRAFTS = 0.7
+"""An arm that drafts so much of its depth a round, on average, drafts to it; others stop early."""
+
+
+def find_rounds(
+    frame: Frame,
+    counters: Counters,
+    speedups: Sequence[SpeedUp],
+    acceptance: Sequence[Acceptance],
+    costs: Sequence[Cost],
+    traces: CostTraces | None,
+) -> RoundModel:
+    """Return what the arms of one condition tell of the cost of their rounds."""
+    units: list[UnitCost] = []
+    splits: list[RoundSplit] = []
+    depths: list[DepthCost] = []
+    for arm, name in enumerate(frame.arms):
+        rounds = sum_rounds(frame, counters, arm) if arm != frame.baseline else None
+        if rounds is None or not rounds.drafted:
+            continue
+        if not units:
+            units.append(_target_step(frame, rounds.step_s))
+        said = _speculation(frame, name)
+        drafts = _is_drafted(said) or (rounds.phases is not None and "verify" in rounds.phases)
+        units += unit_costs(frame, arm, rounds, traces, drafts=drafts)
+        here = split_rounds(frame, counters, arm, traces, drafts=drafts)
+        splits += here
+        depth = said.get("max")
+        if not isinstance(depth, int) or rounds.drafted / rounds.rounds < FULL_DRAFTS * depth:
+            continue
+        cost = next(one for one in costs if one.arm == name)
+        overall = next(one for one in acceptance if one.arm == name and one.task == ALL_TASKS)
+        speed = next(one for one in speedups if one.arm == name and one.task == ALL_TASKS)
+        if cost.overhead is None or speed.pooled is None:
+            continue
+        shares = overall.position_unconditional
+        one = DepthCost(
+            arm=name,
+            setting=_setting(said),
+            depth=depth,
+            round_cost=1 + cost.overhead,
+            rounds=rounds.rounds,
+            accepted_at=None if shares is None else [share * rounds.rounds for share in shares],
+            alpha=cost.alpha,
+            tokens=1 + rounds.accepted / rounds.rounds,
+            undrafted=rounds.undrafted / rounds.rounds,
+            measured=speed.pooled,
+            interval=speed.interval,
+        )
+        depths.append(replace(one, parts_cost=_cost_of_parts(here[0])))
+    found = RoundModel(units=units + _widths(frame, traces, units), splits=splits)
+    return _with_forecasts(found, depths, traces)
+
+
+def _with_forecasts(found: RoundModel, depths: Sequence[DepthCost], traces: CostTraces | None) -> RoundModel:
+    notes = list(traces.lacking) if traces else []
+    fits, forecasts = [], []
+    for setting in dict.fromkeys(one.setting for one in depths):
+        arms = [one for one in depths if one.setting == setting]
+        if len({one.depth for one in arms}) < 2:
+            continue
+        fits.append(fit_rounds(setting, arms))
+        for one in arms:
+            others = [other for other in arms if other.depth != one.depth]
+            made, why = forecast(one, others)
+            forecasts += [made] if made else []
+            notes += [why] if why and len({other.depth for other in others}) > 1 else []
+    return found.model_copy(update={"fits": fits, "forecasts": forecasts, "notes": notes})
+
+
+def join_rounds(models: Sequence[RoundModel]) -> RoundModel:
+    """Return the models of all conditions as one."""
+    return RoundModel(
+        units=[row for model in models for row in model.units],
+        splits=[row for model in models for row in model.splits],
+        fits=[row for model in models for row in model.fits],
+        forecasts=[row for model in models for row in model.forecasts],
+        notes=list(dict.fromkeys(note for model in models for note in model.notes)),
+    )
+
+
+def _target_step(frame: Frame, step_s: float) -> UnitCost:
+    name = frame.arms[frame.baseline]
+    count = int(sum(frame.decoded[row] for row in frame.rows(frame.baseline) if frame.decoded[row] > 0))
+    return UnitCost(
+        arm=name, what="target step", width=1, seconds=step_s, steps=1.0, count=count, source="run"
+    )  # as the first arm's prompts have it
+
+
+def _widths(frame: Frame, traces: CostTraces | None, units: Sequence[UnitCost]) -> list[UnitCost]:
+    """Return the width curve: the target's pass over so many tokens, all arms that were timed apart together."""
+    baseline = frame.arms[frame.baseline]
+    curve = width_curve(traces, baseline)
+    if not units or len(curve) < 2:
+        return []
+    step_s = units[0].seconds
+    return [
+        UnitCost(arm=baseline, what="verify", width=width, seconds=steps * step_s, steps=steps, count=count,
+                 source="traced")
+        for width, steps, count in curve
+    ]  # fmt: skip
+
+
+def _cost_of_parts(split: RoundSplit) -> float | None:
+    """Return a round in steps from its parts, what is left over not among them; `None` where they are not all timed."""
+    if "verify" not in split.parts:
+        return None
+    return sum(seconds for part, seconds in split.parts.items() if part != "left over") / split.step_s
+
+
+def _speculation(frame: Frame, name: str) -> dict[str, Any]:
+    identities = {one.name: one for one in frame.manifest.arms} if frame.manifest else {}
+    return (identities[name].speculation if name in identities else None) or {}
+
+
+def _is_drafted(said: dict[str, Any]) -> bool:
+    kinds = said.get("type")
+    return isinstance(kinds, str) and kinds.startswith("draft-")
+
+
+def _setting(said: dict[str, Any]) -> str:
+    """Name what arms have in common that differ in their depth alone."""
+    rest = {key: value for key, value in said.items() if key not in ("type", "max") and value is not None}
+    kind = said.get("type")
+    name = kind if isinstance(kind, str) else json.dumps(kind)
+    return f"{name} ({', '.join(f'{key} {value}' for key, value in sorted(rest.items()))})" if rest else name

@@ -1,0 +1,93 @@
+"""Where the arms of a search stand: the speed-up of each so far, from all blocks that it was in.
+
+These values choose what is measured afresh and are no result: the largest of several noisy values is too large (the
+winner's curse).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchctl.analysis.cells import states
+from benchctl.analysis.frame import make_frame
+from benchctl.analysis.speedup import pooled
+from benchctl.text import one_line
+
+if TYPE_CHECKING:
+    from benchctl.data.store import RunData
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One arm of a search."""
+
+    arm: str
+    speedup: float | None
+    """Over the baseline, each block's pooled pairs, in the median of blocks (geometric for an even number), so that one
+    disturbed block decides little; `None` where there are no pairs, as when its engine cannot start."""
+    blocks: int
+    """That it has pairs in."""
+    drafted: int | None
+    """Tokens; `None` where the engine does not tell."""
+
+    @property
+    def races(self) -> bool:
+        """Whether it may be chosen: it answered, and it did not do the baseline's work (nothing drafted)."""
+        return self.speedup is not None and self.drafted != 0
+
+    def __str__(self) -> str:
+        if self.speedup is None:
+            return f"{one_line(self.arm)} no answer"
+        return f"{one_line(self.arm)} {self.speedup:.2f}×{' (never drafted)' if self.drafted == 0 else ''}"
+
+
+def find_standings(run: RunData, arms: Sequence[str]) -> list[Standing]:
+    """Return where `arms` stand, those that may be chosen first, of each kind the fastest first."""
+    frame = make_frame(run.records, run.manifest)
+    place = {name: number for number, name in enumerate(frame.arms)}
+    found = []
+    for name in arms:
+        ours, theirs = frame.pairs(place[name], frame.baseline)
+        timed = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs])
+        ours, theirs = ours[timed], theirs[timed]
+        columns = [frame.decoded[ours], frame.decode_s[ours], frame.decoded[theirs], frame.decode_s[theirs]]
+        sums, blocks = np.stack(columns, axis=1), frame.block[ours]
+        ratios = [pooled(sums[blocks == one]) or np.nan for one in np.unique(blocks)]
+        drafted = [frame.records[row].draft_n for row in ours]
+        told = [count for count in drafted if count is not None]
+        found.append(
+            Standing(
+                arm=name,
+                speedup=float(np.exp(np.median(np.log(ratios)))) if ratios else None,
+                blocks=len(ratios),
+                drafted=sum(told) if told else 0 if set(states(frame, name)) == {"idle"} else None,
+            )
+        )
+    return sorted(found, key=lambda one: (not one.races, -(one.speedup or 0.0)))
+
+
+def best_so_far(run: RunData) -> str:
+    """Say honestly what a search that was cut off has come to."""
+    tuning = run.manifest.tuning if run.manifest else None
+    if tuning is None or not tuning.rungs:
+        return "Nothing was measured yet, so nothing can be said."
+    first = next((one for one in find_standings(run, tuning.rungs[-1].arms) if one.races), None)
+    if first is None or first.speedup is None:
+        return "No arm has drafted anything yet that could be compared with no speculation."
+    blocks = "1 block" if first.blocks == 1 else f"{first.blocks} blocks"
+    return (
+        f"Best so far: {one_line(first.arm)}, {first.speedup:.2f}× no speculation over {blocks}. It was selected as "
+        "the largest of several and not measured afresh, so expect less; this is no result."
+    )
+
+
+def rungs_of(arms: int) -> list[int]:
+    """Return how many arms each rung has: half of those before, rounded down, until one is left to be chosen."""
+    rungs = [arms]
+    while rungs[-1] > 3:
+        rungs.append(rungs[-1] // 2)
+    return rungs
