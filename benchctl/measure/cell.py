@@ -13,18 +13,36 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from benchctl.data.identity import home_relative
 from benchctl.data.manifest import AttestationRecord, Cell, CellStatus
 from benchctl.data.record import RecordError
 from benchctl.data.writer import LOGS, FolderWriter
 from benchctl.engines.base import Attestation, Engine, Launch, Scorer, ScoringEngine, Server
+from benchctl.engines.common.log import name_log
 from benchctl.errors import EngineError, StorageError
+from benchctl.machine.engine_memory import EngineMemory
 from benchctl.machine.monitor import Watch
 from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.recording import attestation_record, cell_error, must_hold, now, watch_record
+from benchctl.measure.recording import (
+    attestation_record,
+    cell_error,
+    memory_record,
+    must_hold,
+    now,
+    read_memory,
+    watch_record,
+)
 from benchctl.recipes.schema import Recipe
+
+
+class _Stops(Protocol):
+    def stop(self) -> int | None: ...
+
+
+Running = TypeVar("Running", bound=_Stops)
 
 
 class FileStamps:
@@ -52,7 +70,8 @@ class CellContext:
     """What all cells of a run share."""
 
     recipe: Recipe
-    engine: Engine
+    engine: Engine | Mapping[str, Engine]
+    """Of all arms, or by arm."""
     launches: Mapping[str, Launch]
     writer: FolderWriter
     files: FileStamps
@@ -61,6 +80,13 @@ class CellContext:
     """Of resumed cells."""
     failures: dict[str, str] = field(default_factory=dict)
     """Failures that were reported so far, and the first cell of each: an identical one is told in a word."""
+
+    context_text: str = ""
+    """What pads prompts, where an arm has a context length."""
+
+    def engine_of(self, arm: str) -> Engine:
+        """Return what starts an arm."""
+        return self.engine[arm] if isinstance(self.engine, Mapping) else self.engine
 
 
 class EngineCell:
@@ -76,6 +102,8 @@ class EngineCell:
         self.answers = 0
         """Requests that ended well."""
         self.failures: list[RecordError] = []
+        self.failed = False
+        """Whether the engine's failure ended it."""
         self.watch: Watch | None = None
         """What looks at the machine while prompts are measured; cells that are up together share one."""
         self.server: Server | None = None
@@ -84,6 +112,7 @@ class EngineCell:
         self._load = os.getloadavg()[0]
         self._startup: float | None = None
         self._attestation: AttestationRecord | None = None
+        self._memory = EngineMemory()
 
     def prepare(self, server: Server) -> None:
         """Make a healthy, attested engine ready; raises EngineError."""
@@ -101,10 +130,12 @@ class EngineCell:
         with self.failing_alone():
             self.context.progress.cell_started(self.plan)
             self.context.files.check()
-            self.server = self.context.engine.start(self.context.launches[self.plan.arm.name], self._log)
+            arm = self.plan.arm.name
+            self.server = self.context.engine_of(arm).start(self.context.launches[arm], self._log)
             self._startup = time.perf_counter() - self._clock
             self._attest(self.server, None)
             self.prepare(self.server)
+            self._memory = read_memory(self.server)
             self.ready = True
             self.context.progress.cell_ready(self.plan)
 
@@ -133,9 +164,11 @@ class EngineCell:
         try:
             yield
         except EngineError as failure:
+            failure.fix = failure.fix and name_log(failure.fix, self._log)
             self._end("failed", failure)
 
     def _end(self, status: CellStatus, error: EngineError | None = None) -> None:
+        memory = memory_record(self.server, self._memory)
         exit_status = None if self.server is None else self.server.stop()
         self.server = None
         self.context.writer.add_cell(
@@ -152,11 +185,13 @@ class EngineCell:
                 exit_status=exit_status,
                 log=f"{LOGS}/{self._log.name}",
                 attestation=self._attestation,
-                error=None if error is None else cell_error(error),
+                error=None if error is None else cell_error(error, self._log),
                 watch=None if self.watch is None else watch_record(self.watch.seen),
+                memory=memory,
             )
         )
         self.over = True
+        self.failed = error is not None
         if error is not None:
             self._report(error)
         elif status != "interrupted":
@@ -180,7 +215,7 @@ class EngineCell:
 
     def _attest(self, server: Server, drafted: int | None) -> None:
         found = server.attest(drafted)
-        self._attestation = attestation_record(found)
+        self._attestation = attestation_record(found, self._log)
         must_hold(found, server)
 
     def _attest_earlier_answers(self) -> None:
@@ -194,20 +229,33 @@ class EngineCell:
             failed = Attestation(
                 "failed", (*found.evidence, seen), reason=f"{seen} It was to answer without speculation."
             )
-            self._attestation = attestation_record(failed)
+            self._attestation = attestation_record(failed, self._log)
             must_hold(failed, self.server)
         elif found.state == "idle":
             self._attestation = found.model_copy(update={"state": "active", "evidence": [*found.evidence, seen]})
 
 
 @contextlib.contextmanager
-def scoring(engine: ScoringEngine, launch: Launch, log: Path, *, ignore_eos: bool = False) -> Iterator[Scorer]:
-    """Have the target alone running for as long as the `with` block lasts. Raises EngineError."""
-    scorer = engine.start_scorer(launch, log, ignore_eos=ignore_eos)
+def running(engine: Running, log: Path | None = None) -> Iterator[Running]:
+    """Stop what was started, a server or a scorer, when the `with` block ends.
+
+    Its errors name its log, unless that is none, or goes with the block.
+    """
     try:
-        yield scorer
+        yield engine
+    except EngineError as error:
+        if log is not None:
+            error.fix = error.fix and name_log(error.fix, log)
+        raise
     finally:
-        scorer.stop()
+        engine.stop()
+
+
+def scoring(
+    engine: ScoringEngine, launch: Launch, log: Path, *, ignore_eos: bool = False
+) -> contextlib.AbstractContextManager[Scorer]:
+    """Have the target alone running for as long as the `with` block lasts. Raises EngineError."""
+    return running(engine.start_scorer(launch, log, ignore_eos=ignore_eos), log)
 
 
 def fresh_log(folder: Path, name: str, attempt: int = 0) -> tuple[int, Path]:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData, latest_run, open_run
 from benchctl.errors import BenchctlError
+from benchctl.measure.memory import peak_bytes
 from benchctl.measure.plan import CellPlan
+from benchctl.measure.prepare import Prepared
+from benchctl.text import spoken
+
+START_S = 2.0
+"""Of a process beside reading its weights: what a small llama-server takes."""
+LOADED_PER_S = 1e9
+"""Bytes of weights that an engine reads a second, about."""
+_GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -24,6 +34,92 @@ class RunEstimate:
     seconds: float | None
     """From the earlier run's own times; `None` when there is none."""
     learnt_from: str | None
+
+
+@dataclass(frozen=True)
+class PlanSize:
+    """What a plan takes, before anything starts."""
+
+    setups: int
+    groups: int
+    arms: int
+    cells: int
+    processes: int
+    """Engine starts: one a cell, and one a group for the preflight."""
+    seconds: float
+    rough: bool
+    """Whether `seconds` is a guess by weights and memory bandwidth, as no earlier run tells."""
+    memory_bytes: int
+    """Of the engines that are up together, at most."""
+    disk_bytes: int
+    """Of all model files."""
+
+    @property
+    def sentence(self) -> str:
+        """All of it for people."""
+        axes = f"{self.setups} setups in {self.groups} {_plural(self.groups, 'group')}, " if self.setups > 1 else ""
+        time = (
+            f"roughly {spoken(self.seconds)} by weights and memory bandwidth"
+            if self.rough
+            else (f"about {spoken(self.seconds)}")
+        )
+        return (
+            f"Plan: {axes}{self.arms} {_plural(self.arms, 'arm')}, {self.cells} {_plural(self.cells, 'cell')}, "
+            f"{self.processes} {_plural(self.processes, 'process', 'processes')}; {time}; up to "
+            f"{self.memory_bytes / _GIB:.1f} GiB of memory at a time, {self.disk_bytes / _GIB:.1f} GiB of model files."
+        )
+
+
+def size_of(prepared: Prepared, plan: Sequence[CellPlan], cost: RunEstimate) -> PlanSize:
+    """Return what a plan takes; its time goes by `cost`, else by how fast this machine reads the models' weights."""
+    files = {
+        file.path: file.size
+        for one in prepared.setups.values()
+        for model in (one.models.target, one.models.draft)
+        if model is not None
+        for file in model.files
+    }
+    groups = {cell.arm.compared_in for cell in plan}
+    targets = {cell.arm.group for cell in plan}
+    probes = len(targets) if prepared.recipe.preflight != "off" and prepared.engine.model_format == "gguf" else 0
+    seconds = cost.seconds
+    return PlanSize(
+        setups=len(prepared.setups),
+        groups=len(groups),
+        arms=len({cell.arm.name for cell in plan}),
+        cells=len(plan),
+        processes=len(plan) + probes,
+        seconds=_guessed(prepared, plan) if seconds is None else seconds,
+        rough=seconds is None,
+        memory_bytes=max((peak_bytes(one.recipe, one.models) for one in prepared.setups.values()), default=0),
+        disk_bytes=sum(files.values()),
+    )
+
+
+def _guessed(prepared: Prepared, plan: Sequence[CellPlan]) -> float:
+    """Return seconds at least: every process reads its weights once, and every token all of the target's again."""
+    bandwidth = memory_bandwidth()
+    total = 0.0
+    for cell in plan:
+        weights = sum(file.size for file in prepared.setups[cell.arm.setup].models.target.files)
+        tokens = len(cell.prompts) * prepared.recipe.sampling.max_tokens
+        total += START_S + weights / LOADED_PER_S + tokens * weights / bandwidth
+    return total
+
+
+def memory_bandwidth() -> float:
+    """Return about how many bytes a second a core of this machine reads, measured in some hundredths of a second."""
+    import numpy as np
+
+    values = np.ones(8 << 20)  # 64 MiB: more than caches hold
+    values.sum()
+    began = time.perf_counter()
+    values.sum()
+    return values.nbytes / (time.perf_counter() - began)
+
+
+def _plural(count: int, one: str, many: str | None = None) -> str:
+    return one if count == 1 else many or f"{one}s"
 
 
 def estimate_run(plan: list[CellPlan], max_tokens: int, recipe_runs: Path) -> RunEstimate:
@@ -77,6 +173,8 @@ class TimeLeft:
         self._request_s: dict[str, list[float]] = defaultdict(list)
         self._start_s: dict[str, list[float]] = defaultdict(list)
         self._since = 0.0
+        self._guess_s: float | None = None
+        self._start_guess_s = 0.0
         self.extend(plan)
 
     def extend(self, plan: list[CellPlan]) -> None:
@@ -84,6 +182,12 @@ class TimeLeft:
         for cell in plan:
             self._requests[cell.arm.name] += len(cell.prompts)
             self._cells[cell.arm.name] += 1
+
+    def guess(self, arm: str, request_s: float) -> None:
+        """Take so many seconds for a request until one has ended, and the launch of `arm` for what has passed."""
+        self._guess_s = request_s
+        if not self._start_s[arm]:
+            self._start_guess_s = time.monotonic() - self._since
 
     def cell_started(self, arm: str) -> None:
         """An engine of `arm` is being launched."""
@@ -110,14 +214,15 @@ class TimeLeft:
 
     def left(self) -> float | None:
         """Return the estimate in seconds, or `None` before anything is known."""
-        if not any(self._request_s.values()):
+        if self._guess_s is None and not any(self._request_s.values()):
             return None
         return sum(
-            self._requests[arm] * _mean(self._request_s, arm) + self._cells[arm] * _mean(self._start_s, arm)
+            self._requests[arm] * _mean(self._request_s, arm, self._guess_s or 0.0)
+            + self._cells[arm] * _mean(self._start_s, arm, self._start_guess_s)
             for arm in list(self._requests)
         )
 
 
-def _mean(seen: dict[str, list[float]], arm: str) -> float:
+def _mean(seen: dict[str, list[float]], arm: str, guess: float) -> float:
     values = seen.get(arm) or [value for others in seen.values() for value in others]
-    return sum(values) / len(values) if values else 0.0
+    return sum(values) / len(values) if values else guess

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import resource
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import accumulate
 
 MOST_IN_FLIGHT = 1024
 """Of an open loop; a request that finds as many unanswered is sent late, and its record says how much."""
@@ -112,3 +114,13 @@ class _Flight:
             await asyncio.gather(*self._begun, return_exceptions=True)
         if value is None and self._failure is not None:
             raise self._failure
+
+
+def arrival_times(count: int, rate: float, seed: int, block: int) -> list[float]:
+    """Return when each of `count` requests is due, in seconds: a Poisson process of `rate` requests a second.
+
+    Seed and block alone decide the pattern: every arm of a block meets the same one, another block another, and at
+    another rate it is the same one stretched.
+    """
+    gaps = random.Random(f"arrivals {seed} {block}")  # noqa: S311 - nothing here is secret
+    return list(accumulate(gaps.expovariate(1.0) / rate for _ in range(count)))

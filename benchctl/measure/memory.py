@@ -23,6 +23,8 @@ BUFFERS = 128 << 20
 """Bytes allowed for the compute buffers and everything else of a process."""
 SHARE = 0.9
 """Of what is free that may be planned with."""
+_CACHE_BITS = {"f32": 32, "q8_0": 8.5, "q4_0": 4.5, "q4_1": 5, "iq4_nl": 4.5, "q5_0": 5.5, "q5_1": 6}
+"""Bits of a cached value by llama.cpp's types of 32 values with their scales; 16 for all others."""
 _GIB = 1 << 30
 _MIB = 1 << 20
 
@@ -63,8 +65,20 @@ def tight_slots(recipe: Recipe, models: ResolvedPair, devices: Sequence[str]) ->
 def engine_bytes(arm: Arm, models: ResolvedPair, context: int) -> int:
     """Return about how many bytes the engine of an arm takes."""
     drafts = arm.speculation is not None and any(name.startswith("draft-") for name in arm.speculation.types)
-    used = [models.target, models.draft] if drafts else [models.target]
-    return BUFFERS + sum(_model_bytes(model, context, arm.concurrency) for model in used if model is not None)
+    cache = arm.cache_type
+    used: list[tuple[ResolvedModel | None, str | None]] = [(models.target, cache.target if cache else None)]
+    if drafts:
+        used.append((models.draft, cache.draft if cache else None))
+    return BUFFERS + sum(_model_bytes(model, context, arm.concurrency, kind) for model, kind in used)
+
+
+def peak_bytes(recipe: Recipe, models: ResolvedPair) -> int:
+    """Return about how many bytes the engines that are up together take at most; of folders their files alone."""
+    if models.target.folder is None and models.target.files:
+        taken = [engine_bytes(arm, models, recipe.engine.context) for arm in recipe.arms]
+    else:
+        taken = [BUFFERS + sum(file.size for one in (models.target, models.draft) if one for file in one.files)]
+    return sum(taken) if recipe.schedule == "interleaved" else max(taken)
 
 
 def free_bytes(device: str, devices: Sequence[str]) -> tuple[str, float]:
@@ -78,8 +92,10 @@ def free_bytes(device: str, devices: Sequence[str]) -> tuple[str, float]:
     return "memory", float(psutil.virtual_memory().available)
 
 
-def _model_bytes(model: ResolvedModel, context: int, slots: int) -> int:
+def _model_bytes(model: ResolvedModel | None, context: int, slots: int, cache_type: str | None) -> int:
+    if model is None:
+        return 0
     header, facts = read_header(model.path), read_facts(model.path)
-    cache = kv_cache_bytes(header, facts.attention_layers) or 0
+    cache = int((kv_cache_bytes(header, facts.attention_layers) or 0) * _CACHE_BITS.get(cache_type or "f16", 16) / 16)
     state = recurrent_state(header, facts.recurrent_layers)
     return sum(file.size for file in model.files) + slots * (context * cache + (state.total if state else 0))

@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import groupby
 from typing import Any, TypeVar
 
 from benchctl.data.manifest import Ordering
@@ -13,7 +14,7 @@ from benchctl.data.record import Record
 from benchctl.data.store import RunData, is_conflict
 from benchctl.errors import UsageError
 from benchctl.prompts.suite import PromptItem
-from benchctl.recipes.schema import MAX_BLOCKS, Arm, AutoBlocks, Recipe
+from benchctl.recipes.schema import MAX_BLOCKS, MAX_NAME, Arm, AutoBlocks, GroupKey, Recipe
 from benchctl.text import one_line
 
 T = TypeVar("T")
@@ -22,8 +23,6 @@ Key = tuple[int, str, str, int]
 """(block, arm, task, prompt_idx): `benchctl.data.record.Record.key`."""
 CellKey = tuple[int, str]
 """(block, arm)."""
-Condition = tuple[int, float | None, float | None]
-"""`Arm.condition`."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,34 @@ class CellPlan:
     def name(self) -> str:
         """Such as `block 1, spec_d4`: what messages call it."""
         return f"block {self.block + 1}, {self.arm.name}"
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """A group of a block: a baseline and its arms under one condition, as they must run on one machine, in turn."""
+
+    block: int
+    key: GroupKey
+    cells: tuple[CellPlan, ...]
+    """In the order in which they run; of a resumed run those that are left."""
+
+    @property
+    def name(self) -> str:
+        """Such as `block 1, kv_q8_0`."""
+        return ", ".join([f"block {self.block + 1}", *([self.key[0]] if self.key[0] else [])])
+
+    @property
+    def setups(self) -> list[str | None]:
+        """The setups whose engines and models it takes."""
+        return list(dict.fromkeys(cell.arm.setup for cell in self.cells))
+
+
+def groups_of(plan: Iterable[CellPlan]) -> list[GroupPlan]:
+    """Return the groups of a plan in the order in which they run: what one machine measures without another between."""
+    return [
+        GroupPlan(block, key, tuple(cells))
+        for (block, key), cells in groupby(plan, key=lambda cell: (cell.block, cell.arm.compared_in))
+    ]
 
 
 def rotated(values: Sequence[T], block: int) -> list[T]:
@@ -67,15 +94,15 @@ ORDERS: dict[Ordering, Callable[[Sequence[Any], int], list[Any]]] = {"rotated": 
 
 
 def arms_of_block(recipe: Recipe, block: int, ordering: Ordering = "balanced") -> list[Arm]:
-    """Return the recipe's arms in the order of `block`: its conditions in turn, and the arms of each condition too.
+    """Return the recipe's arms in the order of `block`: its groups in turn, and the arms of each group, too.
 
-    The arms of a condition stay neighbours, since each is compared with the baseline of that condition.
+    The arms of a group (and condition) stay neighbours, since each is compared with the baseline of that group.
     """
     order = ORDERS[ordering]
-    conditions: dict[Condition, list[Arm]] = {}
+    groups: dict[GroupKey, list[Arm]] = {}
     for arm in recipe.arms:
-        conditions.setdefault(arm.condition, []).append(arm)
-    return [arm for arms in order(list(conditions.values()), block) for arm in order(arms, block)]
+        groups.setdefault(arm.compared_in, []).append(arm)
+    return [arm for arms in order(list(groups.values()), block) for arm in order(arms, block)]
 
 
 def make_plan(
@@ -194,6 +221,26 @@ def with_blocks(recipe: Recipe, text: str) -> Recipe:
     return recipe.model_copy(update={"blocks": int(text)})
 
 
+MANY_ARMS = 6
+"""From so many arms on the baseline that they share is measured twice in every block."""
+AGAIN = "-again"
+
+
+def with_second_baseline(recipe: Recipe) -> Recipe:
+    """Return the recipe with another cell of the baseline in every block, where many arms are compared with it alone.
+
+    All their speed-ups share its noise; with m arms cells are best spent where it has some √m of them (Dunnett 1955).
+    """
+    first = recipe.arm(recipe.baseline)
+    alike = all(arm.compared_in == first.compared_in and not arm.overlapping for arm in recipe.arms)
+    if len(recipe.arms) <= MANY_ARMS or not alike or any(arm.again for arm in recipe.arms):
+        return recipe
+    again = first.model_copy(update={"name": f"{first.name}{AGAIN}", "again": True})
+    if len(again.name) > MAX_NAME or any(arm.name == again.name for arm in recipe.arms):
+        return recipe
+    return recipe.model_copy(update={"arms": [*recipe.arms, again]})
+
+
 def keep_matching(recipe: Recipe, patterns: Sequence[str]) -> Recipe:
     """Return the recipe with only the arms, with their baselines, and the tasks that a pattern matches.
 
@@ -221,4 +268,8 @@ def keep_only(recipe: Recipe, names: Sequence[str]) -> Recipe:
     asked = [arm for arm in recipe.arms if arm.name in names or arm.of in names]
     wanted = {arm.name for arm in asked} | {recipe.baseline_of(arm).name for arm in asked}
     arms = [arm for arm in recipe.arms if arm.name in wanted]
-    return recipe.model_copy(update={"arms": arms, "baseline": recipe.baseline_of(arms[0]).name})
+    setups = [setup for setup in recipe.setups if any(arm.setup == setup.name for arm in arms)]
+    first = {"engine": setups[0].engine, "models": setups[0].models} if setups else {}
+    return recipe.model_copy(
+        update={"arms": arms, "setups": setups, "baseline": recipe.baseline_of(arms[0]).name, **first}
+    )

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchctl import __version__
 from benchctl.data.identity import canonical_sha256, home_relative, model_identity, new_run_id, workload_sha256
-from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, PromptIdentity
+from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, PromptIdentity, SetupIdentity
 from benchctl.engines.base import Capabilities, Engine, Launch
 from benchctl.engines.common.programs import program
 from benchctl.engines.registry import make_engine
+from benchctl.errors import UsageError
 from benchctl.machine.describe import describe_machine
 from benchctl.machine.doctor import check_machine
-from benchctl.measure.memory import check_memory, tight_slots
+from benchctl.measure.memory import check_memory, engine_bytes, tight_slots
 from benchctl.measure.plan import idle_slots
 from benchctl.measure.recording import now
+from benchctl.models.program import Program
 from benchctl.models.resolved import ResolvedPair
 from benchctl.models.sources import resolve_pair
+from benchctl.prompts.context import load_context
 from benchctl.prompts.load import Suite, load_suite, prompt_sha256
 from benchctl.prompts.suite import PromptItem
-from benchctl.recipes.adapters import lossy_settings
+from benchctl.recipes.adapters import lossy_settings, remembers
 from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
 from benchctl.recipes.trust import find_openings, refuse
 from benchctl.text import one_line
@@ -32,8 +37,19 @@ Notice = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class PreparedSetup:
+    """An engine with a pair of models, as this machine has them."""
+
+    recipe: Recipe
+    """Of this setup alone, its group's baseline among its arms."""
+    engine: Engine
+    capabilities: Capabilities
+    models: ResolvedPair
+
+
+@dataclass(frozen=True)
 class Prepared:
-    """A recipe that this machine can run."""
+    """A recipe that this machine can run. Of one with axes `engine`, `capabilities` and `models` are the first's."""
 
     recipe: Recipe
     recipe_folder: Path
@@ -44,6 +60,21 @@ class Prepared:
     prompts: tuple[PromptItem, ...]
     launches: dict[str, Launch]
     warnings: list[str]
+    setups: dict[str | None, PreparedSetup]
+    """By name; of a recipe without axes the only one, under `None`."""
+
+    @property
+    def parts(self) -> dict[str | None, Prepared]:
+        """Every setup as a prepared recipe of its own, by its name."""
+        return {
+            name: replace(self, recipe=one.recipe, engine=one.engine, capabilities=one.capabilities, models=one.models)
+            for name, one in self.setups.items()
+        }
+
+    @property
+    def engines(self) -> dict[str, Engine]:
+        """What starts each arm."""
+        return {arm.name: self.setups[arm.setup].engine for arm in self.recipe.arms}
 
 
 def prepare(
@@ -54,51 +85,129 @@ def prepare(
     models_dir: Path | None = None,
     notice: Notice | None = None,
     trusted: bool = False,
+    suite: Suite | None = None,
 ) -> Prepared:
     """Find the engine, the models and the prompts, and check that they fit together.
 
-    `trusted`: the recipe may open the machine (`benchctl.recipes.trust`).
+    `trusted`: the recipe may open the machine (`benchctl.recipes.trust`). `suite`: the prompts, where they were loaded
+    elsewhere, as on a cluster, together with the text that pads them.
 
     Raises UsageError for what the recipe asks and this binary or these files cannot give, EngineError when there is no
     engine.
     """
-    engine, capabilities, openings = probed_engine(recipe, recipe_folder, binary, notice, trusted=trusted)
-    suite = load_suite(recipe.prompts.suite, recipe_folder=recipe_folder)
+    loaded = suite is not None
+    suite = suite or load_suite(recipe.prompts.suite, recipe_folder=recipe_folder)
     prompts = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
-    models = resolve_pair(
-        recipe.models,
-        recipe_folder=recipe_folder,
-        models_dir=models_dir,
-        on_progress=notice,
-        find_tool=lambda name: program(engine.tool(name)),
-        form=engine.model_format,
-    )
-    warnings = [*openings, *engine.check(recipe, models)]
-    if recipe.schedule == "interleaved":
-        check_memory(recipe, models, seen_devices(capabilities))
+    if not loaded and any(arm.context_length for arm in recipe.arms):
+        load_context(recipe.prompts.context, recipe_folder=recipe_folder)  # refused here, where it is cheap
+    engines: dict[str, tuple[Engine, Capabilities, list[str]]] = {}
+    setups: dict[str | None, PreparedSetup] = {}
+    launches: dict[str, Launch] = {}
+    warnings: list[str] = []
+    for name, part in recipe.parts.items():
+        spec = part.engine.model_dump_json()
+        if spec not in engines or find_openings(part, recipe_folder):  # an arm's own options are looked at, too
+            engines[spec] = probed_engine(part, recipe_folder, binary, notice, trusted=trusted)
+        engine, capabilities, openings = engines[spec]
+        with _in_setup(name):
+            models = resolve_pair(
+                part.models,
+                recipe_folder=recipe_folder,
+                models_dir=models_dir,
+                on_progress=notice,
+                find_tool=partial(_tool, engine),
+                form=engine.model_format,
+            )
+            warnings += [*openings, *engine.check(part, models)]
+            if part.schedule == "interleaved":
+                check_memory(part, models, seen_devices(capabilities))
+        if engine.model_format == "gguf":
+            warnings += tight_slots(part, models, seen_devices(capabilities))
+        setups[name] = PreparedSetup(part, engine, capabilities, models)
+        own = {arm.name: engine.launch(arm, models) for arm in part.arms if arm.setup == name}
+        launches |= own
+        warnings += _lossy_arms(part, own)
     warnings += idle_slots(recipe, len(prompts))
-    if engine.model_format == "gguf":
-        warnings += tight_slots(recipe, models, seen_devices(capabilities))
-    launches = {arm.name: engine.launch(arm, models) for arm in recipe.arms}
-    warnings += _lossy_arms(recipe, launches)
+    first = next(iter(setups.values()))
     return Prepared(
         recipe=recipe,
         recipe_folder=recipe_folder,
-        engine=engine,
-        capabilities=capabilities,
-        models=models,
+        engine=first.engine,
+        capabilities=first.capabilities,
+        models=first.models,
         suite=suite,
         prompts=prompts,
-        launches=launches,
-        warnings=warnings,
+        launches={arm.name: launches[arm.name] for arm in recipe.arms},
+        warnings=list(dict.fromkeys(warnings)),
+        setups=setups,
+    )
+
+
+def _tool(engine: Engine, name: str) -> Program:
+    return program(engine.tool(name))
+
+
+@contextmanager
+def _in_setup(name: str | None) -> Iterator[None]:
+    """Let an error say in which setup of a recipe's axes it was found."""
+    try:
+        yield
+    except UsageError as error:
+        if name is None:
+            raise
+        where = ": ".join(filter(None, (f"setup {name}", error.where)))
+        raise UsageError(error.what, where=where, fix=error.fix) from None
+
+
+def with_arms(prepared: Prepared, arms: Sequence[Arm]) -> Prepared:
+    """Return the same with other arms, their baseline among them, checked as `prepare` does. Raises UsageError."""
+    recipe = prepared.recipe.model_copy(update={"arms": list(arms)})
+    setups, launches, warnings = dict[str | None, PreparedSetup](), dict[str, Launch](), [*prepared.warnings]
+    for name, part in recipe.parts.items():
+        one = replace(prepared.setups[name], recipe=part)
+        with _in_setup(name):
+            warnings += one.engine.check(part, one.models)
+        setups[name] = one
+        own = {arm.name: one.engine.launch(arm, one.models) for arm in part.arms if arm.setup == name}
+        launches |= own
+        warnings += _lossy_arms(part, own)
+    return replace(
+        prepared,
+        recipe=recipe,
+        launches={arm.name: launches[arm.name] for arm in arms},
+        warnings=list(dict.fromkeys(warnings)),
+        setups=setups,
     )
 
 
 def files_of(prepared: Prepared) -> list[Path]:
-    """Return the files that must stay as they are while a run measures: the engine's binary and the models'."""
-    models = [model for model in (prepared.models.target, prepared.models.draft) if model is not None]
-    binary = prepared.capabilities.binary
-    return [*([] if binary is None else [binary]), *(file.path for model in models for file in model.files)]
+    """Return the files that must stay as they are while a run measures: the engines' binaries and the models'."""
+    found: dict[Path, None] = {}
+    for one in prepared.setups.values():
+        models = [model for model in (one.models.target, one.models.draft) if model is not None]
+        binary = one.capabilities.binary
+        found |= dict.fromkeys(
+            [*([] if binary is None else [binary]), *(f.path for model in models for f in model.files)]
+        )
+    return list(found)
+
+
+def model_files(prepared: Prepared) -> dict[str, list[str]]:
+    """Return, by setup ("" where there are no axes), the SHA-256 of every file of the models, the target's first."""
+    return {
+        name or "": [
+            file.sha256
+            for model in (one.models.target, one.models.draft)
+            if model is not None
+            for file in model_identity(model).files
+        ]
+        for name, one in prepared.setups.items()
+    }
+
+
+def setup_engines(prepared: Prepared) -> dict[str | None, EngineIdentity]:
+    """Return the engine of every setup, as probing found it."""
+    return {name: _engine_identity(one.capabilities) for name, one in prepared.setups.items()}
 
 
 def probed_engine(
@@ -124,14 +233,14 @@ def seen_devices(capabilities: Capabilities) -> list[str]:
 
 
 def _lossy_arms(recipe: Recipe, launches: Mapping[str, Launch]) -> Iterator[str]:
-    """Yield a warning for every arm that does not even try to answer as the target alone would."""
+    """Yield a warning for every launched arm that does not even try to answer as the target alone would."""
     for arm in recipe.arms:
-        found = _lossy(recipe, arm, launches[arm.name])
+        found = lossy_of(recipe, arm, launches[arm.name]) if arm.name in launches else []
         if found:
             yield f"Arm {arm.name} is lossy by design ({', '.join(found)}): its text is not the target's."
 
 
-def _lossy(recipe: Recipe, arm: Arm, launch: Launch) -> list[str]:
+def lossy_of(recipe: Recipe, arm: Arm, launch: Launch) -> list[str]:
     """Return the settings of an arm that are lossy by design; nothing is accepted where nothing is drafted."""
     named = {name: launch.env[name] for name in launch.set_by_us}
     return lossy_settings(recipe.engine.kind, launch.argv, named) if arm.speculation else []
@@ -141,13 +250,15 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
     """Describe a run that is about to start."""
     recipe = prepared.recipe
     written = recipe.model_dump(mode="json")
-    for model in filter(None, written["models"].values()):
-        model["source"] = home_relative(model["source"])
+    for pair in (written["models"], *(setup["models"] for setup in written["setups"])):
+        for model in filter(None, pair.values()):
+            model["source"] = home_relative(model["source"])
     prompts = [
         PromptIdentity(task=item.task, prompt_idx=item.prompt_idx, sha256=prompt_sha256(item.prompt))
         for item in prepared.prompts
     ]
     draft = prepared.models.draft
+    pairs = [one.models for one in prepared.setups.values()]
     return Manifest(
         run=new_run_id(),
         benchctl_version=__version__,
@@ -157,13 +268,14 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
         recipe=written,
         recipe_folder=home_relative(prepared.recipe_folder.absolute()),
         recipe_sha256=canonical_sha256(written),
-        workload_sha256=workload_sha256(recipe, prompts, prepared.models),
+        workload_sha256=workload_sha256(recipe, prompts, *pairs),
         baseline=recipe.baseline,
         blocks=0 if isinstance(recipe.blocks, AutoBlocks) else recipe.blocks,
         engine=_engine_identity(prepared.capabilities),
         target=model_identity(prepared.models.target),
         draft=None if draft is None else model_identity(draft),
         arms=[_arm_identity(prepared, name) for name in prepared.launches],
+        setups=_setup_identities(prepared),
         suite=_suite_identity(prepared.suite),
         prompts=prompts,
         machine=describe_machine(),
@@ -173,6 +285,26 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
             *(f"{check.seen} {check.why}" for check in check_machine() if check.state in {"warn", "fail"}),
         ],
     )
+
+
+def _setup_identities(prepared: Prepared) -> list[SetupIdentity]:
+    found = []
+    for setup in prepared.recipe.setups:
+        one = prepared.setups.get(setup.name)
+        if one is None:  # none of its arms is measured
+            continue
+        draft = one.models.draft
+        found.append(
+            SetupIdentity(
+                name=setup.name,
+                group=setup.group,
+                axes=setup.axes,
+                engine=_engine_identity(one.capabilities),
+                target=model_identity(one.models.target),
+                draft=None if draft is None else model_identity(draft),
+            )
+        )
+    return found
 
 
 def _engine_identity(found: Capabilities) -> EngineIdentity:
@@ -192,7 +324,11 @@ def _arm_identity(prepared: Prepared, name: str) -> ArmIdentity:
     arm, launch = prepared.recipe.arm(name), prepared.launches[name]
     return ArmIdentity(
         name=name,
-        baseline=name == prepared.recipe.baseline,
+        baseline=name == prepared.recipe.baseline_of(arm).name if arm.setup else name == prepared.recipe.baseline,
+        setup=arm.setup,
+        group=arm.group,
+        context_length=arm.context_length,
+        memory_bytes=_memory(prepared.setups[arm.setup], arm),
         speculation=None if arm.speculation is None else arm.speculation.model_dump(mode="json", exclude_none=True),
         argv=[home_relative(word) for word in launch.argv],
         env=[f"{key}={home_relative(launch.env[key])}" for key in sorted(launch.set_by_us)],
@@ -201,8 +337,18 @@ def _arm_identity(prepared: Prepared, name: str) -> ArmIdentity:
         concurrency=arm.concurrency,
         rate=arm.rate,
         temperature=arm.temperature,
-        lossy=_lossy(prepared.recipe, arm, launch),
+        again=arm.again,
+        lossy=lossy_of(prepared.setups[arm.setup].recipe, arm, launch),
+        remembers=arm.speculation is not None
+        and remembers(prepared.setups[arm.setup].recipe.engine.kind, arm.speculation.types),
     )
+
+
+def _memory(setup: PreparedSetup, arm: Arm) -> int | None:
+    """Return about what an arm's engine takes; `None` for models that are no GGUF files."""
+    if setup.engine.model_format != "gguf" or not setup.models.target.files:
+        return None
+    return engine_bytes(arm, setup.models, setup.recipe.engine.context)
 
 
 def _suite_identity(suite: Suite) -> dict[str, Any]:

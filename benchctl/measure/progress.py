@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from benchctl.engines.base import Completion
+from benchctl.measure.display import Display
 from benchctl.measure.estimate import TimeLeft
 from benchctl.measure.plan import CellPlan
-from benchctl.text import one_line, spoken, visible
+from benchctl.measure.so_far import SoFar
+from benchctl.text import spoken, visible
 
 
 class RunProgress:
     """What the runner tells. This one shows nothing: for `--quiet` and `--json`, and the base of the others."""
 
-    def begin(self, plan: list[CellPlan], *, open_ended: bool = False) -> None:
-        """The plan is known; `open_ended`: there may come more."""
+    def waiting(self, what: str) -> None:
+        """Something before the first cell takes its time: reading models, the preflight."""
+
+    def begin(
+        self,
+        plan: list[CellPlan],
+        *,
+        open_ended: bool = False,
+        baselines: Mapping[str, str] | None = None,
+        max_tokens: int | None = None,
+    ) -> None:
+        """The plan is known; `open_ended`: there may come more.
+
+        `baselines`: by arm, the one it is compared with. `max_tokens`: the longest answer.
+        """
 
     def more(self, plan: list[CellPlan]) -> None:
         """Further cells will be run."""
 
     def cell_started(self, cell: CellPlan) -> None:
         """An engine process is being launched."""
+
+    def warmed_up(self, cell: CellPlan, completion: Completion) -> None:
+        """A prompt that is not measured was answered."""
 
     def cell_ready(self, cell: CellPlan) -> None:
         """The engine is healthy, attested and warm."""
@@ -44,6 +62,9 @@ class RunProgress:
     def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
         """The engine process has ended."""
 
+    def standing(self, heading: str, arms: Sequence[str]) -> None:
+        """Which arms of a search are still in, fastest first, and how they stand."""
+
     def note(self, text: str) -> None:
         """Something the user should read."""
 
@@ -51,61 +72,19 @@ class RunProgress:
         """The run is over."""
 
 
-class Display:
-    """What goes on, drawn by rich: on a terminal a live line below the finished steps, in a pipe the steps alone."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}", markup=False),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._bar.add_task("starting", total=None, left="")
-
-    @property
-    def live(self) -> bool:
-        """Whether there is a live line."""
-        return self.console.is_terminal
-
-    def start(self) -> None:
-        """Show the live line from now on."""
-        self._bar.start()
-
-    def stop(self) -> None:
-        """Take the live line away."""
-        self._bar.stop()
-
-    def update(
-        self, what: str | None = None, *, done: int = 0, total: int | None = None, left: str | None = None
-    ) -> None:
-        """Say what is being done, how many more steps are done, of how many, and what time is left; `None` stays."""
-        if what is not None:
-            self._bar.update(self._task, description=one_line(what))
-        if left is not None:
-            self._bar.update(self._task, left=left)
-        self._bar.update(self._task, advance=done, total=total)
-
-    def line(self, text: Text) -> None:
-        """Print a finished step."""
-        self.console.print(text, soft_wrap=not self.live)
-
-    def note(self, text: str) -> None:
-        """Print something that the user should read."""
-        self.console.print(Text(visible(text), style="yellow"), soft_wrap=not self.live)
-
-
 class RunDisplay(RunProgress):
-    """Shows a run: how much is done, what the current cell achieves, how long the rest takes."""
+    """Shows a run: how much is done, what the current cell achieves, the speed-up so far, how long the rest takes.
 
-    def __init__(self, console: Console) -> None:
+    `verbose`: a line for every answer, too.
+    """
+
+    def __init__(self, console: Console, *, verbose: bool = False) -> None:
         self.display = Display(console)
+        self.verbose = verbose
+        self.so_far = SoFar({})
         self.what = ""
+        self.max_tokens: int | None = None
+        self.estimated = False
         self.in_flight = 0
         self.sent = self.first = 0.0
         self.clock = TimeLeft([])
@@ -117,8 +96,20 @@ class RunDisplay(RunProgress):
         """Of every cell that was asked, when its first request was sent and when its last one so far ended."""
         self.answered_tokens: dict[str, int] = {}
 
-    def begin(self, plan: list[CellPlan], *, open_ended: bool = False) -> None:
-        self.open_ended = open_ended
+    def waiting(self, what: str) -> None:
+        self.display.update(what)
+        self.display.start()
+
+    def begin(
+        self,
+        plan: list[CellPlan],
+        *,
+        open_ended: bool = False,
+        baselines: Mapping[str, str] | None = None,
+        max_tokens: int | None = None,
+    ) -> None:
+        self.open_ended, self.max_tokens = open_ended, max_tokens
+        self.so_far = SoFar(baselines or {})
         self.more(plan)
         self.display.start()
 
@@ -133,11 +124,27 @@ class RunDisplay(RunProgress):
         self.answered_tokens[cell.name] = 0
         self.span.pop(cell.name, None)  # of a process before this one
         self.clock.cell_started(cell.arm.name)
-        self.display.update(f"{cell.name}: starting the engine")
+        self.display.update(f"{cell.name}: launching the engine, which loads its models")
+
+    def warmed_up(self, cell: CellPlan, completion: Completion) -> None:
+        """Estimate the whole run from its first answer: what it takes if every answer is as fast and of full length."""
+        if self.estimated or cell.arm.overlapping or self.max_tokens is None or completion.n_predicted < 2:
+            return
+        self.estimated = True
+        rate = (completion.n_predicted - 1) / completion.decode_s if completion.decode_s else None
+        if rate is None:
+            return
+        self.clock.guess(cell.arm.name, self.max_tokens / rate)
+        left = self.clock.left()
+        if left is not None:
+            more = "at least " if self.open_ended else ""
+            said = f"{more}{spoken(left)}, if all decode at the {rate:.1f} tok/s of {cell.arm.name}'s warm-up"
+            self.display.note(f"Estimate: {said}.", "cyan")
 
     def cell_ready(self, cell: CellPlan) -> None:
         self.clock.cell_ready(cell.arm.name)
         self.in_flight, self.first = 0, 0.0
+        self.display.update(f"{cell.name}: ready")
 
     def asked(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
         now = time.monotonic()
@@ -147,6 +154,8 @@ class RunDisplay(RunProgress):
             self.what = f"{cell.name}: {self.in_flight} in flight"
         else:
             self.what, self.first = f"{cell.name}: {task}/{prompt_idx}", 0.0
+            self.so_far.asked(cell, task, prompt_idx)
+            self.display.update(f"{self.what}, prompt processing")
 
     def tokens(self, count: int) -> None:
         now = time.monotonic()
@@ -166,13 +175,20 @@ class RunDisplay(RunProgress):
         if cell.name in self.span:
             self.span[cell.name] = (self.span[cell.name][0], time.monotonic())
         self.in_flight = max(0, self.in_flight - 1)  # a prompt that could not be rendered never was in flight
+        self.so_far.answered(cell, completion)
         self.display.update(done=1, left=self.left())
+        if self.verbose:
+            self.display.line(Text(f"  {self.what}: {_answer(completion)}", style="dim"))
 
     def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
         self.ended += 1
         self.clock.cell_ended(cell.arm.name, len(cell.prompts) - len(self.decoded[cell.name]))
         left = "" if self.display.live else self.left()
         self.display.line(self.summary(cell, failure).append(f", {left}" if left else ""))
+        self.display.below(self.so_far.lines())
+
+    def standing(self, heading: str, arms: Sequence[str]) -> None:
+        self.display.standing(f"{heading}: {', '.join(arms)}.")
 
     def note(self, text: str) -> None:
         self.display.note(text)
@@ -203,8 +219,19 @@ class RunDisplay(RunProgress):
         return f"{'at least' if self.open_ended else 'about'} {spoken(seconds)} left"
 
 
-def progress_for(console: Console, *, quiet: bool) -> RunProgress:
+def _answer(completion: Completion | None) -> str:
+    if completion is None:
+        return "failed"
+    rate = (completion.n_predicted - 1) / completion.decode_s if completion.decode_s else 0.0
+    words = [f"{completion.n_predicted} tokens ({completion.finish_reason})", f"{rate:.1f} tok/s"]
+    ledger = completion.ledger
+    if ledger.drafted is not None:
+        words.append(f"{ledger.accepted} of {ledger.drafted} drafted tokens accepted")
+    return ", ".join(words)
+
+
+def progress_for(console: Console, *, quiet: bool, verbose: bool = False) -> RunProgress:
     """Return what shows a run on `console`, or nothing."""
     if quiet:
         return RunProgress()
-    return RunDisplay(console)
+    return RunDisplay(console, verbose=verbose)

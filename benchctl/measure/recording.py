@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 
 from benchctl.data.identity import home_relative
-from benchctl.data.manifest import AttestationRecord, CellError, WatchRecord
+from benchctl.data.manifest import AttestationRecord, CellError, MemoryRecord, WatchRecord
 from benchctl.data.record import sha256_text, sha256_tokens
-from benchctl.engines.base import Attestation, Completion, Server
+from benchctl.engines.base import Attestation, Completion, LaunchedProcess, Server
+from benchctl.engines.common.log import name_log
 from benchctl.errors import EngineError
+from benchctl.machine.engine_memory import EngineMemory, read_engine_memory
 from benchctl.machine.monitor import Disturbance
 
 
@@ -41,6 +44,7 @@ def measured_fields(done: Completion) -> dict[str, object]:
         "e2e_s": done.e2e_s,
         "engine_prompt_s": done.engine_prompt_s,
         "engine_decode_s": done.engine_decode_s,
+        "phase_s": None if done.phase_s is None else dict(done.phase_s),
     }
 
 
@@ -56,19 +60,32 @@ def answer_fields(done: Completion) -> dict[str, object]:
     }
 
 
-def attestation_record(found: Attestation) -> AttestationRecord:
-    """Return an attestation as the manifest keeps it."""
+def attestation_record(found: Attestation, log: Path) -> AttestationRecord:
+    """Return an attestation as the manifest keeps it; `log`: the engine's."""
     return AttestationRecord(
         state=found.state,
         evidence=[home_relative(line) for line in found.evidence],
         reason=found.reason,
-        remedy=found.remedy,
+        remedy=_advice(found.remedy, log),
     )
 
 
 def watch_record(seen: Disturbance | None) -> WatchRecord | None:
     """Return what a watch saw as the manifest keeps it; `None` where nothing was watched."""
     return None if seen is None else WatchRecord(**asdict(seen))
+
+
+def read_memory(server: Server) -> EngineMemory:
+    """Return what a server's processes hold now; nothing of an endpoint that benchctl did not start."""
+    return read_engine_memory(server.pid) if isinstance(server, LaunchedProcess) else EngineMemory()
+
+
+def memory_record(server: Server | None, earlier: EngineMemory) -> MemoryRecord | None:
+    """Return what a server took of memory, by a reading now and one before; `None` where nothing tells."""
+    if not isinstance(server, LaunchedProcess):
+        return None
+    found, told = read_engine_memory(server.pid).at_least(earlier), server.memory_told()
+    return MemoryRecord(**asdict(found), **asdict(told))
 
 
 def must_hold(found: Attestation, server: Server) -> None:
@@ -82,14 +99,18 @@ def must_hold(found: Attestation, server: Server) -> None:
         )
 
 
-def cell_error(error: EngineError) -> CellError:
-    """Return why a cell failed, as the manifest keeps it."""
+def cell_error(error: EngineError, log: Path) -> CellError:
+    """Return why a cell failed, as the manifest keeps it; `log`: the engine's."""
     return CellError(
         kind=error.kind,
         message=home_relative(error.what),
-        remedy=error.fix,
+        remedy=_advice(error.fix, log),
         log_tail=[home_relative(line) for line in error.log_tail],
     )
+
+
+def _advice(fix: str | None, log: Path) -> str | None:
+    return fix and home_relative(name_log(fix, log))
 
 
 def _listed(values: tuple[int, ...] | None) -> list[int] | None:

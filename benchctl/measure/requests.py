@@ -15,15 +15,16 @@ from functools import partial
 
 from benchctl.data.record import SCHEMA_VERSION, Phase, Record, RecordError, sha256_text, sha256_tokens
 from benchctl.data.writer import RunWriter
-from benchctl.engines.base import Completion, Progress, Rendered, Server
+from benchctl.engines.base import Completion, Progress, Rendered, Renders, Server
 from benchctl.errors import EngineError
-from benchctl.measure.arrivals import arrival_times
-from benchctl.measure.load_generator import MOST_IN_FLIGHT, closed_loop, open_loop
+from benchctl.measure.load_generator import MOST_IN_FLIGHT, arrival_times, closed_loop, open_loop
 from benchctl.measure.plan import CellPlan
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import answer_fields, measured_fields, now
+from benchctl.prompts.context import ContextError, fitted
 from benchctl.prompts.suite import Prompt, PromptItem
-from benchctl.recipes.schema import Recipe
+from benchctl.recipes.adapters import SYNTHETIC
+from benchctl.recipes.schema import Recipe, Sampling
 
 REQUEST_ONLY = frozenset({"http"})
 """Failures that cost one request; every other kind leaves an engine that cannot be trusted with the next one."""
@@ -35,6 +36,17 @@ WARMUP_PROMPT = Prompt(prompt="The harbour was quiet that morning, and the boats
 WARMUP_TOKENS = 32
 
 
+def as_warm_up(sampling: Sampling) -> Sampling:
+    """Return the same sampling with an answer of a warm-up's length at most."""
+    return sampling.model_copy(update={"max_tokens": min(sampling.max_tokens, WARMUP_TOKENS)})
+
+
+def warm_up(server: Server, sampling: Sampling) -> tuple[Rendered, Completion]:
+    """Have a server answer what is not measured. Raises EngineError."""
+    rendered = server.render(WARMUP_PROMPT)
+    return rendered, asyncio.run(server.complete(rendered, as_warm_up(sampling)))
+
+
 @dataclass(frozen=True)
 class _Asked:
     """A request: what is known of its record before it is sent, and the prompt as the model sees it."""
@@ -43,12 +55,32 @@ class _Asked:
     prompt: Rendered
 
 
+def fitted_for(engine: Renders, prompt: Prompt, length: int, text: str) -> Prompt:
+    """Return the prompt in `length` tokens, as `engine` counts them. Raises ContextError, EngineError."""
+
+    def count(one: Prompt) -> int:
+        tokens = len(engine.render(one).token_ids)
+        if not tokens:
+            raise ContextError("this engine does not tell how it tokenizes")
+        return tokens
+
+    return fitted(prompt, length, text, count)
+
+
 class Asking:
     """What one process of a cell is asked, and what has come of it so far."""
 
     def __init__(
-        self, server: Server, plan: CellPlan, attempt: int, recipe: Recipe, writer: RunWriter, progress: RunProgress
+        self,
+        server: Server,
+        plan: CellPlan,
+        attempt: int,
+        recipe: Recipe,
+        writer: RunWriter,
+        progress: RunProgress,
+        context_text: str = "",
     ) -> None:
+        """`context_text`: what pads prompts, where the arm has a context length."""
         self.answers = 0
         """Measured requests that ended well."""
         self.drafted: int | None = None
@@ -57,10 +89,13 @@ class Asking:
         self._server = server
         self._plan = plan
         self._attempt = attempt
+        self._context_text = context_text
         self._warmups = recipe.warmup
         self._sampling = recipe.sampling_of(plan.arm)
         self._writer = writer
         self._progress = progress
+        arms = {arm.name: arm.lossy for arm in writer.manifest.arms}
+        self._synthetic = SYNTHETIC in arms.get(plan.arm.name, ())
         self._withheld: list[tuple[Record, Rendered, Completion]] = []
         self._began: float | None = None
         self._over = False
@@ -68,12 +103,11 @@ class Asking:
 
     def warm_up(self) -> None:
         """Ask what is not measured."""
-        brief = self._sampling.model_copy(update={"max_tokens": min(self._sampling.max_tokens, WARMUP_TOKENS)})
         for number in range(self._warmups):
             record = self._record("warmup", number, self._plan.order, "warmup")
-            rendered = self._server.render(WARMUP_PROMPT)
-            completion = asyncio.run(self._server.complete(rendered, brief))
+            rendered, completion = warm_up(self._server, self._sampling)
             self._count(completion)
+            self._progress.warmed_up(self._plan, completion)
             seen = {"prompt_sha": sha256_text(rendered.text)}
             self._writer.append(record.changed(**measured_fields(completion) | seen))  # as evidence, without its text
 
@@ -124,11 +158,20 @@ class Asking:
         """Render a prompt; `None` when the engine refused it, which is then recorded."""
         record = self._record(item.task, item.prompt_idx, order, "measure")
         try:
-            rendered = self._server.render(item.prompt)
+            rendered = self._server.render(self._fitted(item.prompt))
         except EngineError as failure:
             self._fail(record, failure)
             return None
         return _Asked(record.changed(prompt_sha=sha256_text(rendered.text)), rendered)
+
+    def _fitted(self, prompt: Prompt) -> Prompt:
+        """Return the prompt in the length that the arm's condition asks for. Raises EngineError (of this request)."""
+        if self._plan.arm.context_length is None:
+            return prompt
+        try:
+            return fitted_for(self._server, prompt, self._plan.arm.context_length, self._context_text)
+        except ContextError as error:
+            raise EngineError(f"The prompt cannot be measured at this context length: {error}.", kind="http") from None
 
     async def _measure(self, asked: _Asked, began: float, due: float | None, on_tokens: Progress) -> None:
         """Send one request, wait for its answer and keep it. `began`, `due`: seconds of `time.perf_counter`.
@@ -190,6 +233,7 @@ class Asking:
             order=order,
             attempt=self._attempt,
             phase=phase,
+            synthetic=self._synthetic,
             started_at=now(),
         )
 

@@ -6,26 +6,40 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count, groupby
+from math import ceil
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from pydantic import ValidationError
 
+from benchctl.analysis.precision import half_widths
+from benchctl.analysis.stopping import reason_in_words, why_stop
+from benchctl.analysis.tuning import best_so_far
 from benchctl.data.identity import workload_sha256
-from benchctl.data.manifest import Manifest
+from benchctl.data.manifest import IdlePower, Manifest, Tuning
 from benchctl.data.store import MANIFEST, RunData, open_run
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.errors import GateError, StorageError, UsageError
-from benchctl.measure.auto_blocks import blocks_as_needed
-from benchctl.measure.plan import earlier_processes, make_plan, measured, unclosed
-from benchctl.measure.preflight.look import preflight, stop_if_strict, why_not_asked
+from benchctl.machine.energy import mean_power
+from benchctl.measure.cluster.session import OnCluster, discard_unfinished
+from benchctl.measure.estimate import estimate_run, size_of
+from benchctl.measure.plan import CellPlan, earlier_processes, make_plan, measured, unclosed
+from benchctl.measure.preflight.session import preflight, stop_if_strict, why_not_probed
 from benchctl.measure.prepare import Prepared, files_of, new_manifest
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import now
 from benchctl.measure.runner import Runner
-from benchctl.recipes.schema import AutoBlocks, Recipe
-from benchctl.recipes.stored import stored_recipe
+from benchctl.measure.tune.halving import halving_blocks
+from benchctl.prompts.context import load_context
+from benchctl.recipes.load import stored_recipe
+from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks, Recipe
+from benchctl.text import spoken
+
+IDLE_S = 5.0
+"""How long the machine is watched doing nothing, where it tells its power."""
 
 
 def start_run(
@@ -33,19 +47,30 @@ def start_run(
     out: Path,
     progress: RunProgress,
     command: list[str],
+    *,
+    tuning: Tuning | None = None,
+    tuned_in: RunData | None = None,
+    stop_at_failure: bool = False,
+    on: OnCluster | None = None,
 ) -> Path:
-    """Run a recipe into a new folder below `out` and return that folder.
+    """Run a recipe into a new folder below `out` and return that folder; `stop_at_failure`: of a cell or a request.
 
-    Raises GateError where the recipe is strict and the preflight finds something, KeyboardInterrupt when interrupted,
-    StorageError when the folder cannot be written; what was measured until then is kept and can be resumed.
+    `tuning`: search for the fastest arm instead of measuring all alike. `tuned_in`: the run that chose what this one
+    measures afresh, whose preflight holds. `on`: the cluster whose nodes measure it. Raises GateError where the recipe
+    is strict and the preflight finds something, KeyboardInterrupt when interrupted, StorageError when the folder cannot
+    be written; what was measured until then is kept and can be resumed.
     """
     manifest = new_manifest(prepared, command)
+    if tuning is not None:
+        manifest.tuning, manifest.blocks = tuning, 0
+    if tuned_in is not None and tuned_in.manifest is not None:
+        manifest.tuned_in, manifest.preflight = tuned_in.name, tuned_in.manifest.preflight
     folder = out / prepared.recipe.name / manifest.run
     with RunWriter(folder, manifest) as writer:
         progress.note(f"Run folder: {folder}")
         for warning in manifest.warnings:
             progress.note(f"warning: {warning}")
-        _execute(prepared, writer, None, progress)
+        _execute(prepared, writer, None, progress, stop_at_failure=stop_at_failure, on=on)
     return folder
 
 
@@ -71,31 +96,64 @@ def recipe_folder_of(run: RunData) -> Path:
     return Path.cwd() if folder is None else Path(folder).expanduser()
 
 
+def context_of(recipe: Recipe, folder: Path) -> str:
+    """Return the text that pads a recipe's prompts; nothing where none is padded. Raises UsageError."""
+    padded = any(arm.context_length for arm in recipe.arms)
+    return load_context(recipe.prompts.context, recipe_folder=folder) if padded else ""
+
+
 def resume_run(
     prepared: Prepared,
     run: RunData,
     progress: RunProgress,
+    *,
+    stop_at_failure: bool = False,
+    on: OnCluster | None = None,
 ) -> Path:
-    """Measure what a run lacks, and nothing twice. Raises UsageError when engine, models or prompts have changed."""
+    """Measure what a run lacks, and nothing twice. Raises UsageError when engine, models or prompts have changed.
+
+    On a cluster a group of which something is left is measured anew, whole, since it belongs on one machine.
+    """
     manifest = run.manifest
     if manifest is None:
         raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
-    _unchanged(prepared, manifest, run.folder)
+    must_be_unchanged(prepared, manifest, run.folder)
+    _must_be_there(manifest, on, run.folder)
     with RunWriter(run.folder, manifest) as writer:
-        earlier = open_run(run.folder)  # as it is now that nobody else writes
+        earlier = open_run(run.folder, as_stored=True)  # as it is now that nobody else writes
+        if on is not None:
+            done = measured(earlier, len(prepared.prompts))
+            blocks = range(max(prepared.recipe.first_blocks, manifest.blocks))
+            discard_unfinished(writer, prepared.recipe, make_plan(prepared.recipe, prepared.prompts, done, blocks))
+            earlier = open_run(run.folder, as_stored=True)
         done = measured(earlier, len(prepared.prompts))
         progress.note(f"Run folder: {run.folder} ({len(done)} measurements are there already)")
         manifest.status = "started"
-        _execute(prepared, writer, earlier, progress)
+        _execute(prepared, writer, earlier, progress, stop_at_failure=stop_at_failure, on=on)
     return run.folder
 
 
-def _unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> None:
+def _must_be_there(manifest: Manifest, on: OnCluster | None, folder: Path) -> None:
+    """What was begun on a cluster goes on there, and what was begun here goes on here."""
+    if manifest.cells and (on is None) != (not manifest.machines):
+        begun, fix = (
+            ("a cluster", "Add --on and the cluster.") if manifest.machines else ("this machine", "Leave out --on.")
+        )
+        raise UsageError(f"This run was begun on {begun}.", where=str(folder), fix=fix)
+
+
+def must_be_unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> None:
     """A run is one experiment: what is measured later must be the same thing."""
-    workload = workload_sha256(prepared.recipe, manifest.prompts, prepared.models)
+    pairs = [one.models for one in prepared.setups.values()]
+    workload = workload_sha256(prepared.recipe, manifest.prompts, *pairs)
     suite = prepared.suite.sha256 == manifest.suite.get("sha256")
-    found, recorded = prepared.capabilities.details, manifest.engine.details
-    engine = all(found.get(part) == recorded.get(part) for part in ("sha256", "siblings"))
+    recorded: dict[str | None, dict[str, Any]] = {one.name: one.engine.details for one in manifest.setups}
+    recorded = recorded or {None: manifest.engine.details}
+    engine = all(
+        one.capabilities.details.get(part) == recorded.get(name, {}).get(part)
+        for name, one in prepared.setups.items()
+        for part in ("sha256", "siblings")
+    )
     changed = [
         what
         for what, same in (
@@ -118,27 +176,48 @@ def _execute(
     writer: RunWriter,
     earlier: RunData | None,
     progress: RunProgress,
+    *,
+    stop_at_failure: bool,
+    on: OnCluster | None = None,
 ) -> None:
     manifest, rule = writer.manifest, prepared.recipe.blocks
     done = measured(earlier, len(prepared.prompts)) if earlier else set()
     opened = unclosed(earlier, done) if earlier else set()
-    runner = Runner(
-        prepared.recipe,
-        prepared.engine,
-        prepared.launches,
-        writer,
-        files_of(prepared),
-        earlier_processes(earlier.records) if earlier else None,
+    context_text = context_of(prepared.recipe, prepared.recipe_folder)
+    runner = (
+        Runner(
+            prepared.recipe,
+            prepared.engines,
+            prepared.launches,
+            writer,
+            files_of(prepared),
+            earlier_processes(earlier.records) if earlier else None,
+            context_text=context_text,
+            stop_at_failure=stop_at_failure,
+        )
+        if on is None
+        else on.runner(prepared, writer, context_text, stop_at_failure=stop_at_failure)
     )
-    sure = range(max(prepared.recipe.first_blocks, manifest.blocks))
+    sure = range(0 if manifest.tuning else max(prepared.recipe.first_blocks, manifest.blocks))
     plan = make_plan(prepared.recipe, prepared.prompts, done, sure, unclosed=opened, ordering=manifest.ordering)
-    batches = iter([plan])
-    if isinstance(rule, AutoBlocks):
+    batches, tokens = iter([plan]), prepared.recipe.sampling.max_tokens
+    if manifest.tuning is not None:
+        batches = halving_blocks(prepared, writer, progress)
+    elif isinstance(rule, AutoBlocks):
         batches = blocks_as_needed(rule, prepared, writer, plan, progress)
     try:
         with signals_interrupt():
+            if manifest.tuning is None:
+                progress.note(size_of(prepared, plan, estimate_run(plan, tokens, writer.folder.parent)).sentence)
+            runner.get_ready(progress)
             _preflight(prepared, writer, progress)
-            progress.begin(plan, open_ended=isinstance(rule, AutoBlocks))
+            manifest.idle = manifest.idle or _idle_power(plan)
+            progress.begin(
+                plan,
+                open_ended=isinstance(rule, AutoBlocks) or manifest.tuning is not None,
+                baselines=_baselines(prepared.recipe),
+                max_tokens=prepared.recipe.sampling.max_tokens,
+            )
             for cells in batches:
                 began = time.perf_counter()
                 try:
@@ -153,14 +232,39 @@ def _execute(
         if not isinstance(stop, StorageError):
             writer.save()
         if isinstance(stop, KeyboardInterrupt):
-            progress.note(f"Interrupted. To finish it: benchctl run --resume {shlex.quote(str(writer.folder))}")
+            if manifest.tuning is not None:
+                progress.note(best_so_far(open_run(writer.folder)))
+            finish = "run" if manifest.tuning is None and manifest.tuned_in is None else "tune"
+            at = f" --on {on.cluster.where}" if on else ""
+            progress.note(
+                f"Interrupted. To finish it: benchctl {finish} --resume {shlex.quote(str(writer.folder))}{at}"
+            )
         raise
     finally:
         progress.end()
-    latest = {(cell.block, cell.arm): cell.status for cell in manifest.cells}
-    manifest.status = "finished" if all(status == "finished" for status in latest.values()) else "failed"
+    latest = {(cell.block, cell.arm): cell.status for cell in manifest.cells if cell.discarded is None}
+    good = not runner.stopped and all(status == "finished" for status in latest.values())
+    manifest.status = "finished" if good else "failed"
     manifest.finished_at = now()
     writer.save()
+
+
+def _idle_power(plan: list[CellPlan]) -> IdlePower | None:
+    """Measure what the machine takes while nothing runs; at once where it does not tell."""
+    if not plan:
+        return None
+    found = mean_power(IDLE_S)
+    return IdlePower(seconds=found.seconds, watts=found.watts, untold=list(found.untold))
+
+
+def _baselines(recipe: Recipe) -> dict[str, str]:
+    """Return, by arm, the baseline it is compared with while requests go one at a time."""
+    found = {}
+    for arm in recipe.arms:
+        with suppress(KeyError):  # a condition that is measured without a baseline
+            if not arm.overlapping:
+                found[arm.name] = recipe.baseline_of(arm).name
+    return found
 
 
 def _preflight(prepared: Prepared, writer: RunWriter, progress: RunProgress) -> None:
@@ -169,9 +273,10 @@ def _preflight(prepared: Prepared, writer: RunWriter, progress: RunProgress) -> 
     if manifest.preflight is not None and manifest.preflight.holds:
         return
     if prepared.recipe.preflight != "off":
-        unasked = why_not_asked(prepared)
+        unasked = why_not_probed(prepared)
         doing = "asking the target a few health probes" if unasked is None else f"the target is not asked, as {unasked}"
         progress.note(f"Preflight: {doing}.")
+        progress.waiting(f"preflight: {doing}")
     manifest.preflight = preflight(prepared, writer.folder / LOGS / "preflight.log")
     writer.save()
     for finding in manifest.preflight.findings:
@@ -197,3 +302,46 @@ def signals_interrupt() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def blocks_as_needed(
+    rule: AutoBlocks, prepared: Prepared, writer: RunWriter, plan: list[CellPlan], progress: RunProgress
+) -> Iterator[list[CellPlan]]:
+    """Yield the cells of one block after the other: those of `plan`, which leaves out what is measured, and then more.
+
+    `plan` is for the blocks that are sure to come: the first ones, and all that have begun.
+
+    Begun blocks are counted in the manifest, and why it ended is stored there; a resumed run goes on by the same rule.
+    """
+    manifest = writer.manifest
+    planned = {block: list(cells) for block, cells in groupby(plan, key=lambda cell: cell.block)}
+    sure = max(FIRST_LOOK, manifest.blocks)
+    for block in count():
+        if block >= manifest.blocks:
+            known = half_widths(open_run(writer.folder)) if block >= FIRST_LOOK else {}
+            if known:
+                progress.note(_told(rule, block, known, manifest.spent_s))
+            manifest.stopped = why_stop(rule, block, manifest.spent_s, known)
+            if manifest.stopped:
+                writer.save()
+                progress.note(f"Stopped after {block} blocks: {reason_in_words(rule, manifest.stopped)}.")
+                return
+            manifest.blocks = block + 1
+            writer.save()
+        cells = planned.get(block, [])
+        if block >= sure:
+            cells = make_plan(prepared.recipe, prepared.prompts, blocks=[block], ordering=manifest.ordering)
+            progress.more(cells)
+        if cells:
+            yield cells
+
+
+def _told(rule: AutoBlocks, blocks: int, known: dict[str, float | None], spent_s: float) -> str:
+    widths = ", ".join(f"{arm} {'–' if width is None else f'±{100 * width:.1f} %'}" for arm, width in known.items())
+    said = f"After {blocks} blocks: {widths}; wanted: ±{100 * rule.half_width:g} %."
+    widest = max((width for width in known.values() if width is not None), default=0.0)
+    more = ceil(blocks * (widest / rule.half_width) ** 2) - blocks  # widths fall with the root of blocks
+    if more <= 0:
+        return said
+    limit = f"; {rule.max} are allowed" if blocks + more > rule.max else ""
+    return f"{said} At this spread that takes about {more} more, {spoken(more * spent_s / blocks)}{limit}."

@@ -19,11 +19,11 @@ from benchctl.engines.base import Engine, Launch, Server
 from benchctl.machine.monitor import Watch
 from benchctl.measure.cell import CellContext, EngineCell, FileStamps
 from benchctl.measure.load_generator import allow_connections
-from benchctl.measure.plan import CellKey, CellPlan, Condition, EarlierProcesses, turns
+from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses, turns
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.requests import Asking
 from benchctl.prompts.suite import PromptItem
-from benchctl.recipes.schema import Recipe
+from benchctl.recipes.schema import GroupKey, Recipe
 
 MakeCell = Callable[[CellPlan, CellContext], EngineCell]
 
@@ -35,7 +35,9 @@ class MeasuredCell(EngineCell):
         """Warm the engine up."""
         context, writer = self.context, self.context.writer
         assert isinstance(writer, RunWriter)
-        self._requests = Asking(server, self.plan, self.attempt, context.recipe, writer, context.progress)
+        self._requests = Asking(
+            server, self.plan, self.attempt, context.recipe, writer, context.progress, context.context_text
+        )
         self._requests.warm_up()
 
     def measure(self) -> None:
@@ -62,18 +64,22 @@ class MeasuredCell(EngineCell):
 
 
 class Runner:
-    """Runs cells of one recipe on one engine into one folder."""
+    """Runs cells of one recipe into one folder."""
 
     def __init__(
         self,
         recipe: Recipe,
-        engine: Engine,
+        engine: Engine | Mapping[str, Engine],
         launches: dict[str, Launch],
         writer: FolderWriter,
         files: Sequence[Path] = (),
         earlier: Mapping[CellKey, EarlierProcesses] | None = None,
         make_cell: MakeCell = MeasuredCell,
+        context_text: str = "",
+        *,
+        stop_at_failure: bool = False,
     ) -> None:
+        """`engine`: of all arms, or by arm."""
         self.recipe = recipe
         self.engine = engine
         self.launches = launches
@@ -81,13 +87,20 @@ class Runner:
         self.files = FileStamps(files)
         self._earlier = earlier or {}
         self._make_cell = make_cell
+        self._context_text = context_text
+        self.stopped = False
+        """Whether a failure ended the run, as was asked."""
+        self._stop_at_failure = stop_at_failure
         self._failures: dict[str, str] = {}
-        self._without_baseline: set[Condition] = set()
+        self._without_baseline: set[GroupKey] = set()
 
     @property
     def ended(self) -> bool:
-        """Whether no condition is left whose baseline could start."""
-        return {arm.condition for arm in self.recipe.arms} <= self._without_baseline
+        """Whether nothing is left to measure: a failure was to end it, or no condition has a baseline that starts."""
+        return self.stopped or {arm.compared_in for arm in self.recipe.arms} <= self._without_baseline
+
+    def get_ready(self, progress: RunProgress) -> None:
+        """Find what measures; here this machine does."""
 
     def run(self, plan: list[CellPlan], progress: RunProgress) -> None:
         """Run every cell. Raises KeyboardInterrupt (after recording the cut-off cells) and StorageError."""
@@ -102,16 +115,20 @@ class Runner:
             progress,
             self._earlier,
             self._failures,
+            self._context_text,
         )
         for together in self._together(plan):
-            left = [cell for cell in together if cell.arm.condition not in self._without_baseline]
+            left = [cell for cell in together if cell.arm.compared_in not in self._without_baseline]
             if left:
                 self._run_together(left, context)
+            if self.stopped:
+                progress.note("Stopped at the first failure, as -x asks.")
+                return
 
     def _together(self, plan: list[CellPlan]) -> Iterator[list[CellPlan]]:
-        """Yield the cells whose engines are up at the same time."""
+        """Yield the cells whose engines are up at the same time: of an interleaved block those of one setup's group."""
         if self.recipe.schedule == "interleaved":
-            yield from (list(cells) for _, cells in groupby(plan, key=lambda cell: cell.block))
+            yield from (list(cells) for _, cells in groupby(plan, key=lambda cell: (cell.block, cell.arm.group)))
         else:
             yield from ([cell] for cell in plan)
 
@@ -140,6 +157,7 @@ class Runner:
         finally:
             for cell in cells:
                 cell.interrupt()
+            self.stopped = self._stop_at_failure and any(cell.failed or cell.failures for cell in cells)
 
     def _leaves_nothing_to_compare(self, cell: EngineCell) -> bool:
         if cell.plan.block or cell.ready:
@@ -150,6 +168,6 @@ class Runner:
             return False
 
     def _end_condition(self, plan: CellPlan, progress: RunProgress) -> None:
-        self._without_baseline.add(plan.arm.condition)
+        self._without_baseline.add(plan.arm.compared_in)
         what = "The run ends here" if self.ended else f"No arm is measured under the condition of {plan.arm.name}"
         progress.note(f"{what}: its baseline cannot start, so there would be nothing to compare with.")

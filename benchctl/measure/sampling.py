@@ -76,9 +76,15 @@ def sampled_recipe(recipe: Recipe, plan: CheckPlan, arms: Sequence[str] = ()) ->
     others = [
         arm
         for arm in recipe.arms
-        if arm.condition == baseline.condition and arm.name != baseline.name and (not arms or arm.name in arms)
+        if arm.compared_in == baseline.compared_in and arm.name != baseline.name and (not arms or arm.name in arms)
     ]
-    alone = {"of": None, "concurrency": 1, "rate": None, "temperature": None}  # whatever the recipe's conditions are
+    alone = {
+        "of": None,
+        "concurrency": 1,
+        "rate": None,
+        "temperature": None,
+        "context_length": None,
+    }  # whatever the recipe's conditions are
     drawn = [arm.model_copy(update=alone) for arm in (baseline, *others)]
     return recipe.model_copy(
         update={"sampling": given.model_copy(update=changes), "blocks": 1, "schedule": "blocks", "arms": drawn}
@@ -227,7 +233,7 @@ def _draw_all(
             requests[arm.name] = left
     runner = Runner(
         recipe,
-        prepared.engine,
+        prepared.engines,
         prepared.launches,
         writer,
         files_of(prepared),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from benchctl.analysis.audit.judge import PREFIXES
+from benchctl.analysis.audit.conclude import PREFIXES
 from benchctl.analysis.audit.selection import Answer, Selection
 from benchctl.data.audits import Audit
 from benchctl.data.record import Record
@@ -123,15 +123,15 @@ def make_plan(selection: Selection, audit: Audit | None, cost: Cost, budget_s: f
     passes: dict[int, list[Alignment]] = {place: [] for place in range(len(answers))}
     soon = max(FEWEST_ANSWERS, len(answers) // 2)
     for width in selection.widths if in_batches else ():
-        have = sum(len(one.places) for one in audit.passes if one.width == width) if audit else 0
+        have = sum(len(one.places) for one in audit.passes if (one.width, one.slots) == (width, 1)) if audit else 0
         for first, last in ((0, soon), (soon, len(answers))):
             for alignment, place in product(alignments(width), range(first, min(last, len(answers)))):
-                key = (*answers[place].key, width, alignment.first, alignment.skipped)
+                key = (*answers[place].key, width, alignment.first, alignment.skipped, 1)
                 count = alignment.places(len(answers[place].token_ids))
                 if have < PREFIXES and count and key not in read:
                     passes[place].append(alignment)
                     have += count
-    plans, number, seconds = [], 0, 0.0
+    plans, number, seconds = [], 0, _shared_cost(selection, audit, cost) if in_batches else 0.0
     for group in kept:
         here = []
         for answer in group:
@@ -149,5 +149,20 @@ def _null_cost(selection: Selection, audit: Audit | None, cost: Cost) -> float:
     """Return about what measuring the missing noise takes."""
     have = dict.fromkeys(selection.widths, 0)
     for one in audit.passes if audit else ():
+        if one.slots > 1:
+            continue
         have[one.width] = have.get(one.width, 0) + len(one.places)
-    return sum(max(0, PREFIXES - have[width]) * (width * cost.token_s / 2 + REQUEST_S) for width in selection.widths)
+    alone = sum(max(0, PREFIXES - have[width]) * (width * cost.token_s / 2 + REQUEST_S) for width in selection.widths)
+    return alone + _shared_cost(selection, audit, cost)
+
+
+def _shared_cost(selection: Selection, audit: Audit | None, cost: Cost) -> float:
+    """Return about what measuring the missing noise of shared batches takes."""
+    missing = [width for width, slots, _ in selection.shared if lacks_shared(audit, width, slots)]
+    return sum(PREFIXES * width * cost.token_s / 2 for width in missing)
+
+
+def lacks_shared(audit: Audit | None, width: int, slots: int) -> bool:
+    """Whether too little is known of the noise of batches of `width` tokens of each of `slots` requests."""
+    passes = audit.passes if audit else []
+    return sum(len(one.places) for one in passes if (one.width, one.slots) == (width, slots)) < PREFIXES

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.analysis.audit.selection import Selection
-from benchctl.data.audits import AUDIT, Audit
+from benchctl.analysis.audit.selection import Answer, Selection
+from benchctl.data.audits import AUDIT, Audit, Divergence, NullPass, ScoredAnswer
+from benchctl.data.replays import of_part
 from benchctl.data.store import RunData
 from benchctl.data.writer import write_whole
-from benchctl.engines.base import PrefillScorer, Scorer
+from benchctl.engines.base import PrefillScorer, Scorer, Scores
 from benchctl.errors import BenchctlError, EngineError, StorageError
-from benchctl.measure.audit.plan import AnswerPlan, AuditPlan, cost_of, make_plan, seconds_of
-from benchctl.measure.audit.reading import read_by_decoding, read_in_batches, score
+from benchctl.measure.audit.plan import Alignment, AnswerPlan, AuditPlan, cost_of, lacks_shared, make_plan, seconds_of
+from benchctl.measure.audit.together import DIGITS, TOP, Known, loss, read_shared
 from benchctl.measure.replay.relaunch import Relaunch, RelaunchError, relaunch
 from benchctl.measure.replay.session import KEPT_EVERY_S, is_other, origin_of
 from benchctl.measure.run import signals_interrupt
 
 LEAST_S = 45.0
 """A run of a few seconds may be audited for so long."""
+SHARED_S = 20.0
+"""At least so long the noise of shared batches is measured."""
 
 Announce = Callable[[AuditPlan], None]
 """Called once, before anything is read, with what will be."""
@@ -62,25 +65,30 @@ def audit_run(
     budget_s = max(LEAST_S, seconds_of(run.records)) if budget_s is None else budget_s
     cost = cost_of(run.records, baseline)
     plan = make_plan(selection, stored, cost, budget_s, in_batches=True)
-    if not plan.prompts:
-        return outcome
+    until = time.monotonic() + budget_s
     try:
         with signals_interrupt():
-            again = relaunch(run, baseline, binary=binary, models_dir=models_dir, trusted=trusted)
-            with again.scorer(run.folder, "audit") as scorer:
-                if isinstance(scorer, PrefillScorer):
-                    own = {answer.key for answer in selection.own}
-                    selection = selection.with_own_answers()
-                    plan = make_plan(selection, stored, cost, budget_s, in_batches=False)
-                else:
-                    own = set()
-                if announce is not None:
-                    announce(plan)
-                outcome.audit = stored or Audit.model_validate(
-                    origin_of(run, baseline, scorer)
-                    | {"shape": "prefill" if isinstance(scorer, PrefillScorer) else "decode"}
-                )
-                _Session(run, again, scorer, outcome, own, advance).read(plan)
+            if plan.prompts:
+                again = relaunch(run, baseline, binary=binary, models_dir=models_dir, trusted=trusted)
+                with again.scorer(run.folder, "audit") as scorer:
+                    if isinstance(scorer, PrefillScorer):
+                        own = {answer.key for answer in selection.own}
+                        selection = selection.with_own_answers()
+                        plan = make_plan(selection, stored, cost, budget_s, in_batches=False)
+                    else:
+                        own = set()
+                    if announce is not None:
+                        announce(plan)
+                    outcome.audit = stored or Audit.model_validate(
+                        origin_of(run, baseline, scorer)
+                        | {"shape": "prefill" if isinstance(scorer, PrefillScorer) else "decode"}
+                    )
+                    _Session(run, again, scorer, outcome, own, advance).read(plan)
+            audit = outcome.audit
+            for width, slots, of in selection.shared if audit is not None and audit.shape == "decode" else ():
+                if audit is not None and lacks_shared(audit, width, slots):
+                    again = relaunch(run, of, binary=binary, models_dir=models_dir, trusted=trusted)
+                    _read_shared(run, again, audit, selection, width, slots, until)
     except RelaunchError as error:
         outcome.reason = str(error)
     except EngineError as error:
@@ -90,6 +98,30 @@ def audit_run(
     except BenchctlError as error:
         outcome.reason = error.what
     return outcome
+
+
+def _read_shared(
+    run: RunData, again: Relaunch, audit: Audit, selection: Selection, width: int, slots: int, until: float
+) -> None:
+    """Measure the noise of batches of `width` tokens of each of `slots` requests, on the answers that were scored."""
+    scored = {one.key: one for one in audit.answers}
+    start = time.monotonic()
+    with again.slot_scorer(run.folder, f"audit-{slots}x{width}") as scorer:
+        known = []
+        for group in selection.prompts:
+            for answer in group:
+                prompt = again.prompts.get((answer.task, answer.prompt_idx))
+                if prompt is None or answer.key not in scored:
+                    continue
+                rendered = again.render(scorer, prompt)
+                if not is_other(rendered.text, rendered.token_ids, answer):
+                    known.append(Known(scored[answer.key], tuple(rendered.token_ids), answer.token_ids))
+        try:
+            least = start + SHARED_S  # what was scored before it may have taken all of the time
+            read_shared(scorer, known, audit, width=width, slots=slots, until=max(until, least))
+        finally:
+            audit.seconds += time.monotonic() - start
+            write_audit(run.folder, audit, run.part)
 
 
 class _Session:
@@ -133,7 +165,7 @@ class _Session:
         if prompt is None:
             self._outcome.reason = self._again.prompts_lack
             return
-        rendered = self._scorer.render(prompt)
+        rendered = self._again.render(self._scorer, prompt)
         if is_other(rendered.text, rendered.token_ids, answer):
             self._outcome.reason = "the engine now renders the prompt otherwise"
             return
@@ -152,10 +184,118 @@ class _Session:
 
     def _keep(self, audit: Audit, *, due: bool) -> None:
         if due:
-            write_audit(self._run.folder, audit)
+            write_audit(self._run.folder, audit, self._run.part)
             self._kept_at = time.monotonic()
 
 
-def write_audit(folder: Path, audit: Audit) -> None:
-    """Replace `audit.json` atomically. Raises StorageError."""
-    write_whole(folder / AUDIT, audit.model_dump_json(by_alias=True))
+def write_audit(folder: Path, audit: Audit, part: str | None = None) -> None:
+    """Replace `audit.json` of a run, or of a part of one, atomically. Raises StorageError."""
+    write_whole(folder / of_part(AUDIT, part), audit.model_dump_json(by_alias=True))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An answer as scored, with what a second reading is compared with."""
+
+    scored: ScoredAnswer
+    likeliest: tuple[int, ...]
+
+
+def score(scorer: Scorer, prompt: Sequence[int], answer: Answer) -> Reading:
+    """Score every token of an answer. Raises EngineError, also where the engine kept nothing of what it had read."""
+    scores = scores_of(scorer, prompt, answer.token_ids, TOP)
+    margins = [_margin(one) for one in scores]
+    diverged = []
+    for index, (one, token) in enumerate(zip(scores, answer.token_ids, strict=True)):
+        best, known = one.logprobs[one.likeliest], one.logprobs.get(token)
+        gap = best - (min(one.logprobs.values()) if known is None else known)
+        if token != one.likeliest and gap > 0:
+            diverged.append(
+                Divergence(index=index, likeliest=one.likeliest, gap=round(gap, DIGITS), gap_is_least=known is None)
+            )
+    scored = ScoredAnswer(
+        task=answer.task,
+        prompt_idx=answer.prompt_idx,
+        prompt_sha=answer.prompt_sha,
+        token_sha=answer.token_sha,
+        margins=margins,
+        diverged=diverged,
+    )
+    return Reading(scored, tuple(one.likeliest for one in scores))
+
+
+def read_in_batches(
+    scorer: Scorer, prompt: Sequence[int], answer: Answer, reading: Reading, alignment: Alignment
+) -> NullPass:
+    """Read an answer in batches and compare it with its scores. Raises EngineError."""
+    places, losses, there = [], [], 0
+    scorer.read_prompt(prompt, 1)
+    for end, counts in alignment.ends(len(answer.token_ids)):
+        scores = scorer.read_on([*prompt, *answer.token_ids[:end]], TOP if counts else 1)
+        _check(scores, end - there)
+        there = end
+        if counts:
+            places.append(end)
+            losses.append(_loss(reading, end, scores))
+    return _null_pass(answer, places, losses, alignment.width, alignment.first, alignment.skipped)
+
+
+def read_by_decoding(scorer: Scorer, prompt: Sequence[int], answer: Answer, reading: Reading) -> NullPass:
+    """Decode an answer that is the target's own again, for an engine whose scores are of prefill. Raises EngineError.
+
+    Ends where the target goes another way than the answer.
+    """
+    places, losses = [], []
+    for place in range(len(answer.token_ids)):
+        prefix = [*prompt, *answer.token_ids[:place]]
+        scores = scorer.read_on(prefix, TOP) if place else scorer.read_prompt(prompt, TOP)
+        if place and scores.evaluated != 1:
+            break
+        places.append(place)
+        losses.append(_loss(reading, place, scores))
+    return _null_pass(answer, places, losses, 0, 0, 0)
+
+
+def scores_of(scorer: Scorer, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
+    """Score an answer as greedy decoding evaluates it, or at once where the engine cannot do that."""
+    if isinstance(scorer, PrefillScorer):
+        return scorer.score_answer(prompt, answer, top)
+    told = [scorer.read_prompt(prompt, top)]
+    for place in range(1, len(answer)):
+        told.append(scorer.read_on([*prompt, *answer[:place]], top))
+        _check(told[-1], 1)
+    return told
+
+
+def _margin(scores: Scores) -> float:
+    best, second = list(scores.logprobs.values())[:2]
+    return round(best - second, DIGITS)
+
+
+def _loss(reading: Reading, place: int, scores: Scores) -> float:
+    return loss(reading.scored.margins[place], reading.likeliest[place], scores)
+
+
+def _null_pass(
+    answer: Answer, places: list[int], losses: list[float], width: int, first: int, skipped: int
+) -> NullPass:
+    return NullPass(
+        task=answer.task,
+        prompt_idx=answer.prompt_idx,
+        prompt_sha=answer.prompt_sha,
+        token_sha=answer.token_sha,
+        width=width,
+        first=first,
+        skipped=skipped,
+        places=places,
+        losses=losses,
+    )
+
+
+def _check(scores: Scores, asked: int) -> None:
+    if scores.evaluated != asked:
+        raise EngineError(
+            f"The engine evaluated {scores.evaluated} tokens where {asked} were to be read on.",
+            kind="protocol",
+            fix="It keeps nothing of what it had read; nothing can be scored on it.",
+        )

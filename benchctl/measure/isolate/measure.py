@@ -15,7 +15,7 @@ from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.measure.cell import scoring
 from benchctl.measure.isolate.source_model import SourceModel
 from benchctl.measure.preflight.probes import answers, expected, probe_items
-from benchctl.measure.preflight.verdicts import check_answers, check_reading
+from benchctl.measure.preflight.session import check_answers, check_reading
 from benchctl.models.hashes import Notice
 from benchctl.models.quantize import quantize_to
 from benchctl.models.shards import all_shards

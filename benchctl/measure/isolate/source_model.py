@@ -17,16 +17,17 @@ from benchctl.engines.base import Engine, Launch, ScoringEngine
 from benchctl.engines.common.programs import program
 from benchctl.engines.quantizing import DivergenceMeter, QuantizingEngine
 from benchctl.errors import UsageError
+from benchctl.measure.cell import running
 from benchctl.measure.prepare import probed_engine
 from benchctl.models.ggml_types import TENSOR_TYPES
 from benchctl.models.gguf_header import Tensor
 from benchctl.models.hashes import Notice, file_sha256
 from benchctl.models.program import Program
-from benchctl.models.quantize import check_words
+from benchctl.models.quantize import check_arguments
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.models.shards import tensors_of
 from benchctl.models.sources import locate_model
-from benchctl.models.tensor_types import family, is_quantized, takes_other_type, wanted_types
+from benchctl.models.tensor_types import family, is_quantized, requested_types, takes_other_type
 from benchctl.prompts.load import Suite, load_suite
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.adapters import adapter_of, kinds_with
@@ -95,6 +96,7 @@ def find_source_model(
     Raises UsageError for an engine that quantizes nothing, a source that is quantized already, a type that is no
     quantization; EngineError (`launch`) when a program is missing.
     """
+    recipe = recipe.alone("benchctl isolate")
     if not adapter_of(recipe.engine.kind).quantizes:
         able = kinds_with(lambda adapter: adapter.quantizes)
         raise UsageError(
@@ -121,7 +123,9 @@ def find_source_model(
     found = families_of(tensors, spec)
     if not found:
         raise UsageError("this quantization changes no tensor of the model", where=one_line(str(files[0])))
-    check_words(spec.model_copy(update={"tensors": {one.name: one.keep for one in found}}))  # before any work is done
+    check_arguments(
+        spec.model_copy(update={"tensors": {one.name: one.keep for one in found}})
+    )  # before any work is done
     assert isinstance(engine, ScoringEngine)
     models = tuple(ModelFile(file, file.stat().st_size, file_sha256(file, notice)) for file in files)
     return SourceModel(
@@ -141,7 +145,7 @@ def find_source_model(
 
 def families_of(tensors: Sequence[Tensor], spec: QuantizeSpec) -> tuple[Family, ...]:
     """Return the families that `spec` changes, largest first. Raises UsageError for overrides that mean nothing."""
-    wanted = wanted_types(tensors, spec.tensors)
+    wanted = requested_types(tensors, spec.tensors)
     changed: dict[str, list[Tensor]] = {}
     for tensor in tensors:
         if takes_other_type(tensor) and wanted.get(tensor.name) not in {*UNQUANTIZED, tensor.type_name}:
@@ -190,7 +194,7 @@ def _spec(recipe: Recipe, base: str | None, allow_requantize: bool) -> QuantizeS
     asked = recipe.models.target.quantize if base is None else None
     spec = asked or QuantizeSpec(type=base or USUAL_TYPE)
     spec = spec.model_copy(update={"allow_requantize": spec.allow_requantize or allow_requantize})
-    check_words(spec)
+    check_arguments(spec)
     if spec.type.lower() in UNQUANTIZED:
         raise UsageError(
             f"{spec.type} is no quantization, so no tensor of it can break",
@@ -223,8 +227,7 @@ def own_answers(source: SourceModel, tokens: int, log: Path, notice: Notice) -> 
     sampling = Sampling(max_tokens=ANSWER)
     parts: list[str] = []
     written = 0
-    server = source.engine.start(source.launch(source.files[0]), log)
-    try:
+    with running(source.engine.start(source.launch(source.files[0]), log), log) as server:
         for item in sorted(source.prompts, key=lambda item: item.prompt_idx):  # one of every task before a second
             if written >= SPARE * tokens:
                 break
@@ -232,8 +235,6 @@ def own_answers(source: SourceModel, tokens: int, log: Path, notice: Notice) -> 
             done = asyncio.run(server.complete(server.render(item.prompt), sampling))
             parts.append(f"{_words_of(item.prompt)}\n\n{done.text.strip()}\n")
             written += done.prompt_tokens + done.n_predicted
-    finally:
-        server.stop()
     return "\n".join(parts)
 
 

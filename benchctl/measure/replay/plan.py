@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchctl.analysis.replay.wanted import WantedAnswer, WantedFork
+from benchctl.analysis.replay.prefixes import WantedAnswer, WantedFork
 
 SAMPLE = 100
 """Prefixes that are scored at every verify width, where the answers have so many: enough for a 99 % quantile."""

@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from benchctl.data.manifest import Manifest
+from benchctl.data.manifest import ArmIdentity, Manifest
 from benchctl.data.store import RunData
 from benchctl.data.writer import folder_lock
-from benchctl.engines.base import Launch, Scorer, ScoringEngine
+from benchctl.engines.base import Launch, Rendered, Renders, Scorer, ScoringEngine, SlotScorer, SlotScoringEngine
 from benchctl.engines.registry import make_engine
-from benchctl.errors import BenchctlError
-from benchctl.measure.cell import fresh_log, scoring
-from benchctl.measure.run import recipe_folder_of, recipe_of
+from benchctl.errors import BenchctlError, EngineError
+from benchctl.measure.cell import fresh_log, running, scoring
+from benchctl.measure.requests import fitted_for
+from benchctl.measure.run import context_of, recipe_folder_of, recipe_of
 from benchctl.models.hashes import Notice, file_sha256
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.models.sources import locate_folder
+from benchctl.prompts.context import ContextError
 from benchctl.prompts.load import load_suite, prompt_sha256
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Recipe
@@ -42,6 +44,17 @@ class Relaunch:
     """The run's prompts that are still what they were, by task and index."""
     prompts_lack: str
     """Why the others are not here."""
+    context_length: int | None = None
+    context_text: str = ""
+
+    def render(self, scorer: Renders, prompt: Prompt) -> Rendered:
+        """Return a prompt as the model saw it, in the length that the run gave it. Raises EngineError."""
+        if self.context_length is not None:
+            try:
+                prompt = fitted_for(scorer, prompt, self.context_length, self.context_text)
+            except ContextError as error:
+                raise EngineError(f"A prompt cannot be made again: {error}.", kind="protocol") from None
+        return scorer.render(prompt)
 
     @contextmanager
     def scorer(self, folder: Path, name: str) -> Iterator[Scorer]:
@@ -50,12 +63,30 @@ class Relaunch:
         Raises RelaunchError where the folder cannot be written, EngineError, and StorageError when another benchctl
         writes there.
         """
-        if not os.access(folder, os.W_OK):
-            raise RelaunchError("the run's folder cannot be written, so nothing could be kept")
-        with folder_lock(folder, "measuring or replaying in this run"):
-            _, log = fresh_log(folder, name)
-            with scoring(self.engine, self.launch, log, ignore_eos=self.ignore_eos) as scorer:
+        with (
+            _only_writer(folder),
+            scoring(self.engine, self.launch, fresh_log(folder, name)[1], ignore_eos=self.ignore_eos) as scorer,
+        ):
+            yield scorer
+
+    @contextmanager
+    def slot_scorer(self, folder: Path, name: str) -> Iterator[SlotScorer]:
+        """As `scorer`, with the slots of a baseline of several requests; RelaunchError also where there is none."""
+        if not isinstance(self.engine, SlotScoringEngine):
+            raise RelaunchError("this engine cannot be asked for logits where several requests share a batch")
+        with _only_writer(folder):
+            log = fresh_log(folder, name)[1]
+            scorer = self.engine.start_slot_scorer(self.launch, log, ignore_eos=self.ignore_eos)
+            with running(scorer, log):
                 yield scorer
+
+
+@contextmanager
+def _only_writer(folder: Path) -> Iterator[None]:
+    if not os.access(folder, os.W_OK):
+        raise RelaunchError("the run's folder cannot be written, so nothing could be kept")
+    with folder_lock(folder, "measuring or replaying in this run"):
+        yield
 
 
 def relaunch(
@@ -77,7 +108,7 @@ def relaunch(
         raise RelaunchError("the run has no manifest, which would tell what it ran with")
     arm = next((one for one in manifest.arms if one.name == baseline), None)
     if manifest.target.path is None:
-        raise RelaunchError("an endpoint that ran already loaded its model itself")
+        return _same_endpoint(run, manifest, arm, trusted=trusted)
     if arm is None or not arm.argv:
         raise RelaunchError(f"the manifest has no command line of {baseline}")
     if arm.speculation is not None:
@@ -100,7 +131,29 @@ def relaunch(
     argv = [str(target.path) if word == model else word for word in words]
     prompts, lack = _prompts(run, manifest, recipe)
     again = Launch((str(engine.probe().binary), *argv[1:]), launch.env, launch.set_by_us)
-    return Relaunch(engine, again, recipe.sampling.ignore_eos, prompts, lack)
+    text = context_of(recipe, home)
+    return Relaunch(engine, again, recipe.sampling.ignore_eos, prompts, lack, arm.context_length, text)
+
+
+def _same_endpoint(run: RunData, manifest: Manifest, arm: ArmIdentity | None, *, trusted: bool) -> Relaunch:
+    """Return the baseline's endpoint, which runs already: it must be the same server, and serve the same names.
+
+    That its weights are the same is taken on trust; that it says the baseline's own tokens is seen when it scores.
+    """
+    if arm is None or arm.speculation is not None:
+        raise RelaunchError("the baseline speculates itself, so it does not show the target alone")
+    recipe = recipe_of(run)
+    _refuse(find_openings(recipe, recipe_folder_of(run)), trusted=trusted)
+    engine = make_engine(recipe.engine)
+    if not isinstance(engine, ScoringEngine):
+        raise RelaunchError(f"benchctl cannot ask the engine {recipe.engine.kind} for its logits")
+    found = engine.probe()
+    if (found.version, found.details) != (manifest.engine.version, manifest.engine.details):
+        raise RelaunchError("the endpoint is another server now, or serves other models")
+    launch = engine.launch(recipe.arm(arm.name), ResolvedPair(ResolvedModel(manifest.target.source, ()), None))
+    prompts, lack = _prompts(run, manifest, recipe)
+    text = context_of(recipe, recipe_folder_of(run))
+    return Relaunch(engine, launch, recipe.sampling.ignore_eos, prompts, lack, arm.context_length, text)
 
 
 def _refuse(found: Sequence[Finding], *, trusted: bool) -> None:

@@ -9,17 +9,16 @@ from pathlib import Path
 
 from benchctl import __version__
 from benchctl.analysis.audit.selection import Answer
-from benchctl.analysis.replay.wanted import WantedAnswer
+from benchctl.analysis.replay.prefixes import WantedAnswer
 from benchctl.data.identity import home_relative
-from benchctl.data.record import sha256_text
-from benchctl.data.replays import REPLAYS, Replays
+from benchctl.data.record import sha256_text, sha256_tokens
+from benchctl.data.replays import REPLAYS, Decoded, Position, Reading, Replays, Shape, of_part
 from benchctl.data.store import RunData
 from benchctl.data.writer import write_whole
-from benchctl.engines.base import Scorer
+from benchctl.engines.base import Scorer, Scores
 from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.measure.recording import now
 from benchctl.measure.replay.plan import AnswerPlan, make_plan, widths_of
-from benchctl.measure.replay.reading import read_answer
 from benchctl.measure.replay.relaunch import Relaunch, RelaunchError, relaunch
 from benchctl.measure.run import signals_interrupt
 
@@ -28,6 +27,11 @@ KEPT_EVERY_S = 5.0
 
 Tell = Callable[[int, int, str], None]
 """Told how many answers of how many are done, and what comes next."""
+
+TOP = 20
+"""Likeliest tokens that are asked for at a prefix of the sample."""
+TOP_AT_FORK = 2000
+"""At a fork, where the arm's token may be far down the list."""
 
 
 @dataclass
@@ -97,7 +101,7 @@ def _replay(
         _read(run, again, scorer, plans, baseline, outcome, tell)
         if outcome.replays is not None:
             outcome.replays.sampled = sorted({*sampled, *widths_of(usable)})
-            write_replays(run.folder, outcome.replays)
+            write_replays(run.folder, outcome.replays, run.part)
     tell(len(plans), len(plans), "done")
 
 
@@ -118,7 +122,7 @@ def _read(
         for number, plan in enumerate(plans):
             answer = plan.answer
             tell(number, len(plans), f"{answer.task}/{answer.prompt_idx}")
-            rendered = scorer.render(again.prompts[answer.task, answer.prompt_idx])
+            rendered = again.render(scorer, again.prompts[answer.task, answer.prompt_idx])
             if is_other(rendered.text, rendered.token_ids, answer):
                 outcome.by_answer[answer.task, answer.prompt_idx] = "the engine now renders the prompt otherwise"
                 continue
@@ -127,11 +131,11 @@ def _read(
             replays.add_decoded(decoded)
             unkept = True
             if time.monotonic() - kept_at > KEPT_EVERY_S:
-                write_replays(run.folder, replays)
+                write_replays(run.folder, replays, run.part)
                 kept_at, unkept = time.monotonic(), False
     finally:
         if unkept:
-            write_replays(run.folder, replays)
+            write_replays(run.folder, replays, run.part)
 
 
 def _empty(run: RunData, baseline: str, scorer: Scorer) -> Replays:
@@ -161,6 +165,110 @@ def is_other(text: str, token_ids: Sequence[int], answer: WantedAnswer | Answer)
     return answer.prompt_tokens is not None and len(token_ids) != answer.prompt_tokens
 
 
-def write_replays(folder: Path, replays: Replays) -> None:
-    """Replace `replays.json` atomically. Raises StorageError."""
-    write_whole(folder / REPLAYS, replays.model_dump_json(by_alias=True))
+def write_replays(folder: Path, replays: Replays, part: str | None = None) -> None:
+    """Replace `replays.json` of a run, or of a part of one, atomically. Raises StorageError."""
+    write_whole(folder / of_part(REPLAYS, part), replays.model_dump_json(by_alias=True))
+
+
+def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tuple[list[Position], Decoded]:
+    """Read one answer in every planned way; what the engine cannot give is absent, with the reason.
+
+    Raises EngineError.
+    """
+    answer = plan.answer.token_ids
+    at_fork = {fork.index for fork in plan.answer.forks}
+    seen: dict[int, list[tuple[Shape, int, Scores]]] = {place: [] for place in at_fork}
+    absent: dict[str, str] = {}
+
+    def top(place: int) -> int:
+        return TOP_AT_FORK if place in at_fork else TOP
+
+    def prefix(place: int) -> list[int]:
+        return [*prompt, *answer[:place]]
+
+    # Token by token, as the baseline made it.
+    decoded = {0: scorer.read_prompt(prompt, top(0))}
+    for place in range(1, plan.last + 1):
+        scores = scorer.read_on(prefix(place), top(place))
+        if scores.evaluated != 1:
+            absent["decode"] = _not_kept(scores.evaluated, 1)
+            break
+        decoded[place] = scores
+
+    sampled = {end for one in plan.passes if not one.fork for end in one.ends}
+    if not scorer.in_batches:
+        absent["verify"] = "this engine reads on no more than one token at a time"
+    for one in plan.passes if scorer.in_batches else ():
+        scorer.read_prompt(prompt, 1)
+        for before, place in zip([0, *one.ends], one.ends, strict=False):
+            scores = scorer.read_on(prefix(place), top(place))
+            if scores.evaluated != place - before:
+                absent["verify"] = _not_kept(scores.evaluated, place - before)
+                break
+            if not one.fork or place == one.last:
+                seen.setdefault(place, []).append(("verify", place - before, scores))
+
+    # Where no width can be read, reading everything at once is all there is to tell the noise by.
+    prefilled = set(plan.prefilled) if scorer.in_batches else sampled
+    for place in sorted(at_fork | prefilled):
+        whole = prefix(place)
+        seen.setdefault(place, []).append(("prefill", len(whole), scorer.read_whole(whole, top(place))))
+
+    places = [(fork.index, fork.rival, True) for fork in plan.answer.forks]
+    places += [(end, _runner_up(decoded[end], answer[end]), False) for end in sorted(sampled) if end in decoded]
+    positions = [
+        _position(plan, place, rival, decoded.get(place), seen.get(place, []), absent, fork=fork)
+        for place, rival, fork in dict.fromkeys(places)
+    ]
+    others = [place for place, scores in decoded.items() if scores.likeliest != answer[place]]
+    told = Decoded(task=plan.answer.task, prompt_idx=plan.answer.prompt_idx, places=len(decoded), others=others)
+    return positions, told
+
+
+def _not_kept(evaluated: int, asked: int) -> str:
+    return (
+        f"the engine evaluated {evaluated} tokens where {asked} were to be read on: it kept nothing of what it had read"
+    )
+
+
+def _runner_up(scores: Scores, token: int) -> int:
+    return next(one for one in scores.logprobs if one != token)
+
+
+def _position(
+    plan: AnswerPlan,
+    place: int,
+    rival: int,
+    decoded: Scores | None,
+    seen: Sequence[tuple[Shape, int, Scores]],
+    absent: dict[str, str],
+    *,
+    fork: bool,
+) -> Position:
+    answer = plan.answer
+    token = answer.token_ids[place]
+    own: list[tuple[Shape, int, Scores]] = [("decode", 1, decoded)] if decoded else []
+    return Position(
+        task=answer.task,
+        prompt_idx=answer.prompt_idx,
+        prompt_sha=answer.prompt_sha,
+        index=place,
+        agreed_sha=sha256_tokens(answer.token_ids[:place]),
+        token=token,
+        rival=rival,
+        fork=fork,
+        readings=[_reading(shape, width, scores, token, rival) for shape, width, scores in [*own, *seen]],
+        absent=absent if fork else {},
+    )
+
+
+def _reading(shape: Shape, width: int, scores: Scores, token: int, rival: int) -> Reading:
+    known = scores.logprobs
+    return Reading(
+        shape=shape,
+        width=width,
+        likeliest=scores.likeliest,
+        token=known.get(token),
+        rival=known.get(rival),
+        rival_at_most=None if rival in known else min(known.values()),
+    )

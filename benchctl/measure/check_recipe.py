@@ -1,0 +1,99 @@
+"""What of a recipe can be checked without an engine: its prompts and tasks, its model files, their vocabularies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchctl.errors import UsageError
+from benchctl.models.sources import is_there, locate_model
+from benchctl.models.vocabulary import compare
+from benchctl.prompts.load import Suite, load_suite
+from benchctl.recipes.adapters import adapter_of
+from benchctl.recipes.document import Document, read_document
+from benchctl.recipes.problems import KeyPath, Problem, did_you_mean, quoted
+from benchctl.recipes.schema import ModelSpec, Recipe
+from benchctl.recipes.source import BundledSource, PathSource, parse_source
+from benchctl.text import one_line
+
+
+def file_problems(recipe: Recipe, path: Path) -> list[Problem]:
+    """Return what is wrong with the files that the good recipe in `path` names, by the line that names them.
+
+    Nothing is fetched: what only the hub knows is not checked.
+    """
+    document = read_document(path)
+    found = [*_prompts(document, recipe, path.parent), *_models(recipe, path.parent)]
+    problems = {Problem(document.line(key), key, message): None for key, message in found}
+    return sorted(problems, key=lambda problem: problem.line)
+
+
+def _prompts(document: Document, recipe: Recipe, folder: Path) -> Iterator[tuple[KeyPath, str]]:
+    key: KeyPath = ("prompts", "suite")
+    try:
+        suite = load_suite(recipe.prompts.suite, recipe_folder=folder)
+    except UsageError as error:
+        yield key, _message(error)
+        return
+    for index, task in enumerate(recipe.prompts.tasks or ()):
+        if problem := _unknown(suite, task):
+            at: KeyPath = ("prompts", "tasks", index)
+            yield (at if at in document.lines else ("prompts", "tasks")), problem
+
+
+def _unknown(suite: Suite, task: str) -> str | None:
+    try:
+        suite.select([task], 1)
+    except UsageError as error:
+        return _message(error)
+    return None
+
+
+def _models(recipe: Recipe, folder: Path) -> Iterator[tuple[KeyPath, str]]:
+    for part in recipe.parts.values():
+        form = adapter_of(part.engine.kind).model_format
+        if form == "served":
+            continue
+        files = {}
+        specs: dict[str, ModelSpec | None] = {"target": part.models.target, "draft": part.models.draft}
+        for role, spec in specs.items():
+            if spec is None:
+                continue
+            try:
+                files[role] = _local(spec.source, folder, gguf=form == "gguf")
+            except UsageError as error:
+                yield ("models", role, "source"), _message(error, _nearest_file(spec.source, folder))
+        plain = [arm.name for arm in part.arms if arm.speculation and "draft-simple" in arm.speculation.types]
+        target, draft = files.get("target"), files.get("draft")
+        if plain and target is not None and draft is not None and (reasons := compare(target, draft)):
+            said = f"{', '.join(plain)} cannot draft with this model: {'; '.join(reasons)}."
+            yield ("models", "draft"), f"{said} Choose a draft with the target's vocabulary."
+
+
+def _local(source: str, folder: Path, *, gguf: bool) -> Path | None:
+    """Return the GGUF file of a source of this machine; `None` for another one, a folder, or one not yet converted."""
+    try:
+        parsed = parse_source(source)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if not isinstance(parsed, PathSource | BundledSource):
+        return None
+    if not gguf or (isinstance(parsed, PathSource) and (Path(parsed.path).suffix.lower() != ".gguf")):
+        is_there(source, recipe_folder=folder)
+        return None
+    return locate_model(source, recipe_folder=folder)[0]
+
+
+def _nearest_file(source: str, folder: Path) -> str:
+    """Return the nearest name beside a file that is not there, as a sentence; or nothing."""
+    path = folder / Path(source).expanduser()
+    if path.exists() or not path.parent.is_dir():
+        return ""
+    return did_you_mean(path.name, [file.name for file in path.parent.iterdir()]).strip()
+
+
+def _message(error: UsageError, instead: str = "") -> str:
+    what = error.what if error.what.endswith(".") else f"{error.what}."
+    fix = instead or " ".join((error.fix or "").split("\n"))
+    where = f"{quoted(error.where)}: " if error.where and "/" in error.where else ""
+    return one_line(f"{where}{what} {fix}".strip(), 400)

@@ -1,0 +1,148 @@
+"""What runs on a node: prepare the recipe here as anywhere, measure a group, and send everything as it comes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from benchctl.data.manifest import Cell, Manifest
+from benchctl.data.writer import LOGS, RunWriter
+from benchctl.engines.base import Completion
+from benchctl.errors import BenchctlError
+from benchctl.machine.describe import describe_machine
+from benchctl.measure.cluster.work import MACHINE_NAME, GroupWork, NodeFacts, NodeWork, Send, host_id, package_sha256
+from benchctl.measure.plan import CellPlan, EarlierProcesses
+from benchctl.measure.prepare import Prepared, files_of, model_files, prepare, setup_engines
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.runner import Runner
+from benchctl.recipes.load import stored_recipe
+
+
+def look(work: NodeWork) -> NodeFacts:
+    """Return what this node is, and what keeps it from measuring this run."""
+    facts = describe_machine() | {"name": os.environ.get(MACHINE_NAME)}
+    found = NodeFacts(host=host_id(), package_sha256=package_sha256(), facts=facts, engines={})
+    if found.package_sha256 != work.package_sha256:
+        return replace(found, problem="it has another benchctl; install the same one there")
+    try:
+        prepared = _prepared(work)
+    except BenchctlError as error:
+        return replace(found, problem=" ".join(str(error).split()))
+    engines = {name or "": one.model_dump_json() for name, one in setup_engines(prepared).items()}
+    other = "its model files hold other bytes than those that the run was prepared with"
+    return replace(found, engines=engines, problem=None if model_files(prepared) == work.models else other)
+
+
+def measure_group(work: GroupWork, send: Send) -> None:
+    """Measure the cells of a group one after the other; every record, log and cell is sent as soon as it is there.
+
+    Raises KeyboardInterrupt, once the engine is stopped, and BenchctlError for what no cell can be measured with.
+    """
+    with _machine_to_itself():
+        prepared = _prepared(work.run)
+        items = {(item.task, item.prompt_idx): item for item in prepared.prompts}
+        arms = {arm.name: arm for arm in prepared.recipe.arms}
+        plan = [
+            CellPlan(work.block, cell.order, arms[cell.arm], tuple(items[prompt] for prompt in cell.prompts))
+            for cell in work.cells
+        ]
+        earlier = {(work.block, cell.arm): EarlierProcesses(cell.attempt - 1) for cell in work.cells}
+        with tempfile.TemporaryDirectory(prefix="benchctl-node-") as scratch:
+            manifest = Manifest.model_validate_json(work.manifest)
+            with _SendingWriter(Path(scratch), manifest, send) as writer:
+                runner = Runner(
+                    prepared.recipe,
+                    prepared.engines,
+                    prepared.launches,
+                    writer,
+                    files_of(prepared),
+                    earlier,
+                    context_text=work.run.context_text,
+                )
+                try:
+                    runner.run(plan, _SendingProgress(send))
+                finally:
+                    writer.send_logs()
+
+
+def _prepared(work: NodeWork) -> Prepared:
+    return prepare(
+        stored_recipe(work.recipe),
+        recipe_folder=Path(work.recipe_folder).expanduser(),
+        binary=work.binary,
+        models_dir=None if work.models_dir is None else Path(work.models_dir).expanduser(),
+        trusted=work.trusted,
+        suite=work.suite,
+    )
+
+
+@contextmanager
+def _machine_to_itself() -> Iterator[None]:
+    """Wait until no other group is measured on this host, whichever run or node it belongs to."""
+    lock = os.open(
+        Path(tempfile.gettempdir()) / f"benchctl-measuring-{os.getuid()}.lock", os.O_RDWR | os.O_CREAT, 0o600
+    )
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+class _SendingWriter(RunWriter):
+    """Writes into a folder of the node's own and sends what it writes."""
+
+    def __init__(self, folder: Path, manifest: Manifest, send: Send) -> None:
+        super().__init__(folder, manifest)
+        self._send = send
+        self._sent: dict[str, int] = {}
+
+    def append_line(self, text: str) -> None:
+        super().append_line(text)
+        self.send_logs()
+        self._send(("line", (text,)))
+
+    def add_cell(self, cell: Cell) -> None:
+        super().add_cell(cell)
+        self.send_logs()
+        self._send(("cell", (cell.model_dump_json(),)))
+
+    def send_logs(self) -> None:
+        """Send what the engines' logs have grown by."""
+        for log in sorted((self.folder / LOGS).glob("*.log")):
+            with log.open("rb") as stream:
+                stream.seek(self._sent.get(log.name, 0))
+                grown = stream.read()
+            if grown:
+                self._sent[log.name] = self._sent.get(log.name, 0) + len(grown)
+                self._send(("log", (log.name, grown)))
+
+
+class _SendingProgress(RunProgress):
+    """Sends how far the group is."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def cell_started(self, cell: CellPlan) -> None:
+        self._send(("progress", ("cell_started", cell.arm.name)))
+
+    def cell_ready(self, cell: CellPlan) -> None:
+        self._send(("progress", ("cell_ready", cell.arm.name)))
+
+    def asked(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
+        self._send(("progress", ("asked", cell.arm.name, task, prompt_idx)))
+
+    def answered(self, cell: CellPlan, completion: Completion | None) -> None:
+        self._send(("progress", ("answered", cell.arm.name, completion)))
+
+    def cell_ended(self, cell: CellPlan, failure: str | None) -> None:
+        self._send(("progress", ("cell_ended", cell.arm.name, failure)))
+
+    def note(self, text: str) -> None:
+        self._send(("note", (text,)))

@@ -1,0 +1,153 @@
+"""Scoring sampled answers on the target alone, beside what the draft expected there: the part that talks to engines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchctl.analysis.sampling.tokens import Sampler, terms, weights
+from benchctl.data.sampling import SampledAnswer, TermSum, TokenScores, open_check, write_scores
+from benchctl.engines.base import PrefillScorer, Scorer, ScoringEngine
+from benchctl.errors import BenchctlError
+from benchctl.measure.audit.session import scores_of
+from benchctl.measure.cell import fresh_log, scoring
+from benchctl.measure.prepare import Prepared
+from benchctl.models.resolved import ResolvedPair
+from benchctl.recipes.adapters import registered
+
+TOKENS = 4_000
+"""Of each arm that are scored, about; the first answers to every prompt in turn."""
+TOP, TOP_OF_PREFILL = 40, 20
+"""Likeliest tokens that are asked for; vLLM tells no more than 20 of a prompt's by itself."""
+BUDGET_S = 600.0
+"""Scoring may take so long."""
+
+Tell = Callable[[int, int, str], None]
+"""Called with how many answers of how many are scored, and whose comes next."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    answer: SampledAnswer
+    prompt: tuple[int, ...]
+    token_ids: tuple[int, ...]
+
+
+def score_check(
+    folder: Path, prepared: Prepared, *, budget_s: float = BUDGET_S, tell: Tell | None = None
+) -> str | None:
+    """Score what a check drew, as far as that is not done, and keep it beside the answers.
+
+    Returns why nothing, or nothing more, could be scored, as the end of a sentence. Raises StorageError, and
+    KeyboardInterrupt.
+    """
+    engine, data = prepared.engine, open_check(folder)
+    if not isinstance(engine, ScoringEngine):
+        return f"benchctl cannot ask the engine {prepared.recipe.engine.kind} for its logits"
+    known = {(one.arm, one.seed) for one in data.scores}
+    chosen = [one for one in _chosen(data.answers) if (one.arm, one.seed) not in known]
+    if not chosen:
+        return None
+    found = list(data.scores)
+    try:
+        with ExitStack() as running:
+            target = running.enter_context(_target(engine, prepared, folder, "scored-target"))
+            draft = running.enter_context(_draft(engine, prepared, folder))
+            jobs = _jobs(target, prepared, chosen)
+            until = time.monotonic() + budget_s
+            for number, job in enumerate(jobs):
+                if time.monotonic() > until:
+                    break
+                if tell is not None:
+                    tell(number, len(jobs), job.answer.arm)
+                found.append(_scored(job, target, draft, sampler_of(prepared)))
+            if tell is not None:
+                tell(len(jobs), len(jobs), "done")
+    except BenchctlError as error:
+        return error.what
+    finally:
+        write_scores(folder, found)
+    return None
+
+
+def sampler_of(prepared: Prepared) -> Sampler:
+    """Return how the engine turns probabilities into choices; of an endpoint, as the server behind it does."""
+    kind = prepared.recipe.engine.kind
+    adapter = registered().adapters.get(str(prepared.capabilities.details.get("server") or kind))
+    sampling = prepared.recipe.sampling
+    first = adapter is not None and adapter.truncates_first
+    return Sampler(sampling.temperature, sampling.top_k, sampling.top_p, first)
+
+
+def _chosen(answers: Sequence[SampledAnswer]) -> Iterator[SampledAnswer]:
+    """Yield answers of every arm in the order of their seeds, which takes the prompts in turn, up to `TOKENS`."""
+    for arm in dict.fromkeys(one.arm for one in answers):
+        tokens = 0
+        for one in sorted((one for one in answers if one.arm == arm and one.token_ids), key=lambda one: one.seed):
+            if tokens >= TOKENS:
+                break
+            tokens += len(one.token_ids or ())
+            yield one
+
+
+@contextmanager
+def _target(engine: ScoringEngine, prepared: Prepared, folder: Path, name: str) -> Iterator[Scorer]:
+    with scoring(engine, prepared.launches[prepared.recipe.baseline], fresh_log(folder, name)[1]) as scorer:
+        yield scorer
+
+
+@contextmanager
+def _draft(engine: ScoringEngine, prepared: Prepared, folder: Path) -> Iterator[Scorer | None]:
+    """Have the draft running as a target of its own; `None` where no arm drafts with a model."""
+    model = prepared.models.draft
+    if model is None or not model.files:
+        yield None
+        return
+    arm = prepared.recipe.arm(prepared.recipe.baseline)
+    launch = prepared.engine.launch(arm, ResolvedPair(model, None))
+    with scoring(engine, launch, fresh_log(folder, "scored-draft")[1]) as scorer:
+        yield scorer
+
+
+def _jobs(scorer: Scorer, prepared: Prepared, chosen: Sequence[SampledAnswer]) -> list[_Job]:
+    items = {(item.task, item.prompt_idx): item.prompt for item in prepared.prompts}
+    rendered: dict[tuple[str, int], tuple[int, ...]] = {}
+    jobs = []
+    for one in chosen:
+        key = (one.task, one.prompt_idx)
+        if key not in rendered:
+            rendered[key] = tuple(scorer.render(items[key]).token_ids)
+        jobs.append(_Job(one, rendered[key], tuple(one.token_ids or ())))
+    return jobs
+
+
+def _scored(job: _Job, target: Scorer, draft: Scorer | None, sampler: Sampler) -> TokenScores:
+    """Score every token of an answer. Raises EngineError."""
+    told = scores_of(target, job.prompt, job.token_ids, _top(target))
+    theirs = scores_of(draft, job.prompt, job.token_ids, _top(draft)) if draft is not None else [None] * len(told)
+    far = 0
+    sums: dict[str, TermSum] = {}
+    for token, p, q in zip(job.token_ids, told, theirs, strict=True):
+        kept, out = weights(p.logprobs, sampler)
+        if token in out or token not in p.logprobs:
+            far += 1
+        elif token in kept:
+            for name, one in terms(token, p.logprobs, q.logprobs if q is not None else None, sampler).items():
+                sums[name] = sums[name].plus(one) if name in sums else one
+    answer = job.answer
+    return TokenScores(
+        arm=answer.arm,
+        task=answer.task,
+        prompt_idx=answer.prompt_idx,
+        seed=answer.seed,
+        tokens=len(job.token_ids),
+        far=far,
+        sums=sums,
+    )
+
+
+def _top(scorer: Scorer) -> int:
+    return TOP_OF_PREFILL if isinstance(scorer, PrefillScorer) else TOP

@@ -1,0 +1,178 @@
+"""Timing what rounds are made of: every arm's engine once more with a log that times each pass, and the draft alone.
+
+The run's own engine, models and prompts, checked as for a resumed run; a few short answers. Nothing of it enters the
+run's records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchctl import __version__
+from benchctl.data.identity import home_relative
+from benchctl.data.store import RunData
+from benchctl.data.traces import COSTS, CostTraces, DraftAlone, PassTime, TracedArm
+from benchctl.data.writer import folder_lock, write_whole
+from benchctl.engines.base import Launch, Server, TracingEngine
+from benchctl.errors import BenchctlError, EngineError
+from benchctl.measure.cell import fresh_log, running
+from benchctl.measure.prepare import Prepared, prepare
+from benchctl.measure.recording import must_hold, now
+from benchctl.measure.requests import warm_up
+from benchctl.measure.run import must_be_unchanged, recipe_folder_of, recipe_of
+from benchctl.measure.sampling import spread_over_tasks
+from benchctl.models.resolved import ResolvedPair
+from benchctl.prompts.suite import PromptItem
+from benchctl.recipes.schema import Arm, Sampling
+
+PROMPTS = 3
+"""So many prompts are answered by each arm: the tasks in turn."""
+TOKENS = 48
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TracePlan:
+    """How much is answered."""
+
+    prompts: int = PROMPTS
+    tokens: int = TOKENS
+
+
+@dataclass(frozen=True)
+class _Answered:
+    answers: int
+    tokens: int
+    seconds: float
+
+
+def trace_costs(
+    run: RunData,
+    plan: TracePlan,
+    tell: Tell,
+    *,
+    binary: str | None = None,
+    models_dir: Path | None = None,
+    trusted: bool = False,
+) -> tuple[CostTraces | None, str | None]:
+    """Time what is not timed yet; return everything that is known, and why nothing more could be timed.
+
+    Every arm is kept in the run's folder as soon as it is timed. Raises KeyboardInterrupt, and StorageError where the
+    folder cannot be written.
+    """
+    manifest, known = run.manifest, run.costs
+    if manifest is None:
+        return known, "the run has no manifest, which would tell what it ran with"
+    if manifest.target.path is None:
+        return known, "an endpoint that ran already cannot be started again with another log"
+    try:
+        prepared = prepare(
+            recipe_of(run), recipe_folder=recipe_folder_of(run), binary=binary, models_dir=models_dir, trusted=trusted
+        )
+        must_be_unchanged(prepared, manifest, run.folder)
+    except BenchctlError as error:
+        return known, error.what.rstrip(".")
+    with folder_lock(run.folder, "measuring in this run"):
+        return _trace(run, prepared, plan, tell), None
+
+
+def _trace(run: RunData, prepared: Prepared, plan: TracePlan, tell: Tell) -> CostTraces:
+    items = list(spread_over_tasks(prepared.prompts, plan.prompts))
+    names = [f"{item.task}/{item.prompt_idx}" for item in items]
+    known = run.costs
+    if known is None or (known.prompts, known.max_tokens) != (names, plan.tokens):
+        known = CostTraces(
+            run=run.name, benchctl_version=__version__, made_at=now(), prompts=names, max_tokens=plan.tokens
+        )
+    known.lacking = []
+    sampling = prepared.recipe.sampling.model_copy(
+        update={"max_tokens": min(plan.tokens, prepared.recipe.sampling.max_tokens)}
+    )
+    done = {one.arm for one in known.arms} | _timed_in_the_run(run)
+    for arm in prepared.recipe.arms:
+        if arm.name in done or not _as_usual(arm, prepared.recipe.sampling):
+            continue
+        engine = prepared.engines[arm.name]
+        traced = engine.traced(prepared.launches[arm.name]) if isinstance(engine, TracingEngine) else None
+        if traced is None:
+            kind = prepared.setups[arm.setup].capabilities.kind
+            said = f"This {kind} has no log that times its passes."
+            known.lacking += [] if said in known.lacking else [said]
+            continue
+        tell(f"timing the passes of {arm.name}")
+        try:
+            known.arms.append(_traced_arm(run, prepared, arm, traced, items, sampling))
+        except EngineError as error:
+            known.lacking.append(f"{arm.name} could not be timed: {error.what}")
+        _keep(run.folder, known)
+    draft = prepared.models.draft if len(prepared.setups) == 1 else None
+    if known.draft_alone is None and draft is not None and not _timed_in_the_run(run):
+        tell("timing the draft model alone")
+        try:
+            known.draft_alone = _draft_alone(run, prepared, ResolvedPair(draft, None), items, sampling)
+        except BenchctlError as error:  # a drafting head is no model of its own
+            known.lacking.append(f"The draft model does not answer alone: {error.what}")
+    _keep(run.folder, known)
+    return known
+
+
+def _timed_in_the_run(run: RunData) -> set[str]:
+    """Return the arms of which the engine timed every phase in the run: nothing of them is missing."""
+    return {one.label for one in run.records if one.phase_s and {"verify", "plain"} & set(one.phase_s)}
+
+
+def _as_usual(arm: Arm, sampling: Sampling) -> bool:
+    """Whether an arm answers the recipe's own prompts, one at a time, at the recipe's temperature."""
+    return not arm.overlapping and not arm.context_length and arm.temperature in (None, sampling.temperature)
+
+
+def _keep(folder: Path, known: CostTraces) -> None:
+    write_whole(folder / COSTS, known.model_dump_json(by_alias=True, indent=1))
+
+
+def _traced_arm(
+    run: RunData, prepared: Prepared, arm: Arm, launch: Launch, items: list[PromptItem], sampling: Sampling
+) -> TracedArm:
+    engine = prepared.engines[arm.name]
+    assert isinstance(engine, TracingEngine)
+    _, log = fresh_log(run.folder, f"costs-{arm.name}")
+    with running(engine.start(launch, log), log) as server:
+        must_hold(server.attest(None), server)
+        warm_up(server, sampling)
+        begins = log.stat().st_size
+        answered = _answers(server, items, sampling)
+    text = log.read_bytes()[begins:].decode("utf-8", "replace")
+    return TracedArm(
+        arm=arm.name,
+        command=[home_relative(word) for word in launch.argv],
+        answers=answered.answers,
+        tokens=answered.tokens,
+        seconds=answered.seconds,
+        passes=[PassTime.model_validate(vars(one)) for one in engine.read_trace(text)],
+    )
+
+
+def _draft_alone(
+    run: RunData, prepared: Prepared, draft: ResolvedPair, items: list[PromptItem], sampling: Sampling
+) -> DraftAlone:
+    recipe = prepared.recipe
+    launch = prepared.engine.launch(recipe.arm(recipe.baseline), draft)
+    _, log = fresh_log(run.folder, "costs-draft-alone")
+    with running(prepared.engine.start(launch, log), log) as server:
+        warm_up(server, sampling)
+        answered = _answers(server, items, sampling)
+    command = [home_relative(word) for word in launch.argv]
+    return DraftAlone(command=command, tokens=answered.tokens, seconds=answered.seconds)
+
+
+def _answers(server: Server, items: list[PromptItem], sampling: Sampling) -> _Answered:
+    tokens, seconds = 0, 0.0
+    for item in items:
+        done = asyncio.run(server.complete(server.render(item.prompt), sampling))
+        tokens += max(0, done.n_predicted - done.first_tokens)
+        seconds += done.decode_s
+    return _Answered(len(items), tokens, seconds)

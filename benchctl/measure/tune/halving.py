@@ -1,0 +1,130 @@
+"""The search itself: rungs of short blocks, after each of which the slower half of the arms is out.
+
+Every block has the baseline and all arms that are still in, each in a fresh process, and asks the next few prompts of
+the suite. An arm's standing is its speed-up over all blocks that it was in. The rungs stand in the manifest, so that a
+search that was cut off goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, zip_longest
+
+from benchctl.analysis.tuning import Standing, find_standings, rungs_of
+from benchctl.data.manifest import Tuning, TuningRung
+from benchctl.data.store import open_run
+from benchctl.data.writer import RunWriter
+from benchctl.measure.plan import CellPlan, make_plan, measured, unclosed
+from benchctl.measure.prepare import Prepared
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.tune.budget import FRESH_BLOCKS, FRESH_SHARE, ArmCost, block_cost, rung_blocks, seen_costs
+from benchctl.prompts.suite import PromptItem
+
+
+def halving_blocks(prepared: Prepared, writer: RunWriter, progress: RunProgress) -> Iterator[list[CellPlan]]:
+    """Yield the cells of one block after the other, until one arm is chosen; the rest of a search that was cut off."""
+    manifest = writer.manifest
+    tuning = manifest.tuning
+    assert tuning is not None
+    prompts = by_turns(prepared.prompts)
+    while not tuning.ended:
+        if not tuning.rungs:
+            arms = [arm.name for arm in prepared.recipe.arms if arm.name != prepared.recipe.baseline]
+            _open(tuning, arms, prepared, writer)
+        rung = tuning.rungs[-1]
+        progress.standing(_heading(tuning), [f"{len(rung.arms)} arms"] if len(tuning.rungs) == 1 else rung.arms)
+        for block in range(rung.first_block, rung.first_block + rung.blocks):
+            cells = _left_of(block, rung, tuning, prepared, writer, prompts)
+            manifest.blocks = max(manifest.blocks, block + 1)
+            writer.save()
+            if cells:
+                progress.more(cells)
+                yield cells
+            progress.standing(_heading(tuning), list(map(str, find_standings(open_run(writer.folder), rung.arms))))
+        _close(tuning, rung, prepared, writer, progress)
+
+
+def by_turns(prompts: tuple[PromptItem, ...]) -> list[PromptItem]:
+    """Return the prompts a task at a time in turn, so that the next few are of different tasks."""
+    tasks: dict[str, list[PromptItem]] = {}
+    for item in prompts:
+        tasks.setdefault(item.task, []).append(item)
+    return [item for item in chain.from_iterable(zip_longest(*tasks.values())) if item is not None]
+
+
+def _left_of(
+    block: int, rung: TuningRung, tuning: Tuning, prepared: Prepared, writer: RunWriter, prompts: list[PromptItem]
+) -> list[CellPlan]:
+    each = tuning.prompts_per_block
+    asked = [prompts[place % len(prompts)] for place in range(block * each, (block + 1) * each)]
+    recipe = prepared.recipe
+    arms = [arm for arm in recipe.arms if arm.name in rung.arms or arm.name == recipe.baseline]
+    earlier = open_run(writer.folder)
+    done = measured(earlier, each)
+    return make_plan(
+        recipe.model_copy(update={"arms": arms}),
+        asked,
+        done,
+        [block],
+        unclosed=unclosed(earlier, done),
+        ordering=writer.manifest.ordering,
+    )
+
+
+def _open(tuning: Tuning, arms: list[str], prepared: Prepared, writer: RunWriter) -> None:
+    """Begin a rung: as many blocks as its share of what is left allows."""
+    costs = _costs(prepared, writer, tuning)
+    baseline = prepared.recipe.baseline
+    block_s = block_cost(arms, baseline, costs, tuning.prompts_per_block)
+    blocks = rung_blocks(_search_left(prepared, writer, arms), len(rungs_of(len(arms))), block_s)
+    first = sum(rung.blocks for rung in tuning.rungs)
+    tuning.rungs.append(TuningRung(arms=arms, first_block=first, blocks=blocks))
+    writer.save()
+
+
+def _close(tuning: Tuning, rung: TuningRung, prepared: Prepared, writer: RunWriter, progress: RunProgress) -> None:
+    """End a rung: the faster half stays, or fewer where the time left could not hold them."""
+    standings = find_standings(open_run(writer.folder), rung.arms)
+    racing = [one.arm for one in standings if one.races]
+    keep = racing[: max(1, len(rung.arms) // 2)] if len(rung.arms) > 3 else racing[:1]
+    costs, baseline = _costs(prepared, writer, tuning), prepared.recipe.baseline
+    while len(keep) > 1:
+        least = 2 * block_cost(keep, baseline, costs, tuning.prompts_per_block)
+        if least <= _search_left(prepared, writer, keep):
+            break
+        keep = keep[: len(keep) // 2]
+    rung.kept = keep
+    progress.note(_told(len(tuning.rungs), standings, keep))
+    if len(keep) > 1:
+        _open(tuning, keep, prepared, writer)
+        return
+    tuning.ended, tuning.chosen = True, next(iter(keep), None)
+    writer.save()
+
+
+def _search_left(prepared: Prepared, writer: RunWriter, arms: list[str]) -> float:
+    """Return the seconds that are left for searching, what the fresh data need put aside."""
+    tuning = writer.manifest.tuning
+    assert tuning is not None
+    costs, tasks = _costs(prepared, writer, tuning), len({item.task for item in prepared.prompts})
+    dearest = max(arms, key=lambda arm: costs[arm].cell(tasks))
+    fresh = FRESH_BLOCKS[0] * block_cost([dearest], prepared.recipe.baseline, costs, tasks)
+    return tuning.budget_s - max(FRESH_SHARE * tuning.budget_s, fresh) - tuning.timing_s - writer.manifest.spent_s
+
+
+def _costs(prepared: Prepared, writer: RunWriter, tuning: Tuning) -> dict[str, ArmCost]:
+    guessed = {arm.name: ArmCost(*tuning.guessed[arm.name]) for arm in prepared.recipe.arms}
+    return seen_costs(open_run(writer.folder), guessed)
+
+
+def _heading(tuning: Tuning) -> str:
+    rung = tuning.rungs[-1]
+    return f"Rung {len(tuning.rungs)} of {len(tuning.rungs) - 1 + len(rungs_of(len(rung.arms)))}, still in"
+
+
+def _told(number: int, standings: list[Standing], keep: list[str]) -> str:
+    stay = ", ".join(str(one) for one in standings if one.arm in keep)
+    out = ", ".join(str(one) for one in standings if one.arm not in keep)
+    if not stay:
+        return f"Rung {number}: no arm drafted anything that could be compared with no speculation ({out})."
+    return f"Rung {number}: {'goes on' if len(keep) == 1 else 'go on'}: {stay}." + (f" Out: {out}." if out else "")

@@ -1,0 +1,223 @@
+"""A whole tuning: what is tried, the search in one run folder, and what it chose measured afresh in another.
+
+The second run is an ordinary run of an ordinary recipe with the baseline and the chosen arm. None of its blocks took
+part in choosing, so that its interval is honest, and whether speculation pays at all is decided there.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from benchctl.data.listing import list_runs
+from benchctl.data.manifest import Tuning
+from benchctl.data.store import RunData, open_run, resolve_run
+from benchctl.engines.base import TunableEngine
+from benchctl.errors import UsageError
+from benchctl.measure.prepare import Prepared, lossy_of, with_arms
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.run import recipe_folder_of, recipe_of, resume_run, start_run
+from benchctl.measure.tune.budget import LEAST_BLOCKS, ArmCost, fit, fresh_design, guesses, seen_costs, time_baseline
+from benchctl.recipes.from_options import standing_alone, write_file, written
+from benchctl.recipes.load import load_recipe
+from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
+from benchctl.recipes.speculation import DRAFTS, Speculation
+from benchctl.text import one_line, spoken
+
+SEARCH, CHOSEN = "-search", "-tuned"
+"""Ends of the names of the two recipes, below which the runs are kept."""
+WORDS = {"max": "d", "min": "min", "p_min": "p", "size_n": "n", "size_m": "m", "min_hits": "hits"}
+"""How an arm's name shortens the words of its speculation."""
+
+
+class Prepare(Protocol):
+    """`benchctl.measure.prepare.prepare` with the command line's options filled in."""
+
+    def __call__(self, recipe: Recipe, *, recipe_folder: Path) -> Prepared:
+        """Check a recipe; errors as `prepare`."""
+        ...
+
+
+def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
+    """Return the recipe with the arms to be searched: its own, then those of the engine's search space.
+
+    `only_arms`: its own alone. Arms that are lossy by design are left out. Raises UsageError where nothing is left to
+    search, and for recipes of several conditions.
+    """
+    recipe = prepared.recipe
+    if len({arm.compared_in for arm in recipe.arms}) > 1 or any(arm.overlapping for arm in recipe.arms):
+        raise UsageError(
+            "A search measures one request at a time, under one condition, and of axes takes that of drafts alone.",
+            where=recipe.name,
+            fix="Leave out concurrency, rate, lists of temperatures and lengths, and what changes the target.",
+        )
+    arms = list(recipe.arms)
+    for setup, one in (prepared.setups if not only_arms else {}).items():
+        if not isinstance(one.engine, TunableEngine):
+            raise UsageError(
+                f"Of {recipe.engine.kind} it is not known which settings to try.",
+                fix="Write the arms in a recipe and give --only-arms.",
+            )
+        arms += _new_arms(one.engine.search_space(one.models), arms, setup)
+    found = with_arms(prepared, arms)
+    honest = [arm for arm in arms if not lossy_of(found.setups[arm.setup].recipe, arm, found.launches[arm.name])]
+    if len(honest) < 2:
+        raise UsageError(
+            "There is nothing to search: no arm but the baseline.",
+            where=recipe.name,
+            fix="Name settings: --type, --depth, or arms of a recipe.",
+        )
+    return found if len(honest) == len(arms) else with_arms(prepared, honest)
+
+
+def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress, command: list[str]) -> RunData:
+    """Search for the fastest arm of `prepared` within its share of the budget, in a new run folder; return that run.
+
+    Raises UsageError for a budget in which not even one arm can be measured, before anything is measured.
+    """
+    recipe = prepared.recipe
+    progress.note("Timing the baseline once, to size the blocks.")
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="benchctl-") as scratch:
+        baseline = time_baseline(prepared, Path(scratch) / "timing.log")
+    costs = guesses(recipe, baseline)
+    per_task = Counter(item.task for item in prepared.prompts)
+    took = time.perf_counter() - began
+    design = fit(recipe, costs, len(prepared.prompts), len(per_task), budget_s, took)
+    arms = [arm for arm in recipe.arms if arm.name in design.arms or arm.name == recipe.baseline]
+    searched = with_arms(prepared, arms)
+    plain = {"name": _named_run(recipe.name, SEARCH), "blocks": LEAST_BLOCKS, "schedule": "blocks"}
+    searched = replace(searched, recipe=searched.recipe.model_copy(update=plain))
+    if design.left_out:
+        progress.note(
+            f"The budget has no room for {len(design.left_out)} settings, the last ones of the list: "
+            f"{', '.join(map(one_line, design.left_out))}."
+        )
+    progress.note(
+        f"Searching {len(design.arms)} settings in {spoken(budget_s)}, blocks of {design.prompts_per_block} "
+        f"{'prompt' if design.prompts_per_block == 1 else 'prompts'}; what is chosen is then measured afresh."
+    )
+    tuning = Tuning(
+        budget_s=budget_s,
+        prompts_per_block=design.prompts_per_block,
+        timing_s=took,
+        guessed={arm: (cost.overhead_s, cost.answer_s) for arm, cost in costs.items()},
+        left_out=list(design.left_out),
+    )
+    return open_run(start_run(searched, out, progress, command, tuning=tuning))
+
+
+def resume_search(name: str, out: Path, prepare: Prepare, progress: RunProgress) -> RunData:
+    """Finish what a search lacks. `name`: it, or the run that measures afresh what it chose. Raises UsageError."""
+    found = open_run(resolve_run(name, out))
+    if found.manifest is not None and found.manifest.tuned_in is not None:
+        found = open_run(resolve_run(found.manifest.tuned_in, found.folder.parents[1]))
+    if found.manifest is None or found.manifest.tuning is None:
+        raise UsageError("This run is no search.", where=str(found.folder), fix="Try: benchctl run --resume RUN")
+    if found.manifest.tuning.ended:
+        return found
+    prepared = prepare(recipe_of(found), recipe_folder=recipe_folder_of(found))
+    return open_run(resume_run(prepared, found, progress))
+
+
+def measure_chosen(found: RunData, prepare: Prepare, progress: RunProgress, command: list[str]) -> RunData | None:
+    """Measure what a search chose in a run of its own, or finish that; `None` where it chose nothing.
+
+    The recipe of it is written beside the run, and is what is run; both lie where the search lies.
+    """
+    out = found.folder.parents[1]
+    begun = _fresh_run_of(found, out)
+    if begun is not None:
+        if begun.manifest is not None and begun.manifest.status == "finished":
+            return begun
+        prepared = prepare(recipe_of(begun), recipe_folder=recipe_folder_of(begun))
+        return open_run(resume_run(prepared, begun, progress))
+    recipe = _chosen_recipe(found)
+    if recipe is None:
+        return None
+    file = out / recipe.name / f"{found.name}.yaml"
+    write_file(file, written(standing_alone(recipe, recipe_folder_of(found)), recipe.description or ""))
+    progress.note(f"Measuring {recipe.arms[-1].name} afresh: {recipe.blocks} blocks. Recipe: {file}")
+    prepared = prepare(load_recipe(file), recipe_folder=file.parent)
+    return open_run(start_run(prepared, out, progress, command, tuned_in=found))
+
+
+def recipe_file_of(fresh: RunData) -> Path:
+    """Return the recipe that a run of `measure_chosen` ran."""
+    assert fresh.manifest is not None
+    return fresh.folder.parent / f"{fresh.manifest.tuned_in}.yaml"
+
+
+def _chosen_recipe(found: RunData) -> Recipe | None:
+    """Return the recipe that measures afresh what was chosen, sized to what is left of the budget."""
+    manifest = found.manifest
+    assert manifest is not None and manifest.tuning is not None
+    tuning, recipe = manifest.tuning, recipe_of(found)
+    if tuning.chosen is None:
+        return None
+    costs = seen_costs(found, {arm: ArmCost(*cost) for arm, cost in tuning.guessed.items()})
+    per_task = Counter(prompt.task for prompt in manifest.prompts)
+    blocks, limit = fresh_design(
+        tuning.budget_s - tuning.timing_s - manifest.spent_s,
+        max(per_task.values()),
+        len(per_task),
+        costs[recipe.baseline],
+        costs[tuning.chosen],
+        len(manifest.prompts),
+    )
+    prompts = recipe.prompts if limit is None else recipe.prompts.model_copy(update={"limit": limit})
+    chosen = recipe.arm(tuning.chosen)
+    of_no_axis = {"setup": None, "group": None}
+    arms = [arm.model_copy(update=of_no_axis) for arm in (recipe.arm(recipe.baseline), chosen)]
+    pair = next((one for one in recipe.setups if one.name == chosen.setup), recipe)
+    return recipe.model_copy(
+        update={
+            "engine": pair.engine,
+            "models": pair.models,
+            "setups": [],
+            "name": _named_run(recipe.name.removesuffix(SEARCH), CHOSEN),
+            "description": f"What the search {found.name} chose, against no speculation",
+            "arms": arms,
+            "blocks": blocks,
+            "prompts": prompts,
+        }
+    )
+
+
+def _fresh_run_of(found: RunData, out: Path) -> RunData | None:
+    """Return the run below `out` that measures afresh what was chosen, begun or done; else `None`."""
+    assert found.manifest is not None
+    folder = out / _named_run(found.manifest.recipe_name.removesuffix(SEARCH), CHOSEN)
+    runs = list_runs(folder) if folder.is_dir() else []
+    mine = [one for one in runs if one.manifest is not None and one.manifest.tuned_in == found.name]
+    return open_run(mine[0].folder) if mine else None
+
+
+def _named_run(name: str, end: str) -> str:
+    return name[: MAX_NAME - len(end)] + end
+
+
+def _new_arms(settings: Sequence[Speculation], known: Sequence[Arm], setup: str | None) -> Iterator[Arm]:
+    """Yield an arm for every setting that no arm has yet; of a setup beside others, those that use its draft."""
+    first = known[0].setup == setup
+    have = [(arm.setup if _drafts(arm.speculation) else None, arm.speculation) for arm in known]
+    names = {arm.name for arm in known}
+    for one in settings:
+        if ((setup if _drafts(one) else None), one) in have or not (first or _drafts(one)):
+            continue
+        given = one.model_dump(exclude_none=True, exclude={"type", "options"})
+        parts = ["+".join(one.types).replace("-", "_"), *(f"{WORDS[key]}{value:g}" for key, value in given.items())]
+        parts += [f"{key}{value}" for key, value in (one.options or {}).items()]
+        name = "_".join(parts)[:MAX_NAME] + (f"-{setup}" if setup and _drafts(one) else "")
+        if name not in names:
+            names.add(name)
+            yield Arm(name=name, speculation=one, setup=setup, group=known[0].group)
+
+
+def _drafts(speculation: Speculation | None) -> bool:
+    return speculation is not None and any(name in DRAFTS for name in speculation.types)
