@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.advice import damaged_arms, find_advice, inactive_arms, resolution
-from benchctl.analysis.conditions.levels import temperature_rows
+from benchctl.analysis.conditions.axes import context_sentences, group_rows
+from benchctl.analysis.conditions.split import temperature_rows
+from benchctl.analysis.lossy import synthetic_arms
 from benchctl.analysis.results import Analysis, Verdict
 from benchctl.data.store import RunData
 from benchctl.reports import numbers
@@ -42,7 +44,8 @@ def compared(analysis: Analysis) -> list[Verdict]:
 
 def headline(analysis: Analysis) -> str:
     """Does speculation pay in this run; before that, whether it damages the output, which no speed makes up for."""
-    damage = damaged_arms(analysis)
+    lots = synthetic_arms(analysis.verdicts)
+    damage = {arm: count for arm, count in damaged_arms(analysis).items() if arm not in lots}
     sound = [verdict for verdict in compared(analysis) if verdict.arm not in damage]
     said = _pays(analysis, sound) if sound or not damage else ""
     if not damage:
@@ -56,9 +59,15 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
     """One sentence: does speculation pay in the arms of these verdicts."""
     if any(warning.id == "baseline-speculates" for warning in analysis.warnings):
         return f"No conclusion about speculation: the baseline, {analysis.baseline}, speculates itself."
+    if any(warning.id == "searched" for warning in analysis.warnings):
+        return "No conclusion: this run searched, and what it chose is measured afresh in a run of its own."
     told = _lead(analysis)
     if told:
         return told
+    lots = synthetic_arms(analysis.verdicts)
+    verdicts = [verdict for verdict in verdicts if verdict.arm not in lots]
+    if lots and not verdicts:
+        return "Nothing is said of a real draft: every arm accepts by lot (synthetic acceptance)."
     inactive = inactive_arms(analysis)
     faster = [verdict for verdict in verdicts if verdict.speed == "faster"]
     if faster:
@@ -168,16 +177,22 @@ def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
 def fidelity(analysis: Analysis) -> str:
     """One sentence: is the output still what the target alone would have said; of a sweep also where that is judged."""
     unjudged = analysis.sweep.unjudged if analysis.sweep else None
+    lots = synthetic_arms(analysis.verdicts)
     if unjudged is None:
-        return _fidelity(compared(analysis))
+        said = _fidelity([verdict for verdict in compared(analysis) if verdict.arm not in lots])
+        by_lot = f"{len(lots)} {'arm accepts' if len(lots) == 1 else 'arms accept'} by lot (synthetic acceptance): "
+        return f"{said} {by_lot}what they say is not a model's output.".strip() if lots else said
     elsewhere = {row.arm for row in analysis.sweep.levels if not row.judged} if analysis.sweep else set()
     judged = [verdict for verdict in compared(analysis) if verdict.arm not in elsewhere]
-    flawed = [one.arm for one in compared(analysis) if one.arm in elsewhere and one.lossless != "not judged"]
+    there = {
+        word: [one.arm for one in compared(analysis) if one.arm in elsewhere and one.lossless == word]
+        for word in ("consistent with the target", "violation", "undetermined")
+    }
     overlap = any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False
     where = "One request at a time" if overlap else "At temperature 0"
     said = _fidelity(judged).replace("Every answer", f"{where}, every answer")
-    flaws = f" Even so answers are missing or broken there: {', '.join(flawed)}." if judged and flawed else ""
-    return f"{said} {unjudged}{flaws}".strip()
+    scored = "; ".join(f"{', '.join(arms)}: {word}" for word, arms in there.items() if arms)
+    return f"{said} {unjudged}{f' So {scored}.' if judged and scored else ''}".strip()
 
 
 def _fidelity(verdicts: list[Verdict]) -> str:
@@ -240,7 +255,20 @@ def findings(analysis: Analysis) -> list[str]:
         found += _rates(analysis.sweep.levels)
     if "temperature" in analysis.sweep.dimensions:
         found += _temperatures(analysis)
-    return found
+    if analysis.sweep.over_axes:
+        found += _groups(analysis)
+    return found + context_sentences(analysis)
+
+
+def _groups(analysis: Analysis) -> Iterator[str]:
+    """What to run of each group."""
+    for row in group_rows(analysis, None):
+        best = ""
+        if row.fastest is not None:
+            ends = f", 95 % interval {numbers.interval(row.fastest.interval)}" if row.fastest.interval else ""
+            best = f"the fastest of {row.arms} arms is {row.fastest.arm}, {numbers.ratio(row.fastest.speedup)}{ends}. "
+        where = ", ".join(f"{axis} {label}" for axis, label in row.labels.items()) or row.baseline.arm
+        yield f"{where}: {best}{row.sentence}"
 
 
 def _rates(levels: list[Level]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """How numbers are written: one place, so that a value reads the same on the page, in Markdown and in the terminal.
 
 Every function takes a value or `None` and returns a short string without markup; `None` is written as a dash, because
-what was not told is not 0.
+what was not reported is not 0.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from benchctl.analysis.conditions.levels import closed_levels, open_levels
 from benchctl.analysis.conditions.results import Level
+from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval
 from benchctl.reports.figures import style
 from benchctl.reports.figures.acceptance import drawn_positions

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.advice import find_advice, launch_command
-from benchctl.analysis.conditions.levels import closed_levels, open_levels
+from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.task_advice import next_experiment
 from benchctl.analysis.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.data.prompt_texts import prompt_texts
 from benchctl.data.store import RunData
-from benchctl.reports import conclusion, markdown, numbers, page, page_data
-from benchctl.reports.cards import cards
-from benchctl.reports.columns import Table, lossy_labels
-from benchctl.reports.tables import acceptance, output, provenance, speed, sweep
-from benchctl.text import visible
+from benchctl.reports import conclusion, numbers, page, page_data
+from benchctl.reports.columns import Cell, Code, Folded, Name, Table, lossy_labels
+from benchctl.reports.page import cards
+from benchctl.reports.tables import acceptance, axes, breakeven, output, provenance, resources, rounds, speed, sweep
+from benchctl.reports.tables.advice import production_commands, what_to_run
+from benchctl.text import one_line, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from benchctl.analysis.conditions.results import Dimension
-    from benchctl.reports.figures.draw import Drawing
+    from benchctl.data.manifest import Manifest
+    from benchctl.reports.figures.draw import Drawing, Section
+
 
 MOST_FORKS = 12
 """So many differing answers of an arm are in the Markdown report; `analysis.json` has them all."""
@@ -80,16 +83,16 @@ def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing
     """The Markdown report; text is escaped unless a filter made it a code span or a fenced block."""
     from markupsafe import Markup
 
-    environment = _environment(markdown.markdown_text, autoescape=False)
+    environment = _environment(markdown_text, autoescape=False)
 
     def escaped(write: Callable[..., str]) -> Callable[..., Markup]:
         return lambda *parts: Markup(write(*parts))  # noqa: S704 - `markdown` escapes it for Markdown
 
     environment.filters |= {
-        "code": escaped(markdown.markdown_code),
-        "fence": escaped(markdown.markdown_block),
-        "table": escaped(markdown.markdown_table),
-        "facts": escaped(markdown.markdown_facts),
+        "code": escaped(markdown_code),
+        "fence": escaped(markdown_block),
+        "table": escaped(markdown_table),
+        "facts": escaped(markdown_facts),
     }
     text = environment.get_template("report.md.j2").render(_view(run, analysis, drawings))
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
@@ -125,6 +128,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         arm.arm: [comparison for comparison in arm.comparisons if comparison.outcome != "identical"]
         for arm in analysis.losslessness
     }
+    to_run = what_to_run(analysis, manifest)
     methods = {row.interval.method for row in analysis.speedups if row.interval}
     return {
         "analysis": analysis,
@@ -136,8 +140,10 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "verdicts": conclusion.compared(analysis),
         "cards": cards(analysis),
         "tables": _tables(analysis),
-        "sweep_sections": _sweep_sections(analysis),
+        "sweep_sections": _sweep_sections(analysis, manifest),
         "lossy": lossy_labels(analysis),
+        "said_of_breakeven": breakeven.said_of_breakeven(analysis),
+        "said_of_rounds": rounds.said_of_rounds(analysis),
         "overlapping": any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False,
         "no_interval": numbers.no_interval(analysis),
         "methods": sorted(methods),
@@ -149,6 +155,9 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "replays": run.replays,
         "warning_groups": conclusion.grouped_warnings(analysis),
         "advice": find_advice(analysis, manifest),
+        "what_to_run": to_run,
+        "production_commands": production_commands(to_run.rows),
+        "experiment": next_experiment(analysis, manifest),
         "advice_lines": conclusion.advice_lines(analysis, manifest),
         "null_control": conclusion.null_control(analysis),
         "run_warnings": manifest.warnings if manifest else [],
@@ -164,9 +173,16 @@ def _tables(analysis: Analysis) -> dict[str, Any]:
     tables: dict[str, Any] = {
         "conclusions": speed.conclusions(analysis),
         "costs": speed.costs(analysis),
+        "units": rounds.unit_costs(analysis),
+        "round_splits": rounds.round_splits(analysis),
+        "forecasts": rounds.forecasts(analysis),
+        "needs": breakeven.needs(analysis),
+        "points": breakeven.points(analysis),
         "throughput": speed.throughput(analysis),
+        "resources": resources.resources(analysis),
         "positions": acceptance.acceptance_by_position(analysis),
         "positions_conditional": acceptance.acceptance_by_position(analysis, conditional=True),
+        "rounds_by_count": acceptance.rounds(analysis),
         "losslessness": output.losslessness(analysis),
         "forks": output.forks(analysis),
         "noise": output.noise_floors(analysis),
@@ -177,15 +193,22 @@ def _tables(analysis: Analysis) -> dict[str, Any]:
     return tables
 
 
-def _sweep_sections(analysis: Analysis) -> list[tuple[Dimension, str, list[Table[Any]]]]:
+def _sweep_sections(analysis: Analysis, manifest: Manifest | None) -> list[tuple[Section, str, list[Table[Any]]]]:
     """What varies, its heading, its tables; only of what was swept."""
     of_levels = (sweep.all_requests, sweep.one_request)
-    found: list[tuple[Dimension, str, list[Table[Any]]]] = [
+    over_axes = analysis.sweep is not None and analysis.sweep.over_axes
+    by_axis: list[Table[Any]] = [axes.groups(analysis, manifest), axes.by_axis(analysis)]
+    found: list[tuple[Section, str, list[Table[Any]]]] = []
+    if over_axes:
+        found.append(("axes", "By axis", by_axis))
+    if analysis.sweep is not None and "context_length" in analysis.sweep.dimensions:
+        found.append(("context_length", "By context length", [] if over_axes else by_axis))
+    found += [
         ("concurrency", "By concurrency", [make(analysis, closed_levels(analysis)) for make in of_levels]),
         ("rate", "By rate", [make(analysis, open_levels(analysis)) for make in of_levels]),
         ("temperature", "By temperature", [sweep.by_temperature(analysis)]),
     ]
-    return [section for section in found if section[2][0].rows]
+    return [section for section in found if not section[2] or section[2][0].rows]
 
 
 def _by_task(name: str, table: Table[Any]) -> dict[str, Table[Any]]:
@@ -195,3 +218,60 @@ def _by_task(name: str, table: Table[Any]) -> dict[str, Table[Any]]:
         f"{name}_overall": table.where(lambda row: row.task == ALL_TASKS),
         f"{name}_by_task": table.where(lambda row: row.task != ALL_TASKS, f"{table.title} by task"),
     }
+
+
+def markdown_text(text: str) -> str:
+    """Escape `text` for running Markdown text or a table cell: it is shown as it is and forms no markup or link."""
+    escaped = re.sub(r"([\\`*\[\]#|~!$]|(?<!\w)_|_(?!\w))", r"\\\1", one_line(text).strip())
+    escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    escaped = escaped.replace("://", ":&#47;&#47;").replace("@", "&#64;")
+    escaped = re.sub(r"(?i)\bwww\.", lambda match: match[0][:-1] + "&#46;", escaped)
+    return re.sub(r"^(\d+(?=[.)]\s)|(?=[-+=][-+=\s]))", r"\1\\", f"{escaped} ")[:-1]
+
+
+def markdown_code(text: str) -> str:
+    """Return `text` as a code span of one line that it cannot break out of; safe in a table cell, too."""
+    line = one_line(text).replace("|", "¦") or " "
+    fence = "`" * (_longest_run(line) + 1)
+    pad = " " if line.startswith(("`", " ")) or line.endswith(("`", " ")) else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
+
+
+def markdown_block(text: str, language: str = "") -> str:
+    """Return `text` as a fenced block that it cannot break out of."""
+    shown = visible(text)
+    fence = "`" * max(3, _longest_run(shown) + 1)
+    return f"{fence}{language}\n{shown.rstrip(chr(10))}\n{fence}"
+
+
+def markdown_table(table: Table[Any]) -> str:
+    """The table as pipes, a line a row, and what its columns mean below it."""
+    columns = table.shown
+    lines = [
+        [markdown_text(column.heading) for column in columns],
+        ["---:" if column.align == "right" else "---" for column in columns],
+        *([_cell(column.text(row)) for column in columns] for row in table.rows),
+    ]
+    told = [f"| {' | '.join(cells)} |" for cells in lines]
+    return "\n".join([*told, *(["", markdown_text(table.explanation)] if table.explanation else [])])
+
+
+def markdown_facts(facts: Iterable[tuple[str, Cell]]) -> str:
+    """Names and values as a table without headers."""
+    lines = [f"| {markdown_text(name)} | {_cell(value)} |" for name, value in facts]
+    return "\n".join(["| | |", "| --- | --- |", *lines])
+
+
+def _cell(cell: Cell) -> str:
+    pieces = cell if isinstance(cell, tuple) else (cell,)
+    told: list[str] = []
+    for piece in pieces:
+        if isinstance(piece, Folded):
+            told.append(markdown_text(piece.summary))  # the lines stand below the table
+        else:
+            told.append(markdown_code(piece) if isinstance(piece, Name | Code) else markdown_text(piece))
+    return " ".join(told)
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall(r"`+", text)), default=0)

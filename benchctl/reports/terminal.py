@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
@@ -13,10 +14,13 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from benchctl.analysis.advice import find_advice
-from benchctl.analysis.conditions.levels import closed_levels, open_levels
-from benchctl.analysis.results import Analysis, Verdict
+from benchctl.analysis.conditions.split import closed_levels, open_levels
+from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Verdict
+from benchctl.analysis.task_advice import next_experiment
 from benchctl.reports import conclusion, numbers
 from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone
+from benchctl.reports.tables.acceptance import acceptance, rounds
+from benchctl.reports.tables.advice import production_commands, what_to_run
 from benchctl.reports.tables.speed import conclusions
 from benchctl.reports.tables.sweep import summary
 from benchctl.text import one_line
@@ -75,6 +79,7 @@ def print_summary(console: Console, analysis: Analysis) -> None:
         console.print()
         for verdict in table.rows:
             console.print(Text(f"{one_line(verdict.arm)}: {one_line(_reason(verdict))}"))
+        _print_acceptance(console, analysis)
         if not any(verdict.interval for verdict in table.rows):
             console.print(Text(f"{numbers.no_interval(analysis)} (three are needed).".capitalize(), "dim"))
     control = conclusion.null_control(analysis)
@@ -87,14 +92,39 @@ def print_summary(console: Console, analysis: Analysis) -> None:
     _print_warnings(console, analysis)
 
 
+def _print_acceptance(console: Console, analysis: Analysis) -> None:
+    """What was accepted over all tasks, and in how many rounds how much; nothing where no arm tells."""
+    accepted = acceptance(analysis).where(lambda row: row.task == ALL_TASKS and bool(row.drafted))
+    in_rounds = [table for table in rounds(analysis) if table.name == "rounds-accepted-0"]
+    for table in (accepted, *in_rounds):
+        if table.rows:
+            arm = Column[Acceptance]("Arm", lambda row: row.arm, heads=True)
+            rest = [column for column in table.columns if column.header not in ("Arm", "Task")]
+            console.print(Text(f"\n{table.title}", "bold"))
+            print_table(console, replace(table, columns=[arm, *rest]))
+    if accepted.rows:
+        console.print()
+
+
 def print_decision(console: Console, analysis: Analysis, manifest: Manifest | None, page: str | None = None) -> None:
     """Print the last lines: who was fastest, what to run, where the page is."""
     advice = find_advice(analysis, manifest)
     console.print()
     for line in conclusion.advice_lines(analysis, manifest):
         console.print(Text(one_line(line), "bold"))
-    if advice and advice.command:
+    table = what_to_run(analysis, manifest)
+    if len(table.rows) > 1:
+        console.print(Text(f"\n{table.title}", "bold"))
+        print_table(console, table)
+        for name, command in production_commands(table.rows):
+            console.print(Text(f"{one_line(name)}:\n  {one_line(command, 4000)}"), soft_wrap=True)
+    elif advice and advice.command:
         console.print(Text(f"  {one_line(advice.command)}"), soft_wrap=True)
+    experiment = next_experiment(analysis, manifest)
+    if experiment:
+        console.print(Text(f"Most likely to change this: {one_line(experiment.sentence)}"), soft_wrap=True)
+        if experiment.command:
+            console.print(Text(f"  {one_line(experiment.command, 1000)}"), soft_wrap=True)
     if page:
         console.print(Text(f"Report: {one_line(page)}"), soft_wrap=True)
 

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from benchctl.analysis.breakeven import measured_arms
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData
 from benchctl.errors import StorageError
-from benchctl.reports.csv_files import all_tables
+from benchctl.reports.columns import Column, Table
+from benchctl.reports.tables.acceptance import acceptance
+from benchctl.reports.tables.axes import by_axis
+from benchctl.reports.tables.breakeven import needs, points
+from benchctl.reports.tables.output import answers
+from benchctl.reports.tables.resources import resources
+from benchctl.reports.tables.rounds import forecasts, round_splits, unit_costs
+from benchctl.reports.tables.speed import costs, decode_rates, speedups
+from benchctl.reports.tables.sweep import conditions
+from benchctl.text import one_line
 
 MARK = "analysis.json"
 """The file by which a folder is known to be a report, and may be replaced."""
@@ -121,3 +136,67 @@ def _replace(folder: Path, contents: dict[str, bytes]) -> None:
 def _file_name(text: str) -> str:
     name = re.sub(r"[^A-Za-z0-9_.+-]", "_", text).lstrip(".")
     return name[:100] or "unnamed"
+
+
+def all_tables(analysis: Analysis) -> dict[str, str]:
+    """Return file name to content of every CSV file."""
+    tables: list[Table[Any]] = [table(analysis) for table in (speedups, acceptance, answers, decode_rates, costs)]
+    tables += [one for table in (resources, round_splits, unit_costs, forecasts) if (one := table(analysis)).rows]
+    if analysis.breakeven is not None:
+        tables += [points(analysis), needs(analysis)]
+    if analysis.sweep is not None:
+        tables.append(conditions(analysis))
+        tables += [table] if (table := by_axis(analysis)).rows else []
+    lossy = {verdict.arm: ", ".join(verdict.lossy) for verdict in analysis.verdicts}
+    return {f"{table.name}.csv": csv_table(table, lossy) for table in tables}
+
+
+def csv_table(table: Table[Any], lossy: dict[str, str]) -> str:
+    """The columns that have a key; the last column says what is lossy by design in the arm of the first."""
+    fields = [field for column in table.columns if column.key for field in _fields(column)]
+    safe = cache(spreadsheet_text)  # names and reasons come again and again
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([*(name for name, _ in fields), "lossy"])
+    values = [value for _, value in fields]
+    for row in table.rows:
+        cells = [value(row) for value in values]
+        told = [safe(cell) if isinstance(cell, str) else _plain(cell) for cell in cells]
+        writer.writerow([*told, safe(lossy.get(cells[0], ""))])
+    return stream.getvalue()
+
+
+def acceptance_lengths(run: RunData, analysis: Analysis) -> str:
+    """The acceptance lengths of a run's real drafts as CSV, a row an arm: model, mode, depth, acceptance_length."""
+    manifest = run.manifest
+    target = Path(manifest.target.source).name if manifest else analysis.recipe
+    draft = f" + {Path(manifest.draft.source).name}" if manifest and manifest.draft else ""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["model", "mode", "depth", "acceptance_length"])
+    for arm in measured_arms(analysis, manifest):
+        if not arm.synthetic and arm.tokens is not None:
+            mode = next(one.setting.partition(",")[0] for one in analysis.verdicts if one.arm == arm.name)
+            writer.writerow([spreadsheet_text(f"{target}{draft}"), spreadsheet_text(mode), arm.depth, arm.tokens])
+    return stream.getvalue()
+
+
+def _fields(column: Column[Any]) -> list[tuple[str, Callable[[Any], Any]]]:
+    """(header, value) of every CSV column that a declared column has."""
+    if not column.parts:
+        return [(column.key, column.value)]
+
+    def part(name: str) -> Callable[[Any], Any]:
+        return lambda row: getattr(column.value(row), name, None)
+
+    return [(column.key.format(name), part(name)) for name in column.parts]
+
+
+def _plain(value: object) -> object:
+    return json.dumps(value) if isinstance(value, list | tuple | dict) else value
+
+
+def spreadsheet_text(text: str) -> str:
+    """One line of visible text that no spreadsheet takes for a formula (a leading apostrophe, as OWASP advises)."""
+    line = one_line(text)
+    return f"'{line}" if line.startswith(("=", "+", "-", "@")) else line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.conditions.levels import closed_levels, open_levels
+from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import Analysis
 from benchctl.reports.figures import style
 

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from benchctl.analysis.results import Analysis
-from benchctl.reports.figures import acceptance, concurrency, payoff, speedup, style, temperature, throughput
+from benchctl.reports.figures import (
+    acceptance,
+    axes,
+    breakeven,
+    concurrency,
+    payoff,
+    rounds,
+    speedup,
+    style,
+    temperature,
+    throughput,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from benchctl.analysis.conditions.results import Dimension
+
+Section: TypeAlias = "Dimension | Literal['axes']"
+"""What a section of a sweep's report is about."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +40,7 @@ class Drawing:
     alt: str
     """What the figure shows, for those who do not see it."""
     absent: str
-    varies: Dimension | None = None
+    varies: Section | None = None
     """What the figure is about, of a run that varies it; `None` where it belongs to every run."""
     svg: str | None = None
     png: bytes | None = None
@@ -85,10 +99,63 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             absent="Acceptance and speed-up are not both known for any arm.",
         ),
     ),
+    (
+        rounds.draw,
+        Drawing(
+            name="rounds",
+            title="Where a round's time goes",
+            caption="A mean round of each arm, split into its parts, over its tokens: what a token costs. A bar beyond "
+            "the line at 1 is slower than no speculation. Hatched: inferred, not timed in this run; where such parts "
+            "take longer than the round, nothing is left over and the bar is too long.",
+            alt="Stacked bars of the time of a round, over its tokens, by arm and task. "
+            "The table “Where a round's time goes” has the same numbers.",
+            absent="This engine does not tell its rounds.",
+        ),
+    ),
 )
 
 
 _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
+    (
+        axes.draw_axes,
+        Drawing(
+            name="by-axis",
+            varies="axes",
+            title="Acceptance and speed-up by axis",
+            caption="Left: how much of what was drafted the target kept. Right: pooled decode speed-up over the "
+            "baseline of the same group, with its 95 % interval where there are enough blocks; cut off where "
+            "it is very wide. A line joins arms that differ in this axis alone; at most 12 are drawn.",
+            alt="Acceptance rate and speed-up of every arm along every axis. "
+            "The table “Every arm by axis” has the same numbers.",
+            absent="No arm and its baseline finished the same prompt.",
+        ),
+    ),
+    (
+        axes.draw_pareto,
+        Drawing(
+            name="pareto",
+            varies="axes",
+            title="Speed against memory",
+            caption="Left: tokens a second of every arm, the baselines among them; the grey line joins those that no "
+            "other beats in both. Right: speed-up over the baseline of the same group, another for each "
+            "group. Memory is counted before the run, not measured. Energy was not measured.",
+            alt="Points of tokens a second, and of speed-up, against memory. "
+            "The table “Every arm by axis” has the same numbers.",
+            absent="Memory is not known of two arms that differ in it.",
+        ),
+    ),
+    (
+        axes.draw_contexts,
+        Drawing(
+            name="by-context",
+            varies="context_length",
+            title="Acceptance and speed-up by context length",
+            caption="Left: how much of what was drafted the target kept. Right: pooled decode speed-up over the "
+            "baseline at the same length, with its 95 % interval where there are enough blocks.",
+            alt="Acceptance rate and speed-up of every arm against the length of prompts.",
+            absent="No arm and its baseline finished the same prompt.",
+        ),
+    ),
     (
         concurrency.draw_concurrency,
         Drawing(
@@ -134,10 +201,27 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
 )
 
 
+_BREAKEVEN = (
+    breakeven.draw,
+    Drawing(
+        name="breakeven",
+        title="Break-even, measured",
+        caption="Speed-up of each draft depth at every acceptance, by accepting draft tokens by lot (synthetic "
+        "acceptance: hollow marks; their text is no model's output); filled marks: the real drafts; crosses: "
+        "acceptance lengths from elsewhere, at this machine's speed. Whiskers: 95 % interval.",
+        alt="Curves of speed-up over acceptance, one a depth, with the real drafts as points, against a line at 1. "
+        "The table “Break-even” has the same numbers.",
+        absent="Fewer than two acceptances were measured at any depth.",
+    ),
+)
+
+
 def draw_all(analysis: Analysis) -> list[Drawing]:
-    """Draw the four figures, and one for everything that varies; those without data come back without an image."""
-    swept = analysis.sweep.dimensions if analysis.sweep else []
+    """Draw the figures of every run, and of what this one varies; those without data come back without an image."""
+    swept: list[Section] = [*analysis.sweep.dimensions] if analysis.sweep else []
+    swept += ["axes"] if analysis.sweep and analysis.sweep.over_axes else []
     figures = [*(one for one in _OF_SWEEPS if one[1].varies in swept), *_FIGURES]
+    figures += [_BREAKEVEN] if analysis.breakeven else []
     return [_draw(function, drawing, analysis) for function, drawing in figures]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchctl.analysis.conditions.levels import TemperatureRow, temperature_rows
+from benchctl.analysis.conditions.split import TemperatureRow, temperature_rows
 from benchctl.analysis.results import Analysis
 from benchctl.reports.figures import style
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Table, arm_column, numeric, task_column
@@ -54,10 +57,24 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
                 optional=True,
                 explain="the tokens after the first over all steps of the target, with a draft or without.",
             ),
+            numeric(
+                "Mean of requests",
+                lambda row: row.rate_by_request,
+                numbers.percent,
+                key="rate_by_request",
+                optional=True,
+                explain="the mean of the answers' own rates.",
+            ),
+            numeric(
+                "Mean of tasks",
+                lambda row: row.rate_by_task,
+                numbers.percent,
+                key="rate_by_task",
+                optional=True,
+                explain="the mean of the tasks' rates.",
+            ),
             Column("", lambda row: row.position_unconditional, key="position_unconditional"),
             Column("", lambda row: row.position_conditional, key="position_conditional"),
-            Column("", lambda row: row.rate_by_request, key="rate_by_request"),
-            Column("", lambda row: row.rate_by_task, key="rate_by_task"),
             Column("", lambda row: row.position_drafted, key="position_drafted"),
             Column("", lambda row: row.position_rate, key="position_rate"),
             Column("", lambda row: row.draft_lengths, key="draft_lengths"),
@@ -70,29 +87,77 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
 
 def acceptance_by_position(analysis: Analysis, *, conditional: bool = False) -> list[Table[Acceptance]]:
     """A row an arm and a column a draft position, at most `POSITIONS` in a table."""
+    among = (
+        ", among the rounds that accepted the position before and drafted this one" if conditional else ", all tasks"
+    )
+    return _by_number(
+        analysis,
+        f"acceptance-{'conditional' if conditional else 'position'}",
+        "Acceptance by position, given the one before" if conditional else "Acceptance by position",
+        lambda row: row.position_conditional if conditional else row.position_unconditional,
+        numbers.percent,
+        f"Share of verify rounds that accepted the first, second, … draft token{among}.",
+    )
 
-    def shares(row: Acceptance) -> list[float]:
-        return (row.position_conditional if conditional else row.position_unconditional) or []
+
+def rounds(analysis: Analysis) -> list[Table[Acceptance]]:
+    """How many rounds accepted, and drafted, exactly so many tokens: a row an arm, a column a number of tokens."""
+    accepted = _by_number(
+        analysis,
+        "rounds-accepted",
+        "Rounds by accepted tokens",
+        lambda row: row.accepted_in_round,
+        numbers.count,
+        "Rounds that accepted exactly so many draft tokens, all tasks.",
+        first=0,
+    )
+    drafted = _by_number(
+        analysis,
+        "rounds-drafted",
+        "Rounds by draft length",
+        lambda row: row.draft_lengths,
+        numbers.count,
+        "Rounds that drafted exactly so many tokens, all tasks.",
+    )
+    reached = _by_number(
+        analysis,
+        "rounds-position",
+        "Accepted of the drafted, by position",
+        lambda row: row.position_rate,
+        numbers.percent,
+        "Draft tokens that were accepted of those that were drafted at that position: shorter drafts do not count.",
+    )
+    return [*accepted, *drafted, *reached]
+
+
+def _by_number(
+    analysis: Analysis,
+    name: str,
+    title: str,
+    values: Callable[[Acceptance], Sequence[float] | None],
+    write: Callable[[Any], str],
+    note: str,
+    *,
+    first: int = 1,
+) -> list[Table[Acceptance]]:
+    """A row an arm, a column a number from `first` on, at most `POSITIONS` in a table."""
 
     def place(position: int) -> Column[Acceptance]:
         def value(row: Acceptance) -> float | None:
-            return shares(row)[position] if position < len(shares(row)) else None
+            told = values(row) or []
+            return told[position] if position < len(told) else None
 
-        return numeric(
-            str(position + 1), value, cell=lambda row: "" if value(row) is None else numbers.percent(value(row))
-        )
+        return numeric(str(position + first), value, cell=lambda row: "" if value(row) is None else write(value(row)))
 
-    rows = [row for row in analysis.acceptance if row.task == ALL_TASKS and shares(row)]
-    depth = max((len(shares(row)) for row in rows), default=0)
-    title = "Acceptance by position"
-    among = ", among the rounds that accepted the position before" if conditional else ", all tasks"
+    rows = [row for row in analysis.acceptance if row.task == ALL_TASKS and values(row)]
+    depth = max((len(values(row) or []) for row in rows), default=0)
     return [
         Table(
-            f"acceptance-{'conditional' if conditional else 'position'}-{start + 1}",
-            title if not start else f"{title}, from {start + 1} on",
+            f"{name}-{start + first}",
+            title if not start else f"{title}, from {start + first} on",
             (arm_column(analysis, lambda row: row.arm), *map(place, range(start, min(depth, start + POSITIONS)))),
-            [row for row in rows if len(shares(row)) > start],
-            note=f"Share of verify rounds that accepted the first, second, … draft token{among}.",
+            [row for row in rows if len(values(row) or []) > start],
+            note=note,
         )
         for start in range(0, depth, POSITIONS)
     ]

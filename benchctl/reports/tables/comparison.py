@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from benchctl.analysis.comparison.results import ArmComparison, RunComparison
+from benchctl.analysis.comparison.results import ArmComparison, Ratio, RunComparison
+from benchctl.analysis.comparison.several import ArmRow, SeveralRuns
 from benchctl.analysis.lossy import lossy_label
+from benchctl.analysis.result import Interval
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, interval, numeric
 from benchctl.reports.tables.output import OUTPUT_TONE
 from benchctl.reports.tables.speed import SPEED_TONE
+
+MOST_NAMED = 6
+"""Arms and runs that a sentence names; the others are counted."""
 
 
 def compared_arms(found: RunComparison) -> Table[ArmComparison]:
@@ -40,6 +45,90 @@ def compared_arms(found: RunComparison) -> Table[ArmComparison]:
         ),
         found.arms,
     )
+
+
+def several_arms(found: SeveralRuns) -> Table[ArmRow]:
+    """A row an arm of every run, held against the first run's."""
+    rows = sorted(
+        found.rows, key=lambda row: (list(dict.fromkeys(one.arm for one in found.rows)).index(row.arm), row.run)
+    )
+    return Table(
+        "several",
+        "All runs",
+        (
+            Column("arm", lambda row: row.arm, cell=lambda row: Name(row.arm), heads=True, key="arm"),
+            numeric("run", lambda row: row.run + 1, key="run"),
+            numeric("tok/s", lambda row: row.rate, numbers.rate, key="tok_per_s"),
+            numeric("/ run 1", lambda row: row.rate_ratio and row.rate_ratio.ratio, numbers.ratio, key="rate_ratio"),
+            interval(
+                "95 % interval", lambda row: row.rate_ratio.interval if row.rate_ratio else None, key="rate_ratio"
+            ),
+            Column(
+                "speed",
+                lambda row: row.speed,
+                tone=lambda row: SPEED_TONE.get(row.speed or "", ""),
+                optional=True,
+                key="speed",
+            ),
+            numeric(
+                "speed-up",
+                lambda row: row.speedup,
+                cell=lambda row: "baseline" if row.is_baseline else numbers.ratio(row.speedup),
+                key="speedup",
+            ),
+            interval("of its own baseline", lambda row: row.interval, key="speedup"),
+            numeric(
+                "speed-up / run 1",
+                lambda row: row.speedup_ratio and row.speedup_ratio.ratio,
+                numbers.ratio,
+                key="speedup_ratio",
+            ),
+            interval(
+                "95 %", lambda row: row.speedup_ratio.interval if row.speedup_ratio else None, key="speedup_ratio"
+            ),
+            numeric("accepted", lambda row: row.acceptance, numbers.percent, key="acceptance"),
+            Column(
+                "output",
+                lambda row: row.lossless,
+                tone=lambda row: OUTPUT_TONE.get(row.lossless or "", ""),
+                key="output",
+            ),
+            Column("answers as run 1", lambda row: row.answers_same, cell=_same_answers, key="answers_same"),
+            Column("", lambda row: row.answers_differing, key="answers_differing"),
+            Column("", lambda row: "; ".join(f"{k}: {v}" for k, v in row.not_compared.items()), key="not_compared"),
+        ),
+        rows,
+    )
+
+
+def _interval(found: Ratio | None) -> Interval | None:
+    return None if found is None else found.interval
+
+
+def _same_answers(row: ArmRow) -> str:
+    if row.answers_same is None:
+        return numbers.ABSENT
+    parts = [f"{row.answers_same} same"]
+    parts += [f"{row.answers_differing} differ"] if row.answers_differing else []
+    parts += [f"{row.answers_unsteady} unsteady"] if row.answers_unsteady else []
+    return ", ".join(parts)
+
+
+def unlike_work(found: SeveralRuns) -> list[str]:
+    """Say what was not compared and why, a sentence a reason."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for row in found.rows:
+        for part, why in row.not_compared.items():
+            said.setdefault((part, why), []).append(f"{row.arm} of run {row.run + 1}")
+    words = {"rate": "Decode rates", "speedup": "Speed-ups", "answers": "Answers"}
+    sentences = []
+    for (kind, why), arms in said.items():
+        shown = ", ".join(arms[:MOST_NAMED]) + (f" and {len(arms) - MOST_NAMED} more" if len(arms) > MOST_NAMED else "")
+        sentences.append(f"{words[kind]} not compared with run 1: {why} ({shown}).")
+    for arm, runs in found.alone.items():
+        where = ", ".join(str(number + 1) for number in runs[:MOST_NAMED]) + (", …" if len(runs) > MOST_NAMED else "")
+        sentences.append(f"{arm} is not in run 1, so only shown: run {where}.")
+    return sentences
 
 
 def _arrow(a: str, b: str) -> str:

@@ -139,7 +139,7 @@ def forks(analysis: Analysis) -> Table[ScoredFork]:
                 "Noise",
                 lambda row: row.fork.noise_floor,
                 numbers.nats,
-                explain="the margin up to which the target’s own noise may tip a token at the arm’s width.",
+                explain="the margin up to which the target’s own noise may change a token at the arm’s width.",
             ),
             Column("Class", lambda row: row.answer.outcome),
         ),

@@ -59,7 +59,8 @@ def glance(manifest: Manifest) -> list[Fact]:
         *accelerators,
     ]
     models = [("target", manifest.target), *([("draft", manifest.draft)] if manifest.draft else [])]
-    engine = [manifest.engine.kind, manifest.engine.version or manifest.engine.build or "build not reported"]
+    engines = list(dict.fromkeys(one.engine.kind for one in manifest.setups)) or [manifest.engine.kind]
+    engine = [", ".join(engines), manifest.engine.version or manifest.engine.build or "build not reported"]
     return [
         *((role, _model_line(model)) for role, model in models),
         ("engine", ", ".join(engine)),
@@ -115,9 +116,18 @@ def sections(manifest: Manifest, analysis: Analysis) -> dict[str, list[Fact]]:
 
 
 def models(manifest: Manifest) -> list[tuple[str, str, list[Fact]]]:
-    """The target and, where there is one, the draft: role, source, facts."""
-    both = [("Target", manifest.target)] + ([("Draft", manifest.draft)] if manifest.draft else [])
-    return [(role, model.source, _model_facts(model)) for role, model in both]
+    """The target and, where there is one, the draft: role, source, facts; of a run over axes those of all setups."""
+    found: dict[str, tuple[str, ModelIdentity, list[str]]] = {}
+    pairs = [(one.name, one.target, one.draft) for one in manifest.setups] or [("", manifest.target, manifest.draft)]
+    for name, target, draft in pairs:
+        for role, model in (("Target", target), ("Draft", draft)):
+            if model is not None:
+                key = role + ",".join(file.sha256 for file in model.files)
+                found.setdefault(key, (role, model, []))[2].append(name)
+    return [
+        (role, model.source, [*([("setups", ", ".join(names))] if any(names) else []), *_model_facts(model)])
+        for role, model, names in found.values()
+    ]
 
 
 def _model_facts(model: ModelIdentity) -> list[Fact]:

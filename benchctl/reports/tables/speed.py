@@ -18,6 +18,11 @@ PAYS = {
     "unknown": "unknown",
 }
 """The answer to “does it pay?” for each `Verdict.speed`."""
+_INTERVALS = (
+    "These prompts, prompts like these: 95 % intervals that take the prompts as they are, and as a sample. "
+    "Shown: within ±x %, no larger change is left; sees x %, so large a change would be seen four times in five; "
+    "fastest, its value is selected and on average above the true one."
+)
 SPEED_TONE: dict[str, Tone] = {"faster": "good", "slower": "bad"}
 
 
@@ -51,7 +56,7 @@ def conclusions(analysis: Analysis) -> Table[Verdict]:
                 tone=tone,
             ),
             interval(
-                "95 % interval",
+                "These prompts",
                 lambda row: row.interval,
                 cell=unless_inactive(
                     lambda row: numbers.interval(row.interval) if row.interval else numbers.no_interval(analysis)
@@ -64,10 +69,27 @@ def conclusions(analysis: Analysis) -> Table[Verdict]:
                 cell=unless_inactive(lambda row: numbers.between_blocks(overall.get(row.arm))),
                 least_width=70,
             ),
+            interval(
+                "Prompts like these",
+                lambda row: overall[row.arm].like_these if row.arm in overall else None,
+                cell=unless_inactive(
+                    lambda row: numbers.interval(overall[row.arm].like_these if row.arm in overall else None)
+                ),
+                optional=True,
+                least_width=120,
+            ),
+            Column(
+                "Shown",
+                lambda row: row.within or row.detectable or (row.selected or None),
+                cell=unless_inactive(_shown),
+                optional=True,
+                least_width=100,
+            ),
             numeric("Accepted", lambda row: row.acceptance, numbers.percent),
             Column("Output", lambda row: row.lossless, tone=lambda row: OUTPUT_TONE.get(row.lossless, "")),
         ),
         [verdict for verdict in analysis.verdicts if verdict.arm != analysis.baseline],
+        note=_INTERVALS if any(verdict.interval for verdict in analysis.verdicts) else "",
     )
 
 
@@ -80,7 +102,9 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
             arm_column(analysis, lambda row: row.arm),
             task_column(lambda row: row.task, key="task"),
             numeric("Pooled", lambda row: row.pooled, numbers.ratio, key="pooled", explain="tokens over time."),
-            interval("95 % interval", lambda row: row.interval, without=numbers.no_interval(analysis), key="interval"),
+            interval("These prompts", lambda row: row.interval, without=numbers.no_interval(analysis), key="interval"),
+            interval("Prompts like these", lambda row: row.like_these, key="like_these", optional=True),
+            interval("All claims", lambda row: row.simultaneous, key="simultaneous", optional=True),
             numeric(
                 "Median pair",
                 lambda row: row.median,
@@ -105,10 +129,22 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
             numeric("By block", lambda row: row.by_block, _ratios, key="by_block"),
             Column("", lambda row: row.lowest_block, key="lowest_block"),
             Column("", lambda row: row.highest_block, key="highest_block"),
-            Column("", lambda row: row.simultaneous, key="simultaneous_{}", parts=("low", "high")),
-            Column("", lambda row: row.like_these, key="like_these_{}", parts=("low", "high")),
-            Column("", lambda row: row.within, key="within"),
-            Column("", lambda row: row.detectable, key="detectable"),
+            numeric(
+                "Within",
+                lambda row: row.within,
+                _share,
+                key="within",
+                optional=True,
+                explain="the smallest change either way that two one-sided tests do not rule out.",
+            ),
+            numeric(
+                "Sees",
+                lambda row: row.detectable,
+                _share,
+                key="detectable",
+                optional=True,
+                explain="the smallest change that would have been seen four times in five.",
+            ),
             numeric("Pairs", lambda row: row.pairs, key="pairs"),
             numeric(
                 "Unequal",
@@ -124,6 +160,8 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
             ),
         ),
         analysis.speedups,
+        note="These prompts: 95 % interval that takes the prompts as they are. Prompts like these: one that takes them "
+        "for a sample. All claims: the first, wide enough for all arms (and tasks) together.",
     )
 
 
@@ -201,6 +239,18 @@ def decode_rates(analysis: Analysis) -> Table[tuple[str, str, int, float]]:
         ),
         [(row.arm, row.task, place, rate) for row in analysis.throughput for place, rate in enumerate(row.tok_per_sec)],
     )
+
+
+def _shown(row: Verdict) -> str:
+    """What is known of an arm that is neither faster nor slower, and whether its value is selected."""
+    found = [] if row.within is None else [f"within ±{_share(row.within)}"]
+    found += [f"sees {_share(row.detectable)}"] if row.within is None and row.detectable is not None else []
+    return ", ".join([*found, *(["fastest"] if row.selected else [])]) or numbers.ABSENT
+
+
+def _share(value: float | None) -> str:
+    """A change as a whole percentage, `1.5 %` below ten."""
+    return numbers.ABSENT if value is None else f"{100 * value:.2g} %" if value < 1 else f"{100 * value:.0f} %"
 
 
 def _ratios(values: Sequence[float]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchctl.analysis.conditions.levels import TemperatureRow, temperature_rows
 from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
+from benchctl.analysis.conditions.split import TemperatureRow, temperature_rows
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell, Column, Table, arm_column, interval, numeric

@@ -1,0 +1,143 @@
+"""Acceptance and speed-up along every axis, and speed against memory over all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from benchctl.analysis.conditions.axes import CONTEXT, AxisRow, axis_rows, unbeaten, varied_axes
+from benchctl.analysis.results import Analysis
+from benchctl.reports.figures import style
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_LINES = 12
+"""So many lines have a panel; the table has them all."""
+_DASHES = ("-", "--", "-.", ":")
+_GIB = 1 << 30
+
+
+def draw_axes(analysis: Analysis) -> Figure | None:
+    """A row of panels an axis: acceptance and speed-up by its labels; `None` where no arm has both."""
+    return _draw(analysis, [axis for axis in varied_axes(row.level for row in axis_rows(analysis)) if axis != CONTEXT])
+
+
+def draw_contexts(analysis: Analysis) -> Figure | None:
+    """Acceptance and speed-up by the length of prompts."""
+    return _draw(analysis, [CONTEXT])
+
+
+def _draw(analysis: Analysis, axes: Sequence[str]) -> Figure | None:
+    every = [row for row in axis_rows(analysis) if not row.level.is_baseline and row.ratio is not None]
+    drawn = [axis for axis in axes if any(axis in row.labels for row in every)]
+    if not drawn:
+        return None
+    figure = style.new_figure(0.3 + 2.9 * len(drawn))
+    panels = figure.subplots(len(drawn), 2, squeeze=False)
+    for axis, (left, right) in zip(drawn, panels, strict=True):
+        rows = [row for row in every if axis in row.labels]
+        _panels(left, right, axis, rows)
+        left.set_title(f"Acceptance by {axis}")
+        left.set_ylabel("accepted / drafted tokens (%)")
+        right.set_title(f"Decode speed-up by {axis}")
+        right.set_ylabel("over its group's baseline (×)")
+    return figure
+
+
+def _panels(left: Axes, right: Axes, axis: str, rows: Sequence[AxisRow]) -> None:
+    labels = list(dict.fromkeys(row.labels[axis] for row in rows))
+    if axis == CONTEXT:
+        labels.sort(key=int)
+    lines = list(dict.fromkeys(row.other_labels(axis) for row in rows))[:MOST_LINES]
+    looks = style.marks(["", *lines], "")
+    left.set_ylim(0, 102)
+    right.axhline(1, color=style.INK, linewidth=1)
+    highest = 1.0
+    for number, line in enumerate(lines):
+        own = [row for row in rows if row.other_labels(axis) == line]
+        places = [labels.index(row.labels[axis]) + 0.08 * (number - (len(lines) - 1) / 2) / 2 for row in own]
+        look: dict[str, Any] = {
+            "color": looks[line].colour,
+            "marker": looks[line].marker,
+            "linestyle": _DASHES[number % len(_DASHES)],
+            "linewidth": 1.2,
+            "markersize": 5,
+            "markeredgecolor": style.INK,
+            "markeredgewidth": 0.5,
+        }
+        kept = [
+            (place, 100 * row.acceptance.rate)
+            for place, row in zip(places, own, strict=True)
+            if row.acceptance is not None and row.acceptance.rate is not None
+        ]
+        if kept:
+            left.plot(*zip(*kept, strict=True), **look)
+        right.plot(places, [row.ratio or 0.0 for row in own], label=style.shorten(line, 34), **look)
+        for place, row in zip(places, own, strict=True):
+            ends = row.speedup.interval if row.speedup else None
+            if ends is not None:
+                right.vlines(place, ends.low, min(ends.high, 2 * (row.ratio or 0.0)), color=looks[line].colour)
+            highest = max(highest, row.ratio or 0.0, min(ends.high, 2 * (row.ratio or 0.0)) if ends else 0.0)
+    right.set_ylim(0, 1.12 * highest)
+    for panel in (left, right):
+        panel.grid(axis="y")
+        panel.set_xticks(range(len(labels)), [style.shorten(label, 16) for label in labels])
+        panel.set_xlim(-0.5, len(labels) - 0.5)
+    right.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
+
+
+def draw_pareto(analysis: Analysis) -> Figure | None:
+    """Tokens a second, and speed-up, against memory: a line joins what no other arm beats in both."""
+    rows = [
+        row
+        for row in axis_rows(analysis)
+        if row.level.throughput is not None and row.level.memory_bytes is not None and not row.inactive
+    ]
+    if len({row.level.memory_bytes for row in rows}) < 2:
+        return None
+    figure = style.new_figure(3.4)
+    left, right = figure.subplots(1, 2)
+    looks = style.marks(analysis.settings, analysis.baseline)
+    for of in dict.fromkeys(row.level.of for row in rows):
+        own = [row for row in rows if row.level.of == of]
+        look: dict[str, Any] = {
+            "color": looks[of].colour,
+            "marker": looks[of].marker,
+            "linestyle": "",
+            "markersize": 6,
+            "markeredgecolor": style.INK,
+            "markeredgewidth": 0.5,
+        }
+        memory = [(row.level.memory_bytes or 0) / _GIB for row in own]
+        left.plot(memory, [row.level.throughput or 0.0 for row in own], label=style.shorten(of, 24), **look)
+        right.plot(memory, [row.ratio or float("nan") for row in own], **look)
+    best = unbeaten(rows)
+    left.step(
+        [(row.level.memory_bytes or 0) / _GIB for row in best],
+        [row.level.throughput or 0.0 for row in best],
+        where="post",
+        color=style.SOFT,
+        linewidth=1,
+        zorder=0,
+        label="nothing is faster in less",
+    )
+    for row in best:
+        name = style.shorten(row.other_labels(""), 30)
+        place = ((row.level.memory_bytes or 0) / _GIB, row.level.throughput or 0.0)
+        left.annotate(name, place, xytext=(4, 4), textcoords="offset points", fontsize=6.5)
+    right.axhline(1, color=style.INK, linewidth=1)
+    left.set_title("Speed against memory")
+    left.set_ylabel("tokens a second, prefill included")
+    right.set_title("Speed-up against memory")
+    right.set_ylabel("over its group's baseline (×)")
+    for panel in (left, right):
+        panel.set_xlabel("memory (GiB)")
+        panel.locator_params(axis="x", nbins=5)
+        panel.set_ylim(bottom=0)
+        panel.grid()
+    handles, names = left.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=min(4, len(names)))
+    return figure

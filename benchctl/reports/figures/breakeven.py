@@ -1,0 +1,58 @@
+"""The measured break-even: speed-up over acceptance, a curve a depth, with the real drafts as points on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.breakeven import curve_line
+from benchctl.analysis.results import Analysis
+from benchctl.analysis.rounds.results import Point
+from benchctl.reports.figures import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw(analysis: Analysis) -> Figure | None:
+    """One curve a depth; `None` where no depth has two points."""
+    found = analysis.breakeven
+    if found is None:
+        return None
+    curves = {need.depth: [one for one in found.points if (one.kind, one.depth) == ("synthetic", need.depth)]
+              for need in found.needs}  # fmt: skip
+    curves = {depth: curve for depth, curve in curves.items() if len(curve) > 1}
+    if not curves:
+        return None
+    figure = style.new_figure(3.9)
+    axes = figure.subplots()
+    looks = style.marks([f"depth {depth}" for depth in curves], "")
+    for depth, curve in curves.items():
+        look = looks[f"depth {depth}"]
+        alphas, speeds = zip(*curve_line(curve, depth), strict=True)
+        axes.plot([100 * alpha for alpha in alphas], speeds, color=look.colour, linewidth=1.3, label=f"depth {depth}")
+        for one in found.points:
+            if one.depth == depth:
+                _draw_point(axes, one, look)
+    axes.axhline(1, color=style.INK, linewidth=1, label="break-even")
+    axes.set_xlim(-3, 103)
+    shown = [one for one in found.points if one.depth in curves]
+    axes.set_ylim(0, 1.15 * max(1.0, *(one.speedup for one in shown)))
+    axes.grid()
+    axes.set_xlabel("acceptance α of one draft token (%)")
+    axes.set_ylabel("decode speed-up (×)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=min(5, len(curves) + 1))
+    return figure
+
+
+def _draw_point(axes: Axes, one: Point, look: style.Mark) -> None:
+    x = 100 * one.alpha
+    if one.interval is not None:
+        axes.vlines(x, one.interval.low, one.interval.high, color=look.colour, linewidth=1, alpha=0.7)
+    if one.kind == "reference":
+        axes.plot(x, one.speedup, "x", color=look.colour, markersize=7, markeredgewidth=1.5)
+        return
+    hollow = one.kind == "synthetic"
+    axes.plot(x, one.speedup, look.marker, markersize=5 if hollow else 7, markeredgewidth=1.1,
+              markerfacecolor=style.PAPER if hollow else look.colour,
+              markeredgecolor=look.colour if hollow else style.INK)  # fmt: skip

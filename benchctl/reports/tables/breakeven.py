@@ -1,0 +1,80 @@
+"""Break-even, measured: what each depth needs, and every point of the curve."""
+
+from __future__ import annotations
+
+from benchctl.analysis.results import Analysis
+from benchctl.analysis.rounds.results import Need, Point
+from benchctl.reports import numbers
+from benchctl.reports.columns import Column, Name, Table, interval, numeric
+
+NOT_AN_OUTPUT = "The text of synthetic arms is not a model's output: draft tokens were accepted by lot."
+_KINDS = {
+    "synthetic": "synthetic (no model's output)",
+    "draft": "real draft",
+    "reference": "reference (inferred)",
+}
+_OUTCOMES = {"always pays": "always pays", "never pays": "never pays", "not measured": numbers.ABSENT}
+
+
+def needs(analysis: Analysis) -> Table[Need]:
+    """A row a depth."""
+    return Table(
+        "breakeven",
+        "Break-even",
+        (
+            numeric("Depth k", lambda row: row.depth, key="depth"),
+            numeric(
+                "α needed, measured",
+                lambda row: row.alpha,
+                cell=lambda row: _OUTCOMES.get(row.outcome) or numbers.percent(row.alpha),
+                key="alpha",
+                explain="chance of a draft token at which the curve of synthetic acceptance crosses 1.",
+            ),
+            numeric("Tokens a round", lambda row: row.tokens, numbers.decimal, key="tokens"),
+            numeric(
+                "by the cost model",
+                lambda row: row.by_model,
+                cell=lambda row: "never pays" if row.model_says == "never pays" else numbers.percent(row.by_model),
+                key="by_model",
+                explain="the same, from the cost of the real draft's rounds (inferred).",
+            ),
+            numeric("Real draft's α", lambda row: row.measured, numbers.percent, key="measured"),
+            Column("", lambda row: row.outcome, key="outcome"),
+        ),
+        analysis.breakeven.needs if analysis.breakeven else [],
+    )
+
+
+def points(analysis: Analysis) -> Table[Point]:
+    """A row a point."""
+    return Table(
+        "breakeven-points",
+        "Points of the curve",
+        (
+            Column("Point", lambda row: row.name, cell=lambda row: Name(row.name), key="name", heads=True),
+            Column("Kind", lambda row: row.kind, cell=lambda row: _KINDS[row.kind], key="kind"),
+            numeric("Depth k", lambda row: row.depth, key="depth"),
+            numeric("Tokens a round", lambda row: row.tokens, numbers.decimal, key="tokens"),
+            numeric("α", lambda row: row.alpha, numbers.percent, key="alpha"),
+            numeric("Speed-up", lambda row: row.speedup, numbers.ratio, key="speedup"),
+            interval("95 % interval", lambda row: row.interval, key="interval"),
+            numeric(
+                "The curve there",
+                lambda row: row.curve,
+                numbers.ratio,
+                key="curve",
+                explain="what synthetic acceptance says at a real draft's tokens a round.",
+            ),
+            Column("Within", lambda row: row.curve_holds, numbers.yes_or_no, key="curve_holds"),
+        ),
+        analysis.breakeven.points if analysis.breakeven else [],
+        note=NOT_AN_OUTPUT,
+    )
+
+
+def said_of_breakeven(analysis: Analysis) -> list[str]:
+    """What each depth needs, points that are off, and what could not be placed, a sentence each."""
+    found = analysis.breakeven
+    if found is None:
+        return []
+    return [*(one.sentence for one in found.needs), *(one.note for one in found.points if one.note), *found.notes]

@@ -1,0 +1,164 @@
+"""The two tables of the PLaMo 2 study, in its own layout, so that a reader can lay both beside each other.
+
+The tensor table: which tensors were kept, what they do, what came of the output. The configuration table: for every
+configuration and task decode rate, speed-up, acceptance and identical outputs, and for every configuration the bytes of
+a checkpoint of one sequence. What a study's file does not tell (JSONL without a manifest) is a dash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from benchctl.analysis.isolation.search import recall
+from benchctl.analysis.isolation.table import Row, rows
+from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.data.isolation import Isolation
+from benchctl.data.traces import CostTraces
+from benchctl.reports import numbers
+from benchctl.reports.columns import Column, Name, Table, numeric
+from benchctl.text import one_line
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One configuration on one task, or on all together."""
+
+    configuration: str
+    task: str
+    tok_per_sec: float | None
+    """Median over prompts and blocks."""
+    speedup: float | None
+    """Pooled over prompts and blocks; 1 for the baseline."""
+    acceptance: float | None
+    identical: int | None
+    """Prompts answered as the baseline answers, in every block; `None` for the baseline."""
+    prompts: int
+    checkpoint_bytes: int | None
+
+
+@dataclass(frozen=True)
+class DraftAlone:
+    """How fast the draft model is by itself."""
+
+    tok_per_sec: float
+    ratio: float | None
+    """To the target's own rate."""
+
+
+def configurations(analysis: Analysis) -> list[Configuration]:
+    """Return the rows in the recipe's order, task by task, all tasks last."""
+    return [
+        _configuration(analysis, arm, task)
+        for arm in analysis.arms
+        for task in (*analysis.tasks, *((ALL_TASKS,) if len(analysis.tasks) > 1 else ()))
+    ]
+
+
+def _configuration(analysis: Analysis, arm: str, task: str) -> Configuration:
+    baseline = arm in analysis.baselines
+    rates = [row for row in analysis.throughput if row.arm == arm and task in (ALL_TASKS, row.task)]
+    values = sorted(value for row in rates for value in row.tok_per_sec)
+    lossless = next((one for one in analysis.losslessness if one.arm == arm), None)
+    compared = [one for one in lossless.comparisons if task in (ALL_TASKS, one.task)] if lossless else []
+    taken = next((row for row in analysis.resources if row.arm == arm), None)
+    return Configuration(
+        configuration=arm,
+        task=task,
+        tok_per_sec=_median(values),
+        speedup=1.0
+        if baseline
+        else next((row.pooled for row in analysis.speedups if (row.arm, row.task) == (arm, task)), None),
+        acceptance=next((row.rate for row in analysis.acceptance if (row.arm, row.task) == (arm, task)), None),
+        identical=None if baseline or not compared else sum(one.outcome == "identical" for one in compared),
+        prompts=len(compared),
+        checkpoint_bytes=taken.checkpoint_bytes if taken else None,
+    )
+
+
+def _median(values: list[float]) -> float | None:
+    if not values:
+        return None
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
+
+
+def draft_alone(analysis: Analysis, costs: CostTraces | None) -> DraftAlone | None:
+    """Return the draft's own rate where `benchctl explain` has timed it."""
+    alone = costs.draft_alone if costs is not None else None
+    if alone is None or not alone.seconds:
+        return None
+    rate = alone.tokens / alone.seconds
+    target = _median(
+        sorted(value for row in analysis.throughput if row.arm in analysis.baselines for value in row.tok_per_sec)
+    )
+    return DraftAlone(rate, rate / target if target else None)
+
+
+def configuration_table(analysis: Analysis) -> Table[Configuration]:
+    """Configuration by task, as published."""
+    columns: list[Column[Configuration]] = [
+        Column("Configuration", lambda row: row.configuration, cell=lambda row: Name(row.configuration), heads=True),
+        Column("Task", lambda row: row.task),
+        numeric("tok/s", lambda row: row.tok_per_sec, numbers.rate, explain="median over prompts and blocks."),
+        numeric("Speed-up", lambda row: row.speedup, numbers.ratio),
+        numeric("Acceptance", lambda row: row.acceptance, numbers.percent, explain="accepted over drafted tokens."),
+        numeric(
+            "Identical outputs",
+            lambda row: row.identical,
+            cell=lambda row: numbers.ABSENT if row.identical is None else f"{row.identical}/{row.prompts}",
+            explain="prompts answered as the baseline answers, in every block.",
+        ),
+        numeric(
+            "Checkpoint",
+            lambda row: row.checkpoint_bytes,
+            _bytes,
+            unit="bytes a sequence",
+            explain="recurrent state of target and draft as the engine saves it, measured: by its log.",
+        ),
+    ]
+    return Table("study", "Configurations", columns, configurations(analysis))
+
+
+def _bytes(value: int | None) -> str:
+    return numbers.ABSENT if value is None else numbers.count(value)
+
+
+def tensor_rows(isolation: Isolation) -> tuple[list[Row], Literal["finished", "unfinished"]]:
+    """Return the configurations that `benchctl isolate` measured; of an unfinished search the health probes judge."""
+    finding = recall(isolation)
+    if finding is None:
+        return rows(isolation, float("inf")), "unfinished"
+    return rows(isolation, finding.limit), "finished"
+
+
+def tensor_table(isolation: Isolation) -> Table[Row]:
+    """Tensors kept, role, output, as published."""
+    found, state = tensor_rows(isolation)
+    columns: list[Column[Row]] = [
+        Column("Tensors", lambda row: row.what, cell=lambda row: Name(row.what), heads=True),
+        Column("Role", lambda row: row.role),
+        Column(
+            "Output",
+            lambda row: "; ".join(row.damage) or "sound",
+            tone=lambda row: "bad" if row.damage else "good",
+            wrap=True,
+        ),
+    ]
+    note = "" if state == "finished" else "The search was broken off: only what the health probes found is told."
+    source = isolation.source.files[0].name if isolation.source.files else isolation.source.source
+    title = f"Tensors ({one_line(isolation.type)}) of {one_line(source)}"
+    return Table("study-tensors", title, columns, found, note)
+
+
+def sentences(analysis: Analysis, costs: CostTraces | None, isolation: Isolation | None) -> Iterator[str]:
+    """Yield what stands below the tables."""
+    alone = draft_alone(analysis, costs)
+    if alone is not None:
+        ratio = "" if alone.ratio is None else f", {alone.ratio:.2f} times the target's own rate"
+        yield f"The draft alone decodes {numbers.rate(alone.tok_per_sec)} tok/s{ratio}."
+    else:
+        yield "The draft's own rate was not measured: benchctl explain RUN times it."
+    if isolation is None:
+        yield "No search for the tensors that break lies beside this run: benchctl isolate RECIPE makes one."
