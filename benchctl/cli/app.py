@@ -15,20 +15,25 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from benchctl import __version__
+from benchctl.cli.breakeven import breakeven
 from benchctl.cli.compare import compare
 from benchctl.cli.demo import demo
+from benchctl.cli.diagnose import diagnose
 from benchctl.cli.doctor import doctor
 from benchctl.cli.engines import app as engines
+from benchctl.cli.explain import explain
 from benchctl.cli.inspect import inspect
 from benchctl.cli.isolate import isolate
 from benchctl.cli.models import app as models
 from benchctl.cli.predict import predict
 from benchctl.cli.prompts import app as prompts
 from benchctl.cli.quantize import quantize
+from benchctl.cli.race import race
 from benchctl.cli.recipes import app as recipes
 from benchctl.cli.report import report
-from benchctl.cli.run import run
+from benchctl.cli.run import RunCommand, run
 from benchctl.cli.runs import app as runs
+from benchctl.cli.tune import tune
 from benchctl.cli.verify_lossless import verify_lossless
 from benchctl.errors import BenchctlError, StorageError
 
@@ -63,11 +68,16 @@ def benchctl(
 
 
 app.command("demo")(demo)
-app.command("run")(run)
+app.command("run", cls=RunCommand)(run)
+app.command("tune")(tune)
+app.command("race")(race)
 app.command("verify-lossless")(verify_lossless)
 app.command("compare")(compare)
 app.command("report")(report)
+app.command("explain")(explain)
+app.command("breakeven")(breakeven)
 app.command("predict")(predict)
+app.command("diagnose")(diagnose)
 app.command("doctor")(doctor)
 app.command("inspect")(inspect)
 app.command("quantize")(quantize)

@@ -1,4 +1,4 @@
-"""`benchctl compare`: two runs of one workload side by side, with gates for CI."""
+"""`benchctl compare`: runs side by side, two of one workload with gates for CI."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import Annotated
 
 import typer
 
+from benchctl.cli import complete
+from benchctl.cli.options import JsonForTables
+
 
 def compare(
-    before: Annotated[
-        str,
-        typer.Argument(metavar="A", help="The run before: a run folder, a recipe's name, a run's id, a JSONL file."),
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="A B …",
+            help="Runs: a run folder, a recipe's name, a run's id, a JSONL file.",
+            autocompletion=complete.runs,
+        ),
     ],
-    after: Annotated[str, typer.Argument(metavar="B", help="The run after, which is judged.")],
     results: Annotated[Path, typer.Option(metavar="DIR", help="Where runs lie.")] = Path("results"),
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="The baseline of both runs.", show_default="each run's own")
@@ -27,25 +33,51 @@ def compare(
             metavar="GATE", help="slower:3% or lossy: exit with 1 when it holds or cannot be told; may be repeated."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Write the whole comparison there: .md, .csv, .json."),
+    ] = None,
+    as_json: JsonForTables = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the gates that failed, on stderr.")] = False,
 ) -> None:
-    """Compare run B with run A: which arms got faster or slower beyond noise, and do they still say the same?
+    """Compare runs with the first: which arms got faster or slower beyond noise, and do they still say the same?
 
-    Both must have the same prompts, sampling and models; what else changed (engine, machine, settings) is listed. Exits
-    with 0, with 1 when a gate failed, with 2 when the runs cannot be compared or the command line is wrong.
+    Two runs of the same prompts, sampling and models are compared in full, and --fail-if holds gates against them. Of
+    any number, also of other drafts, targets, engines or machines, what is comparable is compared, and what is not is
+    named. Exits with 0, with 1 when a gate failed, with 2 when nothing can be compared or the command line is wrong.
     """
-    from benchctl.analysis.comparison.gates import judge, parse_gate
+    from benchctl.analysis.comparison.gates import check_gate, parse_gate
 
     gates = [parse_gate(text) for text in fail_if or ()]
 
     from benchctl.analysis.comparison.compare import compare_runs
+    from benchctl.analysis.comparison.workload import OtherModelsError
+    from benchctl.cli.compare_several import compare_many
     from benchctl.cli.show_compare import gate_error, print_comparison, print_document
     from benchctl.data.store import open_run, resolve_run
+    from benchctl.errors import UsageError
 
-    paths = [resolve_run(run, results) for run in (before, after)]
-    found = compare_runs(*map(open_run, paths), baseline=baseline, arms=arm, names=[path.name for path in paths])
-    judged = [judge(gate, found) for gate in gates]
+    if len(runs) < 2:
+        raise UsageError("Missing argument: name two runs or more, the earliest first.", where="benchctl compare")
+    paths = [resolve_run(run, results) for run in runs]
+    if len(paths) > 2 or out is not None:
+        if gates or baseline:
+            raise UsageError(
+                "Gates and --baseline are for two runs of the same work, without --out.",
+                where="--fail-if, --baseline",
+                fix="Hold each run against the first with a command of its own.",
+            )
+        compare_many(paths, arms=arm, out=out, as_json=as_json, quiet=quiet)
+        return
+    data = [open_run(path) for path in paths]
+    try:
+        found = compare_runs(*data, baseline=baseline, arms=arm, names=[path.name for path in paths])
+    except OtherModelsError:
+        if gates or baseline:
+            raise
+        compare_many(paths, arms=arm, out=None, as_json=as_json, quiet=quiet)
+        return
+    judged = [check_gate(gate, found) for gate in gates]
     if as_json:
         print_document(found, judged)
     elif not quiet:

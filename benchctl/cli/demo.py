@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
+from benchctl.errors import UsageError
+
 RECIPE = "quickstart"
 _NOT_LOSSLESS = 1
 
 
 def demo(
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Where results/ and reports/ are written.")
+        Path, typer.Option("--out", metavar="DIR", help="Where results/ and reports/ are written.")
     ] = Path(),
     blocks: Annotated[int | None, typer.Option(min=1, help="Blocks, instead of the recipe's; 1 is quickest.")] = None,
     cuda: Annotated[bool, typer.Option("--cuda", help="If an engine has to be built: for NVIDIA GPUs.")] = False,
@@ -51,16 +53,25 @@ def demo(
 def _engine(*, cuda: bool, metal: bool, cpu: bool) -> None:
     """Have an engine of the recipe's kind: the one that would run, else a build of benchctl's own."""
     from benchctl.cli.engines import install_engine
-    from benchctl.engines.inventory import find_engines
+    from benchctl.engines.registry import find_engines
     from benchctl.recipes.load import find_recipe, load_recipe
 
     kind = load_recipe(find_recipe(RECIPE)).engine.kind
+    chosen = cuda or metal or cpu
     found = next((engine for engine in find_engines() if engine.kind == kind and engine.runs), None)
     broken = found is not None and found.problem is not None and found.found_in == "bundled"  # built again, then
+    if found is not None and found.where and chosen and found.found_in != "bundled":
+        raise UsageError(
+            f"{found.where} ({found.found_in}) is used, and nothing is built.",
+            where="--cuda, --metal, --cpu",
+            fix="Leave these options out.",
+        )
     if found is None or not found.where or broken:
         typer.echo(
             f"There is no {kind} on this machine. It is built now, once: 2 to 10 minutes on two cores.", err=True
         )
+        install_engine(kind, cuda=cuda, metal=metal, cpu=cpu)
+    elif chosen:
         install_engine(kind, cuda=cuda, metal=metal, cpu=cpu)
     else:
         typer.echo(f"Using {found.where} ({found.found_in})", err=True)

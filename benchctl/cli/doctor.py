@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+
+from benchctl.cli.options import JsonForText
 
 if TYPE_CHECKING:
     from benchctl.machine.doctor import Check
@@ -14,7 +16,7 @@ _SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
+    as_json: JsonForText = False,
 ) -> None:
     """Look whether this machine is fit to measure, and whether engines and models are there.
 

@@ -12,7 +12,7 @@ from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
     from benchctl.engines.installing import Installed
-    from benchctl.engines.inventory import FoundEngine
+    from benchctl.engines.registry import FoundEngine
 
 app = typer.Typer(help="Find and install engines.", no_args_is_help=True)
 
@@ -77,7 +77,7 @@ def install_engine(
 @app.command("list")
 def list_engines(as_json: _JsonOption = False) -> None:
     """Show every engine that is found, where, which build, and what kinds of speculation it knows."""
-    from benchctl.engines.inventory import find_engines
+    from benchctl.engines.registry import find_engines
 
     found = find_engines()
     if as_json:

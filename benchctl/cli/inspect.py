@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from benchctl.cli.options import JsonForText, ModelsDir
+
 
 def inspect(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A path, hf:ORG/REPO\\[/FILE] or bundled:NAME.")],
@@ -14,10 +16,8 @@ def inspect(
         str | None, typer.Option(metavar="MODEL", help="Show what differs between the two instead, first model first.")
     ] = None,
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor, too.")] = False,
-    models_dir: Annotated[
-        Path | None, typer.Option(help="Look for the models' files here before anywhere else.", file_okay=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
+    models_dir: ModelsDir = None,
+    as_json: JsonForText = False,
 ) -> None:
     """Show a GGUF model: architecture and memory, tensors by type, vocabulary, special tokens, chat template.
 

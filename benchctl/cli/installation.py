@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import benchctl.models
-from benchctl.engines.inventory import find_engines
+from benchctl.engines.registry import find_engines
 from benchctl.machine.doctor import Check
 from benchctl.recipes.adapters import load, registered
 

@@ -7,9 +7,17 @@ from typing import Annotated
 
 import typer
 
+from benchctl.cli import complete
+from benchctl.cli.options import JsonAtEnd, Quiet, TrustRecipe
+
 
 def isolate(
-    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a shipped one (benchctl recipes list).")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="A recipe file, or the name of a shipped one (benchctl recipes list).", autocompletion=complete.recipes
+        ),
+    ],
     base: Annotated[
         str | None,
         typer.Option("--type", "-t", metavar="TYPE", help="The quantization, instead of the recipe's; else q8_0."),
@@ -28,19 +36,16 @@ def isolate(
     allow_requantize: Annotated[
         bool, typer.Option("--allow-requantize", help="Take a source that is quantized already.")
     ] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where results are kept.")] = Path("results"),
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the search is kept.")] = Path("results"),
     engine_binary: Annotated[
         str | None, typer.Option(help="The llama-server to use, with its programs: a path, or a name on PATH.")
     ] = None,
     models_dir: Annotated[
         Path | None, typer.Option(help="Look for the model's files here before anywhere else.", file_okay=False)
     ] = None,
-    trust_recipe: Annotated[
-        bool,
-        typer.Option("--trust-recipe", help="Let the recipe open the machine: run code, read other files, reach out."),
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout at the end.")] = False,
+    trust_recipe: TrustRecipe = False,
+    quiet: Quiet = False,
+    as_json: JsonAtEnd = False,
 ) -> None:
     """Find the tensors whose quantization breaks the target of a recipe, and the command that keeps them.
 

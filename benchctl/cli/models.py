@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchctl.cli.options import JsonForText
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _SHOWN_HASH = 12
 
 @app.command("list")
 def list_models(
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
+    json_output: JsonForText = False,
 ) -> None:
     """List the models that come with benchctl: name, role, architecture, parameters, size, SHA-256, licence."""
     from benchctl.models.bundled_index import bundled_models

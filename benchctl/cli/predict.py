@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from benchctl.cli.options import JsonForText
 from benchctl.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def predict(
         float | None, typer.Option(min=0, help="Memory bandwidth in GB/s, for the time of a step.")
     ] = None,
     figure: Annotated[Path | None, typer.Option(help="Write the heat map here: .png or .svg.", dir_okay=False)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
+    as_json: JsonForText = False,
 ) -> None:
     """Predict the speed-up from acceptance, draft depth and costs, before anything is downloaded or measured.
 

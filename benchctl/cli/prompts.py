@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchctl.cli import complete
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ def list_suites(json_output: Json = False) -> None:
 
 @app.command("show")
 def show(
-    suite: Annotated[str, typer.Argument(metavar="SUITE", help="A shipped suite, or a file.")],
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE", help="A shipped suite, or a file.", autocompletion=complete.suites)
+    ],
     json_output: Json = False,
 ) -> None:
     """Show a suite: its tasks and how each prompt begins; with --json all of it, with the prompts' hashes."""
@@ -111,10 +114,8 @@ def import_suite(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
 ) -> None:
     """Make a prompt suite of a public question file."""
-    from benchctl.prompts.importers.convert import read_questions, refuse_overwriting, write_suite
-    from benchctl.prompts.importers.formats import find_format
-    from benchctl.prompts.importers.locate import locate
-    from benchctl.prompts.importers.tasks import safe_name
+    from benchctl.prompts.importers.convert import locate, read_questions, refuse_overwriting, write_suite
+    from benchctl.prompts.importers.formats import find_format, safe_name
 
     chosen = find_format(form)
     licence = (licence or "").strip() or chosen.licence

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchctl.cli.options import JsonForText
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
@@ -37,7 +39,7 @@ def quantize(
     models_dir: Annotated[
         Path | None, typer.Option(help="Look for the model's files here before anywhere else.", file_okay=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
+    as_json: JsonForText = False,
 ) -> None:
     """Quantize a model with llama-quantize, tensor by tensor where wanted, and show what was really written.
 
@@ -54,7 +56,7 @@ def quantize(
     from benchctl.engines.registry import make_engine
     from benchctl.measure.run import signals_interrupt
     from benchctl.models.inspection import inspect_model
-    from benchctl.models.quantize import check_words, quantize_to
+    from benchctl.models.quantize import check_arguments, quantize_to
     from benchctl.models.shards import model_name
     from benchctl.models.sources import locate_model
     from benchctl.recipes.adapters import default_spec
@@ -62,7 +64,7 @@ def quantize(
     from benchctl.text import one_line
 
     spec = QuantizeSpec(type=base, tensors=_overrides(tensor or []), allow_requantize=allow_requantize)
-    check_words(spec)
+    check_arguments(spec)
     if output is not None:
         _check_free(output, force)
     engine = make_engine(default_spec(), binary=engine_binary)

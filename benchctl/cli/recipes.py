@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from benchctl.cli import complete
 from benchctl.errors import BenchctlError, StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -21,8 +22,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+BUNDLED_TARGET, BUNDLED_DRAFT = "bundled:tiny-hybrid", "bundled:tiny-hybrid-draft"
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Named = Annotated[str, typer.Argument(metavar="NAME", help="A shipped recipe, or a file.")]
+Named = Annotated[
+    str, typer.Argument(metavar="NAME", help="A shipped recipe, or a file.", autocompletion=complete.recipes)
+]
 
 
 @app.command("list")
@@ -68,7 +72,12 @@ def show(
 
 @app.command("check")
 def check(
-    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Recipe files, or names of shipped ones.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE…", help="Recipe files, or names of shipped ones.", autocompletion=complete.recipes
+        ),
+    ],
     trust_recipe: Annotated[bool, typer.Option("--trust-recipe", help="Take recipes that open the machine.")] = False,
     json_output: Json = False,
 ) -> None:
@@ -108,26 +117,80 @@ def check(
 
 @app.command("new")
 def new(
-    name: Annotated[str, typer.Argument(help="The recipe's name; the file is NAME.yaml.")],
-    engine: Annotated[str | None, typer.Option(help="Its kind; `benchctl engines list` shows them.")] = None,
-    target: Annotated[str, typer.Option(help="A path, hf:ORG/REPO/FILE or bundled:NAME.")] = "bundled:tiny-hybrid",
+    name: Annotated[
+        str | None, typer.Argument(help="The recipe's name; the file is NAME.yaml. Left out: it asks.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Its kind; `benchctl engines list` shows them.", autocompletion=complete.kinds)
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="A path, hf:ORG/REPO\\[/FILE] or bundled:NAME.", show_default=BUNDLED_TARGET),
+    ] = None,
     draft: Annotated[str | None, typer.Option(help="The draft model, named likewise.")] = None,
-    types: Annotated[str | None, typer.Option(help="Speculation types, with commas between them.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to write it.")] = None,
+    types: Annotated[
+        str | None,
+        typer.Option(help="Speculation types, with commas between them.", autocompletion=complete.types_of_speculation),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write it.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
 ) -> None:
-    """Write a commented recipe to start from."""
+    """Write a commented recipe to start from. On a terminal, without a name, it asks what the recipe needs."""
     from benchctl.recipes.template import new_recipe
 
-    if draft is None and target == "bundled:tiny-hybrid":
-        draft = "bundled:tiny-hybrid-draft"
-    chosen = [word.strip() for word in types.split(",") if word.strip()] if types else None
-    if chosen is None:
-        chosen = ["ngram-simple"] if draft is None else ["draft-simple", "ngram-simple"]
-    text = new_recipe(name, engine=engine, target=target, draft=draft, types=chosen)
+    more: dict[str, Any] = {}
+    if name is None:
+        name, engine, target, draft, types, more = _asked(engine, target, draft, types)
+    target = target or BUNDLED_TARGET
+    if draft is None and not more and target == BUNDLED_TARGET:
+        draft = BUNDLED_DRAFT
+    chosen = _words(types or _usual_types(draft))
+    text = new_recipe(name, engine=engine, target=target, draft=draft, types=chosen, **more)
     path = output or Path(f"{name}.yaml")
     _write(path, text, force)
     typer.echo(f"Wrote {path}. Next: benchctl recipes check {path}")
+
+
+def _asked(
+    engine: str | None, target: str | None, draft: str | None, types: str | None
+) -> tuple[str, str | None, str, str | None, str, dict[str, Any]]:
+    """Ask on the terminal for what the command line did not say. Raises UsageError where there is none."""
+    from benchctl.recipes.adapters import kinds
+    from benchctl.recipes.from_options import DEPTHS, name_of
+    from benchctl.recipes.speculation import TAKEN_BY
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        fix = "benchctl recipes new NAME --target MODEL --draft MODEL"
+        raise UsageError("Name the recipe; only a terminal can be asked.", fix=fix)
+
+    def ask(question: str, default: str) -> str:
+        return str(typer.prompt(question, default=default, err=True)).strip()
+
+    target = target or ask("Target model (a path, hf:ORG/REPO[/FILE] or bundled:NAME)", BUNDLED_TARGET)
+    if draft is None:
+        usual = BUNDLED_DRAFT if target == BUNDLED_TARGET else "none"
+        draft = ask("Draft model, or none", usual)
+    draft = None if draft in ("", "none") else draft
+    engine = engine or ask("Engine", kinds()[0])
+    types = types or ask("Speculation types, with commas between them", _usual_types(draft))
+    more: dict[str, Any] = {}
+    if any(kind in TAKEN_BY["p_min"] for kind in _words(types)):
+        depths = ask("Draft depths", ",".join(map(str, DEPTHS)))
+        try:
+            more["depths"] = [int(depth) for depth in _words(depths)]
+        except ValueError:
+            raise UsageError(f"{depths!r} are no numbers.", where="Draft depths", fix="Such as 2,4,8.") from None
+    suite = ask("Prompts: a shipped suite, or a file of your own", "the usual ones")
+    more["suite"] = None if suite == "the usual ones" else suite
+    return ask("Name of the recipe", name_of(target, draft)), engine, target, draft, types, more
+
+
+def _usual_types(draft: str | None) -> str:
+    return "ngram-mod" if draft is None else "draft-simple,ngram-mod"
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 @app.command("schema")
@@ -149,14 +212,15 @@ def schema(
 
 def _checked(file: str) -> tuple[Recipe | None, tuple[Problem, ...], str]:
     """Return the recipe where it is good, else its problems and the whole message."""
-    from benchctl.prompts.load import load_suite
+    from benchctl.measure.check_recipe import file_problems
     from benchctl.recipes.load import find_recipe, load_recipe
     from benchctl.recipes.problems import Problem, RecipeError
 
     try:
         path = find_recipe(file)
         recipe = load_recipe(path)
-        load_suite(recipe.prompts.suite, recipe_folder=path.parent).select(recipe.prompts.tasks, recipe.prompts.limit)
+        if problems := file_problems(recipe, path):
+            raise RecipeError(path, problems)
     except RecipeError as error:
         return None, error.problems, str(error)
     except BenchctlError as error:
@@ -169,7 +233,10 @@ def _openings(file: str, recipe: Recipe | None) -> list[Finding]:
     from benchctl.recipes.load import find_recipe
     from benchctl.recipes.trust import find_openings
 
-    return [] if recipe is None else find_openings(recipe, find_recipe(file).parent)
+    if recipe is None:
+        return []
+    folder = find_recipe(file).parent
+    return list(dict.fromkeys(one for part in recipe.parts.values() for one in find_openings(part, folder)))
 
 
 def _summary(recipe: Recipe) -> dict[str, object]:

@@ -13,9 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from benchctl.analysis.analyse import OutputComparison
-from benchctl.analysis.replay.judge import Evidence
-from benchctl.analysis.replay.wanted import find_wanted
+from benchctl.analysis.conditions.parts import parts_of
+from benchctl.analysis.conditions.split import recipe_arm
+from benchctl.analysis.replay.explain import Evidence
+from benchctl.analysis.replay.prefixes import prefixes_to_score
 from benchctl.analysis.results import Kept, Losslessness, SelfConsistency
+from benchctl.data.audits import Audit
+from benchctl.data.machines import AXIS as MACHINE
 from benchctl.data.replays import Replays
 from benchctl.data.store import RunData
 from benchctl.errors import EngineError
@@ -26,6 +30,8 @@ from benchctl.text import one_line, spoken
 
 OFFLINE = "it was not replayed before, and --offline starts no engine"
 UNSCORED_OFFLINE = "its answers were not scored before, and --offline starts no engine"
+NOT_SCORED = "its answers were not scored"
+ELSEWHERE = "its answers come from several kinds of machines, and what this one computes is not their target's own"
 FORKS_ALONE = "--audit forks scores no whole answers"
 
 Depth = Literal["full", "forks", "off"]
@@ -42,6 +48,7 @@ class Explained:
     replays: Replays | None
     failure: EngineError | None
     """The engine's failure, where it left nothing explained."""
+    audit: Audit | None = None
 
     def baseline_of(self, arm: str) -> str:
         """Return the arm that `arm` is compared with."""
@@ -65,17 +72,76 @@ def explain(
     trusted: bool,
     quiet: bool,
 ) -> Explained:
-    """Compare, score what no stored reading explains, and judge. Raises UsageError, StorageError."""
+    """Compare, score what no stored reading explains, and judge. Raises UsageError, StorageError.
+
+    Of a run with axes every part is scored on its own target, one after the other; nothing of what unlike machines of
+    a cluster measured is.
+    """
+    parts = parts_of(run)
+    elsewhere = run.manifest is not None and any(MACHINE in setup.axes for setup in run.manifest.setups)
+    depth = "off" if elsewhere else depth
+    if len(parts) > 1:
+        wanted = None if baseline is None else recipe_arm(run.manifest, baseline)
+        scored, failures = {}, []
+        for part in parts:
+            names = {name for arm in part.manifest.arms for name in (arm.name, arm.of)} if part.manifest else set()
+            if arms and not names & set(arms):
+                continue
+            own = _explained(
+                part,
+                baseline=wanted,
+                arms=arms,
+                depth=depth,
+                budget_min=None if budget_min is None else budget_min / len(parts),
+                binary=binary,
+                models_dir=models_dir,
+                trusted=trusted,
+                quiet=quiet,
+            )
+            scored[part.part or ""] = (own.replays, own.audit)
+            failures += [own.failure] if own.failure is not None else []
+        outputs = OutputComparison(replace(run, of_parts={**run.of_parts, **scored}), baseline=baseline, arms=arms)
+        offline = ELSEWHERE if elsewhere else UNSCORED_OFFLINE
+        reason = {"off": offline, "forks": FORKS_ALONE}.get(depth, NOT_SCORED)
+        found = outputs.verdicts(reason=reason)
+        failure = next((_if_nothing(one, found) for one in failures), None)
+        return Explained(outputs, found, outputs.consistency(), None, failure)
+    return _explained(
+        parts[0],
+        baseline=baseline,
+        arms=arms,
+        depth=depth,
+        budget_min=budget_min,
+        binary=binary,
+        models_dir=models_dir,
+        trusted=trusted,
+        quiet=quiet,
+    )
+
+
+def _explained(
+    run: RunData,
+    *,
+    baseline: str | None,
+    arms: list[str] | None,
+    depth: Depth,
+    budget_min: float | None,
+    binary: str | None,
+    models_dir: Path | None,
+    trusted: bool,
+    quiet: bool,
+) -> Explained:
+    """Explain a run of one target, or a part of a run."""
     outputs = OutputComparison(run, baseline=baseline, arms=arms)
     stored, consistency = outputs.stored, outputs.consistency()
     if depth == "off":
         reason = OFFLINE if stored.replays or not run.replays else stored.reason
-        found = outputs.judge(replace(stored, reason=reason), reason=UNSCORED_OFFLINE)
-        return Explained(outputs, found, consistency, stored.replays, None)
+        found = outputs.verdicts(replace(stored, reason=reason), reason=UNSCORED_OFFLINE)
+        return Explained(outputs, found, consistency, stored.replays, None, outputs.audit)
     evidence, failure = _replayed(run, outputs, binary=binary, models_dir=models_dir, trusted=trusted, quiet=quiet)
     if depth == "forks" or not outputs.selection.arms:
-        found = outputs.judge(evidence, reason=FORKS_ALONE)
-        return Explained(outputs, found, consistency, evidence.replays, _if_nothing(failure, found))
+        found = outputs.verdicts(evidence, reason=FORKS_ALONE)
+        return Explained(outputs, found, consistency, evidence.replays, _if_nothing(failure, found), outputs.audit)
     with show_reading("Scoring whole answers", "prompts", quiet=quiet) as told:
         outcome = audit_run(
             run,
@@ -89,10 +155,11 @@ def explain(
             announce=None if quiet else _announce,
             advance=told,
         )
-    reason = f"its answers could not be scored: {outcome.reason}" if outcome.reason else "its answers were not scored"
+    reason = f"its answers could not be scored: {outcome.reason}" if outcome.reason else NOT_SCORED
     evidence = replace(evidence, audit=outcome.audit, noise={})  # what is known of the noise is more now
-    found = outputs.judge(evidence, audit=outcome.audit, reason=reason)
-    return Explained(outputs, found, consistency, evidence.replays, _if_nothing(failure or outcome.error, found))
+    found = outputs.verdicts(evidence, audit=outcome.audit, reason=reason)
+    failure = _if_nothing(failure or outcome.error, found)
+    return Explained(outputs, found, consistency, evidence.replays, failure, outcome.audit)
 
 
 def _replayed(
@@ -100,8 +167,8 @@ def _replayed(
 ) -> tuple[Evidence, EngineError | None]:
     """Replay the first forks that no stored replay explains."""
     frame, stored = outputs.frame, outputs.stored
-    here = [one for one in outputs.judge() if one.arm in frame.arms]
-    wanted = find_wanted(frame, here)
+    here = [one for one in outputs.verdicts() if one.arm in frame.arms]
+    wanted = prefixes_to_score(frame, here)
     if not any(one.forks for one in wanted) or _is_explained(here):
         return stored, None
     with show_reading("Explaining what differs", "answers", quiet=quiet) as told:

@@ -1,26 +1,59 @@
-"""`benchctl run`: measure a recipe; what a dry run shows, and what a run shows at its end."""
+"""`benchctl run`: measure a recipe, or a question asked in a line, and what is shown at its end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+
+from benchctl.cli import complete
+from benchctl.cli.options import Blocks, EngineBinary, JsonAtEnd, Limit, ModelsDir, Quiet, Settings, TrustRecipe
 
 if TYPE_CHECKING:
-    from benchctl.data.store import RunData
-    from benchctl.measure.estimate import RunEstimate
-    from benchctl.measure.plan import CellPlan
+    from benchctl.measure.cluster.session import OnCluster
     from benchctl.measure.prepare import Prepared
-    from benchctl.recipes.schema import AutoBlocks
+    from benchctl.recipes.schema import Recipe
+
+
+MANY_CELLS = 500
+"""From so many cells on a run is begun on a word alone: a list too many multiplies."""
+
+
+class RunCommand(TyperCommand):
+    """Takes `-L depth 2,4,8`, two words for one option, as well as `-L depth=2,4,8`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click has no public name
+        """Join the words of `-L`."""
+        words = iter(args)
+        joined = []
+        for word in words:
+            joined.append(word)
+            if word == "-L" and (key := next(words, None)) is not None:
+                values = None if "=" in key or key.startswith("-") else next(words, None)
+                joined.append(key if values is None else f"{key}={values}")
+        return super().parse_args(ctx, joined)
 
 
 def run(
     recipe: Annotated[
-        str | None, typer.Argument(help="A recipe file, or the name of a shipped one (benchctl recipes list).")
+        str | None,
+        typer.Argument(
+            help="A recipe file, or the name of a shipped one (benchctl recipes list).", autocompletion=complete.recipes
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where runs are kept.")] = Path("results"),
-    resume: Annotated[str | None, typer.Option(help="Finish what this run lacks, instead of a new run.")] = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where the run is kept: DIR/<recipe>/<run>/.")
+    ] = Path("results"),
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN", help="Finish what this run lacks, instead of a new run.", autocompletion=complete.runs
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -28,7 +61,12 @@ def run(
         ),
     ] = False,
     only: Annotated[
-        list[str] | None, typer.Option(help="Measure only this arm and the baseline; may be given several times.")
+        list[str] | None,
+        typer.Option(
+            metavar="ARM",
+            help="Measure only this arm and the baseline; may be given several times.",
+            autocompletion=complete.arms,
+        ),
     ] = None,
     target: Annotated[
         str | None, typer.Option("--target", "-t", metavar="MODEL", help="Without a recipe: the target's source.")
@@ -36,47 +74,66 @@ def run(
     draft: Annotated[
         str | None, typer.Option("--draft", "-d", metavar="MODEL", help="Without a recipe: the draft's source.")
     ] = None,
-    kind: Annotated[str | None, typer.Option("--engine", metavar="KIND", help="Without a recipe: the engine.")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--engine", metavar="KIND", help="Without a recipe: the engine.", autocompletion=complete.kinds),
+    ] = None,
     types: Annotated[
         list[str] | None,
         typer.Option(
-            "--type", metavar="TYPE", help="Without a recipe: a speculation type; may be given several times."
+            "--type",
+            metavar="TYPE",
+            help="Without a recipe: a speculation type; may be given several times.",
+            autocompletion=complete.types_of_speculation,
         ),
     ] = None,
     depth: Annotated[str | None, typer.Option(metavar="K1,K2", help="Without a recipe: draft depths.")] = None,
     sweep: Annotated[
         list[str] | None,
-        typer.Option("-L", metavar="KEY=V1,V2", help="Without a recipe: values of a speculation key, such as p_min."),
+        typer.Option(
+            "-L", metavar="KEY V1,V2", help="Without a recipe: values of a speculation key, such as -L p_min 0.5,0.9."
+        ),
     ] = None,
     prompts: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Prompts, instead of the recipe's: a suite, .txt, .jsonl, ….")
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Prompts, instead of the recipe's: a suite, .txt, .jsonl, ….",
+            autocompletion=complete.suites,
+        ),
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many prompts of each task, instead of the recipe's.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe: sampling.max_tokens=64."),
-    ] = None,
+    limit: Limit = None,
+    settings: Settings = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option("-k", metavar="NAME", help="Only arms (with their baseline) or tasks of this name; * matches."),
+        typer.Option(
+            "-k",
+            metavar="NAME",
+            help="Only arms (with their baseline) or tasks of this name; * matches.",
+            autocompletion=complete.tasks_and_arms,
+        ),
     ] = None,
-    blocks: Annotated[
-        str | None, typer.Option(help="Blocks, instead of the recipe's: a number, or auto.", metavar="N|auto")
+    blocks: Blocks = None,
+    engine_binary: EngineBinary = None,
+    models_dir: ModelsDir = None,
+    on: Annotated[
+        str | None,
+        typer.Option(metavar="CLUSTER", help="Measure on the nodes of a Ray cluster: ray, or ray://HOST:PORT."),
     ] = None,
-    engine_binary: Annotated[
-        str | None, typer.Option(help="The engine's binary: a path, or a name on PATH. The recipe's own wins.")
-    ] = None,
-    models_dir: Annotated[
-        Path | None, typer.Option(help="Look for the models' files here before anywhere else.", file_okay=False)
-    ] = None,
-    trust_recipe: Annotated[
-        bool,
-        typer.Option("--trust-recipe", help="Let the recipe open the machine: run code, read other files, reach out."),
+    trust_recipe: TrustRecipe = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help=f"Begin without asking, also where there are over {MANY_CELLS} cells.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout at the end.")] = False,
+    stop_at_failure: Annotated[
+        bool, typer.Option("--stop-at-failure", "-x", help="End the run at the first cell or request that fails.")
+    ] = False,
+    install: Annotated[
+        bool,
+        typer.Option("--install", help="Install without asking what is missing: an engine, a converter's packages."),
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print a line for every answer.")] = False,
+    quiet: Quiet = False,
+    as_json: JsonAtEnd = False,
 ) -> None:
     """Measure every arm of a recipe on the real engine: fresh processes, balanced blocks, every answer hashed.
 
@@ -89,18 +146,20 @@ def run(
 
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
-    from benchctl.measure.plan import keep_matching, keep_only, with_blocks
+    from benchctl.measure.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import recipe_folder_of, recipe_of, resume_run, signals_interrupt, start_run
-    from benchctl.recipes.from_options import parse_settings, parse_sweep, recipe_from_options, write_file, written
-    from benchctl.recipes.load import find_recipe, load_recipe
 
     if [recipe, resume, target].count(None) != 2:
         raise UsageError(
             "Name a recipe, a target, or a run to resume.",
             fix="benchctl run RECIPE, benchctl run -t TARGET -d DRAFT, or benchctl run --resume RUN",
         )
+    if dry_run and (verbose or stop_at_failure or install):
+        raise UsageError("A dry run has nothing that these options could change.", where="-v, -x, --install")
+    if verbose and (quiet or as_json):
+        raise UsageError("A line for every answer and no lines exclude each other.", where="-v, -q, --json")
     if resume is not None and (only or blocks or keep or settings or prompts or limit):
         raise UsageError(
             "A resumed run keeps its arms, blocks, prompts and settings.",
@@ -114,39 +173,44 @@ def run(
             fix="Name the target with -t, or write it in the recipe.",
         )
 
-    progress = progress_for(Console(stderr=True), quiet=quiet or as_json)
-    earlier = open_run(resolve_run(resume, out)) if resume is not None else None
+    progress = progress_for(Console(stderr=True), quiet=quiet or as_json, verbose=verbose)
+    earlier = open_run(resolve_run(resume, out), as_stored=True) if resume is not None else None
     if earlier is not None:
         wanted, folder = recipe_of(earlier), recipe_folder_of(earlier)
     else:
-        overrides = parse_settings(settings or [])
-        if target is not None:
-            options = recipe_from_options(
-                target=target,
-                draft=draft,
-                engine=kind,
-                types=types or [],
-                sweeps=parse_sweep([*([f"depth={depth}"] if depth else []), *(sweep or [])]),
-                prompts=prompts,
-                limit=limit,
-                folder=Path.cwd(),
-                settings=overrides,
-            )
-            file = out / options["name"] / "recipe.yaml"
-            write_file(file, written(options))
-            progress.note(f"Recipe: {file}")
-        else:
-            file = find_recipe(recipe or "")
-            overrides |= {"prompts.suite": prompts} if prompts else {}
-            overrides |= {"prompts.limit": limit} if limit else {}
-        wanted, folder = load_recipe(file, overrides=overrides), file.parent
+        wanted, folder = _recipe(
+            recipe,
+            out,
+            progress.note,
+            target=target,
+            draft=draft,
+            kind=kind,
+            types=types,
+            depth=depth,
+            sweep=sweep,
+            prompts=prompts,
+            limit=limit,
+            settings=settings,
+        )
     wanted = keep_matching(wanted, keep or [])
     if only:
         wanted = keep_only(wanted, only)
     if blocks:
         wanted = with_blocks(wanted, blocks)
-    with signals_interrupt():  # a download or a quantization, too, ends cleanly
-        prepared = prepare(
+    if earlier is None:
+        wanted = with_second_baseline(wanted)
+    if not (dry_run or yes or earlier is not None):
+        _confirm(wanted)
+    if engine_binary and wanted.binary and wanted.binary not in (wanted.engine.kind, "llama-server"):
+        raise UsageError(
+            "The recipe names its engine's binary, and that is the one that runs.",
+            where=f"--engine-binary {engine_binary}",
+            fix="Leave the option out, or take `binary` out of the recipe.",
+        )
+
+    def prepared_now() -> Prepared:
+        progress.waiting("looking at the engine, the models and the prompts")
+        return prepare(
             wanted,
             recipe_folder=folder,
             binary=engine_binary,
@@ -154,113 +218,142 @@ def run(
             notice=progress.note,
             trusted=trust_recipe,
         )
+
+    with signals_interrupt():  # a download or a quantization, too, ends cleanly
+        try:
+            prepared = _with_what_is_missing(prepared_now, progress.end, install=install, as_json=as_json)
+        finally:
+            progress.end()
     if dry_run:
-        _show_plan(prepared, earlier, out, as_json=as_json)
+        from benchctl.cli.show_plan import show_plan
+
+        show_plan(prepared, earlier, out, as_json=as_json)
         return
-    where = (
-        resume_run(prepared, earlier, progress)
-        if earlier is not None
-        else start_run(prepared, out, progress, ["benchctl", *sys.argv[1:]])
-    )
+    with _cluster(on, models_dir=models_dir, binary=engine_binary, trusted=trust_recipe) as cluster:
+        where = (
+            resume_run(prepared, earlier, progress, stop_at_failure=stop_at_failure, on=cluster)
+            if earlier is not None
+            else start_run(
+                prepared,
+                out,
+                progress,
+                ["benchctl", *sys.argv[1:]],
+                stop_at_failure=stop_at_failure,
+                on=cluster,
+            )
+        )
     _show_run(where, as_json=as_json, quiet=quiet)
 
 
-def _show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json: bool) -> None:
-    """Print what a run would do; starts no engine."""
-    import json
-    import shlex
-
-    from rich.console import Console
-    from rich.text import Text
-
-    from benchctl.measure.estimate import estimate_run
-    from benchctl.measure.plan import make_plan, measured, unclosed
-    from benchctl.recipes.schema import AutoBlocks
-    from benchctl.text import visible
-
-    recipe = prepared.recipe
-    done = measured(earlier, len(prepared.prompts)) if earlier else set()
-    begun = earlier.manifest if earlier else None
-    plan = make_plan(
-        recipe,
-        prepared.prompts,
-        done,
-        range(max(recipe.first_blocks, begun.blocks if begun else 0)),
-        unclosed=unclosed(earlier, done) if earlier else (),
-        ordering=begun.ordering if begun else "balanced",
-    )
-    runs = out / recipe.name
-    cost = estimate_run(plan, recipe.sampling.max_tokens, runs)
-    most = None
-    if isinstance(recipe.blocks, AutoBlocks):
-        everything = make_plan(recipe, prepared.prompts, done, range(recipe.blocks.max))
-        most = estimate_run(everything, recipe.sampling.max_tokens, runs)
-    if as_json:
-        typer.echo(json.dumps(_document(prepared, plan, cost, most), indent=1))
+@contextmanager
+def _cluster(
+    where: str | None, *, models_dir: Path | None, binary: str | None, trusted: bool
+) -> Iterator[OnCluster | None]:
+    """Be a member of the cluster that `--on` names, if it names one, while a run is measured there."""
+    if where is None:
+        yield None
         return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(_headline(prepared, cost)))
-    between = " ⇄ " if recipe.schedule == "interleaved" else " → "
-    for block in sorted({cell.block for cell in plan}):
-        order = between.join(cell.arm.name for cell in plan if cell.block == block)
-        console.print(Text(f"block {block + 1}: {order}"))
-    if most is not None and most.cells > cost.cells and isinstance(recipe.blocks, AutoBlocks):
-        console.print(Text(_further(recipe.blocks, most)))
-    for name, launch in prepared.launches.items():
-        if launch.url is not None:
-            console.print(Text(visible(f"\n{name}: {launch.url}"), style="bold"))
-            continue
-        settings = " ".join(f"{key}={shlex.quote(launch.env[key])}" for key in sorted(launch.set_by_us))
-        console.print(Text(f"\n{name}:", style="bold"))
-        console.print(Text(visible(f"  {settings} {shlex.join(launch.argv)}".replace("'{port}'", "{port}"))))
-    for warning in prepared.warnings:
-        console.print(Text(f"\nwarning: {visible(warning)}", style="yellow"))
+    from benchctl.measure.cluster.on_ray import connect
+    from benchctl.measure.cluster.session import OnCluster
+
+    cluster = connect(where)
+    try:
+        yield OnCluster(cluster, models_dir, binary, trusted)
+    finally:
+        cluster.close()
 
 
-def _headline(prepared: Prepared, cost: RunEstimate) -> str:
-    from benchctl.text import spoken, visible
+def _confirm(recipe: Recipe) -> None:
+    """Ask before very many cells are begun. Raises UsageError where nobody can be asked, or the answer is no."""
+    import sys
 
-    found = prepared.capabilities
-    time = (
-        f"about {spoken(cost.seconds)}, going by run {cost.learnt_from}"
-        if cost.seconds is not None
-        else "time unknown: no earlier run of this recipe here"
+    from benchctl.errors import UsageError
+
+    cells = len(recipe.arms) * recipe.first_blocks
+    if cells <= MANY_CELLS:
+        return
+    said = f"This is {cells:,} cells: {len(recipe.arms):,} arms in {recipe.first_blocks} blocks, an engine each."
+    if not sys.stdin.isatty() or not sys.stderr.isatty():
+        raise UsageError(said, fix="If that is what you mean, say --yes; --dry-run shows the plan.")
+    if not typer.confirm(f"{said} Begin?", err=True):
+        raise UsageError("Nothing was begun.", fix="Leave out values of `matrix`, or measure a part: -k PATTERN.")
+
+
+def _recipe(
+    recipe: str | None,
+    out: Path,
+    note: Callable[[str], None],
+    *,
+    target: str | None,
+    draft: str | None,
+    kind: str | None,
+    types: list[str] | None,
+    depth: str | None,
+    sweep: list[str] | None,
+    prompts: str | None,
+    limit: int | None,
+    settings: list[str] | None,
+) -> tuple[Recipe, Path]:
+    """Return the recipe that is named, or the one that the options make, and the folder of its relative paths."""
+    from benchctl.recipes.from_options import (
+        parse_settings,
+        parse_sweep,
+        prompt_settings,
+        recipe_from_options,
+        write_file,
+        written,
     )
-    version = visible(found.version or "version unknown")
-    return (
-        f"{prepared.recipe.name}: {cost.cells} engine starts, {cost.requests} requests, "
-        f"at most {cost.tokens} tokens; {time}.\n"
-        f"Engine: {visible(str(found.binary or found.kind))} (found in: {visible(found.found_in)}; {version})"
-    )
+    from benchctl.recipes.load import find_recipe, load_recipe
+
+    overrides = parse_settings(settings or [])
+    if target is not None:
+        options = recipe_from_options(
+            target=target,
+            draft=draft,
+            engine=kind,
+            types=types or [],
+            sweeps=parse_sweep([*([f"depth={depth}"] if depth else []), *(sweep or [])]),
+            prompts=prompts,
+            limit=limit,
+            folder=Path.cwd(),
+            settings=overrides,
+        )
+        file = out / options["name"] / "recipe.yaml"
+        write_file(file, written(options))
+        note(f"Recipe: {file}")
+        overrides = {}
+    else:
+        file = find_recipe(recipe or "")
+        overrides |= prompt_settings(prompts, limit)
+    return load_recipe(file, overrides=overrides), file.parent
 
 
-def _further(rule: AutoBlocks, most: RunEstimate) -> str:
-    """What `blocks: auto` may add to the blocks that are sure to come."""
-    from benchctl.text import spoken
+def _with_what_is_missing(
+    attempt: Callable[[], Prepared], pause: Callable[[], None], *, install: bool, as_json: bool
+) -> Prepared:
+    """Return what `attempt` does, once what it lacks is installed, where that was agreed to. Raises as it does."""
+    import sys
 
-    time = f", about {spoken(most.seconds)}" if most.seconds is not None else ""
-    budget = f", and none that would end after {rule.budget_min:g} min" if rule.budget_min is not None else ""
-    return (
-        f"Then further blocks until every arm's interval is within ±{100 * rule.half_width:g} %: at most {rule.max} in "
-        f"all ({most.cells} engine starts, {most.requests} requests{time}){budget}."
-    )
+    from benchctl.cli.engines import install_engine
+    from benchctl.errors import BenchctlError
 
-
-def _document(
-    prepared: Prepared, plan: list[CellPlan], cost: RunEstimate, most: RunEstimate | None
-) -> dict[str, object]:
-    binary = prepared.capabilities.binary
-    return {
-        "recipe": prepared.recipe.model_dump(mode="json"),
-        "engine": {"binary": None if binary is None else str(binary), "version": prepared.capabilities.version},
-        "cells": [{"block": c.block, "order": c.order, "arm": c.arm.name, "prompts": len(c.prompts)} for c in plan],
-        "commands": {name: list(launch.argv) for name, launch in prepared.launches.items()},
-        "requests": cost.requests,
-        "tokens_at_most": cost.tokens,
-        "seconds": cost.seconds,
-        "at_most": None if most is None else {"requests": most.requests, "seconds": most.seconds},
-        "warnings": prepared.warnings,
-    }
+    installed: set[str] = set()
+    while True:
+        try:
+            return attempt()
+        except BenchctlError as error:
+            pause()
+            missing = error.installs
+            if missing is None or missing in installed:
+                raise
+            asks = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+            if not install and not (asks and typer.confirm(f"{error.what} Install {missing} now?", err=True)):
+                if error.fix and not asks:
+                    error.fix += " Or have the run do it: --install."
+                raise
+            engine, *flags = missing.split()
+            install_engine(engine, cuda="--cuda" in flags, metal="--metal" in flags, cpu="--cpu" in flags)
+            installed.add(missing)
 
 
 def _show_run(folder: Path, *, as_json: bool, quiet: bool) -> None:

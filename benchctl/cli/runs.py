@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from benchctl.cli import complete
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ def list_all(results: Results = Path("results"), as_json: Json = False) -> None:
 @app.command("show")
 def show(
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Folder, recipe or id; the latest by default.")
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help="Folder, recipe or id; the latest by default.", autocompletion=complete.runs
+        ),
     ] = None,
     results: Results = Path("results"),
     as_json: Json = False,
@@ -61,7 +65,12 @@ def show(
 
 @app.command("rm")
 def remove(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Folders, recipes (their latest run) or ids.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN…", help="Folders, recipes (their latest run) or ids.", autocompletion=complete.runs
+        ),
+    ],
     results: Results = Path("results"),
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:

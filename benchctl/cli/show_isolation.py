@@ -11,15 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchctl.analysis.isolation.damage import BEYOND_USUAL, LEAST, MOST
-from benchctl.analysis.isolation.finding import Finding
+from benchctl.analysis.isolation.finding import BEYOND_USUAL, LEAST, MOST, Finding
 from benchctl.analysis.isolation.table import Row
 from benchctl.cli.show_inspection import mebibytes
 from benchctl.data.isolation import Isolation, Measurement
+from benchctl.measure.display import Display
 from benchctl.measure.isolate.session import IsolateProgress
 from benchctl.measure.isolate.source_model import SourceModel
-from benchctl.measure.progress import Display
-from benchctl.models.quantize import quantize_words
+from benchctl.models.quantize import quantize_arguments
 from benchctl.text import one_line, spoken
 
 _TABLE_WIDTH = 120
@@ -73,7 +72,7 @@ def repair_of(source: SourceModel, finding: Finding) -> dict[str, Any] | None:
     target = Path(f"{file.stem}-{spec.type.lower()}-repaired.gguf")
     return {
         "quantize": {"type": spec.type, "tensors": dict(spec.tensors)},
-        "command": shlex.join([*source.quantizer.command, *quantize_words(spec, file, target)]),
+        "command": shlex.join([*source.quantizer.command, *quantize_arguments(spec, file, target)]),
     }
 
 

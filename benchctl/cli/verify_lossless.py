@@ -7,6 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from benchctl.cli import complete
+from benchctl.cli.options import JsonForTables
+
 
 def verify_lossless(
     run: Annotated[
@@ -15,14 +18,29 @@ def verify_lossless(
             metavar="[RUN]",
             help="A run folder, a recipe's name or folder, a study's JSONL file; with --sampling also a recipe.",
             show_default="the latest run",
+            autocompletion=complete.runs,
         ),
     ] = None,
     results: Annotated[Path, typer.Option(metavar="DIR", help="Where runs lie.")] = Path("results"),
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RUN",
+            help="Compare with this run of the same questions, on another engine or in another precision; repeatable.",
+        ),
+    ] = None,
     baseline: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The arm to compare with.", show_default="the run's own")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The arm to compare with.",
+            show_default="the run's own",
+            autocompletion=complete.arms,
+        ),
     ] = None,
     arm: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Compare only this arm; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Compare only this arm; may be repeated.", autocompletion=complete.arms),
     ] = None,
     audit: Annotated[
         Literal["full", "forks", "off"],
@@ -62,7 +80,7 @@ def verify_lossless(
         float | None,
         typer.Option(min=0.0001, max=0.05, help="With --sampling: chance of any false alarm in the whole check."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
+    as_json: JsonForTables = False,
     trust_recipe: Annotated[
         bool, typer.Option("--trust-recipe", help="Let the run's recipe open the machine; see `run`.")
     ] = False,
@@ -80,13 +98,32 @@ def verify_lossless(
     1 when one is not or is undetermined, with 2 when the command line is wrong, with 3 when the engine failed and
     nothing could be explained.
 
+    With --against the answers are compared with those of other runs, such as the transformers engine's in float32, and
+    what engine, precision and speculation each changed is told apart; nothing is started, and it exits with 0 when
+    every answer is the reference's.
+
     Hashes say nothing of answers that are sampled. With --sampling every arm and the baseline answer some prompts with
     many seeds, and permutation tests compare the distributions; exits with 0 when no difference was found, which is
     said beside the smallest one that would have been.
     """
+    from benchctl.errors import UsageError
+
+    _refuse_ignored(
+        "--sampling" if sampling else "--offline" if offline else f"--audit {audit}",
+        {
+            "--audit": audit != "full" and (sampling or offline),
+            "--audit-minutes": audit_minutes is not None and (sampling or offline or audit != "full"),
+            "--accept": accept != "identical" and sampling,
+            "--engine-binary": engine_binary is not None and not sampling and (offline or audit == "off"),
+            "--models-dir": models_dir is not None and not sampling and (offline or audit == "off"),
+        },
+    )
     asked = {"seeds": seeds, "prompts": prompts, "tokens": tokens, "temperature": temperature, "level": level}
     if sampling:
         from benchctl.cli.verify_sampling import verify_sampling
+
+        if against:
+            raise UsageError("A check of the sampling knows no reference.", where="--against", fix="Leave one out.")
 
         verify_sampling(
             run,
@@ -95,6 +132,7 @@ def verify_lossless(
             baseline=baseline,
             arms=arm or (),
             offline=offline,
+            scored=audit == "full",
             engine_binary=engine_binary,
             models_dir=models_dir,
             as_json=as_json,
@@ -102,14 +140,25 @@ def verify_lossless(
             trusted=trust_recipe,
         )
         return
-    from benchctl.cli.replay_forks import explain
-    from benchctl.cli.show_lossless import print_document, print_tables
-    from benchctl.data.store import open_run, resolve_run
-    from benchctl.errors import UsageError
-
     for name, value in asked.items():
         if value is not None:
             raise UsageError("This option needs --sampling.", where=f"--{name}", fix="Leave it out, or add --sampling.")
+    if against:
+        from benchctl.cli.show_reference import verify_against
+
+        if baseline is not None or audit != "full" or audit_minutes is not None or accept != "identical":
+            raise UsageError(
+                "--against compares the answers as they are, each run with its own baseline.",
+                where="--against",
+                fix="Leave out --baseline, --audit, --audit-minutes and --accept.",
+            )
+        if not verify_against(run, against, results=results, arms=arm, as_json=as_json, quiet=quiet):
+            raise typer.Exit(1)
+        return
+    from benchctl.cli.replay_forks import explain
+    from benchctl.cli.show_lossless import print_document, print_tables
+    from benchctl.data.store import open_run, resolve_run
+
     data = open_run(resolve_run(run, results))
     told = explain(
         data,
@@ -136,3 +185,12 @@ def verify_lossless(
         raise told.failure
     if not told.only("identical", *(("consistent with the target",) if accept == "consistent" else ())):
         raise typer.Exit(1)
+
+
+def _refuse_ignored(where: str, options: dict[str, bool]) -> None:
+    """Raise UsageError for options that were given and would do nothing."""
+    from benchctl.errors import UsageError
+
+    if ignored := [name for name, given in options.items() if given]:
+        what = f"{', '.join(ignored)} would do nothing here"
+        raise UsageError(what, where=where, fix="Leave one or the other out.")

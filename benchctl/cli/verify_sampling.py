@@ -37,6 +37,7 @@ def verify_sampling(
     baseline: str | None = None,
     arms: Sequence[str] = (),
     offline: bool = False,
+    scored: bool = True,
     engine_binary: str | None = None,
     models_dir: Path | None = None,
     as_json: bool = False,
@@ -49,29 +50,39 @@ def verify_sampling(
     run. `wanted` holds the fields of `CheckPlan` that the user set. Exits with 0 when no arm shows a difference, with 1
     when one does, is lossy by design or undetermined; raises EngineError when an engine failed.
     """
-    from benchctl.analysis.sampling.judge import judge_sampling
+    from benchctl.analysis.sampling.conclude import sampling_verdict
     from benchctl.data.sampling import open_check
     from benchctl.errors import EngineError, UsageError
 
     if not offline:
         silent = quiet or as_json
         folder = _draw(
-            target, wanted, results, baseline, arms, engine_binary, models_dir, quiet=silent, trusted=trusted
+            target,
+            wanted,
+            results,
+            baseline,
+            arms,
+            engine_binary,
+            models_dir,
+            scored=scored,
+            quiet=silent,
+            trusted=trusted,
         )
     elif wanted or arms or baseline:
         raise UsageError("A stored check is judged as it was drawn.", where="--offline", fix="Leave the others out.")
     else:
         folder = _stored(target, results)
-    found = judge_sampling(open_check(folder))
+    check = open_check(folder)
+    found = sampling_verdict(check)
     if as_json:
         sys.stdout.write(json.dumps({"schema": 1, "folder": str(folder), **found.model_dump()}) + "\n")
     elif not quiet:
         _print_sampling(found, folder)
     if found.failed_arms:
         arm, reason = next(iter(found.failed_arms.items()))
-        raise EngineError(
-            f"The engine of {arm} failed: {reason}", kind="crash", where=str(folder), fix="Read its log there."
-        )
+        log = next(cell.log for cell in reversed(check.check.manifest.cells) if cell.arm == arm)
+        fix = f"Read its log: {folder / log}."
+        raise EngineError(f"The engine of {arm} failed: {reason}", kind="crash", where=str(folder), fix=fix)
     if any(arm.verdict != "no difference found" for arm in found.arms):
         raise typer.Exit(1)
 
@@ -95,14 +106,17 @@ def _draw(
     engine_binary: str | None,
     models_dir: Path | None,
     *,
+    scored: bool,
     quiet: bool,
     trusted: bool,
 ) -> Path:
-    """Run the engines and return the folder of the new check."""
+    """Run the engines and return the folder of the new check; `scored`: with its tokens scored on the target alone."""
+    from benchctl.cli.replay_forks import show_reading
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import signals_interrupt
     from benchctl.measure.sampling import CheckPlan, is_greedy, run_check, sampled_recipe
+    from benchctl.measure.sampling_scores import score_check
 
     plan = replace(CheckPlan(), **wanted)
     run, recipe, folder = _what(target, results)
@@ -122,7 +136,13 @@ def _draw(
             trusted=trusted,
         )
         parent = results / recipe.name if run is None else run.folder
-        return run_check(prepared, plan, parent, progress, ["benchctl", *sys.argv[1:]])
+        drawn = run_check(prepared, plan, parent, progress, ["benchctl", *sys.argv[1:]])
+        if scored:
+            with show_reading("Scoring tokens on the target alone", "answers", quiet=quiet) as tell:
+                why = score_check(drawn, prepared, tell=tell)
+            if why is not None:
+                progress.note(f"The tokens could not be scored, so only whole answers are compared: {one_line(why)}")
+        return drawn
 
 
 def _what(target: str | None, results: Path) -> tuple[RunData | None, Recipe, Path]:
@@ -150,8 +170,8 @@ def _with_baseline(recipe: Recipe, baseline: str | None, arms: Sequence[str]) ->
 
     names = [arm.name for arm in recipe.arms]
     chosen = baseline or recipe.baseline
-    condition = recipe.arm(chosen).condition if chosen in names else None  # arms of another are not comparable
-    others = [arm.name for arm in recipe.arms if arm.name != chosen and condition in (None, arm.condition)]
+    condition = recipe.arm(chosen).compared_in if chosen in names else None  # arms of another are not comparable
+    others = [arm.name for arm in recipe.arms if arm.name != chosen and condition in (None, arm.compared_in)]
     for option, name, known in [("--baseline", chosen, names), *(("--arm", name, others) for name in arms)]:
         if name not in known:
             raise UsageError(f"There is no arm {name!r}.", where=option, fix=f"The arms are: {', '.join(known)}.")

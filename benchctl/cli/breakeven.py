@@ -1,0 +1,230 @@
+"""`benchctl breakeven`: the acceptance that each draft depth needs on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchctl.cli.options import Blocks, EngineBinary, Limit, ModelsDir, Quiet, Settings, TrustRecipe
+from benchctl.errors import StorageError, UsageError
+
+if TYPE_CHECKING:
+    from benchctl.analysis.breakeven import Reference
+    from benchctl.analysis.results import Analysis
+    from benchctl.data.store import RunData
+
+REFERENCE_COLUMNS = ("model", "mode", "depth", "acceptance_length")
+_MOST_REFERENCES = 10_000
+
+
+def breakeven(
+    what: Annotated[
+        str, typer.Argument(metavar="RECIPE|RUN", help="A recipe to measure, or a run of this command to show again.")
+    ],
+    depth: Annotated[
+        str | None, typer.Option(metavar="K1,K2", help="Draft depths.", show_default="those of the recipe's arms")
+    ] = None,
+    acceptance: Annotated[
+        str, typer.Option(metavar="A1,A2", help="Chances, from 0 to 1, that a draft token is accepted.")
+    ] = "0,0.5,0.8,1",
+    reference: Annotated[
+        Path | None,
+        typer.Option(metavar="CSV", help="Acceptance lengths to show as points: model,mode,depth,acceptance_length."),
+    ] = None,
+    write_reference: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Write the real drafts' acceptance lengths here, in that form.")
+    ] = None,
+    blocks: Blocks = None,
+    limit: Limit = None,
+    settings: Settings = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where results/ and reports/ are written, and runs are found.")
+    ] = Path(),
+    engine_binary: EngineBinary = None,
+    models_dir: ModelsDir = None,
+    trust_recipe: TrustRecipe = False,
+    quiet: Quiet = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")] = False,
+) -> None:
+    """Measure the speed-up of this engine, pair and machine over acceptance and depth, whatever the draft is worth.
+
+    Beside the recipe's own arms, arms are measured whose draft tokens are accepted by lot (llama-server's and vLLM's
+    synthetic acceptance). Their text is not a model's output, and is marked so everywhere. The real drafts are points
+    on the curve; where it crosses 1, a depth breaks even.
+    """
+    from benchctl.data.store import MANIFEST, open_run, resolve_run
+
+    results, reports = out / "results", out / "reports"
+    levels = _numbers(acceptance, "--acceptance")
+    depths = [] if depth is None else _depths(depth)
+    references = [] if reference is None else read_references(reference)
+    if (Path(what) / MANIFEST).is_file() or (results / what).is_dir():
+        folder = resolve_run(what, results)
+    else:
+        folder = _measure(what, depths, levels, blocks, limit, settings or [], results, engine_binary, models_dir,
+                          trusted=trust_recipe, quiet=quiet or as_json)  # fmt: skip
+    run = open_run(folder)
+    _show(run, references, write_reference, reports, as_json=as_json, quiet=quiet)
+
+
+def _measure(
+    recipe: str,
+    depths: list[int],
+    levels: list[float],
+    blocks: str | None,
+    limit: int | None,
+    settings: list[str],
+    results: Path,
+    binary: str | None,
+    models_dir: Path | None,
+    *,
+    trusted: bool,
+    quiet: bool,
+) -> Path:
+    import sys
+
+    from rich.console import Console
+
+    from benchctl.measure.plan import with_blocks
+    from benchctl.measure.prepare import prepare, probed_engine
+    from benchctl.measure.progress import progress_for
+    from benchctl.measure.run import signals_interrupt, start_run
+    from benchctl.recipes.from_options import parse_settings, prompt_settings
+    from benchctl.recipes.load import find_recipe, load_recipe
+    from benchctl.recipes.synthetic import with_synthetic_arms
+
+    file = find_recipe(recipe)
+    overrides = parse_settings(settings) | prompt_settings(None, limit)
+    loaded = load_recipe(file, overrides=overrides)
+    wanted = with_synthetic_arms(loaded, depths, levels)
+    if blocks:
+        wanted = with_blocks(wanted, blocks)
+    progress = progress_for(Console(stderr=True), quiet=quiet)
+    with signals_interrupt():
+        _, found, _ = probed_engine(loaded, file.parent, binary, None, trusted=trusted)
+        if found.details.get("has_synthetic") is False:
+            raise UsageError(
+                f"This {found.kind} has no synthetic acceptance, so the curve cannot be measured with it.",
+                where=str(found.binary),
+                fix="Use a newer build; or work it out from numbers: benchctl predict --alpha 0.8 --cost 0.1",
+            )
+        prepared = prepare(
+            wanted,
+            recipe_folder=file.parent,
+            binary=binary,
+            models_dir=models_dir,
+            notice=progress.note,
+            trusted=trusted,
+        )
+    return start_run(prepared, results, progress, ["benchctl", *sys.argv[1:]])
+
+
+def _show(
+    run: RunData, references: list[Reference], write_to: Path | None, reports: Path, *, as_json: bool, quiet: bool
+) -> None:
+    import json
+    import sys
+
+    from benchctl.analysis.analyse import analyse
+    from benchctl.analysis.breakeven import find_breakeven, measured_arms
+    from benchctl.reports.write import report_folder, write_report
+
+    analysis = analyse(run)
+    found = find_breakeven(measured_arms(analysis, run.manifest), references)
+    if found is None:
+        raise UsageError(
+            "This run has no arm of synthetic acceptance.",
+            where=str(run.folder),
+            fix="Measure it from a recipe: benchctl breakeven recipe.yaml",
+        )
+    analysis = analysis.model_copy(update={"breakeven": found})
+    if write_to is not None:
+        _write_references(write_to, run, analysis)
+    files = write_report(run, analysis, report_folder(analysis, reports))
+    if as_json:
+        document = {"schema": 1, "run": str(run.folder), "page": str(files.page), **found.model_dump()}
+        json.dump(document, sys.stdout, indent=1, ensure_ascii=True)
+        sys.stdout.write("\n")
+    elif not quiet:
+        _print(analysis, files.page)
+
+
+def _print(analysis: Analysis, page: Path) -> None:
+    from rich.text import Text
+
+    from benchctl.reports.tables.breakeven import NOT_AN_OUTPUT, needs, points, said_of_breakeven
+    from benchctl.reports.terminal import print_table, table_console
+    from benchctl.text import one_line
+
+    console = table_console()
+    for table in (points(analysis), needs(analysis)):
+        console.print(Text(f"\n{table.title}", "bold"))
+        print_table(console, table)
+    console.print()
+    for sentence in said_of_breakeven(analysis):
+        console.print(Text(f"- {one_line(sentence, 400)}"))
+    console.print(Text(NOT_AN_OUTPUT, "yellow"))
+    console.print(Text(f"Report: {one_line(str(page))}"), soft_wrap=True)
+
+
+def read_references(file: Path) -> list[Reference]:
+    """Read acceptance lengths. Raises UsageError that names the line, StorageError for a file that cannot be read."""
+    import csv
+    import io
+
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise StorageError(f"The reference cannot be read: {error.strerror}.", where=str(file)) from None
+    except UnicodeDecodeError:
+        raise UsageError("The reference is not UTF-8 text.", where=str(file)) from None
+    rows = csv.DictReader(io.StringIO(text))
+    lacking = [name for name in REFERENCE_COLUMNS if name not in (rows.fieldnames or [])]
+    if lacking:
+        raise UsageError(
+            f"The reference has no column {' and no column '.join(lacking)}.",
+            where=f"{file}:1",
+            fix=f"Its first line names the columns: {','.join(REFERENCE_COLUMNS)}",
+        )
+    found = [_reference(row, f"{file}:{rows.line_num}") for row in rows]
+    if len(found) > _MOST_REFERENCES:
+        raise UsageError(f"The reference has more than {_MOST_REFERENCES} rows.", where=str(file))
+    return found
+
+
+def _reference(row: dict[str, str | None], where: str) -> Reference:
+    from benchctl.analysis.breakeven import Reference
+
+    try:
+        depth, length = int(row["depth"] or ""), float(row["acceptance_length"] or "")
+    except ValueError:
+        raise UsageError("depth is a whole number, acceptance_length a number.", where=where) from None
+    if not (depth >= 1 and 1 <= length <= depth + 1):
+        raise UsageError(
+            f"An acceptance length at depth {depth} lies between 1 and {depth + 1}; this is {length:g}.", where=where
+        )
+    return Reference(model=row["model"] or "", mode=row["mode"] or "", depth=depth, acceptance_length=length)
+
+
+def _write_references(file: Path, run: RunData, analysis: Analysis) -> None:
+    from benchctl.reports.write import acceptance_lengths
+
+    try:
+        file.write_text(acceptance_lengths(run, analysis), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"The reference cannot be written: {error.strerror}.", where=str(file)) from None
+
+
+def _numbers(text: str, option: str) -> list[float]:
+    try:
+        return [float(word) for word in text.split(",")]
+    except ValueError:
+        raise UsageError("Expected numbers with commas between them.", where=option, fix="Write 0,0.5,0.8,1.") from None
+
+
+def _depths(text: str) -> list[int]:
+    if not all(word.isascii() and word.isdigit() for word in text.split(",")):
+        raise UsageError("Expected draft depths with commas between them.", where="--depth", fix="Write 2,4,8.")
+    return [int(word[:6]) for word in text.split(",")]

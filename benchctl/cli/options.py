@@ -1,0 +1,32 @@
+"""Options that several commands take: each means the same, and is described in the same words, everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe: sampling.max_tokens=64.")
+]
+Limit = Annotated[
+    int | None, typer.Option(min=1, help="At most so many prompts of each task, instead of the recipe's.")
+]
+Blocks = Annotated[
+    str | None, typer.Option(help="Blocks, instead of the recipe's: a number, or auto.", metavar="N|auto")
+]
+EngineBinary = Annotated[
+    str | None, typer.Option(help="The engine's binary: a path, or a name on PATH. The recipe's own wins.")
+]
+ModelsDir = Annotated[
+    Path | None, typer.Option(help="Look for the models' files here before anywhere else.", file_okay=False)
+]
+TrustRecipe = Annotated[
+    bool,
+    typer.Option("--trust-recipe", help="Let the recipe open the machine: run code, read other files, reach out."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout at the end.")]
+JsonForTables = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+JsonForText = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]

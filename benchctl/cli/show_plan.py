@@ -1,0 +1,109 @@
+"""What `benchctl run --dry-run` prints: the plan, what it costs, and the exact commands."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from benchctl.data.store import RunData
+from benchctl.measure.estimate import PlanSize, RunEstimate, estimate_run, size_of
+from benchctl.measure.plan import CellPlan, groups_of, make_plan, measured, unclosed
+from benchctl.measure.prepare import Prepared
+from benchctl.recipes.schema import AutoBlocks
+from benchctl.text import spoken, visible
+
+
+def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json: bool) -> None:
+    """Print what a run would do; starts no engine."""
+    recipe = prepared.recipe
+    done = measured(earlier, len(prepared.prompts)) if earlier else set()
+    begun = earlier.manifest if earlier else None
+    plan = make_plan(
+        recipe,
+        prepared.prompts,
+        done,
+        range(max(recipe.first_blocks, begun.blocks if begun else 0)),
+        unclosed=unclosed(earlier, done) if earlier else (),
+        ordering=begun.ordering if begun else "balanced",
+    )
+    runs = out / recipe.name
+    cost = estimate_run(plan, recipe.sampling.max_tokens, runs)
+    most = None
+    if isinstance(recipe.blocks, AutoBlocks):
+        everything = make_plan(recipe, prepared.prompts, done, range(recipe.blocks.max))
+        most = estimate_run(everything, recipe.sampling.max_tokens, runs)
+    size = size_of(prepared, plan, cost)
+    if as_json:
+        typer.echo(json.dumps(_document(prepared, plan, cost, most, size), indent=1))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(_headline(prepared, cost)))
+    console.print(Text(size.sentence))
+    between = " ⇄ " if recipe.schedule == "interleaved" else " → "
+    for block in sorted({cell.block for cell in plan}):
+        order = between.join(cell.arm.name for cell in plan if cell.block == block)
+        console.print(Text(f"block {block + 1}: {order}"))
+    if most is not None and most.cells > cost.cells and isinstance(recipe.blocks, AutoBlocks):
+        console.print(Text(_further(recipe.blocks, most)))
+    for name, launch in prepared.launches.items():
+        if launch.url is not None:
+            console.print(Text(visible(f"\n{name}: {launch.url}"), style="bold"))
+            continue
+        settings = " ".join(f"{key}={shlex.quote(launch.env[key])}" for key in sorted(launch.set_by_us))
+        console.print(Text(f"\n{name}:", style="bold"))
+        console.print(Text(visible(f"  {settings} {shlex.join(launch.argv)}".replace("'{port}'", "{port}"))))
+    for warning in prepared.warnings:
+        console.print(Text(f"\nwarning: {visible(warning)}", style="yellow"))
+
+
+def _headline(prepared: Prepared, cost: RunEstimate) -> str:
+    found = prepared.capabilities
+    time = (
+        f"about {spoken(cost.seconds)}, going by run {cost.learnt_from}"
+        if cost.seconds is not None
+        else "time not known: there is no earlier run of this recipe here; a run estimates it from its first answer"
+    )
+    version = visible(found.version or "version unknown")
+    return (
+        f"{prepared.recipe.name}: {cost.cells} engine starts, {cost.requests} requests, "
+        f"at most {cost.tokens} tokens; {time}.\n"
+        f"Engine: {visible(str(found.binary or found.kind))} (found in: {visible(found.found_in)}; {version})"
+    )
+
+
+def _further(rule: AutoBlocks, most: RunEstimate) -> str:
+    """What `blocks: auto` may add to the blocks that are sure to come."""
+    time = f", about {spoken(most.seconds)}" if most.seconds is not None else ""
+    budget = f", and none that would end after {rule.budget_min:g} min" if rule.budget_min is not None else ""
+    return (
+        f"Then further blocks until every arm's interval is within ±{100 * rule.half_width:g} %: at most {rule.max} in "
+        f"all ({most.cells} engine starts, {most.requests} requests{time}){budget}."
+    )
+
+
+def _document(
+    prepared: Prepared, plan: list[CellPlan], cost: RunEstimate, most: RunEstimate | None, size: PlanSize
+) -> dict[str, object]:
+    binary = prepared.capabilities.binary
+    return {
+        "recipe": prepared.recipe.model_dump(mode="json"),
+        "engine": {"binary": None if binary is None else str(binary), "version": prepared.capabilities.version},
+        "cells": [{"block": c.block, "order": c.order, "arm": c.arm.name, "prompts": len(c.prompts)} for c in plan],
+        "commands": {name: list(launch.argv) for name, launch in prepared.launches.items()},
+        "requests": cost.requests,
+        "tokens_at_most": cost.tokens,
+        "seconds": cost.seconds,
+        "size": asdict(size),
+        "groups": [
+            {"block": group.block, "group": group.key[0], "arms": [cell.arm.name for cell in group.cells]}
+            for group in groups_of(plan)
+        ],
+        "at_most": None if most is None else {"requests": most.requests, "seconds": most.seconds},
+        "warnings": prepared.warnings,
+    }

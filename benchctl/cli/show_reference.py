@@ -1,0 +1,175 @@
+"""`verify-lossless RUN --against RUN`: how a comparison with references is shown. Names are untrusted text."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from benchctl.analysis.comparison.reference import (
+    ArmCauses,
+    BaselinePair,
+    Difference,
+    ReferenceComparison,
+    compare_with_references,
+)
+from benchctl.data.store import open_run, resolve_run
+from benchctl.reports import numbers
+from benchctl.reports.columns import Column, Name, Table, numeric
+from benchctl.reports.terminal import print_table, table_console
+from benchctl.text import one_line
+
+DOCUMENT_SCHEMA = 1
+SHOWN = 6
+"""Prompts that are named one by one."""
+_CAUSES = {"baseline": "engine or precision", "speculation": "speculation", "both": "both"}
+
+
+def verify_against(
+    run: str | None,
+    references: Sequence[str],
+    *,
+    results: Path,
+    arms: Sequence[str] | None,
+    as_json: bool,
+    quiet: bool,
+) -> bool:
+    """Compare, show, and return whether everything is identical. Raises UsageError, StorageError."""
+    data, *others = (open_run(resolve_run(name, results)) for name in (run, *references))
+    found = compare_with_references(data, others, arms=arms)
+    if as_json:
+        document = {"schema": DOCUMENT_SCHEMA, "identical": found.identical, **found.model_dump()}
+        sys.stdout.write(json.dumps(document) + "\n")
+    elif not quiet:
+        _print(found)
+    return found.identical
+
+
+def _print(found: ReferenceComparison) -> None:
+    console = table_console()
+    for number, run in enumerate(found.runs):
+        role = "judged" if number == 0 else "reference"
+        line = f"{role}: {one_line(run.run)}, {one_line(run.engine, 80)}, weights in {one_line(run.precision)}"
+        console.print(Text(line, style="bold" if number == 0 else ""))
+    for sentence in found.on_trust:
+        console.print(Text(one_line(sentence, 300), style="yellow"))
+    console.print(Text("\nWithout speculation: what engine and precision changed", style="bold"))
+    print_table(console, _pairs(found))
+    for pair in found.baselines:
+        _print_prompts(console, " and ".join(pair.runs), pair.differing, pair.undetermined)
+    if found.arms:
+        console.print(Text("\nWith speculation: every arm, its own baseline and the reference's", style="bold"))
+        print_table(console, _causes(found))
+        for one in found.arms:
+            if one.differing or one.undetermined:
+                _print_prompts(console, f"{one.arm} and {one.reference}", one.differing, one.undetermined)
+    console.print()
+    for sentence in conclusion(found):
+        console.print(Text(one_line(sentence, 500), style="bold"))
+
+
+def _pairs(found: ReferenceComparison) -> Table[BaselinePair]:
+    columns: list[Column[BaselinePair]] = [
+        Column("Run", lambda row: row.runs[0], cell=lambda row: Name(row.runs[0]), heads=True),
+        Column("against", lambda row: row.runs[1], cell=lambda row: Name(row.runs[1]), heads=True),
+        Column("Differ in", lambda row: " and ".join(row.differs_in) or "nothing"),
+        numeric("Prompts", lambda row: row.prompts, numbers.count),
+        numeric("Identical", lambda row: row.same, cell=lambda row: _share(row.same, row.prompts)),
+        numeric("Differ", lambda row: len(row.differing), numbers.count),
+        numeric("Undetermined", lambda row: len(row.undetermined), numbers.count),
+        numeric("First difference", lambda row: _places(row.differing)),
+    ]
+    return Table("reference-baselines", "Baselines", columns, found.baselines)
+
+
+def _causes(found: ReferenceComparison) -> Table[ArmCauses]:
+    columns: list[Column[ArmCauses]] = [
+        Column("Run", lambda row: row.run, cell=lambda row: Name(row.run), heads=True),
+        Column("Arm", lambda row: row.arm, cell=lambda row: Name(row.arm), heads=True),
+        Column("against", lambda row: row.reference, cell=lambda row: Name(row.reference), heads=True),
+        numeric("Identical", lambda row: row.counts["none"], numbers.count),
+        numeric("Engine or precision", lambda row: row.counts["baseline"], numbers.count),
+        numeric("Speculation", lambda row: row.counts["speculation"], numbers.count),
+        numeric("Both", lambda row: row.counts["both"], numbers.count),
+        numeric("Undone", lambda row: row.counts["undone"], numbers.count),
+        numeric("Undetermined", lambda row: row.counts["undetermined"], numbers.count),
+        numeric("First difference", lambda row: _places(row.differing)),
+    ]
+    return Table("reference-arms", "Arms", columns, found.arms)
+
+
+def conclusion(found: ReferenceComparison) -> list[str]:
+    """Return what can be said of engine, precision and speculation, a sentence each."""
+    told = []
+    split = any(len(pair.differs_in) == 1 for pair in found.baselines)
+    for pair in found.baselines:
+        judged = pair.prompts - len(pair.undetermined)
+        what = " and ".join(pair.differs_in)
+        if not judged:
+            told.append(f"{pair.runs[0]} and {pair.runs[1]}: no prompt can be compared.")
+        elif len(pair.differs_in) == 1:
+            told.append(f"The {what} alone changed {len(pair.differing)} of {judged} answers ({_named(pair)}).")
+        elif pair.differs_in:
+            more = (
+                ""
+                if split or not pair.differing
+                else ("; a run that differs in one of them alone, named with --against, would tell them apart")
+            )
+            told.append(
+                f"{what.capitalize()} together changed {len(pair.differing)} of {judged} answers "
+                f"({_named(pair)}){more}."
+            )
+        else:
+            told.append(
+                f"Same engine, same precision: {len(pair.differing)} of {judged} answers differ ({_named(pair)})."
+            )
+    for one in found.arms:
+        spoken = one.counts["speculation"] + one.counts["both"] + one.counts["undone"]
+        judged = sum(one.counts.values()) - one.counts["undetermined"]
+        told.append(
+            f"Speculation changed {spoken} of {judged} answers of {one.arm} (run {one.run}); "
+            f"{one.counts['none'] + one.counts['undone']} are the reference's ({one.reference})."
+        )
+    return told
+
+
+def _named(pair: BaselinePair) -> str:
+    return f"{pair.runs[0]} against {pair.runs[1]}"
+
+
+def _print_prompts(console: Console, which: str, differing: Sequence[Difference], undetermined: Sequence[str]) -> None:
+    if differing:
+        console.print(Text(f"  {one_line(which, 200)}:", style="dim"))
+    for one in differing[:SHOWN]:
+        cause = f", {_CAUSES[one.cause]}" if one.cause in _CAUSES else ""
+        margins = ["not scored" if value is None else f"{value:.3f}" for value in one.margins]
+        told = f"    {one_line(one.task)}/{one.prompt_idx}: from {one.unit} {one.index}{cause}"
+        if any(value is not None for value in one.margins):
+            told += f"; margins of the two targets there, in nats: {', '.join(margins)}"
+        console.print(Text(told, style="dim"))
+    if len(differing) > SHOWN:
+        console.print(Text(f"    … and {len(differing) - SHOWN} more; --json has them all.", style="dim"))
+    if undetermined:
+        names = ", ".join(undetermined[:SHOWN]) + (", …" if len(undetermined) > SHOWN else "")
+        console.print(
+            Text(
+                f"    Undetermined: {one_line(names)} (missing, failed, not the same in every block, or another text "
+                "was read).",
+                style="yellow",
+            )
+        )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole}"
+
+
+def _places(differing: Sequence[Difference]) -> str | None:
+    """Where answers part: the earliest place and the middle one."""
+    places = [one.index for one in differing]
+    return f"{min(places)} (median {statistics.median(places):g})" if places else None

@@ -1,0 +1,276 @@
+"""`benchctl tune`: search for the fastest setting of speculation within a budget, and measure what was found afresh."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from benchctl.cli.options import EngineBinary, JsonAtEnd, Limit, ModelsDir, Quiet, Settings, TrustRecipe
+
+if TYPE_CHECKING:
+    from benchctl.analysis.results import Analysis
+    from benchctl.data.store import RunData
+    from benchctl.measure.prepare import Prepared
+    from benchctl.measure.progress import RunProgress
+    from benchctl.recipes.schema import Recipe
+
+MAX_TOKENS = 64
+"""Longest answer where the command line names a model and no length: short blocks leave time for more of them."""
+
+
+def tune(
+    subject: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RECIPE | TARGET [DRAFT]...", help="A recipe, or the target's source and its drafts'."),
+    ] = None,
+    budget: Annotated[str, typer.Option(metavar="TIME", help="For all of it: 15m, 900s, 1h.")] = "15m",
+    kind: Annotated[str | None, typer.Option("--engine", metavar="KIND", help="Without a recipe: the engine.")] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="Search this speculation type; may be given several times."),
+    ] = None,
+    depth: Annotated[str | None, typer.Option(metavar="K1,K2", help="Search these draft depths.")] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option("-L", metavar="KEY=V1,V2", help="Search these values of a speculation key: p_min=0,0.75."),
+    ] = None,
+    only_arms: Annotated[
+        bool, typer.Option("--only-arms", help="Search the recipe's own arms alone, nothing that the engine names.")
+    ] = False,
+    prompts: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Prompts, instead of the recipe's: a suite, .txt, .jsonl, ….")
+    ] = None,
+    limit: Limit = None,
+    settings: Settings = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where runs are kept.")] = Path("results"),
+    resume: Annotated[str | None, typer.Option(help="Go on with this search, instead of a new one.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be searched; start no engine.")] = False,
+    engine_binary: EngineBinary = None,
+    models_dir: ModelsDir = None,
+    trust_recipe: TrustRecipe = False,
+    quiet: Quiet = False,
+    as_json: JsonAtEnd = False,
+) -> None:
+    """Find the fastest setting of speculation for a model, or that none pays, within a budget of minutes.
+
+    Settings are halved again and again over short blocks that hold no speculation and all that are still in. The one
+    that is left is then measured afresh against no speculation: that run decides, and no speculation may win. Ctrl-C
+    keeps what was measured; `--resume RUN` goes on.
+    """
+    import sys
+    from functools import partial
+
+    from rich.console import Console
+
+    from benchctl.errors import UsageError
+    from benchctl.measure.prepare import prepare
+    from benchctl.measure.progress import progress_for
+    from benchctl.measure.run import signals_interrupt
+    from benchctl.measure.tune.session import all_candidates, measure_chosen, resume_search, search
+
+    if (subject is None) == (resume is None):
+        raise UsageError(
+            "Name a recipe, a target, or a search to go on with.",
+            fix="benchctl tune RECIPE, benchctl tune TARGET DRAFT, or benchctl tune --resume RUN",
+        )
+    if resume is not None and (kind or types or depth or sweep or prompts or limit or settings or only_arms):
+        raise UsageError(
+            "A search that goes on keeps its settings, prompts and budget.",
+            where="--resume",
+            fix="Leave out --engine, --type, --depth, -L, --only-arms, --prompts, --limit and --set.",
+        )
+    budget_s = seconds_of(budget)
+    silent = quiet or as_json
+    console = Console(stderr=True)
+    progress, again = progress_for(console, quiet=silent), progress_for(console, quiet=silent)
+    ready = partial(prepare, binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=trust_recipe)
+    command = ["benchctl", *sys.argv[1:]]
+    with signals_interrupt():
+        if resume is not None:
+            found = resume_search(resume, out, ready, progress)
+        else:
+            recipe, folder, complete = _what_to_search(
+                subject or [], kind, types or [], depth, sweep or [], prompts, limit, settings or [], out, progress
+            )
+            base = ready(recipe, recipe_folder=folder)
+            candidates = all_candidates(base, only_arms=only_arms or complete)
+            if dry_run:
+                _show_candidates(candidates, as_json=as_json)
+                return
+            found = search(candidates, out, budget_s, progress, command)
+        fresh = measure_chosen(found, ready, again, command)
+    _show(found, fresh, as_json=as_json, quiet=quiet)
+
+
+def seconds_of(text: str) -> float:
+    """Read `15m`, `900s`, `1.5h` or minutes without a unit. Raises UsageError."""
+    import re
+
+    from benchctl.errors import UsageError
+    from benchctl.recipes.problems import quoted
+
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*(s|m|min|h)?", text.strip(), re.ASCII)
+    seconds = float(match[1]) * {"s": 1, "h": 3600}.get(match[2], 60) if match else 0.0
+    if seconds <= 0:
+        raise UsageError(f"Expected a time above 0, got {quoted(text)}.", where="--budget", fix="Such as --budget 15m.")
+    return seconds
+
+
+def _what_to_search(
+    subject: list[str],
+    kind: str | None,
+    types: list[str],
+    depth: str | None,
+    sweep: list[str],
+    prompts: str | None,
+    limit: int | None,
+    settings: list[str],
+    out: Path,
+    progress: RunProgress,
+) -> tuple[Recipe, Path, bool]:
+    """Return the recipe of the command line, where its paths start, and whether its arms are all that is searched."""
+    from benchctl.errors import UsageError
+    from benchctl.recipes.from_options import (
+        parse_settings,
+        parse_sweep,
+        prompt_settings,
+        recipe_from_options,
+        write_file,
+        written,
+    )
+    from benchctl.recipes.load import find_recipe, load_recipe, shipped_recipes
+
+    first, *drafts = subject
+    overrides = parse_settings(settings)
+    sweeps = parse_sweep([*([f"depth={depth}"] if depth else []), *sweep])
+    if first.endswith((".yaml", ".yml")) or first in shipped_recipes():
+        if drafts or kind or types or sweeps:
+            raise UsageError(
+                "A recipe names its models, its engine and its own arms.",
+                where="--engine, --type, --depth, -L, DRAFT",
+                fix="Write them in the recipe, or name the target in its place.",
+            )
+        file = find_recipe(first)
+        overrides |= prompt_settings(prompts, limit)
+        return load_recipe(file, overrides=overrides), file.parent, False
+    if not types and not sweeps and len(drafts) < 2:
+        overrides = {"arms": [{"name": "baseline"}], **overrides}
+    asked: dict[str, Any] = {
+        "target": first,
+        "draft": drafts[0] if drafts else None,
+        "engine": kind,
+        "types": types,
+        "sweeps": sweeps,
+        "prompts": prompts,
+        "limit": limit,
+        "folder": Path.cwd(),
+        "settings": {"sampling.max_tokens": MAX_TOKENS, **overrides},
+    }
+    data = recipe_from_options(**asked)
+    if len(drafts) > 1:
+        sources = [recipe_from_options(**asked | {"draft": one})["models"]["draft"] for one in drafts]
+        del data["models"]["draft"]
+        data["matrix"] = {"models.draft": dict(zip(_labels(drafts), sources, strict=True))}
+    file = out / data["name"] / "recipe.yaml"
+    write_file(file, written(data))
+    progress.note(f"Recipe: {file}")
+    return load_recipe(file), file.parent, bool(types or sweeps)
+
+
+def _labels(drafts: list[str]) -> list[str]:
+    """Short names of the drafts' files, told apart by their place where two are alike."""
+    from benchctl.recipes.from_options import name_of
+
+    names = [name_of(one, None)[:24].strip("-_.+") for one in drafts]
+    return [name if names.count(name) == 1 else f"{name}-{place}" for place, name in enumerate(names, start=1)]
+
+
+def _show_candidates(prepared: Prepared, *, as_json: bool) -> None:
+    """Print what would be searched; starts no engine."""
+    import json
+    import shlex
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from benchctl.text import visible
+
+    recipe = prepared.recipe
+    if as_json:
+        commands = {name: list(launch.argv) for name, launch in prepared.launches.items()}
+        typer.echo(json.dumps({"recipe": recipe.model_dump(mode="json"), "commands": commands}, indent=1))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(f"{recipe.name}: {len(recipe.arms) - 1} settings are searched, as far as the budget allows."))
+    for name, launch in prepared.launches.items():
+        console.print(Text(f"\n{visible(name)}:", style="bold"))
+        console.print(Text(visible(f"  {shlex.join(launch.argv)}".replace("'{port}'", "{port}"))))
+
+
+def _outcome(analysis: Analysis, winner: str | None) -> str:
+    """Who won, on the fresh data alone."""
+    from benchctl.text import one_line
+
+    (verdict,) = [one for one in analysis.verdicts if one.arm not in analysis.baselines]
+    arm = one_line(verdict.arm)
+    if winner is not None:
+        return f"The winner is {arm}, on fresh data."
+    if verdict.speed == "faster":
+        return f"No speculation wins: {arm} is faster on fresh data, and its output is damaged."
+    if verdict.speed in ("slower", "within"):
+        found = "slower" if verdict.speed == "slower" else "no faster than noise"
+        return f"No speculation wins: the best setting, {arm}, is {found} on fresh data."
+    return f"Undecided: whether {arm}, the best setting, is faster than no speculation the fresh data do not show."
+
+
+def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) -> None:
+    """Print what the fresh data say, and where everything is."""
+    import json
+    import shlex
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from benchctl.analysis.advice import find_advice
+    from benchctl.analysis.analyse import analyse
+    from benchctl.analysis.tuning import find_standings
+    from benchctl.measure.tune.session import recipe_file_of
+    from benchctl.reports.terminal import print_decision, print_summary
+
+    tuning = found.manifest.tuning if found.manifest else None
+    assert tuning is not None
+    searched = [] if not tuning.rungs else find_standings(found, tuning.rungs[0].arms)
+    analysis = None if fresh is None else analyse(fresh)
+    advice = None if analysis is None or fresh is None else find_advice(analysis, fresh.manifest)
+    winner = advice.use.arm if advice is not None and advice.use is not None else None
+    if as_json:
+        document = {
+            "schema": 1,
+            "search": str(found.folder),
+            "searched": [{"arm": one.arm, "selected_on": one.speedup, "blocks": one.blocks} for one in searched],
+            "left_out": tuning.left_out,
+            "chosen": tuning.chosen,
+            "fresh": None if fresh is None else str(fresh.folder),
+            "recipe": None if fresh is None else str(recipe_file_of(fresh)),
+            "winner": winner,
+            "command": None if advice is None else advice.command,
+            "analysis": None if analysis is None else analysis.model_dump(by_alias=True),
+        }
+        typer.echo(json.dumps(document, indent=1))
+        return
+    if quiet:
+        return
+    console = Console()
+    if fresh is None or analysis is None:
+        console.print(Text("No setting drafted anything here: no speculation wins.", "bold"))
+        console.print(f"\nSearch: {found.folder}", markup=False, highlight=False, soft_wrap=True)
+        return
+    print_summary(console, analysis)
+    console.print(Text(f"\n{_outcome(analysis, winner)} {len(searched)} settings were searched.", "bold"))
+    print_decision(console, analysis, fresh.manifest)
+    name = shlex.quote(str(fresh.folder))
+    lines = f"Recipe: {recipe_file_of(fresh)}\nFresh data: {fresh.folder}\nSearch: {found.folder}"
+    following = f"Next: benchctl verify-lossless {name}\n      benchctl report {name}"
+    console.print(f"\n{lines}\n{following}", markup=False, highlight=False, soft_wrap=True)
