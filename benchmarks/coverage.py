@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from benchctl.analysis import intervals
-from benchctl.analysis.comparison.block_rates import ratio_interval
+from benchctl.analysis.comparison.compare import ratio_interval
 from benchctl.analysis.results import Interval
 from benchctl.analysis.stopping import why_stop
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.isolation.damage import damage as reasons
+from benchctl.analysis.isolation.finding import damage as reasons
 from benchctl.data.isolation import Ask, Measurement
 from benchctl.measure.isolate.session import IsolateProgress, Search, TextSource, isolate
 from benchctl.measure.isolate.source_model import find_source_model

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.conditions.results import Level
-from benchctl.measure.arrivals import arrival_times
+from benchctl.measure.load_generator import arrival_times
 from benchmarks.keep import keep
 from benchmarks.synthetic_run import BASELINE, Answer, baseline_arm, synthetic_run
 

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,13 @@ import httpx
 
 from benchctl.data.record import Record, sha256_text, sha256_tokens
 from benchctl.engines.base import Completion, Rendered
+from benchctl.engines.common.launched_server import StartUp
+from benchctl.engines.common.process import EngineProcess, free_port
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.request import completion_body
+from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.server import LlamaServer
+from benchctl.engines.llama_cpp.speculation import Asked
+from benchctl.engines.llama_cpp.stream import completion_body
 from benchctl.engines.registry import make_engine
 from benchctl.models.sources import resolve_pair
 from benchctl.prompts.load import load_suite
@@ -50,14 +54,19 @@ Client = Callable[[], tuple[float, float, int]]
 def main() -> None:
     """Measure the three clients on one server."""
     options = _options()
-    engine = make_engine(LlamaCppSpec(device="cpu", context=4096), binary=options.server)
+    spec = LlamaCppSpec(device="cpu", context=4096)
+    engine = make_engine(spec, binary=options.server)
     pair = resolve_pair(ModelPair(target=ModelSpec(source=str(options.target))), recipe_folder=Path.cwd())
     sampling = Sampling(max_tokens=options.max_tokens, ignore_eos=True)
     with tempfile.TemporaryDirectory() as scratch:
-        server = engine.start(engine.launch(Arm(name="baseline"), pair), Path(scratch) / "engine.log")
-        assert isinstance(server, LlamaServer)
+        launch, log, port = engine.launch(Arm(name="baseline"), pair), Path(scratch) / "engine.log", free_port()
+        # On a port and without a key, where all three can reach it.
+        argv = [str(port) if word == "{port}" else word for word in launch.argv]
+        process, url = EngineProcess(argv, launch.env, log), f"http://127.0.0.1:{port}"
+        server = LlamaServer(process, log, url, spec, Asked((), may_hold_back=False), model=str(pair.target.path))
         try:
-            found = _measure(server, sampling, Path(scratch) / "records.jsonl", options)
+            server.wait_until_healthy(StartUp(process, log, spec.health_timeout_s, launch_cause, 0.03))
+            found = _measure(server, url, sampling, Path(scratch) / "records.jsonl", options)
         finally:
             server.stop()
     keep("overhead", {"target": options.target.name, **found})
@@ -73,16 +82,18 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(server: LlamaServer, sampling: Sampling, records: Path, options: argparse.Namespace) -> dict[str, Any]:
+def _measure(
+    server: LlamaServer, url: str, sampling: Sampling, records: Path, options: argparse.Namespace
+) -> dict[str, Any]:
     items = load_suite("plamo2-study", recipe_folder=Path.cwd()).select(["code"], None)
     prompts = [server.render(item.prompt) for item in items]
     seen: list[Completion] = []
     clients: dict[str, Client] = {
         "benchctl": lambda: _benchctl(server, prompts, sampling, records, seen),
-        "bare": lambda: _bare(server.url, server.headers, prompts, sampling),
+        "bare": lambda: _bare(url, prompts, sampling),
     }
     if options.speed_bench:
-        clients["speed-bench"] = _speed_bench(options.speed_bench, server.url, items, sampling)
+        clients["speed-bench"] = _speed_bench(options.speed_bench, url, items, sampling)
     for client in clients.values():
         client()  # warm
     seen.clear()
@@ -159,11 +170,9 @@ def _benchctl(
     return time.perf_counter() - began, engine_s, tokens
 
 
-def _bare(
-    url: str, headers: Mapping[str, str], prompts: Sequence[Rendered], sampling: Sampling
-) -> tuple[float, float, int]:
+def _bare(url: str, prompts: Sequence[Rendered], sampling: Sampling) -> tuple[float, float, int]:
     engine_s, tokens = 0.0, 0
-    with httpx.Client(base_url=url, headers=headers, timeout=600) as client:
+    with httpx.Client(base_url=url, timeout=600) as client:
         began = time.perf_counter()
         for prompt in prompts:
             answer = client.post("/completion", json=completion_body(prompt.token_ids, sampling, stream=False)).json()

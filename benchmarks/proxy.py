@@ -26,12 +26,14 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -57,10 +59,11 @@ def main() -> None:
         os.execv(real, [real, *argv])
     alias = argv[argv.index("--alias") + 1] if "--alias" in argv else ""
     fault = json.loads(os.environ.get("PROXY_FAULTS", "{}")).get(alias)
-    place = argv.index("--port") + 1
-    front = ThreadingHTTPServer(("127.0.0.1", int(argv[place])), _Front)
+    host, place = argv.index("--host") + 1, argv.index("--port") + 1
+    front = _front(argv[host], int(argv[place]))
     front.daemon_threads = True
-    server = subprocess.Popen([real, *argv[:place], "0", *argv[place + 1 :]], stderr=subprocess.PIPE)
+    argv[host], argv[place] = "127.0.0.1", "0"
+    server = subprocess.Popen([real, *argv], stderr=subprocess.PIPE)
 
     def stop(number: int, frame: FrameType | None) -> None:
         del frame
@@ -77,6 +80,22 @@ def main() -> None:
         sys.stderr.buffer.write(shown)
         sys.stderr.buffer.flush()
     sys.exit(server.wait())
+
+
+class _UnixServer(ThreadingHTTPServer):
+    """Listens on a Unix socket, as benchctl has engines do."""
+
+    address_family = socket.AF_UNIX
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = "localhost", 0
+
+
+def _front(host: str, port: int) -> ThreadingHTTPServer:
+    if host.endswith(".sock"):
+        return _UnixServer(host, _Front)  # type: ignore[arg-type]
+    return ThreadingHTTPServer((host, port), _Front)
 
 
 class _Front(BaseHTTPRequestHandler):
@@ -113,12 +132,15 @@ class _Front(BaseHTTPRequestHandler):
     def _pass_on(self, body: bytes | None) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         with contextlib.closing(connection):
-            connection.request(self.command, self.path, body, {"Content-Type": "application/json"})
+            connection.request(self.command, self.path, body, self._passed_on())
             answer = connection.getresponse()
             self._head(answer.status, answer.getheader("Content-Type", "application/json"))
             for block in _blocks(answer):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(block), block))
             self.wfile.write(b"0\r\n\r\n")
+
+    def _passed_on(self) -> dict[str, str]:
+        return {"Content-Type": "application/json", "Authorization": self.headers.get("Authorization", "")}
 
     def _head(self, status: int, kind: str) -> None:
         self.send_response(status)
@@ -182,7 +204,7 @@ class _Front(BaseHTTPRequestHandler):
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         with contextlib.closing(connection):
-            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            connection.request("POST", path, json.dumps(body), self._passed_on())
             answer: dict[str, Any] = json.loads(connection.getresponse().read())
         return answer
 

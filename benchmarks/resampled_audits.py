@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchctl.analysis.analyse import OutputComparison
-from benchctl.analysis.audit.judge import audit_arms
+from benchctl.analysis.audit.conclude import audit_arms
 from benchctl.analysis.audit.selection import Answer, ArmAnswers, Selection, select_answers
 from benchctl.data.audits import AnswerKey, Audit, NullPass, ScoredAnswer, read_audit
 from benchctl.data.store import open_run

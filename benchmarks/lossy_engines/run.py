@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--suite", default="tiny.json", help="prompts; repeated with a number before each as needed")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--concurrency", type=int, default=1, help="requests in flight, of every arm")
     parser.add_argument("--only", nargs="+", choices=[*SOUND, *FAULTS], help="these arms, in this order")
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
@@ -55,8 +56,9 @@ def main() -> None:
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
+    arms = [plain("baseline"), *(_arm(name) for name in options.only or (*SOUND, *FAULTS))]
     return bundled_recipe(
-        [plain("baseline"), *(_arm(name) for name in options.only or (*SOUND, *FAULTS))],
+        [arm.model_copy(update={"concurrency": options.concurrency}) for arm in arms],
         name="lossy-engines",
         engine=engine_spec(build(), env={"LLAMA_TRACE": "1"}),
         models=ModelPair(target=_model(options.target, options), draft=_model(options.draft, options)),

@@ -1,0 +1,133 @@
+"""The methods of self-speculation beside each other on the bundled models, and what predicts their throughput.
+
+    python -m benchmarks.self_speculation_methods [--tokens 48] [--models tiny-hybrid,tiny-sequential,tiny-transformer]
+
+Parallel and sequential hybrid and the plain control, float32 on one thread, one prompt at a short and at a long
+context. For every method: is the answer the target's own, acceptance, tokens a round, the speed-up by the engine's own
+clock, and tokens per time as a model of costs predicts it, E / (v + kc) in plain steps, with c and v from latencies
+that were measured beforehand. Then the correlation (Pearson) of acceptance and of that prediction with the speed-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchctl.engines.transformers.methods import METHODS
+from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter
+from benchctl.engines.transformers.serving.choose import Sampler
+from benchctl.engines.transformers.serving.decode import Step, Task
+from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.drafters.silencing import SilencingDrafter
+from benchctl.engines.transformers.serving.lanes import items_of
+from benchctl.engines.transformers.serving.latencies import Latencies, measure_latencies
+from benchctl.engines.transformers.serving.loading import Loaded, load
+from benchctl.models.bundled_index import bundled_models
+from benchctl.models.huggingface.folder import huggingface_folder
+from benchmarks.keep import keep
+
+PROMPT = "def count_values(items):\n"
+DEPTH = 4
+OPTIONS: dict[str, dict[str, Any]] = {
+    "self-swift": {"window": 16, "interval": 4},
+    "self-knapspec": {"interval": 16},
+}
+
+
+def answered(
+    loaded: Loaded, decoder: Decoder, prompt: list[int], tokens: int, way: ToDepth | None
+) -> tuple[Answer, list[int]]:
+    """Decode one answer."""
+    made, steps = Answer(decoder, Task(prompt, tokens, Sampler().chooser(loaded.ends)), way), list[Step]()
+    made.run(steps.append)
+    return made, [token for step in steps for token in step.tokens]
+
+
+def draft_step(decoder: Decoder, latencies: Latencies, way: ToDepth, context: int) -> float:
+    """Return the predicted seconds of a draft step without what the method leaves out, as it is at the end."""
+    assert isinstance(way.inner, SilencingDrafter)
+    left_out = way.inner.left_out
+    every = [item for number in range(len(decoder.layers)) for item in items_of(decoder, number)]
+    run = [part for number, part in every if not {(number, part), (number, "layer")} & left_out]
+    return latencies.rest + sum(latencies.part(part, context) for part in run)
+
+
+def measure(name: str, folder: Path, tokens: int) -> list[dict[str, Any]]:
+    """Measure every method that drafts with the target itself, at both contexts."""
+    loaded = load(folder, device="cpu", dtype="float32")
+    decoder = Decoder(loaded.model)
+    latencies = measure_latencies(decoder, DEPTH + 1)
+    short = loaded.tokenizer(PROMPT)["input_ids"]
+    rows = []
+    for prompt in (short, (short * 200)[:1024] + short):
+        plain, alone = answered(loaded, decoder, prompt, tokens, None)
+        step = plain.clock.seconds["plain"] / (tokens - 1)
+        single = latencies.verify(1, len(prompt))
+        for method, known in METHODS.items():
+            if known.assisted or decoder.architecture.kind not in known.kinds:
+                continue
+            way = make_drafter(decoder, Speculation(method, DEPTH, OPTIONS.get(method, {})), loaded)
+            assert isinstance(way, ToDepth)
+            made, said = answered(loaded, decoder, prompt, tokens, way)
+            told, seconds = made.tally.to_json(), made.clock.seconds
+            whole = sum(seconds.values()) - seconds["prompt"]
+            rounds, drafted = told["rounds"], told["drafted"]
+            row: dict[str, Any] = {"model": name, "context": len(prompt), "method": method, "identical": said == alone}
+            if rounds:
+                k, brought = drafted / rounds, 1 + told["accepted"] / rounds
+                cost = k * draft_step(decoder, latencies, way, len(prompt)) + latencies.verify(
+                    round(k) + 1, len(prompt)
+                )
+                row |= {
+                    "acceptance": round(told["accepted"] / drafted, 3),
+                    "tokens_a_round": round(brought, 2),
+                    "draft_length": round(k, 2),
+                    "predicted": round(brought * single / cost, 3),
+                }
+            row |= {
+                "speed_up": round((tokens - 1) * step / whole, 3),
+                "search_share": round(seconds["search"] / whole, 3),
+            }
+            rows.append(row)
+            print(row, flush=True)
+    return rows
+
+
+def correlations(rows: list[dict[str, Any]]) -> dict[str, dict[str, float | int]]:
+    """Return Pearson's r of acceptance and of the prediction with the speed-up, by model and for all."""
+    found = {}
+    for name in (*dict.fromkeys(row["model"] for row in rows), "all"):
+        known = [row for row in rows if name in (row["model"], "all") and "predicted" in row]
+        speeds = np.array([row["speed_up"] for row in known])
+        found[name] = {
+            "rows": len(known),
+            **{
+                key: round(float(np.corrcoef([row[key] for row in known], speeds)[0, 1]), 3)
+                for key in ("acceptance", "predicted")
+            },
+        }
+    return found
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--models", default="tiny-hybrid,tiny-sequential,tiny-transformer")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    paths = {model.name: model.path for model in bundled_models()}
+    rows = []
+    with TemporaryDirectory() as folder:
+        for name in options.models.split(","):
+            rows += measure(name, huggingface_folder(paths[name], Path(folder)), options.tokens)
+    keep("self_speculation_methods", {"tokens": options.tokens, "rows": rows, "correlations": correlations(rows)})
+
+
+if __name__ == "__main__":
+    main()
