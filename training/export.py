@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import gguf
 import numpy as np
 
+from benchctl.models.huggingface.folder import layout_of_class
 from benchctl.models.huggingface.layout import Config, Metadata, TensorPair
-from benchctl.models.huggingface.registry import layout_of_class
 from benchctl.models.huggingface.weights import from_bfloat16, read_weights, to_bfloat16
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The counters as columns: lists of unequal length, and what is not told."""
+"""The counters as columns: lists of unequal length, and what is not reported."""
 
 from __future__ import annotations
 

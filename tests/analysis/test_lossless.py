@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.analyse import analyse
-from benchctl.analysis.fork import AGREED, common_length, find_fork
+from benchctl.analysis.answers import AGREED, common_length, find_fork
 from benchctl.analysis.results import Comparison, Losslessness
 from benchctl.data.record import Record
 

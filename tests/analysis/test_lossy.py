@@ -38,7 +38,7 @@ def test_the_manifest_is_labelled_and_keeps_the_label(equal: RunData) -> None:
 
 
 def test_equal_hashes_do_not_make_it_lossless(equal: RunData) -> None:
-    spec, real = OutputComparison(equal).judge()
+    spec, real = OutputComparison(equal).verdicts()
     assert (real.verdict, real.lossy) == ("identical", [])
     assert (spec.verdict, spec.lossy) == ("violation", LOSSY)
     assert spec.reason.startswith("Lossy by design: synthetic acceptance")

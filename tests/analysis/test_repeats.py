@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.analyse import analyse
+from benchctl.recipes.adapters import remembers
 
 
 def warned(make_record: Any, make_run: Any, make_manifest: Any, kind: Any, **second: Any) -> list[tuple[str, str, str]]:
@@ -66,3 +67,25 @@ def test_acceptance_of_new_prompts_is_told_from_that_of_repeated_ones(
     analysis = analyse(make_run(records, make_manifest(arms, 2, 1)))
     (seen,) = [one.seen for one in analysis.warnings if one.id == "repeated-prompts"]
     assert seen.endswith("Accepted: 25 % where a prompt was new, 88 % where it was repeated.")
+
+
+def test_the_engine_says_which_types_remember(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    """The same type looks up its own request on one engine, and every earlier one on another."""
+    assert [remembers(kind, ["ngram-simple"]) for kind in ("llama.cpp", "vllm", "sglang", "openai")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert remembers("sglang", ["NGRAM"])
+    assert remembers("llama.cpp", ["ngram-map-k4v", "draft-simple"])
+    for told, ids in ((True, ["repeated-prompts"]), (False, [])):
+        manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-simple"}}, 2, 3)
+        manifest.arms[1].remembers = told
+        records = [
+            make_record(arm, index, block=block, prompt_sha="a" * 64)
+            for block in range(3)
+            for arm in ("baseline", "spec")
+            for index in range(2)
+        ]
+        assert [one.id for one in analyse(make_run(records, manifest)).warnings] == ids

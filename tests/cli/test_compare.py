@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -254,7 +255,7 @@ def test_two_real_runs_of_one_recipe(tmp_path: Path, compare: Compare) -> None:
         "arms: [{name: baseline}, {name: spec, speculation: {type: draft-simple, max: 2}}]\n"
     )
     for out, blocks in (("one", 1), ("two", 2)):
-        assert benchctl("run", recipe, "-o", out, "--blocks", blocks, "-q", cwd=tmp_path).returncode == 0
+        assert benchctl("run", recipe, "--out", out, "--blocks", blocks, "-q", cwd=tmp_path).returncode == 0
     shown = compare("one", "two", "--json", "--fail-if", "slower:3%", "--fail-if", "lossy")
     document = json.loads(shown.stdout)
     assert [one["what"] for one in document["changed"]] == ["blocks"]
@@ -268,3 +269,34 @@ def test_two_real_runs_of_one_recipe(tmp_path: Path, compare: Compare) -> None:
     for cell in run.manifest.cells:
         assert cell.watch is not None and cell.watch.own_cpu_s is not None and cell.watch.other_cpu_s is not None
         assert 0 < cell.watch.own_cpu_s <= cell.watch.wall_s * (cell.watch.cores or 0) + 0.5
+
+
+def test_three_runs_of_which_one_has_another_target(before: Path, tmp_path: Path, compare: Compare) -> None:
+    after = write_run(tmp_path / "after", slower)
+    model = {"source": "u", "path": "u.gguf", "files": [{"name": "u.gguf", "size": 1, "sha256": "b" * 64}]}
+    other = write_run(tmp_path / "other", target=model, workload_sha256="1")
+    shown = compare(before, after, other, "--out", "compared")
+    assert shown.returncode == 0
+    assert "target: t (run 1, 2); u (run 3)" in shown.stdout
+    assert "its target is another (t and u)" in shown.stdout
+    assert {file.name for file in (tmp_path / "compared").iterdir()} == {"compare.md", "compare.csv", "compare.json"}
+    document = json.loads((tmp_path / "compared" / "compare.json").read_text())
+    assert document == json.loads(compare(before, after, other, "--json").stdout)
+    spec = [one for one in document["rows"] if one["arm"] == "spec"]
+    assert [one["speed"] for one in spec] == [None, "slower", None]
+    assert compare(before, other).returncode == 0
+    refused = compare(before, other, "--fail-if", "slower:3%")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "The runs did different work" in refused.stderr
+    many = compare(before, after, other, "--fail-if", "slower:3%")
+    assert many.returncode == 2 and "Gates and --baseline are for two runs" in many.stderr
+    assert "named twice" in compare(before, after, before).stderr
+
+
+def test_a_changed_run_is_summarised_anew(before: Path, tmp_path: Path, compare: Compare) -> None:
+    after, third = write_run(tmp_path / "after"), write_run(tmp_path / "third")
+    first = json.loads(compare(before, after, third, "--json").stdout)
+    shutil.copy(write_run(tmp_path / "slow", slower) / "records.jsonl", after)
+    again = json.loads(compare(before, after, third, "--json").stdout)
+    assert [one["speed"] for one in first["rows"] if one["arm"] == "spec"][1] == "no clear difference"
+    assert [one["speed"] for one in again["rows"] if one["arm"] == "spec"][1] == "slower"

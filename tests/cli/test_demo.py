@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchctl.cli.app import app
-from benchctl.engines.inventory import FoundEngine
+from benchctl.engines.registry import FoundEngine
 
 
 @pytest.mark.engine
@@ -44,7 +44,7 @@ def test_without_an_engine_one_is_built_first(monkeypatch: pytest.MonkeyPatch) -
         asked.append((kind, backends))
         raise EnoughError
 
-    monkeypatch.setattr("benchctl.engines.inventory.find_engines", lambda: [FoundEngine("llama.cpp", hint="build it")])
+    monkeypatch.setattr("benchctl.engines.registry.find_engines", lambda: [FoundEngine("llama.cpp", hint="build it")])
     monkeypatch.setattr("benchctl.cli.engines.install_engine", install)
     with pytest.raises(EnoughError):
         CliRunner().invoke(app, ["demo", "--cpu"], catch_exceptions=False)

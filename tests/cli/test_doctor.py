@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from benchctl.cli import installation
 from benchctl.cli.doctor import doctor
 from benchctl.cli.installation import check_installation
-from benchctl.engines.inventory import FoundEngine
+from benchctl.engines.registry import FoundEngine
 from benchctl.machine.doctor import Check
 
 app = typer.Typer()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.cli.recipes import app
+from benchctl.engines.llama_cpp.trial_models import write_trial_model
 from benchctl.recipes.load import load_recipe, shipped_recipes
 from benchctl.recipes.written import recipe_json_schema
 from tests.cli.calls import answer, call
@@ -91,7 +92,9 @@ def test_check_looks_into_the_prompts_too() -> None:
     Path("a.yaml").write_text(shipped_recipes()["quickstart"].read_text().replace("ja_chat, ", "ja_caht, "))
     result = run("check", "a.yaml")
     assert result.exit_code == 2
-    assert result.stderr == ("a.yaml: prompts.tasks: the suite 'tiny' has no task 'ja_caht'\nDid you mean 'ja_chat'?\n")
+    assert result.stderr == (
+        "a.yaml:28: prompts.tasks[0]: the suite 'tiny' has no task 'ja_caht'. Did you mean 'ja_chat'?\n"
+    )
 
 
 def test_new_writes_a_recipe_that_checks_and_never_overwrites() -> None:
@@ -161,3 +164,32 @@ def test_check_agrees_with_run_on_recipes_that_open_the_machine() -> None:
     trusted = good("check", "a.yaml", "--trust-recipe")
     assert "--brand-new is on no list of benchctl's" in trusted
     assert json.loads(run("check", "a.yaml", "--json").stdout)[0]["ok"] is False
+
+
+def test_a_check_looks_at_prompts_tasks_models_and_vocabularies(
+    empty_folder: Path, tiny_target: Path, tmp_path: Path
+) -> None:
+    def checked(draft: str, task: str = "code") -> str:
+        (tmp_path / "r.yaml").write_text(
+            "name: r\n"
+            'models:\n  target: {source: "bundled:tiny-hybrid"}\n'
+            f"  draft:\n    source: {draft}\n"
+            f"prompts:\n  suite: tiny.json\n  tasks:\n    - {task}\n"
+            "arms:\n  - name: baseline\n  - name: d\n    speculation: {type: draft-simple}\n"
+        )
+        result = run("check", "r.yaml")
+        assert result.exit_code == (0 if result.stdout else 2)
+        return result.stdout + result.stderr
+
+    assert "good (2 arms" in checked(str(tiny_target))
+    (tmp_path / "draft.gguf").symlink_to(tiny_target)
+    assert "r.yaml:5: models.draft.source: there is no such model file. Did you mean 'draft.gguf'?" in checked(
+        "drft.gguf"
+    )
+    (tmp_path / "cut.gguf").write_bytes(tiny_target.read_bytes()[:1000])
+    assert "the model file is truncated" in checked("cut.gguf")
+    assert "r.yaml:9: prompts.tasks[0]: the suite 'tiny' has no task 'cod'. Did you mean 'code'?" in checked(
+        "draft.gguf", "cod"
+    )
+    write_trial_model(tmp_path / "other.gguf", "q8_0")
+    assert "r.yaml:4: models.draft: d cannot draft with this model: " in checked("other.gguf")

@@ -77,7 +77,8 @@ def forge(measured: Path, tmp_path: Path) -> Forge:
 
 
 def verify(run: Path, *words: str, code: int = 1) -> dict[str, Any]:
-    result = call(app, "verify-lossless", str(run), "--audit-minutes", "5", "--json", *words)
+    minutes = () if {"--offline", "--audit"} & set(words) else ("--audit-minutes", "5")
+    result = call(app, "verify-lossless", str(run), *minutes, "--json", *words)
     assert result.exit_code == code, result.output
     document: dict[str, Any] = json.loads(result.stdout)
     return document
@@ -150,6 +151,24 @@ def test_whole_answers_are_scored_and_judging_again_starts_nothing(forge: Forge,
     manifest.write_text(json.dumps(raw), "utf-8")
     assert verify(run, "--audit", "off")["arms"] == verify(run, "--accept", "consistent")["arms"] == [arm]
     assert (run / AUDIT).stat().st_mtime_ns == stamp
+
+
+def test_requests_that_shared_batches_are_judged_both_ways(tmp_path: Path) -> None:
+    """The arm at concurrency 2 is consistent with the target, and a violation once a far token is put in."""
+    (tmp_path / "shared.yaml").write_text(RECIPE.replace("blocks: 1", "blocks: 1\nconcurrency: 2"))
+    result = call(app, "run", str(tmp_path / "shared.yaml"), "--out", str(tmp_path / "results"), "--quiet")
+    assert result.exit_code == 0, result.output
+    (run,) = (file.parent for file in tmp_path.glob("results/*/*/manifest.json"))
+    (arm,) = verify(run, "--accept", "consistent", code=0)["arms"]
+    assert (arm["verdict"], arm["audit"]["slots"], arm["audit"]["lacking"]) == ("consistent with the target", 2, None)
+    assert arm["audit"]["prefixes"] >= 1_000
+    assert "2 requests in a batch" in arm["reason"]
+    lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]
+    one = next(line for line in lines if line["label"] == "spec")
+    one["token_ids"][PLACE] = 3000
+    one |= {"token_sha": sha256_tokens(one["token_ids"]), "content": "!", "content_sha": sha256_text("!")}
+    (run / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "ascii")
+    assert verify(run)["arms"][0]["verdict"] == "violation"
 
 
 def test_offline_says_what_it_could_not_know(forge: Forge) -> None:

@@ -29,6 +29,13 @@ def test_a_question_in_a_line_is_measured_and_its_recipe_kept(tmp_path: Path) ->
     assert "ngram_mod:" in again.stdout and "draft_simple_d2:" not in again.stdout
 
 
+def test_values_of_a_key_are_one_word_or_two(tmp_path: Path) -> None:
+    for sweep in (("-L", "depth", "3,5"), ("-L", "depth=3,5")):
+        done = benchctl("run", *PAIR, *sweep, "--dry-run", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "draft_simple_d3:" in done.stdout and "draft_simple_d5:" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -41,6 +48,8 @@ def test_a_question_in_a_line_is_measured_and_its_recipe_kept(tmp_path: Path) ->
         (("quickstart", "-k", "cod"), "code"),
         (("quickstart", "--set", "sampling.max_token=5"), "max_tokens"),
         ((*PAIR, "--prompts", "nowhere.txt"), "nowhere.txt"),
+        ((*PAIR, "-L", "depth", ","), "Expected KEY=V1,V2"),
+        ((*PAIR, "-x"), "A dry run has nothing that these options could change."),
     ],
 )
 def test_bad_options_are_one_message(tmp_path: Path, words: tuple[str, ...], said: str) -> None:

@@ -224,3 +224,23 @@ def test_the_record_that_counts_keeps_its_own_place(tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     file.write_text("".join(one.to_line() + "\n" for one in [*written, failed]))
     assert open_run(file).records == [written[2], written[3]]
+
+
+def test_a_folder_of_one_file_an_arm_is_a_run(tmp_path: Path) -> None:
+    study = tmp_path / "plamo2" / "raw"
+    study.mkdir(parents=True)
+    for arm in ("baseline", "spec_d4"):
+        lines = [{**STUDY_LINE, "label": arm, "rep": rep} for rep in range(2)]
+        (study / f"{arm}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert resolve_run(str(study), tmp_path / "results") == study
+    run = open_run(study)
+    assert run.manifest is None and run.folder == study
+    assert [(one.label, one.rep) for one in run.records] == [
+        (arm, rep) for arm in ("baseline", "spec_d4") for rep in range(2)
+    ]
+    (study / "cut.jsonl").write_text("{")
+    assert [said.split(" ")[0] for said in open_run(study).damaged] == ["cut.jsonl:1"]
+    for file in study.glob("*.jsonl"):
+        file.write_text("")
+    with pytest.raises(UsageError, match="This folder holds no benchctl record"):
+        open_run(study)

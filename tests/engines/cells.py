@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from benchctl.engines.base import Completion, Progress, Rendered, Server
+from benchctl.engines.common.launched_server import LaunchedServer
 from benchctl.engines.common.stream import Answer, AnswerReader
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.errors import EngineError
@@ -44,6 +48,15 @@ def arm_of(type_: Any = None, args: Sequence[str] = (), **words: Any) -> Arm:
 def fault(name: str, **more: str) -> Mapping[str, str]:
     """The environment that has the scripted server misbehave."""
     return {"FAKE_FAULT": name, "FAKE_HELP": str(HERE / "data" / "help_current.txt"), **more}
+
+
+def outsider(server: LaunchedServer, headers: Mapping[str, str] | None = None) -> httpx.Client:
+    """A client that has nothing to do with benchctl, for the server of a cell; without `headers` it has no key."""
+    access = server.access
+    assert access is not None and access.socket_path is not None
+    assert stat.S_IMODE(access.folder.stat().st_mode) == 0o700
+    transport, kept = httpx.HTTPTransport(uds=str(access.socket_path)), httpx.Headers(headers, encoding="utf-8")
+    return httpx.Client(base_url="http://localhost", transport=transport, headers=kept)
 
 
 def complete(server: Server, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:

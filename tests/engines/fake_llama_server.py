@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
 
 FAULT = os.environ.get("FAKE_FAULT", "")
 HELP = Path(os.environ.get("FAKE_HELP", Path(__file__).parent / "data" / "help_current.txt"))
@@ -126,6 +128,32 @@ class Handler(BaseHTTPRequestHandler):
             self.send(b'error: {"code": 500, "message": "Compute error.", "type": "server_error"}\n\n')
 
 
+class UnixServer(ThreadingHTTPServer):
+    """Listens on a Unix socket."""
+
+    address_family = socket.AF_UNIX
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)
+
+
+def listening() -> ThreadingHTTPServer:
+    """The server at the address of the command line."""
+    host = sys.argv[sys.argv.index("--host") + 1]
+    if host.endswith(".sock"):
+        return UnixServer(host, Handler)  # type: ignore[arg-type]
+    return ThreadingHTTPServer((host, int(sys.argv[sys.argv.index("--port") + 1])), Handler)
+
+
+def address_of(server: ThreadingHTTPServer) -> str:
+    """As the real one logs it."""
+    return (
+        f"unix://{server.server_address!s}"
+        if isinstance(server, UnixServer)
+        else f"http://127.0.0.1:{server.server_port}"
+    )
+
+
 def main() -> None:
     """Answer questions about the binary, or serve."""
     if "--help" in sys.argv:
@@ -143,12 +171,11 @@ def main() -> None:
             attempts.write("x")
         sys.exit(1)
     else:
-        port = int(sys.argv[sys.argv.index("--port") + 1])
-        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        server = listening()
         if FAULT == "config-file":
             print("0.00.001 I using config file: /etc/llama.cpp/config.ini", file=sys.stderr)
         print(
-            f"main: server is listening on http://127.0.0.1:{server.server_port} - starting",
+            f"main: server is listening on {address_of(server)} - starting",
             file=sys.stderr,
             flush=True,
         )

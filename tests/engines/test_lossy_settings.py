@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from benchctl.recipes.adapters import lossy_settings
+from benchctl.recipes.adapters import lossy_settings, registered
 
 SYNTHETIC, TYPICAL = "synthetic acceptance", "typical acceptance"
 THRESHOLD, SIMULATED = "acceptance threshold", "simulated acceptance"
@@ -40,3 +42,14 @@ THRESHOLD, SIMULATED = "acceptance threshold", "simulated acceptance"
 )
 def test_what_is_lossy_is_recognised(kind: str, argv: str, env: dict[str, str], found: list[str]) -> None:
     assert lossy_settings(kind, argv.split(" "), env) == found
+
+
+def test_what_writes_a_synthetic_acceptance_is_recognised_as_one() -> None:
+    rules = {kind: adapter.synthetic for kind, adapter in registered().adapters.items() if adapter.synthetic}
+    assert {"llama.cpp", "vllm"} <= set(rules)
+    for kind, rule in rules.items():
+        assert rule is not None
+        args, options = rule([0.5, 0.25])
+        argv = [*args, *(["--speculative-config", json.dumps(options)] if options else [])]
+        assert "0.5" in " ".join(argv)
+        assert lossy_settings(kind, argv, {}) == [SYNTHETIC], kind

@@ -14,10 +14,10 @@ from benchctl.data.manifest import Stopped
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Launch
-from benchctl.measure import auto_blocks
-from benchctl.measure.auto_blocks import blocks_as_needed
+from benchctl.measure import run as run_module
 from benchctl.measure.plan import make_plan, measured
 from benchctl.measure.progress import RunProgress
+from benchctl.measure.run import blocks_as_needed
 from benchctl.measure.runner import Runner
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks, Recipe
@@ -36,7 +36,7 @@ def go(recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, monkeypatch
     writer.manifest.blocks = 0
 
     def measure(rule: AutoBlocks, widths: HalfWidths, progress: RunProgress | None = None) -> Stopped | None:
-        monkeypatch.setattr(auto_blocks, "half_widths", widths)
+        monkeypatch.setattr(run_module, "half_widths", widths)
         run = open_run(writer.folder)
         done = measured(run, len(prompts))
         plan = make_plan(recipe, prompts, done, range(max(FIRST_LOOK, writer.manifest.blocks)))

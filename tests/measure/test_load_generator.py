@@ -10,8 +10,14 @@ from functools import partial
 import pytest
 
 from benchctl.measure import load_generator
-from benchctl.measure.arrivals import arrival_times
-from benchctl.measure.load_generator import MOST_IN_FLIGHT, Request, allow_connections, closed_loop, open_loop
+from benchctl.measure.load_generator import (
+    MOST_IN_FLIGHT,
+    Request,
+    allow_connections,
+    arrival_times,
+    closed_loop,
+    open_loop,
+)
 
 
 class Door:

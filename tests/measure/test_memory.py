@@ -69,4 +69,4 @@ def test_a_gpu_is_asked_where_the_engine_sees_one(monkeypatch: pytest.MonkeyPatc
     assert memory.free_bytes("auto", ["CUDA0"]) == ("GPU memory", 1500 * 2**20)
     assert memory.free_bytes("cpu", ["CUDA0"])[0] == "memory"
     monkeypatch.setattr(memory, "answer", lambda *argv: None)
-    assert memory.free_bytes("cuda", ["CUDA0"])[1] == float("inf"), "not told: never a reason to refuse"
+    assert memory.free_bytes("cuda", ["CUDA0"])[1] == float("inf"), "not reported: never a reason to refuse"

@@ -16,6 +16,7 @@ from benchctl.measure.plan import (
     arms_of_block,
     balanced,
     earlier_processes,
+    groups_of,
     idle_slots,
     keep_only,
     make_plan,
@@ -176,3 +177,38 @@ def test_blocks_of_the_command_line_are_checked(recipe: Recipe, text: str) -> No
     with pytest.raises(UsageError, match=r"Expected 1 to 1000 blocks, or auto") as caught:
         with_blocks(recipe, text)
     assert "\x1b" not in str(caught.value)
+
+
+def test_a_group_of_a_block_is_a_baseline_and_its_arms(prompts: list[PromptItem]) -> None:
+    models = {"target": {"source": "t.gguf"}, "draft": {"source": "d.gguf"}}
+    setups = [
+        {"name": f"d{draft}-kv{kv}", "group": f"kv{kv}", "axes": {}, "engine": {"kind": "llama.cpp"}, "models": models}
+        for kv in (1, 2)
+        for draft in (1, 2)
+    ]
+    spec = {"type": "draft-simple", "max": 4}
+    arms = [
+        arm
+        for kv in (1, 2)
+        for arm in (
+            {"name": f"base{kv}", "of": "base", "setup": f"d1-kv{kv}", "group": f"kv{kv}"},
+            {"name": f"one{kv}", "of": "spec", "setup": f"d1-kv{kv}", "group": f"kv{kv}", "speculation": spec},
+            {"name": f"two{kv}", "of": "spec", "setup": f"d2-kv{kv}", "group": f"kv{kv}", "speculation": spec},
+        )
+    ]
+    recipe = Recipe.model_validate(
+        {"name": "x", "models": models, "prompts": {"suite": "s"}, "baseline": "base1", "blocks": 2}
+        | {"arms": arms, "setups": setups}
+    )
+    groups = groups_of(make_plan(recipe, prompts))
+    assert [(group.block, group.key[0], len(group.cells)) for group in groups] == [
+        *((0, "kv1", 3), (0, "kv2", 3), (1, "kv2", 3), (1, "kv1", 3)),
+    ]
+    for group in groups:
+        assert [cell.arm.of for cell in group.cells].count("base") == 1
+        assert {recipe.baseline_of(cell.arm).name for cell in group.cells} == {f"base{(group.key[0] or '')[-1]}"}
+    assert groups[0].name == "block 1, kv1"
+    assert set(groups[0].setups) == {"d1-kv1", "d2-kv1"}
+    half = keep_only(recipe, ["two2"])
+    assert [arm.name for arm in half.arms] == ["base2", "two2"]
+    assert [setup.name for setup in half.setups] == ["d1-kv2", "d2-kv2"]

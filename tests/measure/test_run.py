@@ -45,11 +45,11 @@ def test_another_library_beside_the_binary_is_another_engine(recipe: Recipe, man
     models = ResolvedPair(ResolvedModel("t.gguf", ()), None)
     manifest.workload_sha256 = workload_sha256(recipe, [], models)
     manifest.engine.details = {"sha256": "a", "siblings": {"libggml.so": "b"}}
+    capabilities = SimpleNamespace(details={"sha256": "a", "siblings": {"libggml.so": "c"}})
     prepared: Any = SimpleNamespace(
         recipe=recipe,
-        models=models,
         suite=SimpleNamespace(sha256=None),
-        capabilities=SimpleNamespace(details={"sha256": "a", "siblings": {"libggml.so": "c"}}),
+        setups={None: SimpleNamespace(models=models, capabilities=capabilities)},
     )
     with pytest.raises(UsageError, match="the engine's binary or its libraries changed"):
         resume_run(prepared, RunData(Path(), manifest, [], []), RunProgress())

@@ -356,3 +356,21 @@ def test_a_clock_that_jumps_changes_no_duration_and_is_noted(
     assert abs(spec.clock_jump_s or 0.0) < 1, "it jumped once"
     assert all(0 <= cell.wall_s < 60 for cell in run.manifest.cells)
     assert all(0 <= (record.sent_s or 0.0) < 60 for record in run.records)
+
+
+@pytest.mark.parametrize(("kind", "cells"), [("crash", [("baseline", "finished"), ("spec", "failed")]), ("http", None)])
+def test_a_run_may_end_at_its_first_failure(
+    recipe: Recipe,
+    prompts: list[PromptItem],
+    writer: RunWriter,
+    folder: Path,
+    kind: str,
+    cells: list[tuple[str, str]] | None,
+) -> None:
+    launches = {arm.name: Launch(argv=("toy", arm.name), env={}) for arm in recipe.arms}
+    runner = Runner(recipe, _fails_at("spec", 2, kind), launches, writer, stop_at_failure=True)
+    runner.run(make_plan(recipe, prompts), RunProgress())
+    run = open_run(folder)
+    assert runner.ended and run.manifest is not None
+    expected = cells or [("baseline", "finished"), ("spec", "finished")]  # a refused request costs its cell nothing
+    assert [(c.arm, c.status) for c in run.manifest.cells] == expected

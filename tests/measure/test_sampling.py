@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.analysis.sampling.judge import judge_sampling
+from benchctl.analysis.sampling.conclude import sampling_verdict
 from benchctl.data.sampling import CHECK, latest_check, open_check
 from benchctl.engines.base import Completion
 from benchctl.errors import EngineError, StorageError, UsageError
@@ -83,10 +83,10 @@ def test_a_right_engine_passes_and_the_check_recomputes(prepared: Callable[..., 
     assert len({one.seed for one in data.answers}) == len(data.answers)
     assert [cell.status for cell in data.check.manifest.cells] == ["finished", "finished"]
     assert [cell.attestation.state for cell in data.check.manifest.cells if cell.attestation] == ["off", "active"]
-    spec = judge_sampling(data).arms[0]
+    spec = sampling_verdict(data).arms[0]
     assert spec.verdict == "no difference found"
     assert spec.drafted
-    assert judge_sampling(open_check(folder)) == judge_sampling(data)
+    assert sampling_verdict(open_check(folder)) == sampling_verdict(data)
 
 
 @pytest.mark.engine
@@ -98,14 +98,15 @@ def test_a_wrong_temperature_is_found(prepared: Callable[..., Prepared], tmp_pat
     mixed = [one for one in right.answers if one.arm == "baseline"] + [
         one for one in wrong.answers if one.arm == "spec"
     ]
-    spec = judge_sampling(replace(right, answers=mixed)).arms[0]
+    spec = sampling_verdict(replace(right, answers=mixed)).arms[0]
     assert spec.verdict == "difference found"
     assert "The first token, which is never speculated, differs already" in spec.reason
 
 
 def toy(prepared: Prepared, engine: ToyEngine) -> Prepared:
     launches = {arm.name: engine.launch(arm, prepared.models) for arm in prepared.recipe.arms}
-    return replace(prepared, engine=engine, launches=launches)
+    setups = {name: replace(one, engine=engine) for name, one in prepared.setups.items()}
+    return replace(prepared, engine=engine, launches=launches, setups=setups)
 
 
 @pytest.mark.engine
@@ -115,7 +116,7 @@ def test_an_engine_that_fails_costs_its_arm(prepared: Callable[..., Prepared], t
     data = open_check(folder)
     assert data.check.manifest.status == "failed"
     assert len(data.answers) == 4 * 2
-    found = judge_sampling(data)
+    found = sampling_verdict(data)
     assert found.failed_arms == {"spec": "It fell."}
     assert (found.arms[0].verdict, found.arms[0].tests) == ("undetermined", [])
 
@@ -125,7 +126,7 @@ def test_without_a_baseline_nothing_more_is_drawn(prepared: Callable[..., Prepar
     engine = ToyEngine(start_failures={"baseline": EngineError("It fell.", kind="launch")})
     data = open_check(run_check(toy(prepared(), engine), PLAN, tmp_path, RunProgress(), []))
     assert engine.steps == ["baseline: start"]
-    assert "The engine of baseline failed: It fell." in judge_sampling(data).arms[0].reason
+    assert "The engine of baseline failed: It fell." in sampling_verdict(data).arms[0].reason
 
 
 @pytest.mark.engine
@@ -152,7 +153,7 @@ def test_an_interrupted_check_says_so(prepared: Callable[..., Prepared], tmp_pat
         run_check(toy(prepared(), ToyEngine(answers=answers)), PLAN, tmp_path, RunProgress(), [])  # type: ignore[arg-type]
     data = open_check(latest_check(tmp_path))
     assert data.check.manifest.status == "interrupted"
-    assert judge_sampling(data).arms[0].verdict == "undetermined"
+    assert sampling_verdict(data).arms[0].verdict == "undetermined"
 
 
 @pytest.mark.engine
@@ -177,7 +178,7 @@ def test_the_same_check_goes_on_where_it_was_broken_off(prepared: Callable[..., 
     assert len(list((tmp_path / "sampling").iterdir())) == 1
     assert data.check.manifest.status == "finished"
     assert [cell.status for cell in data.check.manifest.cells] == ["finished", *["interrupted"] * 2, "finished"]
-    assert judge_sampling(data).arms[0].tests, "it is judged by all that was drawn"
+    assert sampling_verdict(data).arms[0].tests, "it is judged by all that was drawn"
     assert len({one.seed for one in data.answers}) == len(data.answers) == 16
     whole = run_check(toy(ready, ToyEngine(answers=until(99))), PLAN, tmp_path, RunProgress(), [])
     assert whole != folder, "a finished check is drawn anew"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +15,8 @@ from benchctl.errors import EngineError, UsageError
 from benchctl.models.convert import converted, is_safetensors_folder
 from benchctl.models.huggingface.weights import write_weights
 from benchctl.models.program import OnLine, Program
-from benchctl.models.sources import locate_model
+from benchctl.models.sources import locate_model, resolve_pair
+from benchctl.recipes.schema import ModelPair, ModelSpec
 
 MakeGguf = Callable[..., Path]
 
@@ -25,13 +26,13 @@ def store(folder: Path, number: float, kind: type[np.floating[Any]] = np.float32
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model folder, and the packages that the converter needs."""
+def folder(tmp_path: Path) -> Path:
+    """A model folder."""
     here = tmp_path / "hf"
     here.mkdir()
     (here / "config.json").write_text("{}")
+    (here / "tokenizer.json").write_text("{}")
     store(here, 1.0)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     return here
 
 
@@ -99,7 +100,29 @@ def test_half_a_model_is_no_model(folder: Path, make_gguf: MakeGguf, cache: Path
     assert list((cache / "converted").iterdir()) == []
 
 
-def test_missing_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else name)
-    with pytest.raises(UsageError, match="converting safetensors needs the Python packages torch"):
-        converted(folder, converter(None))
+def test_a_head_without_a_tokenizer_is_converted_with_its_target(
+    folder: Path, make_gguf: MakeGguf, tmp_path: Path
+) -> None:
+    head = tmp_path / "head"
+    head.mkdir()
+    (head / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLMEagle3"]}))
+    store(head, 3.0)
+    made, given = make_gguf(), []
+
+    def run(argv: Sequence[str], log: Path, on_line: OnLine | None) -> int:
+        given.append(argv[5:])
+        log.write_text("")
+        shutil.copy(made, argv[4])
+        return 0
+
+    def resolved(target: Path) -> None:
+        pair = ModelPair(target=ModelSpec(source=str(target)), draft=ModelSpec(source=str(head)))
+        resolve_pair(pair, recipe_folder=tmp_path, find_tool=lambda name: Program(("convert.py",), "1", run))
+
+    resolved(folder)
+    assert given == [[str(folder)], ["--target-model-dir", str(folder), str(head)]]
+    (folder / "tokenizer.json").write_text('{"other": 1}')
+    resolved(folder)
+    assert len(given) == 4, "the head's file holds its target's tokenizer, so another one makes another file"
+    with pytest.raises(UsageError, match="has no tokenizer, and is converted with its target's"):
+        resolved(made)

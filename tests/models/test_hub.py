@@ -18,7 +18,7 @@ FILES: dict[str, dict[str, bytes]] = {
     "org/one": {"README.md": b"hello", "model.gguf": b"GGUF one"},
     "org/many": {"a-q4.gguf": b"GGUF a", "b-q8.gguf": b"GGUF b"},
     "org/sharded": {f"m-{number:05d}-of-00002.gguf": b"GGUF %d" % number for number in (1, 2)},
-    "org/plain": {"model.safetensors": b"x", "config.json": b"{}"},
+    "org/plain": {"model.safetensors": b"x", "config.json": b"{}", "tokenizer.jsonl": b"[]", "code.py": b"x"},
     "org/nothing": {"README.md": b"x"},
     "datasets/org/one": {"README.md": b"x", "data/questions-00001-of-00002.jsonl": b"{}"},
     "datasets/org/many": {"a.jsonl": b"{}", "b.parquet": b"PAR1"},
@@ -44,6 +44,15 @@ def test_the_only_gguf_file_needs_no_name(hub: ThreadingHTTPServer) -> None:
     assert said == ["Fetching org/one/model.gguf"]
 
 
+def test_a_repository_of_safetensors_is_a_folder_where_that_will_do(hub: ThreadingHTTPServer) -> None:
+    folder = fetch(HubSource("org/plain", None), safetensors=True)
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors", "tokenizer.jsonl"]
+    assert fetch(HubSource("org/one", None), safetensors=True).name == "model.gguf"
+    hub.shutdown()
+    hub.server_close()
+    assert fetch(HubSource("org/plain", None), safetensors=True) == folder
+
+
 def test_all_shards_are_downloaded(hub: ThreadingHTTPServer) -> None:
     for name in (None, "m-00002-of-00002.gguf"):
         path = fetch(HubSource("org/sharded", name))
@@ -63,11 +72,8 @@ def test_all_shards_are_downloaded(hub: ThreadingHTTPServer) -> None:
         (
             "org/plain",
             None,
-            "hf:org/plain: the repository holds safetensors only, and llama.cpp reads GGUF\n"
-            "Convert it once with llama.cpp's converter, and point benchctl at the folder:\n"
-            "  hf download org/plain --local-dir plain\n"
-            "  python convert_hf_to_gguf.py plain --outtype bf16 --outfile models/plain.gguf\n"
-            "  benchctl run … --models-dir models",
+            "hf:org/plain: the repository holds safetensors, and no GGUF file\n"
+            "Make it one first: benchctl quantize hf:org/plain --type bf16 (or another type).",
         ),
         ("org/nothing", None, "hf:org/nothing: the repository holds no GGUF file\nName another repository."),
         (
@@ -116,7 +122,7 @@ def test_without_a_network_the_cache_serves_and_what_it_lacks_is_one_error(
 
 def test_a_folder_of_safetensors_is_downloaded_once(hub: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fetch_folder(HubSource("org/plain", None))
-    assert {file.name for file in folder.iterdir()} == {"model.safetensors", "config.json"}
+    assert {file.name for file in folder.iterdir()} == {"model.safetensors", "config.json", "tokenizer.jsonl"}
     monkeypatch.setattr(hub_constants, "HF_HUB_OFFLINE", True)
     assert fetch_folder(HubSource("org/plain", None)) == folder
     with pytest.raises(OfflineError, match="does not hold the repository"):

@@ -20,7 +20,7 @@ from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
 from benchctl.models.program import OnLine, Program
 from benchctl.models.quantize import quantize_to, quantized
-from benchctl.models.tensor_types import takes_other_type, wanted_types
+from benchctl.models.tensor_types import requested_types, takes_other_type
 from benchctl.recipes.schema import QuantizeSpec
 
 MakeGguf = Callable[..., Path]
@@ -182,7 +182,7 @@ def test_what_is_foretold_is_what_the_tool_writes(
     tool: Program, tiny_target: Path, base: str, tensors: dict[str, str]
 ) -> None:
     before = read_header(tiny_target).tensors
-    foretold = wanted_types(before, tensors)
+    foretold = requested_types(before, tensors)
     made = quantized([tiny_target], QuantizeSpec(type=base, tensors=tensors), tool)
     after = {tensor.name: tensor.type_name for tensor in read_header(made).tensors}
     assert {name: after[name] for name in foretold} == foretold

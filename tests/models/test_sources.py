@@ -12,8 +12,9 @@ import pytest
 from benchctl.errors import UsageError
 from benchctl.models import sources
 from benchctl.models.hub import OfflineError
+from benchctl.models.program import Program
 from benchctl.models.resolved import ResolvedPair
-from benchctl.models.sources import resolve_pair
+from benchctl.models.sources import locate_model, resolve_pair
 from benchctl.recipes.schema import ModelPair, ModelSpec, QuantizeSpec
 from benchctl.recipes.source import HubSource
 
@@ -27,7 +28,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir()
     monkeypatch.chdir(folder)
 
-    def offline(source: HubSource, notice: object) -> Path:
+    def offline(source: HubSource, notice: object, *, safetensors: bool) -> Path:
         raise OfflineError("the hub cannot be reached, and its cache does not hold the file")
 
     monkeypatch.setattr(sources, "fetch", offline)
@@ -157,7 +158,13 @@ def test_without_network_and_file_the_remedy_is_named(tmp_path: Path) -> None:
         "the hub cannot be reached, and its cache does not hold the file\n"
         "Connect, or put q.gguf into a folder and name it: --models-dir FOLDER"
     )
-    assert "python convert_hf_to_gguf.py plamo-2-8b --outtype bf16" in refusal("hf:pfnet/plamo-2-8b", tmp_path)
+    with pytest.raises(UsageError) as caught:
+        locate_model(
+            "hf:pfnet/plamo-2-8b",
+            recipe_folder=tmp_path,
+            find_tool=lambda name: Program((name,), "1", lambda argv, log, on_line: 0),
+        )
+    assert "put plamo-2-8b.gguf (or the folder plamo-2-8b with its safetensors) into a folder" in str(caught.value)
 
 
 def test_control_characters_of_a_source_are_made_visible(tmp_path: Path) -> None:

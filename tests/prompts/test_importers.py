@@ -14,10 +14,8 @@ import pytest
 from pyarrow import parquet
 
 from benchctl.errors import UsageError
-from benchctl.prompts.importers.convert import Questions, read_questions, write_suite
-from benchctl.prompts.importers.formats import FORMATS, find_format
-from benchctl.prompts.importers.locate import locate
-from benchctl.prompts.importers.tasks import TaskNames, safe_name
+from benchctl.prompts.importers.convert import Questions, locate, read_questions, write_suite
+from benchctl.prompts.importers.formats import FORMATS, TaskNames, find_format, safe_name
 from benchctl.prompts.suite import Message, Prompt
 from tests.local_hub import serving
 

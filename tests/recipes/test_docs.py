@@ -15,5 +15,5 @@ def test_the_documented_recipe_loads_and_names_every_key(load: Callable[[str], R
     example = re.search(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert example is not None
     assert load(example[1]).arms[-1].name == "both"
-    for key in Recipe.model_fields:
+    for key in Recipe.model_fields.keys() - {"setups"}:  # made of `matrix`, and in no file
         assert re.search(rf"^{key}:", example[1], re.MULTILINE), key

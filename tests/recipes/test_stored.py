@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from benchctl.errors import UsageError
-from benchctl.recipes.stored import stored_recipe
+from benchctl.recipes.load import stored_recipe
 
 KEPT = sorted((Path(__file__).parents[2] / "results").rglob("manifest.json"))
 

@@ -43,6 +43,7 @@ def openings(load: Load, engine: str, names: tuple[tuple[str, ...], ...] = ()) -
             "{kind: sglang, args: [--trust-remote-code]}",
             "{kind: transformers, remote_code: true}",
         ),
+        *("{args: [--grammar-file, '/etc/{x}']}", "{args: [--lora]}", "{args: ['--json-schema-file=/etc/{a}']}"),
         *("{args: [--lora, /etc/passwd]}", "{args: [--grammar-file, ../g]}", "{args: ['--lora=good.gguf,/x.gguf']}"),
     ],
 )

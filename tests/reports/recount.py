@@ -177,9 +177,15 @@ class Recount:
             "tokens_per_round": sum(r["n_predicted"] - 1 for r in rows) / rounds,
             "tokens_per_step": sum(r["n_predicted"] - 1 for r in rows)
             / sum(r["n_predicted"] - 1 - r["draft_n_accepted"] for r in rows),
+            "rate_by_request": statistics.mean(r["draft_n_accepted"] / r["draft_n"] for r in rows if r["draft_n"]),
+            "rate_by_task": self._rate_by_task(arm) if task == "all" else None,
             "position_unconditional": [place / rounds for place in places],
             "position_conditional": [a / b for a, b in zip(places, [rounds, *places], strict=False)],
         }
+
+    def _rate_by_task(self, arm: str) -> float:
+        tasks = {r["task"] for r in self.records}
+        return float(statistics.mean(self.acceptance(arm, task)["rate"] for task in tasks))
 
     def throughput(self, arm: str, task: str) -> dict[str, Any]:
         rows = [r for r in self.records if (r["label"], r["task"]) == (arm, task)]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 
 import pytest
+from rich.console import Console
 
 from benchctl.analysis.advice import find_advice, inactive_arms, launch_command, resolution
 from benchctl.analysis.results import Analysis
+from benchctl.data.store import RunData
 from benchctl.reports.conclusion import advice_lines, grouped_warnings, headline, null_control
+from benchctl.reports.render import render_html, render_markdown
+from benchctl.reports.terminal import print_decision
 from tests.reports.handmade import build_analysis, build_manifest
 
 
@@ -67,6 +72,26 @@ def test_the_headline_says_what_is_known() -> None:
     )
     every = slower(build_analysis(["baseline", "spec_d4"]), "spec_d4")
     assert headline(every) == "Speculative decoding does not pay here: the one arm is slower, 0.57×."
+
+
+def test_a_report_ends_with_what_to_run_per_task(run_data: RunData, analysis: Analysis) -> None:
+    text = render_markdown(run_data, analysis, [])
+    end = text[text.index("## What to run on this machine") :]
+    assert text.index("### To reproduce") < text.index("## What to run on this machine")
+    for task in analysis.tasks:
+        assert f"| {task.replace('_', chr(92) + '_')} |" in end or f"| {task} |" in end
+    assert "**Most likely to change this:**" in end
+    assert "--port 8080" in end
+    page = render_html(run_data, analysis, [])
+    assert page.index("<h2>How it was measured</h2>") < page.index("<h2>What to run on this machine</h2>")
+
+
+def test_the_terminal_ends_with_it_too(run_data: RunData, analysis: Analysis) -> None:
+    console = Console(record=True, width=200, file=io.StringIO())
+    print_decision(console, analysis, run_data.manifest)
+    shown = console.export_text()
+    assert "What to run on this machine" in shown
+    assert shown.rstrip().rpartition("Most likely to change this:")[1]
 
 
 def test_a_command_finds_the_home_folder() -> None:

@@ -56,7 +56,7 @@ def test_in_the_terminal(made: tuple[Analysis, ReportFiles]) -> None:
 def test_in_markdown(made: tuple[Analysis, ReportFiles]) -> None:
     analysis, files = made
     lines = files.markdown.read_text().splitlines()
-    assert any("| 95 % interval | Between blocks |" in line for line in lines)
+    assert any("| These prompts | Between blocks |" in line for line in lines)
     for arm, words in shown(analysis).items():
         assert any(f"`{arm}`" in line and words in line for line in lines)
     assert any("Blocks: auto measured 3 blocks (2 min)" in line.replace("\\", "") for line in lines)

@@ -14,10 +14,10 @@ from rich.console import Console
 import benchctl.reports
 from benchctl.analysis.results import Interval
 from benchctl.reports.columns import Code, Column, Folded, Name, Table, interval, numeric
-from benchctl.reports.csv_files import csv_table
-from benchctl.reports.markdown import markdown_table
 from benchctl.reports.page import html_table
+from benchctl.reports.render import markdown_table
 from benchctl.reports.terminal import print_table
+from benchctl.reports.write import csv_table
 
 TEMPLATES = Path(benchctl.reports.__file__).parent / "templates"
 

@@ -12,11 +12,10 @@ from rich.console import Console
 
 from benchctl.analysis.results import Analysis, Caution, Verdict
 from benchctl.data.store import RunData
-from benchctl.reports.csv_files import spreadsheet_text
-from benchctl.reports.markdown import markdown_block, markdown_code, markdown_text
 from benchctl.reports.page_data import hashes, scripts
+from benchctl.reports.render import markdown_block, markdown_code, markdown_text
 from benchctl.reports.terminal import print_summary
-from benchctl.reports.write import render_files
+from benchctl.reports.write import render_files, spreadsheet_text
 from benchctl.text import visible
 from tests.reports.handmade import HOSTILE, build_analysis, build_manifest
 from tests.reports.page_text import PageText

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData
-from benchctl.reports.csv_files import all_tables
 from benchctl.reports.render import render_html, render_markdown
 from benchctl.reports.terminal import print_summary
+from benchctl.reports.write import all_tables
 
 LABEL = "(lossy by design: synthetic acceptance)"
 

@@ -98,7 +98,10 @@ def test_csv(made: tuple[Recount, ReportFiles, dict[str, Any]]) -> None:
 def test_markdown_tables(made: tuple[Recount, ReportFiles, dict[str, Any]]) -> None:
     recount, files, found = made
     tables = markdown_tables(files.markdown.read_text())
-    intervals = {(row["arm"], row["task"]): row["interval"] for row in found["speedups"]}
+    audit_summary = {(row["arm"], row["task"]): row for row in found["speedups"]}
+
+    def ends(interval: dict[str, float] | None) -> str:
+        return "–" if interval is None else f"{interval['low']:.2f} to {interval['high']:.2f}×"
 
     def times(value: float) -> str:
         return f"{value:.2f}×"
@@ -108,12 +111,13 @@ def test_markdown_tables(made: tuple[Recount, ReportFiles, dict[str, Any]]) -> N
 
     for row in tables["Table: speed-up"]:
         arm, task, *cells = row
-        wanted, ends = recount.speedup(arm, task), intervals[arm, task]
+        wanted, told = recount.speedup(arm, task), audit_summary[arm, task]
         assert cells == [
             times(wanted["pooled"]),
-            f"{ends['low']:.2f} to {ends['high']:.2f}×",
+            *(ends(told[key]) for key in ("interval", "like_these", "simultaneous")),
             *(times(wanted[key]) for key in ("median", "end_to_end", "length_matched")),
             " ".join(map(times, wanted["by_block"])),
+            *(f"{100 * told[key]:.2g} %" for key in ("within", "detectable")),
             *(str(wanted[key]) for key in ("pairs", "pairs_unequal", "pairs_missing")),
         ]
     for row in tables["Table: acceptance"]:
@@ -121,7 +125,8 @@ def test_markdown_tables(made: tuple[Recount, ReportFiles, dict[str, Any]]) -> N
         wanted = recount.acceptance(arm, task)
         counts = [f"{wanted[key]:,}".replace(",", "\u202f") for key in ("accepted", "drafted", "rounds")]
         lengths = [f"{wanted[key]:.2f}" for key in ("acceptance_length", "tokens_per_round", "tokens_per_step")]
-        assert cells == [share(wanted["rate"]), *counts, *lengths]
+        means = [share(wanted["rate_by_request"]), share(wanted["rate_by_task"])]
+        assert cells == [share(wanted["rate"]), *counts, *lengths, *means]
     for row in tables["Table: acceptance by position"]:
         places = recount.acceptance(row[0], "all")["position_unconditional"]
         assert [cell for cell in row[1:] if cell] == [share(place) for place in places]
@@ -153,11 +158,15 @@ def test_every_number_of_the_conclusion_is_accounted_for(
         ends = next(r["interval"] for r in found["speedups"] if (r["arm"], r["task"]) == (arm, "all"))
         assert row[3] == f"{speed['pooled']:.2f}×"
         assert row[5] == f"{min(speed['by_block']):.2f} to {max(speed['by_block']):.2f}×"
-        assert row[6] == f"{100 * accepted['rate']:.1f} %"
+        assert row[-2] == f"{100 * accepted['rate']:.1f} %"
+        told = next(r for r in found["speedups"] if (r["arm"], r["task"]) == (arm, "all"))
+        if told["like_these"]:
+            assert row[6] == f"{told['like_these']['low']:.2f} to {told['like_these']['high']:.2f}×"
         allowed = {f"{speed['pooled']:.2f}", f"{ends['low']:.2f}", f"{ends['high']:.2f}", "95", "4"}
         allowed |= {f"{form(accepted['rate'])}" for form in (_whole, _tenth)}
         allowed |= {f"{1 + (cost['overhead'] or 0):.1f}", f"{accepted['acceptance_length']:.1f}"}
         allowed |= {f"{value:.2f}" for value in (min(speed["by_block"]), max(speed["by_block"]))}
+        allowed |= set(re.findall(r"\d+(?:\.\d+)?", row[6]))  # checked above, and in the table of speed-ups
         allowed |= {"500"}  # the failed record's own words
         allowed |= {str(len(rows))}  # of how many arms it is the fastest
         allowed |= {form(cost[key]) for key in ("alpha", "break_even_alpha") if cost[key] for form in (_whole, _tenth)}

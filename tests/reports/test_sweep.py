@@ -104,7 +104,7 @@ def test_the_crossing_comes_first(concurrency: tuple[list[dict[str, Any]], Repor
     assert first.startswith(
         f"**Total throughput: speculation stops helping at a concurrency of {' and '.join(told)}.**"
     )
-    assert "judged one request at a time, not at concurrency 2, 4, 8" in first
+    assert "compared one request at a time, not at concurrency 2, 4, 8" in first
     page = files.page.read_text()
     assert page.index("the curves cross at about") < page.index("Every arm under every condition")
 
@@ -115,7 +115,7 @@ def test_figures_of_what_varies_are_drawn(concurrency: tuple[list[dict[str, Any]
     assert {"by-concurrency.svg", "by-concurrency.png"} < names
     assert not {"by-rate.svg", "by-temperature.svg"} & names
     page = files.page.read_text()
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 6
     assert "figures/by-concurrency.png" in files.markdown.read_text()
 
 
@@ -227,6 +227,6 @@ def test_a_run_that_has_only_begun_is_reported(tmp_path: Path) -> None:
     text = files.markdown.read_text()
     assert "at level 8 no cell can be compared with the baseline's" in text
     assert "by-concurrency.png" not in {path.name for path in files.figures}
-    assert "Even so answers are missing or broken there: spec_d4-c8." in text
+    assert "So spec_d4-c8: undetermined." in text
     rows = markdown_tables(text)["By concurrency: all requests together"]
     assert [row[2] for row in rows if row[0] == "8"] == ["–", "–"]

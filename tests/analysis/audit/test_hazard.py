@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchctl.analysis.audit import power
+from benchctl.analysis.audit import conclude
+from benchctl.analysis.audit.conclude import find_power
 from benchctl.analysis.audit.hazard import Places, hazard_test
 from benchctl.analysis.audit.noise import Noise
-from benchctl.analysis.audit.power import find_power
 
 DEVIATION = 0.135
 
@@ -56,7 +56,7 @@ def test_equal_data_give_equal_numbers() -> None:
 
 
 def test_power_grows_with_the_fault_and_with_the_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(power, "PROPOSED", 1 / 3)  # as the audit of the method assumed
+    monkeypatch.setattr(conclude, "PROPOSED", 1 / 3)  # as the audit of the method assumed
     rng = np.random.default_rng(6)
     noise, places = sample(rng), arm(rng, prompts=12)
     small, large = (find_power(noise, places, nats, level=0.005) for nats in (0.05, 0.3))
@@ -67,10 +67,10 @@ def test_power_grows_with_the_fault_and_with_the_prompts(monkeypatch: pytest.Mon
 
 def test_a_draft_that_seldom_proposes_the_runner_up_hides_the_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     chances = []
-    for proposed in (1 / 3, power.PROPOSED):
+    for proposed in (1 / 3, conclude.PROPOSED):
         rng = np.random.default_rng(6)
         noise, places = sample(rng), arm(rng, prompts=12)
-        monkeypatch.setattr(power, "PROPOSED", proposed)
+        monkeypatch.setattr(conclude, "PROPOSED", proposed)
         chances.append(find_power(noise, places, 0.3, level=0.005).chance)
     assert chances[1] < 0.2 < 0.6 < chances[0]
 
@@ -78,5 +78,5 @@ def test_a_draft_that_seldom_proposes_the_runner_up_hides_the_fault(monkeypatch:
 def test_where_there_is_no_noise_one_swapped_token_is_enough() -> None:
     still = Noise(np.ones(1_000), np.zeros(1_000), np.zeros(1_000, np.int64))
     places = Places(np.full(10, 0.05), np.zeros(10, bool), np.zeros(10, np.int64))
-    assert find_power(still, places, 0.1, level=0.005).chance == pytest.approx(1 - (1 - power.PROPOSED) ** 10)
+    assert find_power(still, places, 0.1, level=0.005).chance == pytest.approx(1 - (1 - conclude.PROPOSED) ** 10)
     assert find_power(still, places, 0.01, level=0.005).times is None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchctl.analysis.analyse import OutputComparison, analyse
-from benchctl.analysis.replay.judge import Evidence
+from benchctl.analysis.replay.explain import Evidence
 from benchctl.analysis.results import Losslessness
 from benchctl.cli.replay_forks import Explained
 from benchctl.data.audits import Audit, Divergence, NullPass, ScoredAnswer
@@ -94,7 +94,7 @@ def verdicts(run: RunData, audit: Audit | None) -> dict[str, Losslessness]:
 def test_an_arm_that_leaves_its_target_at_a_near_tie_is_consistent_and_says_what_it_could_hide(run: RunData) -> None:
     scored = audit(run)
     outputs = OutputComparison(run)
-    found = {one.arm: one for one in outputs.judge(Evidence(), audit=scored)}
+    found = {one.arm: one for one in outputs.verdicts(Evidence(), audit=scored)}
     told = found["spec"].audit
     assert told is not None and told.lacking is None
     assert (told.diverged, told.tokens, told.answers, told.of) == (1, PROMPTS * TOKENS, PROMPTS, PROMPTS)
@@ -113,7 +113,7 @@ def test_an_arm_that_leaves_its_target_at_a_near_tie_is_consistent_and_says_what
         }
     )
     evidence = Evidence(replays([fork]), audit=scored)
-    found = {one.arm: one for one in outputs.judge(evidence, audit=scored)}
+    found = {one.arm: one for one in outputs.verdicts(evidence, audit=scored)}
     assert (found["spec"].verdict, found["spec"].counts["near-tie"]) == ("consistent with the target", 1)
     shown = Explained(outputs, list(found.values()), [], None, None)
     assert not shown.only("identical")

@@ -1,4 +1,4 @@
-"""Arms that answered several requests at once: their audit clears them, and condemns nobody."""
+"""Arms that answered several requests at once: judged by whole answers, against the noise of shared batches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from benchctl.analysis.answers import find_answers
 from benchctl.analysis.conditions.split import Group
-from benchctl.analysis.conditions.unjudged import NOT_MEASURED, find_unjudged
+from benchctl.analysis.conditions.unjudged import find_unjudged
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import ArmAudit
 
@@ -17,20 +17,28 @@ from benchctl.analysis.results import ArmAudit
     ("change", "verdict"),
     [
         ({}, "consistent with the target"),
-        ({"beyond": 1}, "undetermined"),
-        ({"p_adjusted": 0.001}, "undetermined"),
+        ({"beyond": 1}, "violation"),
+        ({"p_adjusted": 0.001}, "violation"),
         ({"lacking": "the noise was measured at 3 prefixes"}, "undetermined"),
     ],
 )
-def test_an_audit_of_overlapping_requests_clears_and_does_not_condemn(
+def test_an_audit_of_overlapping_requests_clears_and_condemns(
     make_record: Any, make_run: Any, change: dict[str, Any], verdict: str
 ) -> None:
     run = make_run([make_record("baseline"), make_record("spec")])
     frame = make_frame(run.records, run.manifest, "baseline")
-    told: dict[str, Any] = {"arm": "spec", "widths": (3, 6), "by_prefill": False, "answers": 1, "of": 1, "prompts": 1}
+    told: dict[str, Any] = {
+        "arm": "spec",
+        "widths": (3,),
+        "slots": 4,
+        "by_prefill": False,
+        "answers": 1,
+        "of": 1,
+        "prompts": 1,
+    }
     told |= {"tokens": 11, "diverged": 1, "expected": 0.5, "p": 0.4, "p_adjusted": 0.4, "floor": 0.1, "beyond": 0}
     audit = ArmAudit(**told | {"excess_limit": 9.0, "prefixes": 1_000, "changed": 400} | change)
     group = Group(run, "baseline", overlapping=True)
     found = find_unjudged(group, frame, find_answers(frame), 1, judged_elsewhere=True, audit=audit)
     assert found.verdict == verdict
-    assert (NOT_MEASURED in found.reason) == audit.violates
+    assert ("4 requests in a batch" in found.reason) == (audit.lacking is None)

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchctl.analysis.comparison.block_rates import ratio_interval
-from benchctl.analysis.comparison.compare import compare_runs
-from benchctl.analysis.comparison.gates import Gate, judge, parse_gate
+from benchctl.analysis.comparison.compare import compare_runs, ratio_interval
+from benchctl.analysis.comparison.gates import Gate, check_gate, parse_gate
 from benchctl.analysis.comparison.results import RunComparison
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.data.store import RunData
@@ -109,7 +108,7 @@ def test_equal_runs_show_no_difference(runs: Runs) -> None:
         assert (one.outputs.same, one.outputs.differing, one.outputs.undetermined) == (4, [], [])
     assert arm(found, "baseline").is_baseline and arm(found, "baseline").speedup.ratio is None
     assert arm(found, "spec").speedup.a == pytest.approx(1.2)
-    assert all(judge(gate, found).passed for gate in (Gate("slower", 0.03), Gate("lossy")))
+    assert all(check_gate(gate, found).passed for gate in (Gate("slower", 0.03), Gate("lossy")))
 
 
 def test_an_arm_that_got_slower_is_found_and_the_others_are_not(runs: Runs) -> None:
@@ -120,11 +119,11 @@ def test_an_arm_that_got_slower_is_found_and_the_others_are_not(runs: Runs) -> N
     assert spec.rate.interval.high < 0.97
     assert (spec.speedup.a, spec.speedup.b) == (pytest.approx(1.2), pytest.approx(1.08))
     assert spec.speedup.interval.high < 1, "the baseline stayed, so speculation itself got worse"
-    failed = judge(Gate("slower", 0.03), found)
+    failed = check_gate(Gate("slower", 0.03), found)
     assert len(failed.failures) == 1
     assert failed.failures[0].startswith("spec: 0.900× A's decode rate (95 % interval 0.8")
-    assert judge(Gate("slower", 0.09), found).passed, "its interval reaches above 0.91"
-    assert "is seen from" in (judge(Gate("slower", 0.09), found).note or "")
+    assert check_gate(Gate("slower", 0.09), found).passed, "its interval reaches above 0.91"
+    assert "is seen from" in (check_gate(Gate("slower", 0.09), found).note or "")
     assert compare_runs(runs("b", factor=0.9, only="spec"), runs("a")).arms[1].speed == "faster"
 
 
@@ -134,7 +133,7 @@ def test_a_slow_down_within_the_noise_is_not_claimed(runs: Runs) -> None:
 
     found = compare_runs(runs("a"), runs("b", factor=0.9, change=noisy))
     assert {one.speed for one in found.arms} == {"no clear difference"}
-    judged = judge(Gate("slower", 0.03), found)
+    judged = check_gate(Gate("slower", 0.03), found)
     assert judged.passed and judged.note is not None
 
 
@@ -142,10 +141,10 @@ def test_below_three_blocks_nothing_is_claimed_and_the_gate_fails(runs: Runs) ->
     found = compare_runs(runs("a"), runs("b", blocks=2))
     assert {one.speed for one in found.arms} == {"unknown"}
     assert arm(found, "spec").rate.ratio == pytest.approx(1.0, abs=0.02)
-    assert judge(Gate("slower", 0.03), found).failures[1] == (
+    assert check_gate(Gate("slower", 0.03), found).failures[1] == (
         "spec: cannot tell. A has 3 blocks and B 2 blocks; below 3 in each nothing is said."
     )
-    assert judge(Gate("lossy"), found).passed
+    assert check_gate(Gate("lossy"), found).passed
 
 
 def test_prompts_that_a_block_lacks_are_left_out_of_both_runs(runs: Runs) -> None:
@@ -174,8 +173,8 @@ def test_an_arm_without_a_single_answer_is_unknown(runs: Runs) -> None:
         None,
         "No prompt was timed in every block of both runs.",
     )
-    assert not judge(Gate("slower", 0.03), found).passed
-    assert judge(Gate("lossy"), found).failures[0].startswith("spec: undetermined.")
+    assert not check_gate(Gate("slower", 0.03), found).passed
+    assert check_gate(Gate("lossy"), found).failures[0].startswith("spec: undetermined.")
 
 
 def test_lengths_that_decide_the_sign_leave_it_open(runs: Runs) -> None:
@@ -214,12 +213,12 @@ def test_another_rendered_prompt_is_told_and_its_answers_are_not_compared(runs: 
 def test_arms_of_one_run_only_are_named_and_fail_a_gate_on_speed(runs: Runs) -> None:
     found = compare_runs(runs("a"), runs("b", arms={"baseline": None}))
     assert (found.only_in_a, found.only_in_b) == (["spec"], [])
-    assert judge(Gate("slower", 0.03), found).failures == ("spec: cannot tell, because B has no such arm.",)
-    assert judge(Gate("lossy"), found).failures == (
+    assert check_gate(Gate("slower", 0.03), found).failures == ("spec: cannot tell, because B has no such arm.",)
+    assert check_gate(Gate("lossy"), found).failures == (
         "cannot tell, because no arm of B beside its baseline was compared.",
     )
     limited = compare_runs(runs("a"), runs("b", arms={"baseline": None}), arms=["baseline"])
-    assert judge(Gate("slower", 0.03), limited).passed
+    assert check_gate(Gate("slower", 0.03), limited).passed
     other = compare_runs(runs("a", arms={"baseline": None}), runs("b"))
     assert [one.arm for one in other.lossless_b] == ["spec"], "an arm that only B has is judged by B's own baseline"
     with pytest.raises(UsageError, match="Neither run has an arm 'spek'"):
@@ -234,7 +233,7 @@ def test_an_arm_that_says_something_else_than_its_baseline_is_lossy(runs: Runs, 
 
     found = compare_runs(runs("a"), runs("b", change=wrong))
     assert (arm(found, "spec").lossless_a, arm(found, "spec").lossless_b) == ("identical", "undetermined")
-    judged = judge(Gate("lossy"), found)
+    judged = check_gate(Gate("lossy"), found)
     assert len(judged.failures) == 1
     assert judged.failures[0].startswith("spec: undetermined. 1 of 4 prompts got another answer")
 
@@ -245,7 +244,7 @@ def test_an_arm_that_is_lossy_by_design_is_labelled_and_never_lossless(runs: Run
     b.manifest.arms[1].lossy = ["synthetic acceptance"]
     found = compare_runs(runs("a"), b)
     assert (arm(found, "spec").lossy, arm(found, "baseline").lossy) == (["synthetic acceptance"], [])
-    assert judge(Gate("lossy"), found).failures[0].startswith("spec: violation. Lossy by design")
+    assert check_gate(Gate("lossy"), found).failures[0].startswith("spec: violation. Lossy by design")
 
 
 def test_other_work_is_refused_with_every_part_named(runs: Runs) -> None:

@@ -36,7 +36,7 @@ def test_concurrent_answers_make_a_run_neither_lossless_nor_not(tmp_path: Path) 
     assert "not reproducible on these engines" in found["spec_d4-c4"].reason
     code, document = verify(tmp_path / "run")
     assert (code, document["lossless"]) == (0, True)
-    assert document["unjudged"].startswith("Losslessness is judged one request at a time, not at concurrency 4:")
+    assert document["unjudged"].startswith("Answers are compared one request at a time, not at concurrency 4:")
     kinds = {one.id for one in analyse(open_run(tmp_path / "run")).warnings}
     assert not kinds & {"baseline-not-reproducible", "drift"}
 
@@ -128,7 +128,7 @@ def test_forks_are_explained_of_the_greedy_condition_alone(tmp_path: Path) -> No
     outputs = OutputComparison(open_run(tmp_path / "run"))
     assert outputs.frame.arms == ("baseline-c1-t0", "spec_d4-c1-t0")
     assert outputs.baseline == "baseline"
-    verdicts = {one.arm: one.verdict for one in outputs.judge()}
+    verdicts = {one.arm: one.verdict for one in outputs.verdicts()}
     assert verdicts == {
         "spec_d4-c1-t0": "identical",
         "spec_d4-c4-t0": "not judged",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchctl.analysis.isolation.damage import LEAST, MOST, damage, limit_of, usual
+from benchctl.analysis.isolation.finding import LEAST, MOST, damage, limit_of, usual
 from benchctl.analysis.isolation.table import rows
 from benchctl.data.isolation import Family, Isolation, Measurement, Severity
 from benchctl.data.manifest import ModelIdentity, PreflightFinding, PreflightProbe

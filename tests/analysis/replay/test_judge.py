@@ -10,8 +10,8 @@ import pytest
 
 from benchctl.analysis.analyse import OutputComparison, analyse
 from benchctl.analysis.cells import verify_width
-from benchctl.analysis.replay.judge import Evidence
-from benchctl.analysis.replay.wanted import find_wanted
+from benchctl.analysis.replay.explain import Evidence
+from benchctl.analysis.replay.prefixes import prefixes_to_score
 from benchctl.analysis.results import Comparison, Losslessness
 from benchctl.data.replays import Position
 from benchctl.data.store import RunData
@@ -47,7 +47,7 @@ def verdict(run: RunData) -> tuple[Losslessness, Comparison]:
 def test_a_margin_within_the_noise_is_a_near_tie_and_never_lossless(forked: Forked) -> None:
     found, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.2)])]))
     assert (found.verdict, one.outcome) == ("undetermined", "near-tie")
-    assert "each of them first where the target's own noise may have tipped a near-tie" in found.reason
+    assert "each of them first where the target's own noise may have decided a near-tie" in found.reason
     assert "not damage" not in found.reason
     assert one.fork is not None
     assert one.fork.margin == pytest.approx(0.05)
@@ -133,7 +133,7 @@ def test_a_fork_that_was_not_replayed_stays_open(forked: Forked, how: str) -> No
 
 def test_the_reason_why_it_was_not_replayed_is_told(forked: Forked) -> None:
     evidence = Evidence(reason="it could not be replayed: the model is gone", by_answer={("code", 1): "another"})
-    found = OutputComparison(forked(None)).judge(evidence)
+    found = OutputComparison(forked(None)).verdicts(evidence)
     assert "the model is gone" in found[0].comparisons[0].reason
 
 
@@ -160,13 +160,13 @@ def test_the_gravest_of_several_forks_speaks(forked: Forked, make_record: Any) -
 
 def test_what_is_wanted_are_the_forks_with_their_width_and_every_answer(forked: Forked) -> None:
     outputs = OutputComparison(forked(None))
-    frame, found = outputs.frame, outputs.judge()
-    (wanted,) = find_wanted(frame, found)
+    frame, found = outputs.frame, outputs.verdicts()
+    (wanted,) = prefixes_to_score(frame, found)
     assert (wanted.task, wanted.prompt_idx, wanted.token_ids) == ("code", 0, tuple(ANSWER))
     assert [(fork.index, fork.rival, fork.width) for fork in wanted.forks] == [(7, 7, 5)]
     outputs = OutputComparison(forked(None, ids=ANSWER, text="def add(a, b): return a + b"))
-    frame, found = outputs.frame, outputs.judge()
-    assert find_wanted(frame, found) == []
+    frame, found = outputs.frame, outputs.verdicts()
+    assert prefixes_to_score(frame, found) == []
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_where_no_width_can_be_read_reading_at_once_is_the_measure_and_said_to_b
     absent = {"verify": "this engine reads on no more than one token at a time"}
     found, one = verdict(forked([*positions, fork.model_copy(update={"absent": absent})]))
     assert one.outcome == "violation"
-    assert "reading everything at once instead of token by token tips margins up to" in one.reason
+    assert "reading everything at once instead of token by token overturns margins up to" in one.reason
     assert found.noise[0].by_prefill
     assert one.fork is not None and one.fork.shapes_absent == absent
     near = fork_at(7, 7, [("decode", 1, 0.05), ("prefill", 20, -0.01)])

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from benchctl.analysis.replay.noise import FEWEST, find_noise
+from benchctl.analysis.replay.explain import FEWEST, find_noise
 from benchctl.data.replays import Position
 from tests.analysis.replay.replayed import fork_at, reading, replays, sample
 

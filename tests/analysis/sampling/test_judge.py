@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchctl.analysis.sampling.judge import judge_sampling
+from benchctl.analysis.sampling.conclude import sampling_verdict
 from benchctl.data.manifest import Cell, Manifest
 from benchctl.data.sampling import SampledAnswer, SamplingCheck, SamplingData, SamplingSettings
 
@@ -56,7 +56,7 @@ def make_check(make_manifest: Callable[..., Manifest]) -> Callable[..., Sampling
 
 
 def test_the_same_distribution(make_check: Callable[..., SamplingData]) -> None:
-    found = judge_sampling(make_check(answers("spec", 0.5, seed=2)))
+    found = sampling_verdict(make_check(answers("spec", 0.5, seed=2)))
     arm = found.arms[0]
     assert arm.verdict == "no difference found"
     assert "would have seen, nine times in ten, a shift of total variation of 0." in arm.reason
@@ -67,11 +67,11 @@ def test_the_same_distribution(make_check: Callable[..., SamplingData]) -> None:
 
 def test_equal_answers_give_equal_numbers(make_check: Callable[..., SamplingData]) -> None:
     data = make_check(answers("spec", 0.45, seed=2))
-    assert judge_sampling(data) == judge_sampling(data)
+    assert sampling_verdict(data) == sampling_verdict(data)
 
 
 def test_another_distribution(make_check: Callable[..., SamplingData]) -> None:
-    arm = judge_sampling(make_check(answers("spec", 0.8, seed=2))).arms[0]
+    arm = sampling_verdict(make_check(answers("spec", 0.8, seed=2))).arms[0]
     assert arm.verdict == "difference found"
     assert min(test.adjusted for test in arm.tests) <= 0.01
     assert "first 2 tokens" in arm.reason
@@ -80,7 +80,7 @@ def test_another_distribution(make_check: Callable[..., SamplingData]) -> None:
 
 def test_a_first_token_that_differs_is_not_laid_at_speculation(make_check: Callable[..., SamplingData]) -> None:
     other = [one.model_copy(update={"token_ids": [9, 7]}) for one in answers("spec", 0.5, seed=2)]
-    reason = judge_sampling(make_check(other)).arms[0].reason
+    reason = sampling_verdict(make_check(other)).arms[0].reason
     assert "never speculated, differs already" in reason
 
 
@@ -95,22 +95,22 @@ def test_a_first_token_that_differs_is_not_laid_at_speculation(make_check: Calla
     ids=["missing", "none", "idle", "unknown ids"],
 )
 def test_what_cannot_be_told_is_undetermined(make_check: Callable[..., SamplingData], spoil: Any, why: str) -> None:
-    arm = judge_sampling(make_check(spoil(answers("spec", 0.5, seed=2)))).arms[0]
+    arm = sampling_verdict(make_check(spoil(answers("spec", 0.5, seed=2)))).arms[0]
     assert arm.verdict == "undetermined"
     assert why in arm.reason
 
 
 @pytest.mark.parametrize("finished", [("baseline",), ("spec",), ()])
 def test_an_interrupted_check_is_undetermined(make_check: Callable[..., SamplingData], finished: Any) -> None:
-    arm = judge_sampling(make_check(answers("spec", 0.9, seed=2), finished=finished)).arms[0]
+    arm = sampling_verdict(make_check(answers("spec", 0.9, seed=2), finished=finished)).arms[0]
     assert arm.verdict == "undetermined"
     assert arm.tests == []
 
 
 def test_lossy_by_design_is_never_passed(make_check: Callable[..., SamplingData]) -> None:
     lossy = {"lossy": ["synthetic acceptance"]}
-    equal = judge_sampling(make_check(answers("spec", 0.5, seed=2), **lossy)).arms[0]
+    equal = sampling_verdict(make_check(answers("spec", 0.5, seed=2), **lossy)).arms[0]
     assert (equal.verdict, equal.lossy) == ("lossy by design", ["synthetic acceptance"])
-    other = judge_sampling(make_check(answers("spec", 0.9, seed=2), **lossy)).arms[0]
+    other = sampling_verdict(make_check(answers("spec", 0.9, seed=2), **lossy)).arms[0]
     assert other.verdict == "difference found"
     assert other.reason.startswith("Lossy by design (synthetic acceptance). ")

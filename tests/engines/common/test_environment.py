@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchctl.engines.common.environment import engine_environment, refused_variables
+from benchctl.engines.common.process import engine_environment, refused_variables
 
 CALLER = {
     "PATH": "/bin",

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 
-from benchctl.engines.common.log import clean, log_tail
+import benchctl
+from benchctl.engines.base import Attestation
+from benchctl.engines.common.log import READ_THE_LOG, clean, log_tail, name_log
+from benchctl.errors import EngineError
+from benchctl.measure.recording import attestation_record, cell_error
 
 
 def test_what_a_terminal_would_obey_is_gone() -> None:
@@ -20,3 +26,24 @@ def test_the_last_lines_are_kept_and_cut(tmp_path: Path) -> None:
 
 def test_no_log_has_no_lines(tmp_path: Path) -> None:
     assert log_tail(tmp_path / "none") == ()
+
+
+def test_advice_to_read_the_log_always_says_where_it_is() -> None:
+    """Whatever sends a reader to the engine's log does so in words that `name_log` finds."""
+    package, mentions = Path(benchctl.__file__).parent, 0
+    for file in sorted(package.glob("engines/**/*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            told = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+            if re.search(r"(?i)(?:read|see|with) the engine's log\b", told) and "\n" not in told:
+                mentions += 1
+                named = name_log(told, Path("/runs/logs/a.log"))
+                assert "/runs/logs/a.log" in named, f"{file}: {told}"
+                assert name_log(named, Path("/b.log")) == named
+                assert "engine's" not in name_log(told, None)
+    assert mentions > 10
+    found = attestation_record(Attestation("failed", (), "It was not on.", READ_THE_LOG), Path("/runs/logs/a.log"))
+    assert found.remedy == "Read the engine's log (/runs/logs/a.log)."
+    error = EngineError("It broke.", kind="protocol", fix="Read the engine's log; is this really such a server?")
+    assert str(cell_error(error, Path("/runs/logs/a.log")).remedy).startswith(
+        "Read the engine's log (/runs/logs/a.log);"
+    )

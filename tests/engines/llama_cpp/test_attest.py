@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.llama_cpp.attest import Observed, judge
+from benchctl.engines.llama_cpp.attest import Observed, attest
 from benchctl.engines.llama_cpp.speculation import Asked
 
 ENGAGED = (
@@ -63,7 +63,7 @@ def seen(asked: Asked, **more: Any) -> Observed:
     ],
 )
 def test_the_judgement(observed: Observed, state: str) -> None:
-    attestation = judge(observed)
+    attestation = attest(observed)
     assert attestation.state == state
     assert attestation.evidence
     assert (attestation.reason is not None) == (attestation.remedy is not None) == (state == "failed")
@@ -82,6 +82,6 @@ def test_the_judgement(observed: Observed, state: str) -> None:
     ],
 )
 def test_the_reason_and_the_remedy_of_silence(line: str, reason: str, remedy: str) -> None:
-    attestation = judge(seen(DRAFT, slots=(False,), log=("first", line)))
+    attestation = attest(seen(DRAFT, slots=(False,), log=("first", line)))
     assert reason in str(attestation.reason)
     assert remedy in str(attestation.remedy)

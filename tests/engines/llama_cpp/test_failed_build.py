@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.common.logged_command import CommandFailedError, run_logged
-from benchctl.engines.llama_cpp.failed_build import explain
+from benchctl.engines.llama_cpp.compile import explain
 from benchctl.errors import EngineError, StorageError
 
 LOG = Path("/cache/logs/build.log")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchctl.engines.llama_cpp.adapter import OPTIONS
 from benchctl.engines.llama_cpp.command import _RESERVED
-from benchctl.engines.llama_cpp.options import OPTIONS
 from benchctl.engines.llama_cpp.probe import probe_server
 
 pytestmark = pytest.mark.engine
@@ -26,4 +26,6 @@ def test_every_option_of_the_real_server_is_on_a_list(llama_server: Path) -> Non
 
 
 def test_no_option_that_opens_the_machine_is_called_harmless() -> None:
-    assert not OPTIONS.harmless & (OPTIONS.opens.keys() | OPTIONS.reads | OPTIONS.aliases.keys())
+    assert not OPTIONS.harmless & (OPTIONS.opens.keys() | OPTIONS.reads)
+    opening = {short for short, option in OPTIONS.aliases.items() if option in OPTIONS.opens.keys() | OPTIONS.reads}
+    assert not OPTIONS.harmless & opening

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 
 from benchctl.engines.base import Completion, Server
@@ -73,7 +72,7 @@ def test_a_slot_has_the_whole_context_and_its_own_cache(start_server: StartServe
     arm = arm_of("draft-simple", max=2).model_copy(update={"concurrency": SLOTS})
     server = start_server(arm, tiny_pair, context=512)
     assert isinstance(server, LlamaServer)
-    slots = httpx.get(f"{server.url}/slots", headers=server.headers, trust_env=False).json()
+    slots = server.http.get("/slots").json()
     assert [slot["n_ctx"] for slot in slots] == [512] * SLOTS
     assert any("kv_unified = 'false'" in line for line in server.log_tail(2000))
     long = Prompt(prompt="one two three four five " * 60)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.engines.common.named_program import sibling_hashes
+from benchctl.engines.common.programs import sibling_hashes
 from benchctl.engines.llama_cpp import probe
 from benchctl.engines.llama_cpp.probe import probe_server
 from benchctl.errors import EngineError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.engines.llama_cpp.processor_features import LeftOut, without_more_and_more
+from benchctl.engines.llama_cpp.compile import LeftOut, without_more_and_more
 
 
 def compiler_that_defines(path: Path, *macros: str) -> str:

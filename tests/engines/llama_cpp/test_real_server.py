@@ -18,7 +18,7 @@ from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
-from tests.engines.cells import arm_of, complete, recipe_of, resolved
+from tests.engines.cells import arm_of, complete, outsider, recipe_of, resolved
 from tests.engines.conftest import StartServer
 
 pytestmark = pytest.mark.engine
@@ -64,14 +64,33 @@ def test_nobody_else_is_let_in(start_server: StartServer, tiny_pair: ResolvedPai
     page = {"Origin": "https://a.page.example"}
     body = {"prompt": "hello", "n_predict": 1}
     for headers in ({}, page, {"Authorization": "Bearer guessed"}):
-        for path in ("/props", "/slots", "/metrics"):
-            assert httpx.get(f"{server.url}{path}", headers=headers, trust_env=False).status_code == 401
-        assert httpx.post(f"{server.url}/completion", json=body, headers=headers, trust_env=False).status_code == 401
-    assert httpx.get(f"{server.url}/props", headers=server.headers, trust_env=False).status_code == 200
-    (key,) = (value.removeprefix("Bearer ") for value in server.headers.values())
+        with outsider(server, headers) as client:
+            for path in ("/props", "/slots", "/metrics"):
+                assert client.get(path).status_code == 401
+            assert client.post("/completion", json=body).status_code == 401
+    assert server.access is not None
+    with outsider(server, server.access.headers) as client:
+        assert client.get("/props").status_code == 200
+    assert [one for one in psutil.Process(server.pid).net_connections() if one.laddr] == [], "no port is open"
+    key = server.access.key
     assert len(key) >= 32
     assert key not in " ".join(psutil.Process(server.pid).cmdline())
     assert key not in server.log_path.read_text("utf-8", "replace")
+    server.stop()
+    assert not server.access.folder.exists()
+
+
+def test_a_build_without_sockets_is_reached_by_a_port_with_a_key(
+    start_server: StartServer, tiny_pair: ResolvedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchctl.engines.common.access._takes_sockets", lambda path: False)
+    server = start_server(arm_of(), tiny_pair)
+    assert isinstance(server, LlamaServer)
+    (address,) = {one.laddr for one in psutil.Process(server.pid).net_connections() if one.status == "LISTEN"}
+    assert address[0] == "127.0.0.1"
+    for path in ("/props", "/slots", "/metrics"):
+        assert httpx.get(f"http://127.0.0.1:{address[1]}{path}", trust_env=False).status_code == 401
+    assert complete(server, server.render(CHAT), Sampling(max_tokens=8, ignore_eos=True)).n_predicted == 8
 
 
 def test_a_draft_model(start_server: StartServer, tiny_pair: ResolvedPair) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchctl.engines.llama_cpp.request import check_echo, completion_body
+from benchctl.engines.llama_cpp.stream import check_echo, completion_body
 from benchctl.errors import EngineError
 from benchctl.recipes.schema import Sampling
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,6 +13,7 @@ from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.dialect import parse_help
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.score import LlamaScorer, scoring_args, split_batch
+from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
@@ -87,6 +89,34 @@ def test_a_recurrent_model_reads_on_in_batches_of_any_width(
 
 
 @pytest.mark.engine
+def test_several_slots_read_on_in_one_batch(
+    engine: LlamaCppEngine, scorer: LlamaScorer, tiny_pair: ResolvedPair, said: tuple[int, ...], tmp_path: Path
+) -> None:
+    together = engine.start_slot_scorer(
+        engine.launch(arm_of().model_copy(update={"concurrency": 3}), tiny_pair), tmp_path / "slots.log"
+    )
+    try:
+        prompts = [[*together.render(PROMPT).token_ids][:length] for length in (16, 14, 12)]
+        for places, new in ((0, None), (5, 5), (10, 5)):
+            before = _decodes(together)
+            prefixes = [[*prompt, *said[:places]] for prompt in prompts]
+            told = together.read_together(prefixes, 5)
+            assert new is None or [one.evaluated for one in told] == [new] * 3
+            assert _decodes(together) == before + 1
+        alone = scorer.read_whole(prefixes[1], 5)
+        for token in alone.logprobs.keys() & told[1].logprobs.keys():
+            assert told[1].logprobs[token] == pytest.approx(alone.logprobs[token], abs=0.1)
+    finally:
+        together.stop()
+
+
+def _decodes(scorer: LlamaScorer) -> int:
+    """How many batches the target has evaluated."""
+    lines = cast(LlamaServer, scorer._server).http.get("/metrics").text.splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("llamacpp:n_decode_total"))
+
+
+@pytest.mark.engine
 def test_every_shape_is_about_the_same_prefix(scorer: LlamaScorer, said: tuple[int, ...]) -> None:
     prompt = scorer.render(PROMPT).token_ids
     prefix = [*prompt, *said[:12]]
@@ -112,7 +142,7 @@ def test_an_engine_that_is_gone_is_an_error_and_leaves_nothing(
 
     found = engine.start_scorer(engine.launch(arm_of(), tiny_pair), tmp_path / "replay.log")
     prompt = found.render(PROMPT).token_ids
-    found._server._process.stop()
+    cast(LlamaServer, found._server)._process.stop()
     with pytest.raises(EngineError):
         found.read_prompt(prompt, 1)
     assert found.stop() is not None

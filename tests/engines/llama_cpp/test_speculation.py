@@ -7,11 +7,12 @@ import pytest
 from benchctl.engines.llama_cpp.dialect import Flags, parse_help
 from benchctl.engines.llama_cpp.speculation import (
     Asked,
-    asked_of,
     deepest_draft,
+    requested_of,
     speculation_args,
     speculation_problems,
     speculation_warnings,
+    worth_trying,
 )
 from benchctl.recipes.speculation import SPECULATION_WORDS, Speculation
 from tests.engines.cells import HERE
@@ -134,4 +135,20 @@ def test_the_deepest_draft(words: Speculation, flags: Flags, depth: int) -> None
     ],
 )
 def test_what_was_asked_is_read_from_the_command_line(argv: list[str], flags: Flags, asked: Asked) -> None:
-    assert asked_of(argv, flags) == asked
+    assert requested_of(argv, flags) == asked
+
+
+def test_what_is_worth_trying_runs_on_this_binary_and_with_these_models() -> None:
+    plain, both = worth_trying(None, 0, CURRENT), worth_trying("qwen2", 0, CURRENT)
+    assert all(speculation_problems(one, CURRENT) == [] for one in both)
+    assert {one.type for one in plain} == {name for name in SPECULATION_WORDS if name.startswith("ngram-")}
+    assert both[0] == spec("draft-simple", max=4) and [one for one in both if one.type != "draft-simple"] == plain
+    assert {one.max for one in both if one.type == "draft-simple"} >= {1, 2, 4, 8, 16}
+    assert any(one.p_min for one in both) and any(one.min for one in both) and any(one.size_n for one in both)
+    assert len({one.model_dump_json() for one in both}) == len(both)
+
+
+def test_a_head_made_for_its_target_is_tried_as_what_it_is() -> None:
+    assert {one.type for one in worth_trying("eagle3", 0, CURRENT) if "draft" in one.types[0]} == {"draft-eagle3"}
+    assert [one.max for one in worth_trying(None, 1, CURRENT) if one.type == "draft-mtp"] == [1, 2, 3]
+    assert {one.type for one in worth_trying("llama", 0, LEGACY)} == {"draft-simple"}, "the older dialect has no other"

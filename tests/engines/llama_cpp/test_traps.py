@@ -14,21 +14,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 
 from benchctl.engines.base import Server
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
-from benchctl.engines.llama_cpp.request import check_echo, completion_body
 from benchctl.engines.llama_cpp.server import LlamaServer
+from benchctl.engines.llama_cpp.stream import check_echo, completion_body
 from benchctl.errors import EngineError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 from benchctl.recipes.speculation import Speculation
-from tests.engines.cells import arm_of, complete
+from tests.engines.cells import arm_of, complete, outsider
 from tests.engines.conftest import StartServer
 
 pytestmark = pytest.mark.engine
@@ -176,9 +175,8 @@ def test_8_a_request_in_flight_holds_sigterm_up(start_server: StartServer, tiny_
     server = start_server(arm_of(), tiny_pair, context=8192)
     assert isinstance(server, LlamaServer)
     body = completion_body(server.render(RAW).token_ids, Sampling(max_tokens=8000, ignore_eos=True), stream=True)
-    with httpx.stream(
-        "POST", f"{server.url}/completion", json=body, headers=server.headers, trust_env=False
-    ) as response:
+    assert server.access is not None
+    with outsider(server, server.access.headers).stream("POST", "/completion", json=body) as response:
         chunks = response.iter_raw()  # kept: a discarded iterator closes the connection
         next(chunks)
         assert server._process.stop(grace_s=0.3) == -signal.SIGKILL  # It waits for its client; benchctl does not.

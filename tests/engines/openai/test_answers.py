@@ -165,7 +165,7 @@ def test_sglang_tells_in_its_extension(endpoint: Endpoint, ask: Ask, algorithm: 
     assert answer.ledger == Ledger(drafted=drafted, accepted=3, rounds=2, accepted_by_position=(2, 1, 0))
     found = server.attest(drafted)
     assert found.state == "active"
-    assert any("drafted tokens are not told" in line for line in found.evidence) == (drafted is None)
+    assert any("drafted tokens are not reported" in line for line in found.evidence) == (drafted is None)
 
 
 def test_sglang_streams_no_ids_when_it_chats_and_tells_them_afterwards(endpoint: Endpoint, ask: Ask) -> None:

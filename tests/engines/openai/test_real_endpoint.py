@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.engines.common.process import free_port
 
 pytestmark = pytest.mark.engine
@@ -95,6 +97,28 @@ def test_run_verify_report_and_no_key_anywhere(two_servers: tuple[str, str], tmp
     records = (folder / "records.jsonl").read_text("utf-8")
     assert '"label":"spec_d4"' in records
     assert '"token_gap":null' in records
+
+
+def test_an_endpoint_is_audited_on_the_baselines_own(two_servers: tuple[str, str], tmp_path: Path) -> None:
+    """A token that is not the target's is found by the log-probabilities of the baseline's endpoint, not the arm's."""
+    run = benchctl(tmp_path, "run", str(written(tmp_path, two_servers)), "--out", str(tmp_path / "results"), "-q")
+    assert run.returncode == 0, run.stdout + run.stderr
+    (folder,) = (tmp_path / "results" / "endpoint").iterdir()
+    lines = [json.loads(line) for line in (folder / "records.jsonl").read_text("utf-8").splitlines()]
+    lines = [line for line in lines if line["token_ids"]]  # those that were fetched after measuring
+    one = next(line for line in lines if line["label"] == "spec_d4")
+    one["token_ids"][9] = 3000
+    one |= {"token_sha": sha256_tokens(one["token_ids"]), "content": "!", "content_sha": sha256_text("!")}
+    (folder / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    verify = benchctl(tmp_path, "verify-lossless", str(folder), "--json", "--audit-minutes", "2")
+    assert verify.returncode == 1, verify.stderr
+    arm = next(one for one in json.loads(verify.stdout)["arms"] if one["arm"] == "spec_d4")
+    assert (arm["verdict"], arm["audit"]["lacking"]) == ("violation", None)
+    assert arm["audit"]["beyond"] >= 1
+    assert arm["audit"]["prefixes"] >= 1_000
+    replays = json.loads((folder / "replays.json").read_text("utf-8"))
+    assert not any(one["others"] for one in replays["decoded"]), "it says the baseline's own tokens again"
+    assert not [path for path in folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
 def test_a_baseline_that_drafts_fails(two_servers: tuple[str, str], tmp_path: Path) -> None:

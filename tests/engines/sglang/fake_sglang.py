@@ -24,6 +24,18 @@ def option(name: str) -> str | None:
     return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else None
 
 
+def settings() -> dict[str, str]:
+    """What `--config FILE` adds to the command line; such a file may be YAML, of which JSON is a part."""
+    file = option("--config")
+    if file is None:
+        return {}
+    assert file.endswith(".yaml")
+    return dict(json.loads(Path(file).read_text()))
+
+
+KEY = settings().get("api-key")
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = 65536
@@ -41,7 +53,9 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def do_GET(self) -> None:
-        if self.path == "/health":
+        if not self.path.startswith(("/health", "/metrics")) and self.headers["Authorization"] != f"Bearer {KEY}":
+            self.reply(401, {"error": "Unauthorized"})
+        elif self.path == "/health":
             if os.environ.get("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION") != "0" or Handler.answered:
                 os.abort()  # a check that generates, or one while answers are timed
             self.reply(503 if FAULT == "never-healthy" else 200, {})
@@ -69,7 +83,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.path == "/tokenize":
+        if self.headers["Authorization"] != f"Bearer {KEY}":
+            self.reply(401, {"error": "Unauthorized"})
+        elif self.path == "/tokenize":
             text = body.get("prompt") or json.dumps(body["messages"])
             self.reply(200, {"tokens": list(text.encode()), "count": len(text), "max_model_len": 99})
         elif self.path == "/detokenize":
@@ -164,6 +180,7 @@ def main() -> None:
     else:
         assert sys.argv[1:3] == ["-m", "sglang.launch_server"]
         assert not [name for name in os.environ if "SIMULATE_ACC" in name]
+        print(f"[2026-11-21 10:00:00] server_args=ServerArgs(host='127.0.0.1', api_key={KEY!r}, seed=0)", flush=True)
         Server(("127.0.0.1", int(option("--port") or 0)), Handler).serve_forever(poll_interval=0.05)
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
+import psutil
 import pytest
 
 from benchctl.engines.base import Ledger
+from benchctl.engines.common.access import Access
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.registry import make_engine
-from benchctl.engines.sglang.adapter import SglangSpec
+from benchctl.engines.sglang.adapter import OPTIONS, SglangSpec
+from benchctl.engines.sglang.attest import drafts_are_counted, make_ledger
 from benchctl.engines.sglang.causes import launch_cause
+from benchctl.engines.sglang.command import _RESERVED
 from benchctl.engines.sglang.engine import SglangEngine
-from benchctl.engines.sglang.ledger import drafts_are_counted, make_ledger
 from benchctl.engines.sglang.server import SglangServer
 from benchctl.engines.sglang.stream import GenerateReader
 from benchctl.errors import EngineError, UsageError
@@ -23,8 +28,9 @@ from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.adapters import lossy_settings
 from benchctl.recipes.schema import Arm, Sampling
 from benchctl.recipes.speculation import Speculation
+from benchctl.recipes.trust import find_openings
 from tests.engines.cells import arm_of, at_once, complete, read, recipe_of
-from tests.engines.sglang.conftest import Start, spec_of
+from tests.engines.sglang.conftest import FACTS, Start, spec_of
 
 RAW = Prompt(prompt="abc")
 GREEDY = Sampling(max_tokens=5)
@@ -214,7 +220,7 @@ def test_a_ledger_has_no_nominal_number_in_it(start: Start, kind: str, drafted: 
     found = server.attest(answer.ledger.drafted)
     assert found.state == "active"
     assert any("bonus token included): 2.500" in line for line in found.evidence)
-    assert any("drafted tokens are not told" in line for line in found.evidence) == (drafted is None)
+    assert any("drafted tokens are not reported" in line for line in found.evidence) == (drafted is None)
 
 
 def test_what_is_counted_and_what_is_not() -> None:
@@ -253,9 +259,32 @@ def test_requests_that_stopping_broke_off_do_not_wait_for_its_end(tmp_path: Path
             assert "still runs" in server._broken_off("The connection broke").what
 
     spec = SglangSpec(kind="sglang")
-    server = SglangServer(cast("EngineProcess", Process()), tmp_path / "log", "http://127.0.0.1:9", spec, {})
+    server = SglangServer(cast("EngineProcess", Process()), tmp_path / "log", Access(tmp_path, None, "k"), 9, spec, {})
     server.stop()
     assert waits == [0.0]  # each wait would hold up the SIGTERM
+
+
+def test_nobody_else_is_let_in_and_the_key_stands_nowhere(start: Start, tmp_path: Path) -> None:
+    server = start(Arm(name="baseline"))
+    assert server.access is not None
+    key, url = server.access.key, str(server.http._base)
+    for headers in ({}, {"Authorization": "Bearer guessed"}):
+        assert httpx.get(f"{url}/server_info", headers=headers, trust_env=False).status_code == 401
+    assert server.attest(None).state == "off"
+    assert key not in " ".join(psutil.Process(server.pid).cmdline())
+    log = server.log_path
+    assert "api_key='****" in log.read_text()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    server.stop()
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and key.encode() in file.read_bytes()]
+    assert not server.access.folder.exists()
+
+
+def test_a_start_that_fails_tells_no_key(start: Start, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="not healthy") as caught:
+        start(Arm(name="baseline"), "never-healthy", health_timeout_s=1.0)
+    assert "api_key='****" in caught.value.log_tail[-1]
+    assert "api_key='****" in (tmp_path / "0.log").read_text()
 
 
 def test_several_requests_may_be_in_flight(start: Start) -> None:
@@ -332,3 +361,29 @@ def test_status_137_is_not_memory() -> None:
     raised = launch_cause([killed, "[2026-11-21 10:00:00] ValueError: attention backend must be fa3"])
     assert raised == ("ValueError: attention backend must be fa3", "Read the engine's log.")
     assert launch_cause(["loading"]) is None
+
+
+def test_every_option_of_the_real_package_is_on_a_list() -> None:
+    names = {name.lstrip("-") for name in json.loads(FACTS.read_text())["options"]}
+    reserved = {name.lstrip("-") for name in _RESERVED} | {"h", "help"}
+    known = {*OPTIONS.opens, *OPTIONS.reads, *OPTIONS.harmless, *reserved}
+    assert {name for name in names if not {name, name.removeprefix("no-")} & known} == set()
+    assert not OPTIONS.harmless & (OPTIONS.opens.keys() | OPTIONS.reads)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        *(["--trust-remote-code"], ["--sidecar-args", "x"], ["--lora-paths", "a=/etc"], ["--hicache-storage-back=x"]),
+        *(["--speculative-token-map", "x"], ["--delete-ckpt-after-loading"], ["--chat-template", "/etc/passwd"]),
+    ],
+)
+def test_what_opens_the_machine_is_found(args: list[str]) -> None:
+    names = tuple((name,) for name in json.loads(FACTS.read_text())["options"])
+    found = find_openings(recipe_of(arm_of(), engine=SglangSpec(kind="sglang", args=args)), Path.cwd(), names)
+    assert [one.opens is not None for one in found] == [True], found
+
+
+def test_a_template_by_name_passes() -> None:
+    spec = SglangSpec(kind="sglang", args=["--chat-template", "chatml", "--lora-paths", "a=adapter"])
+    assert find_openings(recipe_of(arm_of(), engine=spec), Path.cwd()) == []

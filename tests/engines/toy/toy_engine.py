@@ -10,11 +10,10 @@ from pathlib import Path
 
 from benchctl.engines.base import Attestation, Capabilities, Completion, Launch, Ledger, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader
-from benchctl.engines.common.environment import engine_environment
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp
 from benchctl.engines.common.log import Cause, Reason, first_cause
-from benchctl.engines.common.process import EngineProcess, free_port
-from benchctl.engines.inventory import FoundEngine
+from benchctl.engines.common.process import EngineProcess, engine_environment, free_port
+from benchctl.engines.registry import FoundEngine
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.hashes import file_sha256
 from benchctl.models.resolved import ResolvedPair

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from benchctl.engines.base import Capabilities, Ledger
-from benchctl.engines.common.tally import Tally
-from benchctl.engines.transformers import find, install
+from benchctl.engines.common.metrics import Tally
+from benchctl.engines.transformers import find, installer
 from benchctl.engines.transformers.adapter import TransformersSpec
-from benchctl.engines.transformers.attest import contradiction, judge
+from benchctl.engines.transformers.attest import attest, contradiction
 from benchctl.engines.transformers.causes import launch_cause
-from benchctl.engines.transformers.command import asked_speculation
+from benchctl.engines.transformers.command import requested_speculation
 from benchctl.engines.transformers.engine import TransformersEngine
+from benchctl.engines.transformers.model_problems import worth_trying
 from benchctl.engines.transformers.probe import SERVER, Probe
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
@@ -72,6 +73,10 @@ def refused(folder_of: Callable[[str], Path]) -> Check:
         ("tiny-transformer", arm_of("prompt-lookup", max=4, size_n=3)),
         ("tiny-transformer", arm_of("ngram-simple", size_m=4)),
         ("tiny-transformer", arm_of("early-exit", max=2)),
+        ("tiny-hybrid", arm_of("self-swift", max=4, options={"skip": 0.3, "window": 16, "seed": 3})),
+        ("tiny-sequential", arm_of("self-clasp", max=4, options={"interval": 8})),
+        ("tiny-transformer", arm_of("self-del", max=4, options={"decay": 0.9})),
+        ("tiny-hybrid", arm_of("self-knapspec", max=4, options={"interval": 64, "cosine": 0.5, "may_pause": True})),
     ],
 )
 def test_what_runs(refused: Check, model: str, arm: Arm) -> None:
@@ -87,12 +92,19 @@ def test_what_runs(refused: Check, model: str, arm: Arm) -> None:
         ("tiny-hybrid", arm_of("self-ssm"), "give `max`"),
         ("tiny-hybrid", arm_of("self-ssm", max=4, p_min=0.5), "`p_min` means nothing to self-ssm"),
         ("tiny-hybrid", arm_of("self-smm", max=4), "Did you mean"),
-        ("tiny-hybrid", arm_of("self-knapspec", max=4), "does not have it"),
+        (
+            "tiny-hybrid",
+            arm_of("self-knapspec", max=4, options={"interval": 0}),
+            "a whole number from 1 to 10000, not 0",
+        ),
+        ("tiny-hybrid", arm_of("self-knapspec", max=4, options={"may_pause": 1}), "is true or false"),
+        ("tiny-hybrid", arm_of("self-swift", max=4, options={"skips": 0.5}), "Did you mean"),
         ("tiny-hybrid", arm_of(["self-ssm", "self-layerskip"], max=4), "one method at a time"),
         ("tiny-hybrid", arm_of("self-layerskip", max=4, options={"skip": 2}), "a number from 0.01 to 0.99, not 2"),
         ("tiny-hybrid", arm_of("self-layerskip", max=4, options={"skipped": 0.5}), "has no such option"),
         ("tiny-hybrid", arm_of("self-early-exit", max=4, options={"exit_layer": 4}), "the whole target"),
         ("tiny-transformer", arm_of("draft-mtp", max=2), "multi-token head"),
+        ("tiny-sequential", arm_of("mtp", max=2), "Qwen3.5 keeps a state"),
         ("tiny-transformer", arm_of("assisted", max=2), "needs a draft model"),
         ("tiny-hybrid", arm_of(args=["--x"]), "nothing can be added"),
         ("tiny-hybrid", Arm(name="arm", concurrency=2), "one request at a time"),
@@ -142,9 +154,9 @@ def test_the_command_line_says_everything(folder_of: Callable[[str], Path]) -> N
     launch = engine.launch(arm_of("ngram-simple", max=4, size_n=3), pair(folder))
     assert launch.argv[:3] == ("/python", "-I", str(SERVER / "run.py"))
     assert "{port}" in launch.argv
-    assert asked_speculation(launch.argv) == {"type": "prompt-lookup", "max": 4, "options": {"size_n": 3}}
+    assert requested_speculation(launch.argv) == {"type": "prompt-lookup", "max": 4, "options": {"size_n": 3}}
     assert launch.env["HF_HUB_OFFLINE"] == "1"
-    assert asked_speculation(engine.launch(arm_of(), pair(folder)).argv) is None
+    assert requested_speculation(engine.launch(arm_of(), pair(folder)).argv) is None
     drafted = engine.launch(arm_of("assisted", max=2), pair(folder, folder)).argv
     assert drafted[-2:] == ("--draft", str(folder))
 
@@ -178,7 +190,7 @@ def test_an_attestation_fails_closed() -> None:
             "contradiction": None,
             **changed,
         }
-        return judge(given.pop("info"), tally, given.pop("contradiction"), **given).state
+        return attest(given.pop("info"), tally, given.pop("contradiction"), **given).state
 
     assert state() == "idle"
     assert state(info={}) == "failed"
@@ -209,14 +221,22 @@ def test_which_python_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(EngineError, match="no transformers was found"):
         find.find_python()
     assert find.inventory()[0].hint is not None
-    python = install.environment_folder() / "bin" / "python"
+    python = installer.environment_folder() / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.touch()
-    assert install.installed_python() is None  # an installation that was interrupted
-    (install.environment_folder() / "benchctl.json").write_text("{}")
+    assert installer.installed_python() is None  # an installation that was interrupted
+    (installer.environment_folder() / "benchctl.json").write_text("{}")
     assert find.find_python().found_in == "bundled"
     monkeypatch.setenv(find.VARIABLE, "sh")
     assert find.find_python().found_in == "environment"
     assert find.find_python("sh").found_in == "recipe"
     with pytest.raises(EngineError, match="no such program"):
         find.find_python("/nowhere/python")
+
+
+def test_what_is_worth_trying_is_what_the_target_can_do(folder_of: Callable[[str], Path]) -> None:
+    hybrid, attention = folder_of("tiny-hybrid"), folder_of("tiny-transformer")
+    assert {one.type for one in worth_trying(pair(hybrid))} == {"self-ssm", "self-layerskip"}
+    types = [one.type for one in worth_trying(pair(attention, attention))]
+    assert types[:2] == ["assisted", "prompt-lookup"] and "self-ssm" not in types
+    assert "assisted" not in {one.type for one in worth_trying(pair(attention))}

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -20,7 +21,7 @@ from benchctl.errors import EngineError
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm, Sampling
-from tests.engines.cells import arm_of, complete
+from tests.engines.cells import arm_of, complete, outsider
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
@@ -57,6 +58,34 @@ def test_the_python_tells_what_it_has(engine: TransformersEngine) -> None:
     assert str(found.version).startswith("transformers ")
     assert "self-ssm" in found.speculation_types
     assert found.details["sha256"]
+
+
+def test_nobody_else_is_let_in(start: Callable[[Arm], TransformersServer]) -> None:
+    server = start(arm_of())
+    assert server.access is not None
+    for headers in ({}, {"Authorization": "Bearer guessed"}, {"Authorization": "Bearer \u00e4"}):
+        with outsider(server, headers) as client:
+            for path in ("/health", "/info"):
+                assert client.get(path).status_code == 401
+            for path in ("/render", "/score", "/v1/completions"):
+                assert client.post(path, json={"text": "a"}).status_code == 401
+    with outsider(server, server.access.headers) as client:
+        assert client.get("/info").status_code == 200
+    process = psutil.Process(server.pid)
+    assert process.net_connections() == [], "no port is open"
+    assert server.access.key not in " ".join(process.cmdline())
+    assert server.access.key not in server.log_path.read_text("utf-8")
+    server.stop()
+    assert not server.access.folder.exists()
+
+
+def test_without_sockets_it_listens_on_a_port_and_wants_the_key(
+    start: Callable[[Arm], TransformersServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchctl.engines.common.access._takes_sockets", lambda path: False)
+    server = start(arm_of())
+    assert httpx.get(f"{server.http._base}/info", trust_env=False).status_code == 401
+    assert complete(server, server.render(CHAT), GREEDY).n_predicted == 24
 
 
 def test_a_cell_from_start_to_end(engine: TransformersEngine, start: Callable[[Arm], TransformersServer]) -> None:
@@ -126,4 +155,4 @@ def test_the_server_imports_nothing_else_of_benchctl() -> None:
     for file in SERVER.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("benchctl"):
-                assert str(node.module).startswith((*allowed, "benchctl.engines.transformers.architectures")), file
+                assert str(node.module).startswith((*allowed, "benchctl.engines.transformers.methods")), file

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from benchctl.engines.transformers.methods import METHODS
-from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
+from benchctl.engines.transformers.serving.answering import Answer, Speculation, ToDepth, make_drafter
 from benchctl.engines.transformers.serving.choose import Sampler
 from benchctl.engines.transformers.serving.decode import Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
@@ -19,6 +19,13 @@ from tests.engines.transformers.conftest import PROMPTS
 
 pytestmark = pytest.mark.torch
 TOKENS = 32
+OPTIONS: dict[str, dict[str, Any]] = {
+    "self-swift": {"window": 8, "bayes": 3},
+    "self-clasp": {"interval": 2},
+    "self-del": {"interval": 2},
+    "self-knapspec": {"interval": 3, "window": 4, "confidence": 0.1},
+}
+"""Short intervals, so that short answers hold several searches."""
 
 
 def answer(
@@ -46,7 +53,7 @@ def test_answers_are_the_targets(bundled: Any, decoder: Decoder, name: str) -> N
     drafted = accepted = 0
     for text in PROMPTS[:2]:
         alone = tokens_of(answer(bundled, text)[1])
-        speculated, steps = answer(bundled, text, Speculation(name, 4, {}))
+        speculated, steps = answer(bundled, text, Speculation(name, 4, OPTIONS.get(name, {})))
         assert tokens_of(steps) == alone
         told = speculated.tally.to_json()
         with_prompt = int(steps[0].drafted > 0)
@@ -55,6 +62,10 @@ def test_answers_are_the_targets(bundled: Any, decoder: Decoder, name: str) -> N
         assert sum(told["accepted_by_position"]) == told["accepted"] == len(alone) - len(steps)
         assert max(len(step.tokens) for step in steps) <= 5
         drafted, accepted = drafted + told["drafted"], accepted + told["accepted"]
+        if name in OPTIONS:
+            assert isinstance(speculated.way, ToDepth)
+            assert int(str(speculated.way.describe()["searches"])) > 0
+            assert speculated.clock.seconds["search"] > 0
     assert 0 < accepted <= drafted
 
 
@@ -84,6 +95,15 @@ def test_nothing_is_drafted_after_the_end(load: Any) -> None:
         _, steps = answer(loaded, PROMPTS[0], Speculation(name, 4, {}), end)
         assert tokens_of(steps) == alone[: alone.index(end) + 1]
         assert steps[-1].ended
+
+
+def test_no_architecture_that_is_served_has_a_multi_token_head_that_transformers_uses() -> None:
+    """What the refusal of `mtp` says is read from the installed classes: with other ones it would have to be built."""
+    transformers = pytest.importorskip("transformers")
+    classes = ("FalconH1", "Qwen3_5", "Qwen2", "Qwen3", "Llama")
+    for name in classes:
+        model = getattr(transformers, f"{name}ForCausalLM")
+        assert model._is_stateful or not model._keys_to_ignore_on_load_unexpected
 
 
 def test_skipped_layers_are_spread_evenly() -> None:

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchctl.engines.common.metrics import Counters
-from benchctl.engines.common.tally import Tally
-from benchctl.engines.vllm.attest import Observed, judge
+from benchctl.engines.common.metrics import Counters, Tally
+from benchctl.engines.vllm.attest import Observed, attest
 
 STARTED = (
     "(EngineCore pid=11951) INFO 11-21 17:12:00 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: "
@@ -29,18 +28,18 @@ SILENT = replace(SPEAKING, method=None, counters=Counters(), tally=Tally(longest
 
 
 def test_an_arm_that_drafted() -> None:
-    found = judge(SPEAKING)
+    found = attest(SPEAKING)
     assert found.state == "active"
     assert any("method='ngram'" in line for line in found.evidence)
     assert any("12 draft tokens" in line for line in found.evidence)
 
 
 def test_an_arm_that_never_found_anything() -> None:
-    assert judge(replace(SPEAKING, counters=Counters(rounds=0, drafted=0, accepted=0))).state == "idle"
+    assert attest(replace(SPEAKING, counters=Counters(rounds=0, drafted=0, accepted=0))).state == "idle"
 
 
 def test_a_baseline() -> None:
-    assert judge(SILENT).state == "off"
+    assert attest(SILENT).state == "off"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +65,15 @@ def test_a_baseline() -> None:
     ],
 )
 def test_what_fails(seen: Observed, said: str) -> None:
-    found = judge(seen)
+    found = attest(seen)
     assert found.state == "failed"
     assert said in (found.reason or "")
     assert found.remedy
+
+
+def test_prefix_caching_must_be_as_the_recipe_asks() -> None:
+    on = NGRAM.replace("caching=False", "caching=True")
+    assert attest(replace(SPEAKING, log=(on,), prefix_caching=True)).state == "active"
+    refused = attest(replace(SPEAKING, prefix_caching=True))
+    assert refused.state == "failed"
+    assert "engine.prefix_caching asks for it" in (refused.reason or "")

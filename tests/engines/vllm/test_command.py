@@ -11,7 +11,7 @@ import pytest
 
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.command import argument_problems, command_line, missing_options
-from benchctl.engines.vllm.environment import environment_problems, own_settings, vllm_environment
+from benchctl.engines.vllm.package import environment_problems, own_settings, vllm_environment
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import Speculation
@@ -101,3 +101,10 @@ def test_threads_are_bound_where_they_are_asked_for(tmp_path: Path) -> None:
 def test_variables_that_are_refused(name: str) -> None:
     (found,) = environment_problems({name: "x"})
     assert name in found
+
+
+def test_prefix_caching_is_a_key_of_the_engine(package: Make, folder: Make) -> None:
+    spec = VllmSpec(kind="vllm", prefix_caching=True, args=["--mamba-cache-mode", "align"])
+    argv = command_line(PROGRAM, package(), spec, Arm(name="baseline"), ResolvedPair(folder("target"), None))
+    assert "--enable-prefix-caching" in argv and "--no-enable-prefix-caching" not in argv
+    assert argv[-2:] == ("--mamba-cache-mode", "align")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.common.named_program import FoundBinary
+from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import MARKER
-from benchctl.engines.inventory import find_engines
+from benchctl.engines.registry import find_engines
 from benchctl.engines.vllm import install
 from benchctl.engines.vllm.find import candidates, find_vllm, python_of
 from benchctl.engines.vllm.probe import probe_vllm, remembered_probe

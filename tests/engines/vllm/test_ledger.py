@@ -11,8 +11,7 @@ import pytest
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
-from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
-from benchctl.engines.common.tally import Tally
+from benchctl.engines.common.metrics import Counters, Tally, read_counters, read_total, since
 from benchctl.engines.vllm.ledger import against, contradictions, evidence, make_ledger, plain_steps, tokens_a_step
 from tests.engines.cells import read
 
@@ -140,7 +139,7 @@ def test_both_definitions_of_acceptance_length_are_told(ledger: Ledger, counted:
 def test_steps_that_cannot_be_told_are_said_to_be_so(ledger: Ledger) -> None:
     tally = Tally()
     tally.add(96, ledger)
-    assert any("not told" in line for line in evidence(tally))
+    assert any("not reported" in line for line in evidence(tally))
 
 
 def test_how_much_of_a_prompt_is_read_in_one_step() -> None:

@@ -18,7 +18,7 @@ from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm, Sampling
 from benchctl.recipes.speculation import Speculation
-from tests.engines.cells import complete
+from tests.engines.cells import complete, outsider
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
@@ -82,7 +82,18 @@ def test_answers_are_reproducible_and_their_figures_agree(server: VllmServer) ->
     assert found.state == "active"
     assert not [line for line in found.evidence if "contradiction" in line]
     assert any(line.startswith("acceptance length as vLLM defines it") for line in found.evidence)
-    assert any(line.startswith("steps without a draft: ") and "not told" not in line for line in found.evidence)
+    assert any(line.startswith("steps without a draft: ") and "not reported" not in line for line in found.evidence)
+
+
+def test_nobody_else_is_let_in(server: VllmServer) -> None:
+    assert server.access is not None
+    with outsider(server) as client:  # it would first need to be the same user
+        assert client.get("/v1/models").status_code == 401
+        assert client.post("/v1/completions", json={"model": "benchctl", "prompt": "a"}).status_code == 401
+    key, log = server.access.key, server.log_path.read_text("utf-8", "replace")
+    assert key not in log
+    assert key not in " ".join(psutil.Process(server.pid).cmdline())
+    assert f"unix:{server.access.socket_path}" in log
 
 
 def test_an_answer_ends_with_its_token(server: VllmServer) -> None:
@@ -112,7 +123,8 @@ def test_a_dead_worker_is_a_failure_although_the_exit_status_is_0(server: VllmSe
     open_sockets = [str(one.laddr) for one in family[0].net_connections("unix")]
     sockets = {Path(name) for name in open_sockets if name.startswith("/")}
     assert files
-    assert all(file.parent.name.startswith("benchctl-vllm-") for file in sockets)
+    assert server.access is not None
+    assert {file.parent for file in sockets} == {server.access.folder}
     rendered = server.render(CHAT)
     worker.kill()
     deadline = time.monotonic() + 60

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from benchctl.analysis.audit.selection import Answer
 from benchctl.engines.vllm.score import VllmScorer
 from benchctl.errors import EngineError
+from benchctl.measure.audit.session import read_by_decoding, score
 
 PROMPT = (1, 2, 3)
 ANSWER = tuple(range(10, 90))
@@ -74,3 +76,48 @@ def test_an_answer_without_all_its_logprobs_is_no_answer(scorer: VllmScorer, htt
     http.broken = True
     with pytest.raises(EngineError, match="did not tell the probabilities"):
         scorer.read_prompt(PROMPT, 20)
+
+
+@dataclass
+class PromptHttp(ToyHttp):
+    """Tells the logprobs of a prompt's tokens, as `prompt_logprobs` asks: its own is always 1.5 nats ahead of 5."""
+
+    def post(self, path: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        if "prompt_logprobs" not in body:
+            return super().post(path, body, timeout_s)
+        self.bodies.append(body)
+        told: list[dict[str, Any] | None] = [None]
+        for place, token in enumerate(body["prompt"][1:], start=1):
+            own = ANSWER[place - len(PROMPT)] if place >= len(PROMPT) else token
+            ranked = {str(own): {"logprob": -0.5, "rank": 1}, "5": {"logprob": -2.0, "rank": 2}}
+            told.append({str(token): {"logprob": -9.0, "rank": 400}, **ranked})
+        return {"choices": [{"prompt_logprobs": told[:-1] if self.broken else told}]}
+
+
+def prompt_scorer(http: PromptHttp) -> VllmScorer:
+    return VllmScorer(ToyServer(http), ("vllm",), context=200, vocabulary=500, timeout_s=9.0)  # type: ignore[arg-type]
+
+
+def test_an_answer_is_scored_whole_in_one_request() -> None:
+    http = PromptHttp()
+    answer = [*ANSWER[:10], 44, *ANSWER[11:20]]
+    found = score(prompt_scorer(http), PROMPT, Answer("code", 0, "sha", 3, tuple(answer), "sha"))
+    assert len(http.bodies) == 1
+    assert http.bodies[0]["prompt"] == [*PROMPT, *answer]
+    assert http.bodies[0]["prompt_logprobs"] == 20
+    assert set(found.scored.margins) == {1.5}
+    assert [(one.index, one.likeliest, one.gap) for one in found.scored.diverged] == [(10, ANSWER[10], 8.5)]
+
+
+def test_the_noise_is_the_change_between_prefill_and_decode() -> None:
+    """Its own answer is decoded again: there the toy is 1.8 nats ahead, so that prefill costs it -0.3."""
+    scorer = prompt_scorer(PromptHttp())
+    own = Answer("code", 0, "sha", 3, ANSWER[:20], "sha")
+    found = read_by_decoding(scorer, PROMPT, own, score(scorer, PROMPT, own))
+    assert (found.width, found.places) == (0, list(range(20)))
+    assert set(found.losses) == {-0.3}
+
+
+def test_prompt_logprobs_that_lack_a_place_are_refused() -> None:
+    with pytest.raises(EngineError, match="did not tell the probabilities of a prompt's tokens"):
+        prompt_scorer(PromptHttp(broken=True)).score_answer(PROMPT, ANSWER[:5], 20)

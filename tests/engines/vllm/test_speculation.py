@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.vllm.adapter import SYNTHETIC
 from benchctl.engines.vllm.package import Package
 from benchctl.engines.vllm.speculation import (
-    asked_method,
     method_of,
+    requested_method,
     speculation_problems,
     speculation_warnings,
     speculative_config,
-    words_of,
+    types_of,
+    worth_trying,
 )
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.recipes.adapters import lossy_settings
+from benchctl.recipes.adapters import SYNTHETIC, lossy_settings
 from benchctl.recipes.speculation import Speculation
 
 Make = Callable[..., Any]
@@ -65,7 +65,7 @@ def test_the_suffix_tree_does_not_remember_unless_the_recipe_says_so() -> None:
 
 
 def test_what_the_package_knows_is_told_in_our_words() -> None:
-    assert words_of(("ngram", "suffix", "draft_model")) == ("draft-simple", "ngram-simple", "suffix")
+    assert types_of(("ngram", "suffix", "draft_model")) == ("draft-simple", "ngram-simple", "suffix")
     assert (method_of("draft-mtp"), method_of("suffix")) == ("mtp", "suffix")
 
 
@@ -134,5 +134,15 @@ def test_synthetic_acceptance_is_lossy_by_design() -> None:
 
 def test_a_command_line_tells_what_was_asked() -> None:
     written = speculative_config(Speculation(type="ngram-simple", max=4), None)
-    assert asked_method(["vllm", "serve", "m", "--speculative-config", written]) == "ngram"
-    assert asked_method(["vllm", "serve", "m"]) is None
+    assert requested_method(["vllm", "serve", "m", "--speculative-config", written]) == "ngram"
+    assert requested_method(["vllm", "serve", "m"]) is None
+
+
+def test_what_is_worth_trying_is_what_this_vllm_can_do(package: Make, folder: Make) -> None:
+    target, draft = folder("target"), folder("draft")
+    here = package()
+    alone, both = worth_trying(here, ResolvedPair(target, None)), worth_trying(here, ResolvedPair(target, draft))
+    assert {one.type for one in alone} >= {"ngram-simple"} and not any(one.type == "draft-simple" for one in alone)
+    assert {one.max for one in both if one.type == "draft-simple"} >= {2, 4, 8}
+    for one in both:
+        assert speculation_problems(one, here, ResolvedPair(target, draft)) == []

@@ -10,7 +10,7 @@ from benchctl.analysis.audit.selection import Answer, ArmAnswers, Selection
 from benchctl.data.record import sha256_tokens
 from benchctl.errors import EngineError
 from benchctl.measure.audit.plan import Alignment, Cost, alignments, make_plan
-from benchctl.measure.audit.reading import read_in_batches, score
+from benchctl.measure.audit.session import read_in_batches, score
 from tests.measure.replay.test_reading import ANSWER, PROMPT, RIVAL, ToyScorer
 
 CHEAP = Cost(token_s=0.01, prompt_s=0.1)

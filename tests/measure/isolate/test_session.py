@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchctl.analysis.isolation.damage import divergence_of
+from benchctl.analysis.isolation.finding import divergence_of
 from benchctl.data.isolation import ISOLATION, TEXT, Ask, Isolation, Kept, Measurement, read_isolation
 from benchctl.data.writer import LOCK
 from benchctl.errors import StorageError, UsageError

@@ -16,8 +16,8 @@ from benchctl.analysis.warnings import ADVICE
 from benchctl.data.manifest import PreflightFinding, PreflightRecord
 from benchctl.engines.base import Rendered, Scores
 from benchctl.errors import GateError
-from benchctl.measure.preflight.look import preflight, stop_if_strict, why_not_asked
 from benchctl.measure.preflight.probes import ProbeAnswer, agreement, confidence, expected, probe_items
+from benchctl.measure.preflight.session import preflight, stop_if_strict, why_not_probed
 from benchctl.measure.prepare import Prepared, prepare
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Recipe
@@ -97,7 +97,7 @@ def test_a_source_that_does_not_fit_the_memory_is_not_started(
     """It was quantized because of that, perhaps."""
     models = {"target": {"source": "bundled:tiny-hybrid", "quantize": {"type": "q8_0"}}}
     look = prepared(tmp_path, llama_server, models=models, arms=[{"name": "baseline"}])
-    monkeypatch.setattr("benchctl.measure.preflight.look.free_bytes", lambda device, devices: ("memory", 9e6))
+    monkeypatch.setattr("benchctl.measure.preflight.session.free_bytes", lambda device, devices: ("memory", 9e6))
     record = preflight(look, tmp_path / "preflight.log")
     assert record.checked[-1] == "The unquantized target was not asked: its 8 MiB do not fit the free memory."
     assert not (tmp_path / "preflight.source.log").exists()
@@ -206,7 +206,7 @@ def test_it_is_said_why_a_target_is_not_asked() -> None:
 
     def told(model_format: str) -> str | None:
         engine = SimpleNamespace(model_format=model_format)
-        return why_not_asked(SimpleNamespace(engine=engine))  # type: ignore[arg-type]
+        return why_not_probed(SimpleNamespace(engine=engine))  # type: ignore[arg-type]
 
     assert told("huggingface") == told("served") == "that needs a GGUF file, which tells its vocabulary"
     assert told("gguf") == "this engine does not tell its probabilities"

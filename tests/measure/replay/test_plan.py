@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchctl.analysis.replay.wanted import WantedAnswer, WantedFork
+from benchctl.analysis.replay.prefixes import WantedAnswer, WantedFork
 from benchctl.measure.replay.plan import PREFILLS, SAMPLE, Pass, fork_pass, make_plan
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from benchctl.analysis.replay.wanted import WantedAnswer, WantedFork
+from benchctl.analysis.replay.prefixes import WantedAnswer, WantedFork
 from benchctl.engines.base import Rendered, Scores
 from benchctl.measure.replay.plan import make_plan
-from benchctl.measure.replay.reading import TOP, TOP_AT_FORK, read_answer
+from benchctl.measure.replay.session import TOP, TOP_AT_FORK, read_answer
 from benchctl.prompts.suite import Prompt
 
 PROMPT = tuple(range(1000, 1020))

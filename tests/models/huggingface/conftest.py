@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchctl.models.huggingface.folder import export_folder
-from benchctl.models.huggingface.registry import layout_of_class
+from benchctl.models.huggingface.folder import export_folder, layout_of_class
 from benchctl.models.huggingface.weights import write_weights
 from training.export import write_gguf
 

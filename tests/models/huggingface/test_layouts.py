@@ -11,9 +11,8 @@ import pytest
 
 from benchctl.errors import UsageError
 from benchctl.models.gguf_header import read_header
-from benchctl.models.huggingface.folder import huggingface_folder
+from benchctl.models.huggingface.folder import LAYOUTS, huggingface_folder, layout_of_class
 from benchctl.models.huggingface.layout import ModelHeader
-from benchctl.models.huggingface.registry import LAYOUTS, layout_of_class
 from benchctl.models.huggingface.transforms import (
     COLUMN,
     CONVOLUTION,

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.models.huggingface.folder import export_folder, huggingface_folder
+from benchctl.models.huggingface.folder import LAYOUTS, export_folder, huggingface_folder
 from benchctl.models.huggingface.layout import Config
-from benchctl.models.huggingface.registry import LAYOUTS
 from benchctl.models.huggingface.weights import from_bfloat16, read_weights, to_bfloat16, write_weights
 from tests.models.huggingface.conftest import Weights, floats
 from training.export import write_gguf

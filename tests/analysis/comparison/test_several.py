@@ -1,0 +1,130 @@
+"""Any number of runs: what is the same work is compared with the first, what is not is named and only shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchctl.analysis.comparison.compare import compare_runs
+from benchctl.analysis.comparison.several import ArmRow, SeveralRuns, compare_several
+from benchctl.analysis.comparison.summary import RunSummary, summarise
+from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
+from benchctl.data.store import RunData
+from benchctl.errors import UsageError
+from benchctl.reports.tables.comparison import several_arms, unlike_work
+from tests.analysis.comparison.test_compare import Runs
+
+MODEL = ModelIdentity(source="one", path="one", files=[FileIdentity(name="one", size=1, sha256="1" * 64)])
+OTHER = ModelIdentity(source="two", path="two", files=[FileIdentity(name="two", size=1, sha256="2" * 64)])
+
+
+@pytest.fixture
+def runs(make_record: Any, make_manifest: Any) -> Runs:
+    return Runs(make_record, make_manifest)
+
+
+def compared(*runs: RunData) -> SeveralRuns:
+    return compare_several([summarise(run) for run in runs])
+
+
+def asked(run: RunData, prompts: list[PromptIdentity]) -> RunData:
+    assert run.manifest is not None
+    return replace(run, manifest=run.manifest.model_copy(update={"prompts": prompts}))
+
+
+def row(found: SeveralRuns, run: int, arm: str) -> ArmRow:
+    return next(one for one in found.rows if (one.run, one.arm) == (run, arm))
+
+
+def test_ratios_and_intervals_are_those_of_two_runs(runs: Runs) -> None:
+    a, b = runs("a"), runs("b", factor=0.9, only="spec")
+    pair = {one.arm: one for one in compare_runs(a, b).arms}
+    found = compared(a, b)
+    for name in ("baseline", "spec"):
+        mine = row(found, 1, name)
+        assert mine.rate_ratio is not None
+        assert mine.rate_ratio.ratio == pytest.approx(pair[name].rate.ratio, rel=1e-6)
+        theirs = pair[name].rate.interval
+        assert mine.rate_ratio.interval is not None and theirs is not None
+        assert mine.rate_ratio.interval.low == pytest.approx(theirs.low, rel=1e-4)
+        assert mine.speed == pair[name].speed
+        assert (mine.answers_same, mine.answers_differing, mine.answers_unsteady) == (4, 0, 0)
+    spec = row(found, 1, "spec")
+    assert spec.speedup_ratio is not None
+    assert spec.speedup_ratio.ratio == pytest.approx(pair["spec"].speedup.ratio)
+    assert row(found, 0, "spec").rate_ratio is None
+    assert found.differing == []
+
+
+def test_another_draft_is_compared_and_named(runs: Runs) -> None:
+    found = compared(
+        runs("a", target=MODEL, draft=MODEL), runs("b", target=MODEL, draft=OTHER), runs("c", target=MODEL)
+    )
+    assert [one.what for one in found.differing] == ["draft"]
+    assert row(found, 1, "spec").not_compared == {}
+    assert row(found, 1, "spec").answers_same == 4
+    assert len(found.runs) == 3
+
+
+def test_of_another_target_only_speed_ups_are_compared(runs: Runs) -> None:
+    found = compared(runs("a", target=MODEL), runs("b", target=OTHER))
+    spec = row(found, 1, "spec")
+    assert spec.rate_ratio is None and spec.answers_same is None
+    assert spec.speedup_ratio is not None and spec.speedup_ratio.ratio == pytest.approx(1.0)
+    assert set(spec.not_compared) == {"rate", "answers"}
+    assert "target is another (one and two)" in spec.not_compared["rate"]
+    assert any(sentence.startswith("Answers not compared with run 1") for sentence in unlike_work(found))
+
+
+def test_other_machines_and_engines_are_compared_and_named(runs: Runs) -> None:
+    found = compared(runs("a", machine={"cpu": "A"}), runs("b", machine={"cpu": "B"}))
+    assert [(one.what, one.values) for one in found.differing] == [("machine", ["A", "B"])]
+    assert row(found, 1, "baseline").rate_ratio is not None
+
+
+def test_prompts_that_only_some_runs_have_are_left_out_and_no_speed_up_is_compared(runs: Runs) -> None:
+    fewer = [PromptIdentity(task="code", prompt_idx=n, sha256=("0" if n < 2 else "9") * 64) for n in range(4)]
+    found = compared(runs("a"), asked(runs("b"), fewer))
+    spec = row(found, 1, "spec")
+    assert spec.not_compared == {"speedup": "the runs have only 2 prompts in common"}
+    assert spec.answers_same == 2
+    other = [one.model_copy(update={"sha256": "9" * 64}) for one in fewer]
+    none = row(compared(runs("a"), asked(runs("b"), other)), 1, "spec")
+    assert set(none.not_compared) == {"rate", "speedup", "answers"}
+
+
+def test_sampling_that_differs_leaves_speed_ups_alone(runs: Runs) -> None:
+    found = compared(runs("a"), runs("b", recipe={"sampling": {"max_tokens": 9}}))
+    assert "sampling.max_tokens is another" in row(found, 1, "spec").not_compared["answers"]
+    assert row(found, 1, "spec").speedup_ratio is not None
+
+
+def test_other_answers_and_unsteady_ones_are_counted(runs: Runs) -> None:
+    def another(record: Any) -> Any:
+        if record.prompt_idx == 1:
+            return record.changed(token_ids=[1] * 11, token_sha="f" * 64, content="x", content_sha="e" * 64)
+        return record.changed(token_sha=str(record.block) * 64) if record.prompt_idx == 2 else record
+
+    mine = row(compared(runs("a"), runs("b", change=another)), 1, "spec")
+    assert (mine.answers_same, mine.answers_differing, mine.answers_unsteady) == (2, 0, 2)  # whose hash is not its own
+
+
+def test_arms_of_later_runs_stand_alone_and_unknown_ones_are_refused(runs: Runs) -> None:
+    first = runs("a", arms={"baseline": None})
+    found = compared(first, runs("b"))
+    assert found.alone == {"spec": [1]}
+    assert "spec is not in run 1, so only shown: run 2." in unlike_work(found)
+    assert len(several_arms(found).rows) == 3
+    with pytest.raises(UsageError, match="No run has an arm 'spek'"):
+        compare_several([summarise(first)], ["spek"])
+
+
+def test_a_summary_survives_being_kept(runs: Runs) -> None:
+    made = summarise(runs("a"))
+    again = msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=RunSummary)
+    assert compare_several([again]) == compare_several([made])
+    assert (again.blocks, len(again.arms), again.folder) == (3, 2, str(Path("a")))

@@ -1,0 +1,211 @@
+"""A run over axes: every group against its own baseline, parts with their own target, the best of each group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.analyse import OutputComparison, analyse
+from benchctl.analysis.conditions.axes import axis_rows, context_sentences, group_rows, unbeaten, varied_axes
+from benchctl.analysis.conditions.parts import parts_of
+from benchctl.data.manifest import ArmIdentity, EngineIdentity, FileIdentity, Manifest, ModelIdentity
+from benchctl.data.record import Record
+from benchctl.data.store import RunData
+from benchctl.reports.write import render_files
+from tests.analysis.conftest import build_manifest, build_record
+
+SPEC = {"type": "draft-simple", "max": 4}
+DRAFTED: dict[str, Any] = {"draft_n": 12, "draft_n_accepted": 6, "rounds": 3}
+RATES = {
+    "baseline-f16": 10.0,
+    "spec-small-f16": 15.0,
+    "spec-large-f16": 8.0,
+    "baseline-q8": 20.0,
+    "spec-small-q8": 12.0,
+    "spec-large-q8": 24.0,
+}
+TEXT = {"f16": "the one answer", "q8": "another answer"}
+"""Each KV type has the target answer otherwise: only groups of their own keep them apart."""
+MEMORY = {"baseline": 100, "small": 150, "large": 200}
+
+
+def model(name: str) -> ModelIdentity:
+    return ModelIdentity(source=name, path=name, files=[FileIdentity(name=name, size=1, sha256=name)])
+
+
+def arm(name: str) -> ArmIdentity:
+    of, *_, kv = name.split("-")
+    draft = name.split("-")[1] if of == "spec" else "small"
+    return ArmIdentity(
+        name=name,
+        baseline=of == "baseline",
+        speculation=SPEC if of == "spec" else None,
+        argv=["llama-server"],
+        env=[],
+        of=of,
+        setup=f"{draft}-{kv}",
+        group=kv,
+        memory_bytes=MEMORY["baseline" if of == "baseline" else draft],
+    )
+
+
+def over_axes(blocks: int = 3, prompts: int = 3) -> RunData:
+    engine = EngineIdentity(
+        kind="llama.cpp", binary="b", found_in="PATH", version=None, build=None, commit=None, speculation_types=[]
+    )
+    arms = [arm(name) for name in RATES]
+    setups = [
+        {
+            "name": f"{draft}-{kv}",
+            "group": kv,
+            "axes": {"models.draft": draft, "cache_type": kv},
+            "engine": engine.model_copy(update={"build": kv}),
+            "target": model(f"target-{kv}"),
+            "draft": model(f"draft-{draft}"),
+        }
+        for draft in ("small", "large")
+        for kv in ("f16", "q8")
+    ]
+    manifest = build_manifest({}, prompts, blocks, baseline="baseline-f16", setups=setups)
+    manifest = manifest.model_copy(update={"arms": arms})
+    records = []
+    for name, rate in RATES.items():
+        kv = name.rpartition("-")[2]
+        for block in range(blocks):
+            for prompt in range(prompts):
+                drafted: dict[str, Any] = DRAFTED if name.startswith("spec") else {}
+                here = rate * (1 + 0.01 * block)
+                ids = list(range(10 if kv == "f16" else 50, 21 if kv == "f16" else 61))
+                records.append(build_record(name, prompt, block=block, rate=here, text=TEXT[kv], ids=ids, **drafted))
+    return RunData(folder=Path("by-hand"), manifest=manifest, records=records, damaged=[])
+
+
+@pytest.fixture(scope="module")
+def run() -> RunData:
+    return over_axes()
+
+
+def test_every_arm_is_compared_with_the_baseline_of_its_own_group(run: RunData) -> None:
+    found = analyse(run)
+    speeds = {row.arm: row.pooled for row in found.speedups if row.task == "all"}
+    assert speeds == {
+        "spec-small-f16": pytest.approx(1.5),
+        "spec-large-f16": pytest.approx(0.8),
+        "spec-small-q8": pytest.approx(0.6),
+        "spec-large-q8": pytest.approx(1.2),
+    }
+    assert found.baselines == {"baseline-f16", "baseline-q8"}
+    assert found.baseline == "baseline"
+    assert {one.arm: one.verdict for one in found.losslessness} == dict.fromkeys(speeds, "identical")
+    assert found.records == len(run.records)
+
+
+def test_a_part_is_a_run_of_its_own_target_engine_and_recipe(run: RunData) -> None:
+    parts = parts_of(run)
+    assert [part.part for part in parts] == ["f16", "q8"]
+    for part in parts:
+        assert part.manifest is not None
+        assert part.manifest.setups == []
+        assert part.manifest.target.source == f"target-{part.part}"
+        assert part.manifest.engine.build == part.part
+        assert part.manifest.baseline == f"baseline-{part.part}"
+        assert {record.label.rpartition("-")[2] for record in part.records} == {part.part}
+    assert sum(len(part.records) for part in parts) == len(run.records)
+
+
+def test_a_run_without_axes_is_its_own_only_part() -> None:
+    manifest = build_manifest({"baseline": None, "spec": SPEC}, 1, 1)
+    plain = RunData(Path("x"), manifest, [build_record("baseline"), build_record("spec")], [])
+    assert parts_of(plain) == [plain]
+    assert axis_rows(analyse(plain)) == []
+    assert group_rows(analyse(plain), manifest) == []
+
+
+def test_the_best_arm_of_each_group_is_named_with_what_to_do(run: RunData) -> None:
+    rows = group_rows(analyse(run), run.manifest)
+    assert [(row.labels, row.arms) for row in rows] == [({"cache_type": "f16"}, 2), ({"cache_type": "q8"}, 2)]
+    assert [row.fastest.arm if row.fastest else None for row in rows] == ["spec-small-f16", "spec-large-q8"]
+    assert [row.use.arm if row.use else None for row in rows] == ["spec-small-f16", "spec-large-q8"]
+    assert rows[0].sentence == "Run with spec-small-f16 (draft-simple, depth 4)."
+
+
+def test_labels_stand_on_their_axes_and_a_draft_s_on_no_baseline(run: RunData) -> None:
+    found = analyse(run)
+    assert found.sweep is not None
+    assert varied_axes(found.sweep.levels) == ["cache_type", "models.draft"]
+    labels = {row.level.arm: row.labels for row in axis_rows(found)}
+    assert labels["baseline-q8"] == {"cache_type": "q8"}
+    assert labels["spec-large-q8"] == {"cache_type": "q8", "models.draft": "large"}
+
+
+def test_nothing_is_beaten_both_in_speed_and_in_memory(run: RunData) -> None:
+    best = unbeaten(axis_rows(analyse(run)))
+    assert [row.level.arm for row in best] == ["baseline-q8", "spec-large-q8"]
+
+
+def test_the_report_has_tables_and_figures_by_axis(run: RunData) -> None:
+    found = analyse(run)
+    files = render_files(run, found)
+    text = files["report.md"].decode()
+    assert "## By axis" in text
+    assert "### The best arm of each group" in text
+    assert "Run with spec-small-f16 (draft-simple, depth 4)." in text
+    assert {"figures/by-axis.svg", "figures/pareto.svg", "axes.csv"} <= set(files)
+    assert files["axes.csv"].decode().splitlines()[0].startswith("arm,cache_type,models_draft,tok_per_s,speedup")
+    assert 'id="by-axes"' in files["index.html"].decode()
+
+
+def test_one_arm_may_be_verified_and_a_baseline_named_by_its_recipes_name(run: RunData) -> None:
+    outputs = OutputComparison(run, arms=["spec-large-q8"])
+    assert [(one.arm, one.verdict) for one in outputs.verdicts()] == [("spec-large-q8", "identical")]
+    assert outputs.baseline == "baseline"
+
+
+def of_lengths(rates: dict[str, float]) -> tuple[Manifest, list[Record]]:
+    arms = [
+        ArmIdentity(
+            name=name,
+            baseline=name.startswith("base"),
+            speculation=None if name.startswith("base") else SPEC,
+            argv=["x"],
+            env=[],
+            of=name.rpartition("-")[0],
+            context_length=int(name.rpartition("-ctx")[2]),
+        )
+        for name in rates
+    ]
+    manifest = build_manifest({}, 2, 3, baseline="baseline-ctx100").model_copy(update={"arms": arms})
+
+    records = [
+        build_record(
+            name,
+            prompt,
+            block=block,
+            rate=rate * (1 + block / 200),
+            **({} if name.startswith("base") else DRAFTED),
+        )
+        for name, rate in rates.items()
+        for block in range(3)
+        for prompt in range(2)
+    ]
+    return manifest, records
+
+
+def test_where_speed_ups_cross_one_by_length_is_said_by_verdicts_alone() -> None:
+    rates = {"baseline-ctx100": 10.0, "spec-ctx100": 15.0, "baseline-ctx900": 10.0, "spec-ctx900": 6.0}
+    manifest, records = of_lengths(rates)
+    run = RunData(Path("x"), manifest, records, [])
+    found = analyse(run)
+    assert context_sentences(found) == [
+        "spec: 1.50× at 100 tokens, 0.60× at 900 tokens; it crosses 1 between 100 and 900 tokens."
+    ]
+    assert found.sweep is not None
+    assert found.sweep.dimensions == ["context_length"]
+    assert [part.part for part in parts_of(run)] == ["ctx100", "ctx900"]
+    files = render_files(run, found)
+    assert "## By context length" in files["report.md"].decode()
+    assert "figures/by-context.svg" in files
+    manifest, records = of_lengths(rates | {"spec-ctx900": 10.0})
+    assert "cannot be said" in context_sentences(analyse(RunData(Path("x"), manifest, records, [])))[0]

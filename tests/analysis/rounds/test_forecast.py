@@ -1,0 +1,112 @@
+"""Lines through the cost of rounds, what refuses them, and forecasts that never see the arm's own rounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchctl.analysis.result import Interval
+from benchctl.analysis.rounds.forecast import DepthCost, expected_by_position, fit_rounds, forecast
+
+BY_POSITION = [80.0, 60.0, 48.0, 36.0, 27.0, 18.0, 9.0, 9.0]
+"""Of 100 rounds."""
+
+
+def arm(depth: int, cost: float | None = None, measured: float | None = None, **more: object) -> DepthCost:
+    cost = 1.2 + 0.5 * depth if cost is None else cost
+    tokens = 1 + sum(BY_POSITION[:depth]) / 100
+    made = DepthCost(
+        arm=f"spec_d{depth}",
+        setting="draft-simple",
+        depth=depth,
+        round_cost=cost,
+        rounds=100,
+        accepted_at=BY_POSITION[:depth],
+        alpha=0.8,
+        tokens=tokens,
+        undrafted=0.0,
+        measured=tokens / cost if measured is None else measured,
+        interval=None,
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def test_a_line_is_found_again() -> None:
+    fit = fit_rounds("draft-simple", [arm(2), arm(4), arm(8)])
+    assert [fit.intercept, fit.slope, fit.r2] == pytest.approx([1.2, 0.5, 1.0])
+    assert fit.refused is None
+
+
+@pytest.mark.parametrize(
+    ("costs", "said"),
+    [
+        ({2: 3.0, 4: 2.5, 8: 2.0}, "a further draft token would cost -0.16 steps"),
+        ({4: 1.0, 8: 4.0, 16: 9.0}, "a round without a draft would cost -1.50 steps"),
+        ({2: 2.0, 4: 6.0, 8: 4.5, 16: 7.0}, "its r² is 0.54, below 0.9"),
+        ({2: 1.2, 4: 4.4, 8: 6.0, 16: 12.0}, "a residual is 61 % of the cost there, above 15 %"),
+        ({4: 3.0}, "a line needs two depths"),
+    ],
+)
+def test_a_line_that_fails_its_check_is_not_shown(costs: dict[int, float], said: str) -> None:
+    fit = fit_rounds("draft-simple", [arm(depth, cost) for depth, cost in costs.items()])
+    assert (fit.intercept, fit.slope, fit.refused) == (None, None, said)
+
+
+def test_a_forecast_is_made_of_the_other_depths_alone() -> None:
+    others = [arm(2), arm(4), arm(8)]
+    found, why = forecast(arm(6), others)
+    assert why is None
+    assert found is not None
+    tokens = 1 + sum(BY_POSITION[:6]) / 100
+    assert [found.tokens, found.round_cost] == pytest.approx([tokens, 1.2 + 0.5 * 6])
+    assert found.error == pytest.approx(0.0)
+    assert (found.holds, found.why) == (True, None)
+    strange = arm(6, cost=9.0, measured=0.4, accepted_at=[0.0] * 6, alpha=0.0)
+    other, _ = forecast(strange, others)
+    assert other is not None
+    assert other.predicted == pytest.approx(found.predicted), "its own rounds must not be in it"
+    assert not other.holds
+    assert other.why == "a round costs 9.00 steps where the line says 4.20."
+
+
+def test_a_forecast_within_the_interval_holds() -> None:
+    wide = Interval(low=0.3, high=2.0, method="")
+    found, _ = forecast(arm(6, measured=0.7, interval=wide), [arm(2), arm(4), arm(8)])
+    assert found is not None
+    assert abs(found.error) > 0.1
+    assert found.holds
+
+
+def test_steps_without_a_draft_count_on_both_sides() -> None:
+    others = [arm(depth, undrafted=0.5) for depth in (2, 4, 8)]
+    found, _ = forecast(arm(6), others)
+    assert found is not None
+    assert found.predicted == pytest.approx((found.tokens + 0.5) / (4.2 + 0.5))
+
+
+def test_what_is_not_told_by_position_comes_from_alpha() -> None:
+    assert expected_by_position(2, [arm(4, accepted_at=None)]) == pytest.approx(1 + 0.8 + 0.64)
+    assert expected_by_position(2, [arm(4, accepted_at=None, alpha=None)]) is None
+    deeper = expected_by_position(4, [arm(2)])
+    assert deeper == pytest.approx(1 + 0.8 + 0.6 + 0.6 * 0.75 + 0.6 * 0.75**2), "the last share goes on"
+
+
+def test_a_refused_line_gives_no_forecast() -> None:
+    found, why = forecast(arm(6), [arm(2, 3.0), arm(4, 2.5), arm(8, 2.0)])
+    assert found is None
+    assert why == "spec_d6: no forecast from depths 4, 8, since a further draft token would cost -0.12 steps."
+    found, why = forecast(arm(1), [arm(2, 1.0), arm(4, 5.0)])
+    assert found is None
+    assert why == "spec_d1: no forecast from depths 2, 4, since a round would cost -1.00."
+    assert forecast(arm(6), [arm(2)])[1] == "spec_d6: no forecast, since a line needs two other depths."
+
+
+def test_the_depths_beside_it_are_used_where_all_lie_on_no_line() -> None:
+    curved = [arm(2, 4.5), arm(4, 7.8), arm(16, 21.0)]
+    found, _ = forecast(arm(8, 12.2), curved)
+    assert found is not None
+    assert (found.from_depths, found.round_cost) == ([4, 16], 12.2)
+    outer, _ = forecast(arm(1, 3.0), curved)
+    assert outer is not None
+    assert outer.from_depths == [2, 4]

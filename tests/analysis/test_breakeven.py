@@ -1,0 +1,100 @@
+"""The measured break-even: the curve between its points, where it crosses 1, and what lies on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.analyse import analyse
+from benchctl.analysis.breakeven import Measured, Reference, find_breakeven
+from benchctl.analysis.result import Interval
+from benchctl.analysis.rounds.results import BreakEven
+
+
+def arm(name: str, tokens: float | None, speedup: float | None, *, depth: int = 4, **more: Any) -> Measured:
+    values = {"synthetic": name.startswith("synth"), "interval": None, "needs_alpha": None, "cost_known": False}
+    return Measured(name=name, depth=depth, tokens=tokens, speedup=speedup, **(values | more))
+
+
+def found(*arms: Measured, references: tuple[Reference, ...] = ()) -> BreakEven:
+    made = find_breakeven(arms, references)
+    assert made is not None
+    return made
+
+
+LINE = (arm("synth_a0", 1.0, 0.4), arm("synth_a50", 2.0, 0.8), arm("synth_a100", 5.0, 2.0))
+"""A round costs 2.5 steps, whatever is accepted."""
+
+
+def test_where_it_breaks_even() -> None:
+    (need,) = found(*LINE).needs
+    assert need.outcome == "crosses"
+    assert need.tokens == pytest.approx(2.5)
+    assert need.alpha == pytest.approx(0.645, abs=0.001)  # 1 + α + α² + α³ + α⁴ = 2.5
+    assert need.sentence == "Depth 4 breaks even at α 0.64 (2.50 tokens a round)."
+
+
+def test_a_depth_that_never_pays_and_one_that_always_does() -> None:
+    never = found(arm("synth_a0", 1.0, 0.2), arm("synth_a100", 5.0, 0.9)).needs[0]
+    assert (never.outcome, never.alpha) == ("never pays", None)
+    assert "even where every draft token is kept: 0.90×" in never.sentence
+    assert found(arm("synth_a0", 1.0, 1.1), arm("synth_a100", 5.0, 3.0)).needs[0].outcome == "always pays"
+    assert found(arm("synth_a0", 1.0, 1.1)).needs[0].outcome == "not measured"
+
+
+def test_real_drafts_lie_on_the_curve_or_are_said_not_to() -> None:
+    ends = Interval(low=1.1, high=1.3, method="")
+    made = found(*LINE, arm("spec", 3.0, 1.25, interval=ends), arm("off", 4.0, 1.2, interval=ends))
+    spec, off = (point for point in made.points if point.kind == "draft")
+    assert [spec.curve, off.curve] == pytest.approx([1.2, 1.6])
+    assert (spec.curve_holds, spec.note, off.curve_holds) == (True, None, False)
+    assert off.note == "off: the curve says 1.60× at its 4.00 tokens a round, outside its interval."
+
+
+def test_references_stand_at_this_machines_speed() -> None:
+    rows = [("Somebody", 4, 3.5), ("Deep", 7, 3.0)]
+    references = tuple(Reference(model=model, mode="eagle3", depth=depth, acceptance_length=length)
+                       for model, depth, length in rows)  # fmt: skip
+    made = found(*LINE, references=references)
+    (point,) = (one for one in made.points if one.kind == "reference")
+    assert point.speedup == pytest.approx(1.4)
+    assert made.notes == ["Deep, eagle3, depth 7: this depth was not measured, so the reference is no point."]
+
+
+def test_a_run_without_synthetic_arms_has_no_curve() -> None:
+    assert find_breakeven([arm("spec", 3.0, 1.2)]) is None
+
+
+def test_an_arm_that_tells_no_rounds_is_named() -> None:
+    made = found(*LINE, arm("spec", None, 1.2))
+    assert made.notes == ["spec: its rounds or its speed are not reported, so it is no point of the curve."]
+
+
+def test_arms_that_accept_by_lot_are_no_claims_and_never_lossless(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    arms = {"baseline": None, "spec": {"type": "draft-simple", "max": 4}}
+    lots = {f"synth_{place}": {"type": "draft-simple", "max": 4} for place in range(8)}
+    counters = {"draft_n": 16, "draft_n_accepted": 6, "rounds": 4}
+
+    def run(names: dict[str, Any]) -> Any:
+        manifest = make_manifest(names, 1, 3)
+        for one in manifest.arms:
+            one.lossy = ["synthetic acceptance"] if one.name.startswith("synth") else []
+        records = [
+            make_record(name, block=block, rate=10.0 + block + (2 if name != "baseline" else 0),
+                        **({} if name == "baseline" else counters))
+            for block in range(3) for name in names
+        ]  # fmt: skip
+        return analyse(make_run(records, manifest))
+
+    alone, beside = run(arms), run(arms | lots)
+    spec = [next(row for row in one.speedups if row.arm == "spec" and row.task == "all") for one in (alone, beside)]
+    assert spec[0] == spec[1], "eight more arms must not widen what is claimed of a real one"
+    for verdict in beside.verdicts:
+        if verdict.arm.startswith("synth"):
+            assert verdict.lossless == "violation"
+            assert "its text is not a model's output" in verdict.sentence
+    assert beside.breakeven is not None
+    assert alone.breakeven is None

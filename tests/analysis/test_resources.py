@@ -1,0 +1,85 @@
+"""Energy per token and memory, from cells made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.disturbances import check_disturbances
+from benchctl.analysis.frame import make_frame
+from benchctl.analysis.resources import ELSEWHERE, NOT_RECORDED, TOGETHER, Resources, find_resources
+from benchctl.data.manifest import Cell, EngineIdentity, IdlePower, MemoryRecord, WatchRecord
+from tests.analysis.conftest import build_manifest, build_record
+
+MIB = 1 << 20
+
+
+def cell(arm: str, block: int, joules: dict[str, float], seconds: float = 10.0, **memory: Any) -> Cell:
+    return Cell(
+        block=block,
+        arm=arm,
+        order=0,
+        status="finished",
+        started_at=f"2026-11-21T11:0{block}:00+00:00",
+        wall_s=20.0,
+        log="logs/x.log",
+        watch=WatchRecord(wall_s=seconds, energy_j=joules, energy_untold=[] if joules else ["there is no RAPL"]),
+        memory=MemoryRecord(**memory) if memory else None,
+    )
+
+
+def found(*cells: Cell, **more: Any) -> list[Resources]:
+    arms = {"baseline": None, "spec": {"type": "draft-simple"}}
+    manifest = build_manifest(arms, 1, 2, **more).model_copy(update={"cells": list(cells)})
+    records = [build_record(arm, block=block) for arm in arms for block in (0, 1)]  # eleven tokens each
+    return find_resources(make_frame(records, manifest))
+
+
+def test_energy_is_over_all_tokens_and_idle_is_beside_it() -> None:
+    idle = IdlePower(seconds=5.0, watts={"processor": 2.0, "gpu": 8.0})
+    baseline, spec = found(
+        *(cell("baseline", block, {"processor": 50.0 + block, "gpu": 200.0}) for block in (0, 1)),
+        *(cell("spec", block, {"processor": 20.0, "gpu": 100.0}, seconds=5.0) for block in (0, 1)),
+        idle=idle,
+    )
+    assert baseline.joules_per_token == pytest.approx(501 / 22)
+    assert spec.joules_per_token == pytest.approx(240 / 22)
+    assert spec.above_idle_per_token == pytest.approx((240 - 10 * 10) / 22)
+    assert spec.against_baseline == pytest.approx(240 / 501)
+    assert baseline.against_baseline == 1.0
+    assert spec.told_by == ["processor", "gpu"]
+    assert spec.untold is None
+
+
+def test_a_block_without_energy_takes_its_tokens_with_it() -> None:
+    baseline, _ = found(cell("baseline", 0, {"processor": 110.0}), cell("baseline", 1, {}))
+    assert baseline.joules_per_token == pytest.approx(10.0)
+    assert baseline.above_idle_per_token is None, "idle power was not measured"
+
+
+def test_what_is_not_told_says_why() -> None:
+    told = {"baseline": {"processor": 1.0}, "spec": {"processor": 1.0}}
+    cells = [cell(arm, 0, joules) for arm, joules in told.items()]
+    assert {one.untold for one in found(*cells, recipe={"schedule": "interleaved"})} == {TOGETHER}
+    endpoint = EngineIdentity(
+        kind="openai", binary=None, found_in="url", version=None, build=None, commit=None, speculation_types=[]
+    )
+    assert {one.untold for one in found(*cells, engine=endpoint)} == {ELSEWHERE}
+    assert all(one.joules_per_token is None for one in found(*cells, engine=endpoint))
+    assert {one.untold for one in found(cell("baseline", 0, {}))} == {"there is no RAPL", NOT_RECORDED}
+
+
+def test_memory_is_the_most_of_all_blocks_and_swap_warns() -> None:
+    cells = [
+        cell("baseline", 0, {}, resident=100 * MIB, swapped=0, checkpoint=7),
+        cell("baseline", 1, {}, resident=300 * MIB, swapped=0),
+        cell("spec", 0, {}, resident=200 * MIB, swapped=64 * MIB, spilled="20 of 29 layers are on the GPU"),
+    ]
+    baseline, spec = found(*cells)
+    assert (baseline.resident_bytes, baseline.checkpoint_bytes, baseline.device_bytes) == (300 * MIB, 7, None)
+    assert spec.swapped_bytes == 64 * MIB
+    manifest = build_manifest({"baseline": None, "spec": {}}, 1, 2).model_copy(update={"cells": cells})
+    seen = {kind: said for kind, _, said in check_disturbances(make_frame([build_record()], manifest))}
+    assert "64 MiB" in seen["swapping"]
+    assert seen["spilled"] == "spec: 20 of 29 layers are on the GPU."

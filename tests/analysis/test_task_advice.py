@@ -1,0 +1,150 @@
+"""What is advised per task, what never is, and the experiment that would most likely change it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.result import Interval
+from benchctl.analysis.results import Analysis, SpeedUp
+from benchctl.analysis.rounds.results import RoundFit, RoundModel
+from benchctl.analysis.task_advice import TaskAdvice, advise_tasks, next_experiment
+from tests.reports.handmade import build_analysis, build_manifest
+
+ARMS = ["baseline", "spec_d4", "ngram_simple"]
+"""In the hand-made analysis `spec_d4` is slower and undetermined, `ngram_simple` some 12 % faster and identical."""
+
+
+def with_speeds(analysis: Analysis, arm: str, ends: dict[str, tuple[float, float]]) -> Analysis:
+    """Set the intervals of an arm by task."""
+
+    def changed(row: SpeedUp) -> SpeedUp:
+        if row.arm != arm or row.task not in ends:
+            return row
+        low, high = ends[row.task]
+        return row.model_copy(update={"pooled": (low * high) ** 0.5, "length_matched": (low * high) ** 0.5,
+                                      "simultaneous": Interval(low=low, high=high, method="")})  # fmt: skip
+
+    return analysis.model_copy(update={"speedups": [changed(row) for row in analysis.speedups]})
+
+
+def with_verdict(analysis: Analysis, arm: str, **fields: Any) -> Analysis:
+    verdicts = [one.model_copy(update=fields) if one.arm == arm else one for one in analysis.verdicts]
+    return analysis.model_copy(update={"verdicts": verdicts})
+
+
+@pytest.fixture
+def analysis() -> Analysis:
+    """`ngram_simple` pays for code, not for chat; of translation its interval includes 1."""
+    ends = {"code": (1.2, 1.4), "ja_chat": (0.8, 0.95), "translation_en_ja": (0.97, 1.5)}
+    slow = dict.fromkeys(ends, (0.4, 0.6))
+    return with_speeds(with_speeds(build_analysis(ARMS), "ngram_simple", ends), "spec_d4", slow)
+
+
+def by_task(analysis: Analysis) -> dict[str, TaskAdvice]:
+    return {row.task: row for row in advise_tasks(analysis, build_manifest(analysis))}
+
+
+def test_each_task_has_its_own_arm_or_none(analysis: Analysis) -> None:
+    rows = by_task(analysis)
+    assert {task: row.arm for task, row in rows.items()} == {
+        "code": "ngram_simple", "ja_chat": None, "translation_en_ja": None}  # fmt: skip
+    assert rows["code"].certainty == ("Certain by this run: 1.20 to 1.40 for all arms and tasks together (95 %).")
+    assert rows["ja_chat"].certainty.startswith("Certain by this run: every arm is slower; ngram_simple, the fastest,")
+    assert rows["translation_en_ja"].certainty == (
+        "Not certain: ngram_simple, the fastest, ran 1.21× (0.97 to 1.50), which includes 1.00×."
+    )
+    assert "--port 8080" in (rows["code"].command or "")
+
+
+def test_the_command_is_that_of_what_is_advised(analysis: Analysis) -> None:
+    manifest = build_manifest(analysis)
+    arms = [arm.model_copy(update={"argv": ["server", "--as", arm.name, "--port", "{port}"]}) for arm in manifest.arms]
+    rows = advise_tasks(analysis, manifest.model_copy(update={"arms": arms}))
+    commands = {row.task: (row.command or "").partition("server ")[2] for row in rows}
+    assert commands["code"] == "--as ngram_simple --port 8080"
+    assert commands["ja_chat"] == "--as baseline --port 8080", "where no arm pays, the target alone"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"lossless": "violation"},
+        {"lossless": "undetermined"},
+        {"lossless": "not judged"},
+        {"lossy": ["typical acceptance"]},
+        {"attestation": "unverified"},
+        {"attestation": "failed"},
+        {"speed": "unknown"},
+    ],
+)
+def test_what_is_never_advised(analysis: Analysis, fields: dict[str, Any]) -> None:
+    row = by_task(with_verdict(analysis, "ngram_simple", **fields))["code"]
+    assert (row.arm, row.speedup, row.output) == (None, None, "")
+    assert not row.certainty.startswith("Certain by this run: 1.20")
+
+
+def test_consistent_is_said_to_be_that(analysis: Analysis) -> None:
+    row = by_task(with_verdict(analysis, "ngram_simple", lossless="consistent with the target"))["code"]
+    assert (row.arm, row.output) == ("ngram_simple", "consistent with the target")
+    assert row.certainty.endswith("its output is consistent with the target, not identical.")
+
+
+def test_lengths_that_decide_are_not_taken_for_speed(analysis: Analysis) -> None:
+    rows = [row.model_copy(update={"length_matched": 0.9}) if row.arm == "ngram_simple" else row
+            for row in analysis.speedups]  # fmt: skip
+    assert by_task(analysis.model_copy(update={"speedups": rows}))["code"].arm is None
+
+
+def test_without_intervals_nothing_is_certain() -> None:
+    few = build_analysis(ARMS, blocks=2)
+    rows = advise_tasks(few, None)
+    assert all(row.arm is None and "too few blocks" in row.certainty for row in rows)
+    found = next_experiment(few, None)
+    assert found is not None
+    assert found.command is not None
+    assert found.command.endswith("--blocks auto")
+
+
+def test_a_baseline_that_speculates_is_no_ground_for_advice(analysis: Analysis) -> None:
+    warned = analysis.warnings[0].model_copy(update={"id": "baseline-speculates"})
+    assert advise_tasks(analysis.model_copy(update={"warnings": [warned]}), None) == []
+    assert next_experiment(analysis.model_copy(update={"warnings": [warned]}), None) is None
+
+
+def experiment(analysis: Analysis) -> tuple[str, str]:
+    found = next_experiment(analysis, build_manifest(analysis))
+    assert found is not None
+    return found.sentence, found.command or ""
+
+
+def test_a_faster_arm_whose_output_is_undetermined_is_to_be_scored(analysis: Analysis) -> None:
+    sentence, command = experiment(with_verdict(analysis, "ngram_simple", lossless="undetermined"))
+    assert "ngram_simple" in sentence
+    assert command == f"benchctl verify-lossless {analysis.run}"
+
+
+def test_an_open_question_needs_more_blocks(analysis: Analysis) -> None:
+    open_ = Interval(low=0.9, high=1.2, method="")
+    sentence, command = experiment(with_verdict(analysis, "ngram_simple", speed="undecided", interval=open_))
+    assert sentence.startswith("More blocks of ngram_simple, whose interval is 0.90 to 1.20; some ")
+    assert command.endswith("--only ngram_simple --blocks auto")
+
+
+def test_a_depth_that_the_line_promises_is_to_be_tried(analysis: Analysis) -> None:
+    fit = RoundFit(setting="draft-simple", depths=[4], intercept=1.0, slope=0.1, r2=1.0, worst=0.0, refused=None)
+    costs = [one.model_copy(update={"alpha": 0.9, "measured": 1.1}) for one in analysis.costs]
+    changed = analysis.model_copy(update={"rounds": RoundModel(fits=[fit]), "costs": costs})
+    sentence, command = experiment(changed)
+    assert sentence.startswith("Depth 10 of draft-simple, which was not measured: 3.43× is predicted")
+    assert "(inferred)" in sentence
+    assert "--type draft-simple --depth 10" in command
+
+
+def test_what_is_settled_depends_on_the_prompts(analysis: Analysis) -> None:
+    sentence, command = experiment(analysis)
+    assert sentence.startswith("Your own prompts")
+    assert "--prompts" in command
+    sentence, command = experiment(with_verdict(build_analysis(["baseline", "spec_d4"]), "spec_d4", speed="slower"))
+    assert "--type ngram-mod" in command

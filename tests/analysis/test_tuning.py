@@ -1,0 +1,101 @@
+"""Where the arms of a search stand, and what is said of one that was cut off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchctl.analysis.tuning import best_so_far, find_standings, rungs_of
+from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity, Tuning, TuningRung
+from benchctl.data.record import Record
+from benchctl.data.store import RunData
+
+
+def record(arm: str, block: int, rate: float, *, drafted: int | None = None, prompt: int = 0) -> Record:
+    return Record(
+        label=arm,
+        task="code",
+        prompt_idx=prompt,
+        rep=block,
+        block=block,
+        n_predicted=11,
+        client_tok_per_sec=rate,
+        draft_n=drafted,
+        schema_version=1,
+    )
+
+
+def run_of(records: list[Record], arms: list[str], tuning: Tuning | None = None) -> RunData:
+    speculation = {"type": "draft-simple"}
+    manifest = Manifest(
+        run="20260101-000000-abcd",
+        benchctl_version="0",
+        status="started",
+        created_at="2026-01-01T00:00:00+00:00",
+        recipe_name="toy-search",
+        recipe={"blocks": 2},
+        recipe_sha256="0",
+        workload_sha256="0",
+        baseline="baseline",
+        blocks=2,
+        tuning=tuning,
+        engine=EngineIdentity(
+            kind="toy", binary=None, found_in="recipe", version=None, build=None, commit=None, speculation_types=[]
+        ),
+        target=ModelIdentity(source="t.gguf", path="t.gguf", files=[]),
+        draft=None,
+        arms=[
+            ArmIdentity(
+                name=one,
+                baseline=one == "baseline",
+                argv=[],
+                env=[],
+                speculation=None if one == "baseline" else speculation,
+            )
+            for one in arms
+        ],
+        prompts=[],
+    )
+    return RunData(Path("run"), manifest, records, [])
+
+
+def test_an_arm_stands_where_its_own_blocks_put_it() -> None:
+    records = [record("baseline", 0, 10.0), record("baseline", 1, 5.0)]
+    records += [record("fast", 0, 20.0, drafted=4), record("fast", 1, 10.0, drafted=4)]
+    records += [record("slow", 0, 8.0, drafted=4)]  # out after the first block, which was the baseline's good one
+    fast, slow = find_standings(run_of(records, ["baseline", "slow", "fast"]), ["slow", "fast"])
+    assert (fast.arm, fast.blocks, slow.arm, slow.blocks) == ("fast", 2, "slow", 1)
+    assert fast.speedup == pytest.approx(2.0) and slow.speedup == pytest.approx(0.8)
+
+
+def test_one_disturbed_block_decides_little() -> None:
+    records = [record("baseline", block, 1.0 if block == 1 else 10.0) for block in range(3)]
+    records += [record("a", block, 9.0, drafted=4) for block in range(3)]
+    (found,) = find_standings(run_of(records, ["baseline", "a"]), ["a"])
+    assert found.speedup == pytest.approx(0.9), "not 2.4, which the sums over all blocks give"
+
+
+def test_what_never_drafted_or_never_answered_stands_behind_what_did() -> None:
+    records = [record("baseline", 0, 10.0), record("idle", 0, 11.0, drafted=0), record("slow", 0, 5.0, drafted=9)]
+    found = find_standings(run_of(records, ["baseline", "idle", "dead", "slow"]), ["idle", "dead", "slow"])
+    assert [(one.arm, one.races) for one in found] == [("slow", True), ("idle", False), ("dead", False)]
+    assert [str(one) for one in found] == ["slow 0.50×", "idle 1.10× (never drafted)", "dead no answer"]
+
+
+@pytest.mark.parametrize(
+    ("arms", "rungs"), [(1, [1]), (2, [2]), (3, [3]), (5, [5, 2]), (12, [12, 6, 3]), (15, [15, 7, 3])]
+)
+def test_every_rung_has_half_of_the_arms_before(arms: int, rungs: list[int]) -> None:
+    assert rungs_of(arms) == rungs
+
+
+def test_a_search_that_was_cut_off_says_that_its_best_is_no_result() -> None:
+    tuning = Tuning(budget_s=60, prompts_per_block=1, rungs=[TuningRung(arms=["fast"], first_block=0, blocks=2)])
+    records = [record("baseline", 0, 10.0), record("fast", 0, 20.0, drafted=4)]
+    said = best_so_far(run_of(records, ["baseline", "fast"], tuning))
+    assert said.startswith("Best so far: fast, 2.00× no speculation over 1 block.")
+    assert "no result" in said and "not measured afresh" in said
+    assert best_so_far(run_of([], ["baseline"], None)).startswith("Nothing was measured")
+    nothing = run_of([record("baseline", 0, 10.0)], ["baseline", "fast"], tuning)
+    assert best_so_far(nothing).startswith("No arm has drafted")

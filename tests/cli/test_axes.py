@@ -1,0 +1,88 @@
+"""Axes as a user has them: the real engine over two KV types and two drafts, judged, reported, and asked about."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchctl.data.store import open_run
+from tests.cli.test_run import run
+
+RECIPE = """\
+name: small
+engine: {{kind: llama.cpp, device: cpu, context: 512, threads: 1}}
+models: {{target: {{source: "bundled:tiny-hybrid"}}}}
+prompts: {{suite: tiny.json, tasks: [code], limit: 1}}
+sampling: {{max_tokens: 16}}
+preflight: "off"
+blocks: {blocks}
+{more}
+matrix:
+  models.draft: {{small: {{source: "bundled:tiny-hybrid-draft"}}, none: null}}
+  cache_type: [f16, q8_0]
+arms:
+  - name: baseline
+  - name: spec
+    speculation: {{type: draft-simple, max: 2}}
+"""
+ARMS = ["baseline-kv_f16", "spec-d_small-kv_f16", "baseline-kv_q8_0", "spec-d_small-kv_q8_0"]
+
+
+def recipe(folder: Path, blocks: int = 1, more: str = "") -> Path:
+    file = folder / "small.yaml"
+    file.write_text(RECIPE.format(blocks=blocks, more=more))
+    return file
+
+
+@pytest.mark.engine
+def test_groups_are_measured_verified_and_reported_in_one_run(tmp_path: Path) -> None:
+    done = run("run", recipe(tmp_path), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Plan: 2 setups in 2 groups, 4 arms, 4 cells, 4 processes; roughly" in done.stderr
+    (folder,) = (path for path in (tmp_path / "results" / "small").iterdir() if path.is_dir())
+    found = open_run(folder)
+    assert found.manifest is not None
+    assert [arm.name for arm in found.manifest.arms] == ARMS
+    assert Counter(one.label for one in found.records if one.phase == "measure") == dict.fromkeys(ARMS, 1)
+    for arm in found.manifest.arms:
+        assert (
+            ("-ctk", arm.group.removeprefix("kv_")) in zip(arm.argv, arm.argv[1:], strict=False) if arm.group else False
+        )
+    assert {setup.group for setup in found.manifest.setups} == {"kv_f16", "kv_q8_0"}
+    assert all(cell.attestation and cell.attestation.state in ("active", "off") for cell in found.manifest.cells)
+    verified = run("verify-lossless", "--json", "--offline", cwd=tmp_path)
+    verdicts = {one["arm"]: one["verdict"] for one in json.loads(verified.stdout)["arms"]}
+    assert verdicts == dict.fromkeys(("spec-d_small-kv_f16", "spec-d_small-kv_q8_0"), "identical")
+    assert run("report", "--no-figures", cwd=tmp_path).returncode == 0
+    (report,) = (tmp_path / "reports" / "small").iterdir()
+    assert "### The best arm of each group" in (report / "report.md").read_text()
+    again = run("run", "--resume", folder, "--dry-run", "--json", cwd=tmp_path)
+    assert json.loads(again.stdout)["cells"] == []
+
+
+@pytest.mark.engine
+def test_the_plan_names_its_groups_and_prompts_have_their_length(tmp_path: Path) -> None:
+    shown = run("run", recipe(tmp_path, blocks=2), "--dry-run", "--json", cwd=tmp_path)
+    plan = json.loads(shown.stdout)
+    assert [(one["block"], one["group"], len(one["arms"])) for one in plan["groups"]] == [
+        *((0, "kv_f16", 2), (0, "kv_q8_0", 2), (1, "kv_q8_0", 2), (1, "kv_f16", 2)),
+    ]
+    assert plan["size"]["processes"] == plan["size"]["cells"] == 8
+    assert plan["size"]["memory_bytes"] > 100 << 20
+    done = run("run", recipe(tmp_path, more="context_length: 200"), "--only", "baseline-kv_f16", "-q", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (path for path in (tmp_path / "results" / "small").iterdir() if path.is_dir())
+    (record,) = (one for one in open_run(folder).records if one.phase == "measure")
+    assert record.prompt_tokens is not None
+    assert 190 <= record.prompt_tokens <= 200
+
+
+def test_very_many_cells_are_begun_on_a_word_alone(tmp_path: Path) -> None:
+    asked = run("run", recipe(tmp_path, blocks=500), cwd=tmp_path)
+    assert (asked.returncode, asked.stdout) == (2, "")
+    assert "This is 2,000 cells: 4 arms in 500 blocks, an engine each." in asked.stderr
+    assert "say --yes" in asked.stderr
+    assert not (tmp_path / "results").exists()

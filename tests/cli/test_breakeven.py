@@ -1,0 +1,126 @@
+"""`benchctl breakeven` as a user runs it, on the real engine's synthetic acceptance, and what may be wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.benchctl_process import benchctl
+
+RECIPE = """
+name: tiny
+engine: {device: cpu, context: 1024, threads: 1}
+models: {target: {source: "bundled:tiny-hybrid"}, draft: {source: "bundled:tiny-hybrid-draft"}}
+prompts: {suite: tiny.json, tasks: [code], limit: 1}
+sampling: {max_tokens: 24}
+blocks: 1
+preflight: "off"
+arms:
+  - name: baseline
+  - {name: spec_d3, speculation: {type: draft-simple, max: 3}}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+@pytest.mark.engine
+def test_the_curve_is_measured_and_shown_again(recipe: Path) -> None:
+    (recipe / "ref.csv").write_text("model,mode,depth,acceptance_length\nSomebody,eagle3,3,2.5\n")
+    done = benchctl(
+        "breakeven", "tiny.yaml", "--acceptance", "0,1", "--reference", "ref.csv", "--write-reference", "own.csv",
+        cwd=recipe,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "not a model's output" in done.stdout
+    assert "Somebody, eagle3, depth 3" in done.stdout
+    folder = next((recipe / "results" / "tiny-breakeven").glob("2*"))
+    records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    assert {one["label"] for one in records if one["synthetic"]} == {"synth_d3_a0", "synth_d3_a100"}
+    none, every = (next(one for one in records if one["label"] == label and one["phase"] == "measure")
+                   for label in ("synth_d3_a0", "synth_d3_a100"))  # fmt: skip
+    assert none["draft_n_accepted"] == 0
+    assert every["draft_n_accepted"] == every["draft_n"] > 0
+    manifest = json.loads((folder / "manifest.json").read_text())
+    lots = next(one for one in manifest["arms"] if one["name"] == "synth_d3_a100")
+    assert lots["argv"][lots["argv"].index("--spec-synth-rates") + 1] == "1,1,1"
+    report = next((recipe / "reports" / "tiny-breakeven").glob("2*"))
+    assert (report / "figures" / "breakeven.png").is_file()
+    assert "not a model's output" in (report / "report.md").read_text()
+    own = (recipe / "own.csv").read_text().splitlines()
+    assert own[0] == "model,mode,depth,acceptance_length"
+    assert len(own) == 2, "the real draft alone"
+
+    again = json.loads(benchctl("breakeven", "tiny-breakeven", "--json", cwd=recipe).stdout)
+    kinds = [point["kind"] for point in again["points"]]
+    assert kinds == ["synthetic", "synthetic", "draft"]
+    judged = benchctl("verify-lossless", "tiny-breakeven", "--offline", "--json", cwd=recipe)
+    assert judged.returncode == 1
+    verdicts = {one["arm"]: one["verdict"] for one in json.loads(judged.stdout)["arms"]}
+    assert {verdicts[arm] for arm in verdicts if arm.startswith("synth")} == {"violation"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--acceptance", "0,1.5"], "An acceptance is a share from 0 to 1."),
+        (["--acceptance", "-0.1,1"], "An acceptance is a share from 0 to 1."),
+        (["--acceptance", "many"], "Expected numbers with commas"),
+        (["--depth", "0"], "A draft depth is a number from 1 to 64."),
+        (["--depth", "4.5"], "Expected draft depths"),
+        (["--set", "engine.kind=transformers"], "has no synthetic acceptance"),
+        (["--set", "arms=[{name: baseline}, {name: n, speculation: {type: ngram-simple}}]"], "No arm of this recipe"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_message(recipe: Path, options: list[str], said: str) -> None:
+    done = benchctl("breakeven", "tiny.yaml", *options, cwd=recipe)
+    assert done.returncode == 2, done.stdout
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (recipe / "results").exists()
+
+
+def test_a_binary_without_synthetic_acceptance_is_one_message(recipe: Path) -> None:
+    old = Path(__file__).parents[1] / "engines" / "data" / "help_legacy.txt"
+    server = recipe / "llama-server"
+    server.write_text(
+        f"#!{sys.executable}\nimport sys, pathlib\n"
+        f"if sys.argv[1] == '--help': print(pathlib.Path({str(old)!r}).read_text())\n"
+        "elif sys.argv[1] == '--version': print('version: 4820 (1a24c462)', file=sys.stderr)\n"
+    )
+    server.chmod(0o755)
+    done = benchctl("breakeven", "tiny.yaml", "--engine-binary", str(server), cwd=recipe)
+    assert done.returncode == 2, done.stdout
+    assert "This llama.cpp has no synthetic acceptance" in done.stderr
+    assert done.stderr.count("synthetic acceptance") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("model,mode,depth\n", "has no column acceptance_length"),
+        ("model,mode,depth,acceptance_length\nA,mtp,4,6\n", "lies between 1 and 5; this is 6"),
+        ("model,mode,depth,acceptance_length\nA,mtp,4,2\nB,mtp,four,2\n", "ref.csv:3"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+    ],
+)
+def test_a_reference_that_cannot_be_read_is_one_message(recipe: Path, text: str | bytes, said: str) -> None:
+    (recipe / "ref.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    done = benchctl("breakeven", "tiny.yaml", "--reference", "ref.csv", cwd=recipe)
+    assert done.returncode == 2, done.stdout
+    assert said in done.stderr
+
+
+def test_a_run_without_synthetic_arms_is_told_apart(recipe: Path) -> None:
+    from tests.reports.recount import write_run
+
+    write_run(recipe / "results" / "tiny" / "20261121-110500-3fa9")
+    done = benchctl("breakeven", "results/tiny/20261121-110500-3fa9", cwd=recipe)
+    assert done.returncode == 2
+    assert "This run has no arm of synthetic acceptance." in done.stderr

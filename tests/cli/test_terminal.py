@@ -1,0 +1,97 @@
+"""What somebody at a terminal sees: questions, and a run that is never silent."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from benchctl.recipes.load import load_recipe
+
+RECIPE = """\
+name: seen
+engine: {kind: llama.cpp, device: cpu, context: 1024, threads: 1}
+models:
+  target: {source: "bundled:tiny-hybrid"}
+  draft: {source: "bundled:tiny-hybrid-draft"}
+prompts: {suite: tiny.json, tasks: [code], limit: 1}
+sampling: {max_tokens: 16}
+blocks: 3
+arms:
+  - name: baseline
+  - name: spec
+    speculation: {type: draft-simple, max: 2}
+"""
+
+
+def at_a_terminal(folder: Path, *words: str, answers: Mapping[str, str] | None = None) -> tuple[int, str, float]:
+    """Run benchctl on a terminal of 120 columns; return its exit code, what it wrote, and its longest silence in s.
+
+    `answers`: what is typed once the terminal shows a text.
+    """
+    child, terminal = pty.fork()  # what it takes Python to start is not counted
+    if child == 0:
+        os.chdir(folder)
+        os.environ.update(TERM="xterm-256color", COLUMNS="120", LINES="40")
+        os.execv(sys.executable, [sys.executable, "-m", "benchctl", *words])
+    seen, silence, last = b"", 0.0, time.monotonic()
+    left = dict(answers or {})
+    try:
+        while True:
+            if not select.select([terminal], [], [], 60)[0]:
+                raise AssertionError(f"silent for a minute after {seen[-500:]!r}")
+            try:
+                more = os.read(terminal, 65536)
+            except OSError:  # Linux: the child is gone
+                break
+            if not more:
+                break
+            now = time.monotonic()
+            silence, last = max(silence, now - last if seen else 0.0), now
+            seen += more
+            for question in [question for question in left if question.encode() in seen]:
+                os.write(terminal, left.pop(question).encode() + b"\n")
+    finally:
+        os.close(terminal)
+        try:
+            _, status = os.waitpid(child, 0)
+        except BaseException:
+            os.kill(child, signal.SIGKILL)
+            raise
+    return os.waitstatus_to_exitcode(status), seen.decode("utf-8", "replace"), silence
+
+
+def test_a_new_recipe_asks(tmp_path: Path) -> None:
+    answers = {
+        "Target model": "t.gguf",
+        "Draft model": "d.gguf",
+        "Engine": "",
+        "Speculation types": "draft-simple",
+        "Draft depths": "3,5",
+        "Prompts": "mine.txt",
+        "Name of the recipe": "asked",
+    }
+    (tmp_path / "mine.txt").write_text("What is a harbour?\n")
+    status, seen, _ = at_a_terminal(tmp_path, "recipes", "new", answers=answers)
+    assert status == 0, seen
+    recipe = load_recipe(tmp_path / "asked.yaml")
+    assert (recipe.models.target.source, recipe.prompts.suite) == ("t.gguf", "mine.txt")
+    assert [arm.name for arm in recipe.arms] == ["baseline", "draft_simple_d3", "draft_simple_d5"]
+
+
+@pytest.mark.engine
+def test_a_run_is_never_silent_and_says_the_speed_up_so_far(tmp_path: Path) -> None:
+    (tmp_path / "seen.yaml").write_text(RECIPE)
+    status, seen, silence = at_a_terminal(tmp_path, "run", "seen.yaml", "-v")
+    assert status == 0, seen
+    assert silence < 5, f"nothing was shown for {silence:.1f} s"  # 2 s on a machine with nothing else to do
+    for said in ("preflight: ", "launching the engine", "Estimate: ", "spec: ", "× so far (", ", 3 blocks)", "tok/s"):
+        assert said in seen, said
+    assert "code/0: 16 tokens" in seen

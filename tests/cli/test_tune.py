@@ -1,0 +1,119 @@
+"""`benchctl tune` on the real engine: searched, interrupted, gone on with, and decided on fresh data."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import benchctl.models as benchctl_models
+from benchctl.data.store import open_run
+from benchctl.recipes.load import load_recipe
+from tests.benchctl_process import benchctl
+
+PAIR = ("bundled:tiny-hybrid", "bundled:tiny-hybrid-draft")
+SMALL = ("--type", "draft-simple", "--depth", "2,4", "--prompts", "mine.txt", "--set", "sampling.max_tokens=12")
+
+
+@pytest.mark.engine
+def test_a_search_that_was_interrupted_goes_on_to_a_winner_on_fresh_data(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("How do I start with photography?\nWhat helps against hiccups?\n")
+    words = [sys.executable, "-m", "benchctl", "tune", *PAIR, *SMALL, "--budget", "10m"]
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        said = ""
+        assert process.stderr is not None
+        for line in process.stderr:
+            said += line
+            if line.startswith("[2/") and said.count("\n[2/") == 1:  # rich prints a line again where it was interrupted
+                process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=120) == 130, said
+    assert "Interrupted. To finish it: benchctl tune --resume" in said
+    assert "Best so far" in said or "No arm has drafted" in said
+    (folder,) = (tmp_path / "results").glob("*-search/*/")
+    before = len(open_run(folder).records)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["tuning"]["budget_s"] = manifest["spent_s"] + 1  # so that the rest is as short as it can be
+    manifest["tuning"]["rungs"][-1]["blocks"] = 2
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+    done = benchctl("tune", "--resume", folder, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    search, fresh = open_run(tmp_path / found["search"]), open_run(tmp_path / found["fresh"])
+    assert search.manifest is not None and search.manifest.tuning is not None and fresh.manifest is not None
+    assert found["search"] == str(folder.relative_to(tmp_path)) or Path(found["search"]) == folder
+    assert len(search.records) > before
+    assert search.manifest.tuning.chosen == found["chosen"] in {"draft_simple_d2", "draft_simple_d4"}
+    assert [arm.name for arm in fresh.manifest.arms] == ["baseline", found["chosen"]]
+    assert fresh.manifest.tuned_in == search.name and fresh.manifest.status == "finished"
+    assert fresh.manifest.blocks >= 3, "below three blocks there is no interval"
+    verdicts = {one["arm"]: one for one in found["analysis"]["verdicts"]}
+    assert verdicts[found["chosen"]]["interval"] is not None
+    assert found["winner"] in (None, found["chosen"])
+    assert "--spec-type" in found["command"] and "{port}" not in found["command"]
+    written = load_recipe(tmp_path / found["recipe"])
+    assert [arm.name for arm in written.arms] == ["baseline", found["chosen"]]
+    assert written.blocks == fresh.manifest.blocks
+
+    again = benchctl("tune", "--resume", fresh.folder, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "settings were searched" in again.stdout and str(found["recipe"]) in again.stdout.replace("\n", "")
+    assert len(open_run(fresh.folder).records) == len(fresh.records), "nothing is measured twice"
+    page = benchctl("report", folder, "--out", "reports", cwd=tmp_path)
+    assert page.returncode == 0, page.stderr
+    assert "this run searched" in page.stdout.replace("\n", " ")
+
+
+@pytest.mark.engine
+def test_a_budget_too_short_is_one_message_with_the_least(tmp_path: Path) -> None:
+    done = benchctl("tune", *PAIR, "--budget", "1s", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "A budget of 1 s is too short" in done.stderr and "The least is --budget" in done.stderr
+    assert not list((tmp_path / "results").glob("*-search")), "nothing was measured"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "Name a recipe, a target, or a search to go on with."),
+        (("quickstart", "--resume", "x"), "Name a recipe, a target, or a search to go on with."),
+        (("quickstart", "--depth", "2"), "A recipe names its models"),
+        (("quickstart", "--budget", "soon"), "Expected a time above 0"),
+        (("quickstart", "--budget", "-5m"), "Expected a time above 0"),
+        (("--resume", "x", "--type", "ngram-mod"), "A search that goes on keeps its settings"),
+        (("quickstart", "--set", "concurrency=4"), "one request at a time"),
+        (("bundled:tiny-hybrid", "--only-arms"), "nothing to search"),
+    ],
+)
+def test_bad_options_are_one_message(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    done = benchctl("tune", *words, "--dry-run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.engine
+def test_a_recipe_adds_its_own_arms_to_what_the_engine_names(tmp_path: Path) -> None:
+    both = json.loads(benchctl("tune", "quickstart", "--dry-run", "--json", cwd=tmp_path).stdout)
+    own = json.loads(benchctl("tune", "quickstart", "--only-arms", "--dry-run", "--json", cwd=tmp_path).stdout)
+    assert list(own["commands"]) == list(both["commands"])[: len(own["commands"])], "its own come first"
+    assert len(both["commands"]) > len(own["commands"]) >= 2
+    settings = [json.dumps(arm["speculation"], sort_keys=True) for arm in both["recipe"]["arms"]]
+    assert len(set(settings)) == len(settings), "nothing is searched twice"
+    searched = {arm["speculation"]["type"] for arm in both["recipe"]["arms"] if arm["speculation"]}
+    assert {"draft-simple", "ngram-mod", "ngram-simple", "ngram-map-k"} <= searched
+
+
+@pytest.mark.engine
+def test_several_drafts_are_searched_beside_each_other(tmp_path: Path) -> None:
+    shutil.copy(Path(benchctl_models.__file__).parent / "bundled" / "tiny-hybrid-draft.gguf", tmp_path / "other.gguf")
+    words = (*PAIR, "other.gguf", "--dry-run", "--json")
+    found = json.loads(benchctl("tune", *words, cwd=tmp_path).stdout)
+    drafts = {name: argv[argv.index("-md") + 1] for name, argv in found["commands"].items() if "-md" in argv}
+    assert {Path(one).name for one in drafts.values()} == {"tiny-hybrid-draft.gguf", "other.gguf"}
+    assert len([name for name in found["commands"] if name.startswith("ngram_mod")]) == 2, "look-ups have no draft"
+    assert sum(one.endswith("other.gguf") for one in drafts.values()) == len(drafts) / 2

@@ -1,0 +1,91 @@
+"""`benchctl verify-lossless RUN --against RUN`: llama.cpp in two precisions against transformers in float32, really."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchctl.cli.app import app
+from benchctl.errors import UsageError
+from tests.cli.calls import answer, call
+
+RECIPE = """\
+name: {name}
+engine: {{{engine}, device: cpu, context: 1024, threads: 1}}
+models: {{target: {{source: "bundled:tiny-hybrid"{quantize}}}}}
+prompts: {{suite: tiny.json, tasks: [code, translation_en_ja], limit: 3}}
+sampling: {{temperature: 0, max_tokens: 24}}
+blocks: 1
+preflight: "off"
+arms:
+  - name: baseline
+  - name: spec
+    speculation: {{type: {kind}, max: 4}}
+"""
+LLAMA = {"engine": "kind: llama.cpp", "kind": "ngram-simple"}
+RUNS = {
+    "coarse": {**LLAMA, "quantize": ", quantize: {type: q2_k}"},
+    "whole": {**LLAMA, "quantize": ""},
+    "reference": {"engine": "kind: transformers, dtype: float32", "kind": "self-layerskip", "quantize": ""},
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, llama_server: Path) -> Path:
+    """A folder with one run of each."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("against")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("BENCHCTL_LLAMA_SERVER", str(llama_server))
+        for name, words in RUNS.items():
+            Path(f"{name}.yaml").write_text(RECIPE.format(name=name, **words))
+            answer(app, "run", f"{name}.yaml", "--quiet")
+    return folder
+
+
+@pytest.fixture
+def there(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(runs)
+
+
+@pytest.mark.engine
+@pytest.mark.torch
+def test_sixteen_bits_say_what_float32_says_and_two_bits_do_not(there: None) -> None:
+    result = call(app, "verify-lossless", "whole", "--against", "reference", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["identical"] is True
+    result = call(app, "verify-lossless", "coarse", "--against", "whole", "--against", "reference", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert found["runs"][2]["precision"] == "float32"
+    by_quantization = found["baselines"][0]
+    assert by_quantization["differs_in"] == ["precision"]
+    assert by_quantization["differing"]
+    for arm in found["arms"]:
+        assert arm["counts"]["speculation"] == arm["counts"]["both"] == arm["counts"]["undetermined"] == 0
+    assert found["arms"][0]["counts"]["baseline"] == len(by_quantization["differing"])
+    told = call(app, "verify-lossless", "coarse", "--against", "whole", "--against", "reference").stdout
+    assert "The precision alone changed" in told
+    assert "Speculation changed 0 of 6 answers of spec" in told
+    assert call(app, "verify-lossless", "coarse", "--against", "whole", "--quiet").stdout == ""
+
+
+@pytest.mark.engine
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("coarse", "--against", "nowhere"), "no such run"),
+        (("coarse", "--against", "coarse"), "no reference of itself"),
+        (("coarse", "--against", "whole", "--sampling"), "knows no reference"),
+        (("coarse", "--against", "whole", "--accept", "consistent"), "as they are"),
+        (("coarse", "--against", "whole", "--arm", "sepc"), "There is no arm"),
+    ],
+)
+def test_a_wrong_command_line_is_one_message(there: None, words: tuple[str, ...], message: str) -> None:
+    error = call(app, "verify-lossless", *words).exception
+    assert isinstance(error, UsageError)
+    assert message in error.what

@@ -1,0 +1,22 @@
+"""A cluster's run by machine: what one kind of machine measured is said to be of that machine."""
+
+from __future__ import annotations
+
+from benchctl.data.machines import by_machine
+from benchctl.data.manifest import Cell, EngineIdentity, MachineIdentity, Manifest, SetupIdentity
+
+
+def engine(version: str) -> EngineIdentity:
+    return EngineIdentity.model_construct(kind="toy", version=version, details={})
+
+
+def test_every_setup_has_the_engine_of_the_nodes_that_ran_it() -> None:
+    setups = [SetupIdentity.model_construct(name=name, engine=engine("of the caller")) for name in ("a", "b")]
+    nodes = MachineIdentity(name="m1", kind="k", nodes=["n"], facts={"cpu": "fast"})
+    nodes = nodes.model_copy(update={"engines": {"a": engine("of the nodes, a"), "b": engine("of the nodes, b")}})
+    cell = Cell(block=0, arm="spec", order=0, status="finished", started_at="", wall_s=1, log="", machine="m1")
+    manifest = Manifest.model_construct(cells=[cell], machines=[nodes], setups=setups, engine=engine("of the caller"))
+    found, _ = by_machine(manifest, [])
+    assert [one.engine.version for one in found.setups] == ["of the nodes, a", "of the nodes, b"]
+    assert found.engine.version == "of the nodes, a"
+    assert found.machine == {"cpu": "fast"}

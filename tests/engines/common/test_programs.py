@@ -1,0 +1,48 @@
+"""The Python that llama.cpp's converter runs by."""
+
+from __future__ import annotations
+
+import importlib.util
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchctl.engines.common.programs import converting_python, program
+from benchctl.errors import UsageError
+
+
+@pytest.fixture
+def without_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Hide torch from this Python, and what is installed for this user."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else found(name))
+    monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("BENCHCTL_TRANSFORMERS", raising=False)
+
+
+def test_this_python_where_it_has_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    assert converting_python() == Path(sys.executable)
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_what_is_missing_is_named_with_the_installation_that_brings_it() -> None:
+    with pytest.raises(UsageError, match="needs the Python packages torch") as caught:
+        converting_python()
+    assert caught.value.fix is not None and "benchctl engines install transformers" in caught.value.fix
+    assert caught.value.installs == "transformers"
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_another_python_runs_the_converter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "run by the other one: $2"\n')
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("BENCHCTL_TRANSFORMERS", str(python))
+    script, log = tmp_path / "convert.py", tmp_path / "log"
+    script.write_text("")
+    tool = program(script)
+    assert tool.run([*tool.command, "folder"], log, None) == 0
+    assert log.read_text() == "run by the other one: folder\n"

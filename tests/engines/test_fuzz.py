@@ -1,0 +1,322 @@
+"""What engines send and log, with other bytes and other values: streams, counters, logs, and what servers tell.
+
+A stream is an answer or an EngineError; counters, logs and facts are read as far as they go, and never raise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchctl.engines.common.completion_stream import CompletionReader
+from benchctl.engines.common.http import HttpClient, Reply
+from benchctl.engines.common.metrics import Counters, Tally, read_counters, read_total, since
+from benchctl.engines.llama_cpp import causes as llama_causes
+from benchctl.engines.llama_cpp.attest import Observed, attest
+from benchctl.engines.llama_cpp.ledger import contradiction, read_counts
+from benchctl.engines.llama_cpp.ledger import make_ledger as llama_ledger
+from benchctl.engines.llama_cpp.speculation import Asked
+from benchctl.engines.llama_cpp.stream import LlamaReader
+from benchctl.engines.openai.address import parse_address
+from benchctl.engines.openai.discovery import discover, engine_times
+from benchctl.engines.sglang import attest as sglang_attest
+from benchctl.engines.sglang import causes as sglang_causes
+from benchctl.engines.sglang.attest import make_ledger as sglang_ledger
+from benchctl.engines.sglang.stream import GenerateReader
+from benchctl.engines.transformers import attest as transformers_attest
+from benchctl.engines.transformers import causes as transformers_causes
+from benchctl.engines.transformers.server import _ledger as transformers_ledger
+from benchctl.engines.vllm import causes as vllm_causes
+from benchctl.engines.vllm.ledger import contradictions, tokens_a_step
+from benchctl.engines.vllm.ledger import make_ledger as vllm_ledger
+from tests.engines.cells import read
+from tests.fuzz import SEEN, VALUES, changed, fuzzed, mistaken, outcome, places, spoilt, told
+
+pytestmark = pytest.mark.usefixtures(told.__name__)
+
+TIMINGS = {"prompt_ms": 4.0, "predicted_ms": 9.0, "predicted_n": 3, "draft_n": 4, "draft_n_accepted": 1}
+METRICS = {
+    "time_to_first_token_ms": 4.0,
+    "generation_time_ms": 9.0,
+    "speculative_decoding": {
+        "num_spec_steps": 1,
+        "num_draft_tokens": 4,
+        "num_accepted_draft_tokens": 1,
+        "num_spec_tokens": 4,
+        "acceptance_histogram": [0, 1, 0, 0, 0],
+        "per_step_accepted": [1],
+        "per_step_drafted": [4],
+    },
+}
+LEDGER = {
+    "drafted": 4,
+    "accepted": 1,
+    "rounds": 1,
+    "plain_steps": 0,
+    "drafted_by_position": [1, 1, 1, 1],
+    "accepted_by_position": [1, 0, 0, 0],
+}
+STREAMS: dict[str, list[dict[str, Any]]] = {
+    "llama.cpp": [
+        {"content": "a", "tokens": [1], "stop": False, "tokens_predicted": 1, "tokens_evaluated": 3},
+        {"content": "bc", "tokens": [2, 3], "stop": False, "tokens_predicted": 3, "tokens_evaluated": 3},
+        {
+            "content": "",
+            "tokens": [],
+            "stop": True,
+            "stop_type": "limit",
+            "tokens_predicted": 3,
+            "tokens_evaluated": 3,
+            "timings": TIMINGS,
+            "generation_settings": {"temperature": 0.0},
+        },
+    ],
+    "completion": [
+        {"choices": [{"index": 0, "text": "a", "token_ids": [1], "logprobs": {"token_ids": [1]}}]},
+        {"choices": [{"index": 0, "delta": {"content": "b"}, "token_ids": [2, 3], "finish_reason": "length"}]},
+        {
+            "choices": [],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 3},
+            "metrics": METRICS,
+            "timings": TIMINGS,
+            "ledger": LEDGER,
+            "phases": {"prompt": 0.1},
+        },
+    ],
+    "sglang": [
+        {
+            "text": "a",
+            "output_ids": [1],
+            "meta_info": {"prompt_tokens": 3, "completion_tokens": 1, "finish_reason": None},
+        },
+        {
+            "text": "abc",
+            "output_ids": [1, 2, 3],
+            "meta_info": {
+                "prompt_tokens": 3,
+                "completion_tokens": 3,
+                "cached_tokens": 0,
+                "finish_reason": {"type": "length", "length": 3},
+                "spec_verify_ct": 1,
+                "spec_num_correct_drafts": 1,
+                "spec_num_proposed_drafts": 4,
+                "spec_correct_drafts_histogram": [0, 1],
+            },
+        },
+    ],
+}
+
+
+def read_llama(chunks: list[bytes]) -> None:
+    answer = read(LlamaReader(64), chunks)
+    if answer is not None:
+        assert 0 <= answer.n_predicted <= 2**31
+        llama_ledger(Counters(), Counters(), answer.timings, speculating=True)
+
+
+def read_completion(chunks: list[bytes]) -> None:
+    answer = read(CompletionReader(), chunks)
+    if answer is None:
+        return
+    received = sum(map(len, chunks))
+    assert answer.completion_tokens is None or answer.completion_tokens <= received
+    metrics = answer.told.get("metrics")
+    found = vllm_ledger(metrics if isinstance(metrics, dict) else {})
+    contradictions(found, len(answer.ids))
+    engine_times(answer.told)
+    transformers_ledger(answer)
+
+
+def read_sglang(chunks: list[bytes]) -> None:
+    answer = read(GenerateReader(), chunks)
+    if answer is not None:
+        assert len(answer.ids) <= sum(map(len, chunks))
+        sglang_ledger(answer.meta, counted=True)
+
+
+READERS: dict[str, Callable[[list[bytes]], None]] = {
+    "llama.cpp": read_llama,
+    "completion": read_completion,
+    "sglang": read_sglang,
+}
+
+
+def as_stream(events: list[bytes]) -> bytes:
+    return b"".join(b"data: " + one + b"\n\n" for one in events)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_is_an_answer_or_an_error(name: str) -> None:
+    sound = [json.dumps(one).encode() for one in STREAMS[name]]
+    end = b"" if name == "llama.cpp" else b"data: [DONE]\n\n"
+    READERS[name]([as_stream(sound) + end])
+
+    @fuzzed
+    @given(st.data())
+    def one(data: st.DataObject) -> None:
+        events = list(sound)
+        if data.draw(st.booleans()):
+            place = data.draw(st.integers(0, len(events) - 1))
+            events[place] = data.draw(mistaken(STREAMS[name][place])).replace(b"\n", b"")
+            stream = as_stream(events) + end
+        else:
+            stream = data.draw(spoilt(as_stream(events) + end))
+        size = data.draw(st.sampled_from([1, 7, 100_000]))
+        chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
+        outcome(f"stream of {name}", lambda: READERS[name](chunks), codes=(3,))
+
+    one()
+
+
+COUNTED = b"""# HELP vllm:spec_decode_num_drafts_total Rounds
+vllm:spec_decode_num_drafts_total{engine="0"} 3.0
+vllm:spec_decode_num_draft_tokens_total{engine="0"} 12.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 5.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 3.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"} 2.0
+vllm:generation_tokens_total 40
+"""
+
+
+def test_counters_are_read_as_far_as_they_go() -> None:
+    sound = read_counters(COUNTED.decode(), "vllm")
+    assert sound == Counters(3, 12, 5, (3, 2))
+
+    @fuzzed
+    @given(spoilt(COUNTED))
+    def one(content: bytes) -> None:
+        text = content.decode("utf-8", "replace")
+        found = read_counters(text, "vllm")
+        for counted in (found.rounds, found.drafted, found.accepted, *(found.accepted_by_position or ())):
+            assert counted is None or 0 <= counted <= 6 * 2**53
+        since(sound, found)
+        since(found, sound)
+        read_total(text, "vllm:generation_tokens_total")
+        SEEN["counters: read"] += 1
+
+    one()
+
+
+LOG = b"""0.00.100.000 I load_tensors: AMX model buffer size = 1.00 MiB
+main: server is listening on http://127.0.0.1:8080 - starting
+E gguf_init_from_file: failed to read magic
+error while handling argument "--ctx-size": invalid
+slot print: statistics draft-simple: #calls(b,g,a) = 1 3 3, #gen drafts = 3, #acc drafts = 2, #gen tokens = 12
+(EngineCore pid=3) ERROR 11-22 05:00:00 [core.py:1] ValueError: Available memory on node 0 is less than desired
+pydantic_core.ValidationError: 1 validation error for SpeculativeConfig
+vllm serve: error: argument --speculative-config/-sc: Value {method:ngram} cannot be converted
+INFO 11-22 [core.py:2] Chunked prefill is enabled with max_num_batched_tokens=2048.
+RuntimeError: cancelled
+[2026-11-21 10:00:00] Received sigquit from a child process. It usually means the child failed.
+benchctl-serve: error: no such model | name another
+ModuleNotFoundError: No module named 'sgl_kernel.speculative'
+signal SIGSEGV
+"""
+
+
+def test_a_log_is_read_as_far_as_it_goes() -> None:
+    @fuzzed
+    @given(spoilt(LOG), st.permutations(range(LOG.count(b"\n"))))
+    def one(content: bytes, order: list[int]) -> None:
+        lines = content.decode("utf-8", "replace").split("\n")
+        shuffled = [lines[number] for number in order if number < len(lines)]
+        for log in (lines, shuffled, shuffled[:3]):
+            for causes in (llama_causes, vllm_causes, sglang_causes, transformers_causes):
+                cause = causes.launch_cause(log)
+                assert cause is None or all(isinstance(part, str) for part in cause)
+            llama_causes.silence_cause(log)
+            contradiction(read_counts(log), Counters(), None)
+            tokens_a_step("\n".join(log))
+            attest(Observed(Asked(("draft-simple",), False), None, 1, "/m", "/m", 0, 9, log))
+        SEEN["log: read"] += 1
+
+    one()
+
+
+PAGES: dict[str, Any] = {
+    "/v1/models": {"data": [{"id": "m", "max_model_len": 4096, "root": "/m"}]},
+    "/props": {
+        "total_slots": 1,
+        "model_path": "/m",
+        "build_info": "b1-abc",
+        "default_generation_settings": {"n_ctx": 4096},
+    },
+    "/slots": [{"id": 0, "speculative": True, "n_ctx": 4096}],
+    "/version": {"version": "0.32.0"},
+    "/server_info": {
+        "version": "0.5.23",
+        "model_path": "/m",
+        "speculative_algorithm": "EAGLE",
+        "speculative_num_draft_tokens": 4,
+        "disable_radix_cache": True,
+        "internal_states": [{"avg_spec_accept_length": 1.5}],
+    },
+    "/info": {"model": "/m", "dtype": "float32", "self_test": {}, "speculation": {"type": "self-ssm", "depth": 4}},
+}
+
+
+class Told:
+    """A client of a server that tells what a test wants."""
+
+    def __init__(self, pages: Mapping[str, bytes]) -> None:
+        self._pages = pages
+
+    def get(self, path: str, timeout_s: float = 0.0) -> Reply:
+        del timeout_s
+        found = next((body for name, body in self._pages.items() if path.endswith(name)), None)
+        return Reply(404 if found is None else 200, {}, found or b"")
+
+    def get_json(self, path: str) -> object:
+        reply = self.get(path)
+        try:
+            return reply.json() if reply.status_code == 200 else None
+        except (ValueError, RecursionError):
+            return None
+
+    def redact(self, text: str) -> str:
+        return text
+
+
+@pytest.mark.parametrize("absent", ["", "/props", "/server_info"])
+def test_an_endpoint_that_tells_nonsense_of_itself_is_looked_at(absent: str) -> None:
+    address = parse_address("http://127.0.0.1:8000/v1", "engine.url")
+
+    @fuzzed
+    @given(st.data())
+    def one(data: st.DataObject) -> None:
+        pages = {path: json.dumps(page).encode() for path, page in PAGES.items() if path != absent} | {
+            "/metrics": COUNTED
+        }
+        path = data.draw(st.sampled_from(sorted(pages)))
+        whole = data.draw(st.booleans()) and path in PAGES and isinstance(PAGES[path], dict)
+        pages[path] = data.draw(mistaken(PAGES[path]) if whole else spoilt(pages[path]))
+        outcome("endpoint", lambda: discover(cast("HttpClient", Told(pages)), address), codes=(3,))
+
+    one()
+
+
+def test_facts_of_a_server_are_judged_whatever_they_are() -> None:
+    @fuzzed
+    @given(st.data())
+    def one(data: st.DataObject) -> None:
+        for path in ("/server_info", "/info", "/props"):
+            way = data.draw(st.sampled_from(places(PAGES[path])[1:]))
+            info = changed(PAGES[path], way, data.draw(VALUES), drop=data.draw(st.booleans()))
+            if path == "/server_info":
+                asked = {"speculative_algorithm": "EAGLE", "model_path": "/m", "speculative_num_draft_tokens": "4"}
+                sglang_attest.attest(sglang_attest.Observed(asked, info, 4, 1, 1, 9, 9, 0))
+            elif path == "/info":
+                asking = {"type": "self-ssm", "max": 4, "options": {}}
+                transformers_attest.attest(info, Tally(), None, model="/m", dtype="float32", speculation=asking)
+            else:
+                told = tuple(data.draw(st.lists(st.one_of(st.none(), st.booleans()), max_size=2)))
+                requested_of = Asked(("draft-simple",), False)
+                attest(Observed(requested_of, told, info.get("total_slots"), info.get("model_path"), "/m", 0, 9, []))
+        SEEN["facts: judged"] += 1
+
+    one()

@@ -1,0 +1,155 @@
+"""What the searching drafters search with: lanes, latencies, and the choices that are made of them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from benchctl.engines.transformers.serving.decoder import Decoder  # noqa: E402
+from benchctl.engines.transformers.serving.drafters.knapspec import (  # noqa: E402
+    best_pair,
+    expected_tokens,
+    weights_of,
+)
+from benchctl.engines.transformers.serving.drafters.swift import upper_bound  # noqa: E402
+from benchctl.engines.transformers.serving.lanes import Lanes, inner_items, items_of, logits_of  # noqa: E402
+from benchctl.engines.transformers.serving.latencies import Latencies, measure_latencies  # noqa: E402
+from benchctl.engines.transformers.serving.layer_sets import Choice, search  # noqa: E402
+from benchctl.engines.transformers.serving.silence import silenced  # noqa: E402
+from benchctl.engines.transformers.serving.state import State  # noqa: E402
+
+pytestmark = pytest.mark.torch
+PAST, TOKENS = [5, 6, 7, 300, 12, 13, 900, 4, 31], [77, 500, 8, 1200]
+
+
+@pytest.fixture
+def state(decoder: Decoder) -> State:
+    with torch.inference_mode():
+        state = State(decoder)
+        state.advance(PAST)
+    return state
+
+
+def every_item(decoder: Decoder) -> list[Choice]:
+    inner = set(inner_items(decoder))
+    return [
+        Choice((item,), int(item in inner))
+        for number in range(len(decoder.layers))
+        for item in items_of(decoder, number)
+    ]
+
+
+@pytest.mark.parametrize("tokens", [TOKENS, TOKENS[:1]], ids=["several", "one"])
+def test_a_lane_says_what_the_model_without_its_parts_says(decoder: Decoder, state: State, tokens: list[int]) -> None:
+    with torch.inference_mode():
+        before = state.snapshot()
+        lanes = Lanes(decoder, state, before, tokens)
+        found = search(lanes, every_item(decoder), limit=len(inner_items(decoder)) // 2, least=-1.0)
+        assert len(found.spent) > 1
+        for place, left_out in enumerate(found.left_out):
+            assert len(left_out) == found.spent[place]
+            with silenced(decoder, left_out):
+                expected = state.advance(tokens, keep=len(tokens))
+            state.restore(before)
+            said = logits_of(decoder, found.hidden[place : place + 1])
+            assert float((said - expected).abs().max()) < 2e-3
+        assert torch.equal(lanes.likeliest(found.hidden)[-1], logits_of(decoder, found.hidden[-1:]).argmax(-1))
+        assert found.cosine[0] == 1.0
+
+
+def test_a_search_leaves_the_state_as_it_was_to_the_very_tensors(decoder: Decoder, state: State) -> None:
+    with torch.inference_mode():
+        anchor = state.snapshot()
+        state.advance(TOKENS)
+        known = dict(state.tensors())
+        copies = {name: tensor.clone() for name, tensor in known.items()}
+        pointers = [layer.keys.data_ptr() for layer in state.cache.layers if getattr(layer, "keys", None) is not None]
+        search(Lanes(decoder, state, anchor, TOKENS), every_item(decoder), limit=3, least=-1.0)
+        after = dict(state.tensors())
+        assert pointers == [
+            layer.keys.data_ptr() for layer in state.cache.layers if getattr(layer, "keys", None) is not None
+        ]
+        assert all(torch.equal(after[name], copies[name]) for name in copies)
+        assert not any("forward" in vars(layer.whole) for layer in decoder.layers)
+
+
+def test_ways_that_are_too_unlike_the_model_are_pruned(decoder: Decoder, state: State) -> None:
+    with torch.inference_mode():
+        lanes = Lanes(decoder, state, state.snapshot(), TOKENS)
+        some = search(lanes, every_item(decoder), limit=8, least=0.9)
+        none = search(lanes, every_item(decoder), limit=8, least=1.1)
+    assert none.spent == (0,)
+    assert all(cosine >= 0.9 for cosine in some.cosine)
+
+
+def test_the_programme_finds_what_trying_every_set_finds_where_one_part_is_left_out(load: Any) -> None:
+    decoder = Decoder(load("tiny-transformer").model)
+    with torch.inference_mode():
+        state = State(decoder)
+        state.advance(PAST)
+        lanes = Lanes(decoder, state, state.snapshot(), TOKENS)
+        (whole,) = search(lanes, [Choice(one.items, 0) for one in every_item(decoder)], limit=0, least=-1.0).hidden
+        likes = {}
+        for item in inner_items(decoder):
+            hidden = lanes.first
+            for choice in every_item(decoder):
+                hidden = hidden if choice.items == (item,) else lanes.apply(choice.items[0], hidden, hidden)
+            likes[item] = float(torch.nn.functional.cosine_similarity(hidden[0], whole, dim=-1).mean())
+        found = search(lanes, every_item(decoder), limit=1, least=-1.0)
+    # The way is chosen by what is known at each part, not by the end: it is at least as good as the middle.
+    assert found.cosine[1] == pytest.approx(likes[next(iter(found.left_out[1]))], abs=1e-5)
+    assert found.cosine[1] >= sorted(likes.values())[len(likes) // 2]
+
+
+def test_latencies_are_those_of_a_step(decoder: Decoder) -> None:
+    latencies = measure_latencies(decoder, 5)
+    step = latencies.rest + sum(
+        latencies.part(part, 32) for number in range(len(decoder.layers)) for _, part in items_of(decoder, number)
+    )
+    assert 0 < step < 60
+    # How much more cannot be asserted: on a busy machine the longer context may have been the faster one, which counts
+    # as no growth.
+    assert latencies.part("attention", 100_000) >= latencies.part("attention", 0)
+    assert latencies.part("mlp", 100_000) == latencies.part("mlp", 0)
+    assert all(fast <= slow for (_, fast), (_, slow) in pairwise(latencies.passes))
+    assert [width for width, _ in latencies.passes] == [1, 2, 4, 5]
+
+
+def test_a_pass_is_interpolated_and_grows_with_the_context() -> None:
+    latencies = Latencies({"attention": (0.001, 1e-6), "mlp": (0.002, 0.0)}, 0.0, [(1, 0.1), (2, 0.15), (4, 0.2)], 10)
+    assert latencies.verify(3, 32) == pytest.approx(0.175)
+    assert latencies.verify(6, 32) == pytest.approx(0.25)
+    assert latencies.verify(1, 1032) == pytest.approx(0.1 + 10 * 1e-6 * 1000)
+
+
+def test_the_pair_with_the_most_tokens_per_time_is_chosen() -> None:
+    acceptances, steps, passes = [0.9, 0.5], [0.08, 0.02], [0.12, 0.14, 0.16, 0.2]
+    number, depth, rate = best_pair(acceptances, steps, passes)
+    rates = {
+        (one, k): expected_tokens(acceptances[one], k) / (k * steps[one] + passes[k - 1])
+        for one in range(2)
+        for k in range(1, 5)
+    }
+    assert rate == max(rates.values()) == rates[number, depth]
+    assert expected_tokens(1.0, 4) == 5.0
+    assert expected_tokens(0.5, 2) == pytest.approx(1.75)
+
+
+def test_weights_are_whole_and_the_budget_is_half_of_the_time() -> None:
+    assert weights_of([1.0, 2.0, 1.0, 2.0], 16) == ([1, 2, 1, 2], 3)
+    weights, limit = weights_of([0.1, 0.7] * 24, 16)
+    assert limit <= 16
+    assert set(weights) == {1, 1 if 0.7 < 0.6 else round(0.7 / (0.8 * 24 / 2 / 16))}
+
+
+def test_the_bound_is_the_score_at_what_was_tried_and_wide_elsewhere() -> None:
+    known = torch.eye(4, dtype=torch.float64)
+    scores = torch.tensor([0.1, 0.9, 0.2, 0.3], dtype=torch.float64)
+    far = torch.ones(1, 4, dtype=torch.float64) * 3
+    bounds = upper_bound(known, scores, torch.cat([known, far]), scale=1.0)
+    assert bounds[:4].argmax() == 1
+    assert float(bounds[4]) > float(scores.mean()) + 2 * float(scores.std(correction=0))

@@ -1,0 +1,205 @@
+"""A real Ray cluster on this machine: a head and three nodes, which count as one host."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from benchctl.data.manifest import Manifest
+from benchctl.data.store import open_run
+from tests.measure.cluster.conftest import RECIPE
+
+pytest.importorskip("ray", reason="Ray is not installed (pip install 'benchctl[ray]')")
+
+pytestmark = [pytest.mark.engine, pytest.mark.ray, pytest.mark.timeout(400)]
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+STORE = 80 * 2**20
+"""Bytes of shared memory for each node's object store; nothing large goes through it."""
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Any]:
+    """A head that measures nothing."""
+    from ray.cluster_utils import Cluster
+
+    one: Any = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False},
+    )
+    yield one
+    one.shutdown()
+
+
+@pytest.fixture
+def cluster(head: Any) -> Iterator[Any]:
+    """The head; the nodes that a test adds go with it."""
+    yield head
+    for node in list(head.worker_nodes):
+        head.remove_node(node)
+
+
+def add(cluster: Any, **env: str) -> Any:
+    return cluster.add_node(num_cpus=1, object_store_memory=STORE, env_vars=env)
+
+
+def command(cluster: Any, *arguments: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", "benchctl", "run", *arguments, "--on", "ray"]
+    env = {**os.environ, "RAY_ADDRESS": cluster.address}
+    return subprocess.Popen(argv, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def finished(cluster: Any, *arguments: str, status: int = 0) -> str:
+    process = command(cluster, *arguments)
+    told, _ = process.communicate(timeout=300)
+    assert process.returncode == status, told
+    return told
+
+
+def run_folder(out: Path) -> Path:
+    (folder,) = (out / "cluster").iterdir()
+    return folder
+
+
+def manifest_of(folder: Path) -> Manifest:
+    return Manifest.model_validate(json.loads((folder / "manifest.json").read_text()))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 90.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.1)
+
+
+def engines_of(folder: Path) -> list[psutil.Process]:
+    """The engines whose target is the recipe's own copy of the model, which no other test has."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if any("llama-server" in word for word in words[:1]) and any(str(folder) in word for word in words):
+            found.append(process)
+    return found
+
+
+@pytest.fixture
+def own_recipe(tmp_path: Path, tiny_target: Path) -> Path:
+    """The recipe, with a target of the test's own."""
+    shutil.copy(tiny_target, tmp_path / "target.gguf")
+    file = tmp_path / "cluster.yaml"
+    file.write_text(RECIPE.replace("SOURCE", "target.gguf").replace("max_tokens: 24", "max_tokens: 200"), "utf-8")
+    return file
+
+
+def test_three_nodes_give_the_same_answers_as_none(cluster: Any, recipe_file: Path, tmp_path: Path) -> None:
+    for _ in range(3):
+        add(cluster)
+    told = finished(cluster, str(recipe_file), "--out", str(tmp_path / "on"))
+    assert "nodes: 3, hosts: 1" in " ".join(told.split())
+    alone = [sys.executable, "-m", "benchctl", "run", str(recipe_file), "--out", str(tmp_path / "alone"), "--quiet"]
+    subprocess.run(alone, check=True, timeout=300)
+    runs = [open_run(run_folder(tmp_path / name)) for name in ("on", "alone")]
+    hashes = [{(r.key, r.token_sha) for r in run.records if r.phase == "measure"} for run in runs]
+    assert hashes[0] == hashes[1]
+    manifest = manifest_of(runs[0].folder)
+    assert len({cell.node for cell in manifest.cells}) == 3
+    assert {cell.machine for cell in manifest.cells} == {"m1"}
+    ends = [(cell.started_at, cell.wall_s) for cell in manifest.cells]
+    assert ends == sorted(ends), "nodes of one host measure one after the other"
+
+
+def test_a_node_killed_in_mid_run(cluster: Any, own_recipe: Path, tmp_path: Path) -> None:
+    nodes = [add(cluster) for _ in range(2)]
+    out = tmp_path / "runs"
+    process = command(cluster, str(own_recipe), "--out", str(out))
+    wait_for(lambda: bool(engines_of(tmp_path)))
+    (engine,) = engines_of(tmp_path)[:1]
+    raylets = {node: psutil.Process(node.all_processes["raylet"][0].process.pid) for node in nodes}
+    above = set(engine.parents())
+    busy = next((node for node, raylet in raylets.items() if raylet in above), nodes[0])
+    cluster.remove_node(busy, allow_graceful=False)
+    told, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, told
+    manifest = manifest_of(run_folder(out))
+    gone = {(cell.block, cell.node) for cell in manifest.cells if cell.discarded}
+    kept = {cell.node for cell in manifest.cells if cell.discarded is None}
+    assert len(kept) == 1 or not gone
+    assert len([cell for cell in manifest.cells if cell.discarded is None]) == 8
+    assert len([r for r in open_run(run_folder(out)).records if r.phase == "measure"]) == 8
+    wait_for(lambda: not engines_of(tmp_path))
+
+
+def test_a_killed_driver_leaves_no_engine_and_can_be_resumed(cluster: Any, own_recipe: Path, tmp_path: Path) -> None:
+    add(cluster)
+    out = tmp_path / "runs"
+    process = command(cluster, str(own_recipe), "--out", str(out))
+    wait_for(lambda: bool(engines_of(tmp_path)))
+    process.kill()
+    process.communicate(timeout=60)
+    wait_for(lambda: not engines_of(tmp_path))
+    folder = run_folder(out)
+    finished(cluster, "--resume", str(folder))
+    assert manifest_of(folder).status == "finished"
+    assert len([r for r in open_run(folder).records if r.phase == "measure"]) == 8
+
+
+def test_ctrl_c_stops_the_engines_on_the_nodes(cluster: Any, own_recipe: Path, tmp_path: Path) -> None:
+    add(cluster)
+    out = tmp_path / "runs"
+    process = command(cluster, str(own_recipe), "--out", str(out))
+    wait_for(lambda: bool(engines_of(tmp_path)))
+    process.send_signal(signal.SIGINT)
+    told, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, told
+    assert "--on ray" in told
+    wait_for(lambda: not engines_of(tmp_path), 20)
+    assert manifest_of(run_folder(out)).status == "interrupted"
+
+
+def test_a_node_with_other_model_bytes_is_not_used(cluster: Any, tmp_path: Path, tiny_target: Path) -> None:
+    homes = {name: tmp_path / name for name in ("here", "there")}
+    for home in homes.values():
+        home.mkdir()
+        shutil.copy(tiny_target, home / "target.gguf")
+    with (homes["there"] / "target.gguf").open("r+b") as model:
+        model.seek(-1, os.SEEK_END)
+        model.write(b"\x55")
+    cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+    same = {"XDG_CACHE_HOME": cache, "HOME": str(homes["here"])}
+    add(cluster, **same)
+    add(cluster, XDG_CACHE_HOME=cache, HOME=str(homes["there"]))
+    recipe = tmp_path / "cluster.yaml"
+    recipe.write_text(RECIPE.replace("SOURCE", "~/target.gguf"), "utf-8")
+    argv = [sys.executable, "-m", "benchctl", "run", str(recipe), "--on", "ray", "--out", str(tmp_path / "runs")]
+    env = {**os.environ, **same, "RAY_ADDRESS": cluster.address}
+    told = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=300, check=False)
+    assert told.returncode == 0, told.stderr
+    assert "model files hold other bytes" in " ".join(told.stderr.split())
+    assert len({cell.node for cell in manifest_of(run_folder(tmp_path / "runs")).cells}) == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("ray://127.0.0.1:1", "Nothing answers at ray://127.0.0.1:1"),
+        ("ray://somewhere", "A cluster is named ray or ray://HOST:PORT"),
+        ("slurm", "A cluster is named ray or ray://HOST:PORT"),
+    ],
+)
+def test_a_cluster_that_is_not_there(recipe_file: Path, tmp_path: Path, where: str, said: str) -> None:
+    argv = [sys.executable, "-m", "benchctl", "run", str(recipe_file), "--out", str(tmp_path / "runs"), "--on", where]
+    told = subprocess.run(argv, text=True, capture_output=True, timeout=120, check=False)
+    assert told.returncode == 2
+    assert said in told.stderr
+    assert not (tmp_path / "runs").exists()

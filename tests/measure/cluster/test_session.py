@@ -1,0 +1,241 @@
+"""Groups over nodes, with real engines and nodes that are threads: what a cluster does wrong is put on here."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+import pytest
+
+from benchctl.analysis.analyse import analyse
+from benchctl.data.manifest import Manifest
+from benchctl.data.store import open_run
+from benchctl.errors import EngineError, UsageError
+from benchctl.measure.cluster.node import look, measure_group
+from benchctl.measure.cluster.on_ray import connect
+from benchctl.measure.cluster.session import Happened, OnCluster
+from benchctl.measure.cluster.work import GroupWork, NodeFacts, NodeWork
+from benchctl.measure.prepare import Prepared, prepare
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.run import recipe_of, resume_run, start_run
+from benchctl.recipes.load import load_recipe
+
+pytestmark = pytest.mark.engine
+
+
+class Threads:
+    """Nodes that are threads of this process; `lose` has one vanish with its group half done."""
+
+    where = "threads"
+
+    def __init__(self, machines: Sequence[str], *, hosts: Sequence[str] | None = None) -> None:
+        self.machines = {f"node{number}-{name}": name for number, name in enumerate(machines)}
+        self.hosts = dict(zip(self.machines, hosts or ["host"] * len(machines), strict=True))
+        self.happened: SimpleQueue[Happened] = SimpleQueue()
+        self.lose: str | None = None
+        self.interrupt_after: int | None = None
+        self.started: list[tuple[str, int]] = []
+        self.change: Callable[[str, NodeFacts], NodeFacts | str] = lambda _, found: found
+
+    def nodes(self, *, accelerator: bool) -> list[str]:
+        return [] if accelerator else list(self.machines)
+
+    def look(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
+        found = look(work)
+        named = {
+            node: replace(found, host=self.hosts[node], facts=found.facts | {"name": self.machines[node]})
+            for node in nodes
+        }
+        return {node: self.change(node, facts) for node, facts in named.items()}
+
+    def start(self, node: str, work: GroupWork) -> None:
+        self.started.append((node, work.block))
+        threading.Thread(target=self._measure, args=(node, work), daemon=True).start()
+
+    def _measure(self, node: str, work: GroupWork) -> None:
+        if node == self.lose:
+            first = replace(work, cells=work.cells[:1])
+            measure_group(first, lambda message: self.happened.put(Happened(node, message=message)))
+            self.happened.put(Happened(node, lost="the power failed"))
+            return
+        measure_group(work, lambda message: self.happened.put(Happened(node, message=message)))
+        self.happened.put(Happened(node, done=True))
+
+    def poll(self, timeout_s: float) -> list[Happened]:
+        if self.interrupt_after is not None and len(self.started) > self.interrupt_after:
+            self.interrupt_after = None
+            raise KeyboardInterrupt
+        try:
+            return [self.happened.get(timeout=timeout_s)]
+        except Empty:
+            return []
+
+    def stop(self, *, force: bool) -> None:
+        """Threads cannot be interrupted: what they measure comes to its end."""
+
+    def close(self) -> None:
+        """There is nothing to leave."""
+
+
+@pytest.fixture
+def prepared(recipe_file: Path) -> Prepared:
+    return prepare(load_recipe(recipe_file), recipe_folder=recipe_file.parent)
+
+
+def manifest_of(folder: Path) -> Manifest:
+    return Manifest.model_validate(json.loads((folder / "manifest.json").read_text()))
+
+
+def test_a_group_stays_on_one_node_and_a_host_has_one_at_a_time(prepared: Prepared, tmp_path: Path) -> None:
+    cluster = Threads(["", "", ""])
+    folder = start_run(prepared, tmp_path / "runs", RunProgress(), ["benchctl"], on=OnCluster(cluster))
+    manifest = manifest_of(folder)
+    assert manifest.status == "finished"
+    assert [block for _, block in cluster.started] == [0, 1, 2, 3]
+    assert len({node for node, _ in cluster.started}) == 3, "every node had its turn"
+    by_block = {block: {cell.node for cell in manifest.cells if cell.block == block} for block in range(4)}
+    assert all(len(nodes) == 1 for nodes in by_block.values())
+    spans = [(cell.started_at, cell.wall_s) for cell in manifest.cells]
+    assert spans == sorted(spans), "one after the other, since the nodes share a host"
+    assert [one.name for one in manifest.machines] == ["m1"]
+    assert sorted(file.name for file in (folder / "logs").glob("block*.log")) == sorted(
+        f"block{block}-{arm}.log" for block in range(4) for arm in ("baseline", "spec")
+    )
+    alone = start_run(prepared, tmp_path / "alone", RunProgress(), ["benchctl"])
+    hashes = [{(r.key, r.token_sha) for r in open_run(one).records if r.phase == "measure"} for one in (folder, alone)]
+    assert hashes[0] == hashes[1]
+    assert [one.verdict for one in analyse(open_run(folder)).losslessness] == ["identical"]
+
+
+def test_hosts_work_side_by_side(prepared: Prepared, tmp_path: Path) -> None:
+    cluster = Threads(["", ""], hosts=["one", "other"])
+    start_run(prepared, tmp_path, RunProgress(), ["benchctl"], on=OnCluster(cluster))
+    assert {node for node, _ in cluster.started[:2]} == set(cluster.machines), "both began at once"
+
+
+def test_a_lost_node_costs_its_group_which_is_done_again_elsewhere(prepared: Prepared, tmp_path: Path) -> None:
+    cluster = Threads(["", ""])
+    cluster.lose = "node1-"
+    folder = start_run(prepared, tmp_path, RunProgress(), ["benchctl"], on=OnCluster(cluster))
+    manifest = manifest_of(folder)
+    gone = [cell for cell in manifest.cells if cell.discarded]
+    assert [(cell.block, cell.node) for cell in gone] == [(1, "node1-")]
+    counting = {(cell.block, cell.arm): cell.node for cell in manifest.cells if cell.discarded is None}
+    assert set(counting.values()) == {"node0-"}
+    assert len(counting) == 8
+    assert manifest.status == "finished"
+    run = open_run(folder)
+    assert not run.damaged
+    assert len([record for record in run.records if record.phase == "measure"]) == 8
+    assert all(record.attempt == 1 for record in run.records if record.block == 1 and record.label == gone[0].arm)
+
+
+def test_when_no_node_is_left_nothing_is_lost_and_it_can_be_resumed(prepared: Prepared, tmp_path: Path) -> None:
+    cluster = Threads([""])
+    cluster.lose = "node0-"
+    with pytest.raises(EngineError, match=r"No node of threads is left, and 4 groups are not measured"):
+        start_run(prepared, tmp_path, RunProgress(), ["benchctl"], on=OnCluster(cluster))
+    (folder,) = (tmp_path / "cluster").iterdir()
+    run = open_run(folder, as_stored=True)
+    with pytest.raises(UsageError, match="begun on a cluster"):
+        resume_run(prepared, run, RunProgress())
+    resume_run(prepared, run, RunProgress(), on=OnCluster(Threads([""])))
+    assert manifest_of(folder).status == "finished"
+    assert len([record for record in open_run(folder).records if record.phase == "measure"]) == 8
+
+
+def test_an_interrupted_run_goes_on_with_whole_groups(prepared: Prepared, tmp_path: Path) -> None:
+    cluster = Threads(["", ""])
+    cluster.interrupt_after = 1
+    with pytest.raises(KeyboardInterrupt):
+        start_run(prepared, tmp_path, RunProgress(), ["benchctl"], on=OnCluster(cluster))
+    (folder,) = (tmp_path / "cluster").iterdir()
+    assert manifest_of(folder).status == "interrupted"
+    run = open_run(folder, as_stored=True)
+    assert recipe_of(run) == prepared.recipe
+    resume_run(prepared, run, RunProgress(), on=OnCluster(Threads(["", ""])))
+    cells = [cell for cell in manifest_of(folder).cells if cell.discarded is None]
+    assert sorted((cell.block, cell.arm) for cell in cells) == [
+        (block, arm) for block in range(4) for arm in ("baseline", "spec")
+    ]
+    assert all(len({cell.node for cell in cells if cell.block == block}) == 1 for block in range(4))
+
+
+def test_unlike_machines_are_never_pooled(prepared: Prepared, tmp_path: Path) -> None:
+    cluster = Threads(["fast", "slow"])
+    folder = start_run(prepared, tmp_path, RunProgress(), ["benchctl"], on=OnCluster(cluster))
+    assert [one.label.partition(",")[0] for one in manifest_of(folder).machines] == ["m1: fast", "m2: slow"]
+    found = analyse(open_run(folder))
+    assert sorted(one.arm for one in found.verdicts) == ["spec@m1", "spec@m2"]
+    assert found.sweep is not None
+    levels = {row.arm: (row.axes["machine"].partition(",")[0], row.planned, row.requests) for row in found.sweep.levels}
+    assert levels == {
+        "baseline@m1": ("m1: fast", 2, 2),
+        "spec@m1": ("m1: fast", 2, 2),
+        "baseline@m2": ("m2: slow", 2, 2),
+        "spec@m2": ("m2: slow", 2, 2),
+    }
+    assert all(one.verdict == "identical" for one in found.losslessness)
+
+
+def test_nodes_that_cannot_measure_it_are_named(prepared: Prepared, tmp_path: Path) -> None:
+    def change(node: str, found: NodeFacts) -> NodeFacts | str:
+        if node == "node0-":
+            return "it has no benchctl"
+        return replace(found, problem="no such model") if node == "node1-" else found
+
+    cluster, notes = Threads(["", "", ""]), RecordedNotes()
+    cluster.change = change
+    start_run(prepared, tmp_path / "one", notes, ["benchctl"], on=OnCluster(cluster))
+    assert {node for node, _ in cluster.started} == {"node2-"}
+    assert [note for note in notes.notes if note.startswith("Not used")] == [
+        "Not used: node node0-: it has no benchctl",
+        "Not used: node node1-: no such model",
+    ]
+    none = Threads(["", ""])
+    none.change = change
+    with pytest.raises(EngineError, match="No node of threads can measure this run: node node0-: it has no benchctl"):
+        start_run(prepared, tmp_path / "none", RunProgress(), ["benchctl"], on=OnCluster(none))
+
+
+class RecordedNotes(RunProgress):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"package_sha256": "another"}, "another benchctl"),
+        ({"models": {"": ["0" * 64]}}, "other bytes"),
+        ({"binary": "/nowhere/llama-server"}, "no such program"),
+    ],
+)
+def test_what_a_node_says_of_itself(
+    prepared: Prepared, tmp_path: Path, change: dict[str, object], problem: str
+) -> None:
+    works: list[NodeWork] = []
+
+    class Asked(Threads):
+        def look(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
+            works.append(work)
+            return super().look(nodes, replace(work, **change))  # type: ignore[arg-type]
+
+    with pytest.raises(EngineError, match=problem):
+        start_run(prepared, tmp_path, RunProgress(), ["benchctl"], on=OnCluster(Asked([""])))
+    assert look(works[0]).problem is None
+
+
+def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match="Ray is not installed here") as failure:
+        connect("ray")
+    assert "benchctl[ray]" in (failure.value.fix or "")

@@ -1,0 +1,93 @@
+"""Sampled answers of the real engine, scored on the target alone with the draft beside it: right ones pass."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.sampling.conclude import sampling_verdict
+from benchctl.analysis.sampling.results import ArmSampling
+from benchctl.analysis.sampling.tokens import FAR, TERMS
+from benchctl.data.sampling import ANSWERS, SCORES, open_check
+from benchctl.measure.prepare import Prepared, prepare
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.sampling import CheckPlan, run_check, sampled_recipe
+from benchctl.measure.sampling_scores import sampler_of, score_check
+from benchmarks.bundled_runs import bundled_recipe, drafting, plain
+
+pytestmark = pytest.mark.engine
+SIZE = CheckPlan(seeds=24, tokens=24, prompts=2)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepared, Path, Path]:
+    """A check at temperature 1.2 whose tokens are scored, and one at 0.4."""
+    folder = tmp_path_factory.mktemp("sampled")
+    checks = []
+    for heat in (0.4, 1.2):
+        recipe = sampled_recipe(
+            bundled_recipe([plain("baseline"), drafting("spec")]), CheckPlan(**vars(SIZE) | {"temperature": heat})
+        )
+        prepared = prepare(recipe, recipe_folder=folder)
+        checks.append(run_check(prepared, SIZE, folder / str(heat), RunProgress(), ["test"]))
+    assert score_check(checks[1], prepared) is None
+    return prepared, checks[1], checks[0]
+
+
+def test_a_right_sampler_passes_and_its_power_is_told(drawn: tuple[Prepared, Path, Path]) -> None:
+    prepared, warm, _ = drawn
+    arm = verdict(warm)
+    assert arm.verdict == "no difference found"
+    assert {test.name for test in arm.tests} >= {*TERMS, FAR}
+    assert arm.token_power is not None
+    assert arm.token_power.tokens > 1_000
+    assert arm.token_power.temperature is not None
+    assert arm.token_power.residual is not None, "the draft was asked, too"
+    assert "what the target alone expects there" in arm.reason
+    before = (warm / SCORES).read_bytes()
+    assert score_check(warm, prepared) is None
+    assert (warm / SCORES).read_bytes() == before, "what is scored is not scored again"
+    assert sampler_of(prepared).truncates_first
+
+
+def test_a_colder_sampler_is_found_by_its_tokens(drawn: tuple[Prepared, Path, Path], tmp_path: Path) -> None:
+    prepared, warm, cold = drawn
+    arm = verdict(swapped(prepared, warm, cold, tmp_path / "arm", lambda name: name == "spec"))
+    assert arm.verdict == "difference found"
+    assert "temperature" in {test.name for test in arm.tests if test.adjusted <= 0.01}
+    assert "Its tokens are likelier" in arm.reason
+
+
+def test_a_baseline_that_is_not_what_was_read_makes_the_tokens_say_nothing(
+    drawn: tuple[Prepared, Path, Path], tmp_path: Path
+) -> None:
+    prepared, warm, cold = drawn
+    arm = verdict(swapped(prepared, warm, cold, tmp_path / "both", lambda _: True))
+    assert arm.token_power is None
+    assert "the baseline's own tokens" in str(arm.unscored)
+    assert not {test.name for test in arm.tests} & {*TERMS, FAR}
+
+
+def verdict(check: Path) -> ArmSampling:
+    (arm,) = sampling_verdict(open_check(check)).arms
+    return arm
+
+
+def swapped(prepared: Prepared, warm: Path, cold: Path, to: Path, chosen: Callable[[str], bool]) -> Path:
+    """The check at 1.2 with the chosen arms' answers of that at 0.4, scored as one at 1.2."""
+    shutil.copytree(warm, to, ignore=shutil.ignore_patterns(SCORES, ".lock"))
+
+    def answers(check: Path) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (check / ANSWERS).read_text("ascii").splitlines()]
+
+    mixed = [one for one in answers(warm) if not chosen(one["arm"])] + [
+        one for one in answers(cold) if chosen(one["arm"])
+    ]
+    (to / ANSWERS).write_text("".join(json.dumps(one) + "\n" for one in mixed), "ascii")
+    assert score_check(to, prepared) is None
+    return to

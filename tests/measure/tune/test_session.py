@@ -1,0 +1,74 @@
+"""What is searched: the recipe's own arms, then what the engine names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchctl.engines.base import Launch
+from benchctl.errors import UsageError
+from benchctl.measure.prepare import Prepared, PreparedSetup
+from benchctl.measure.tune.session import all_candidates
+from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.recipes.from_options import standing_alone, written
+from benchctl.recipes.load import load_recipe
+from benchctl.recipes.schema import Arm, Recipe
+from benchctl.recipes.speculation import Speculation
+from tests.measure.toy_engine import ToyEngine
+
+
+class Searchable(ToyEngine):
+    """Names two settings; one of them is lossy by its option."""
+
+    def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
+        return [
+            Speculation(type="draft-simple", max=4),
+            Speculation(type="ngram-simple", size_n=6, size_m=12),
+            Speculation(type="ngram-mod"),
+        ]
+
+    def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
+        lossy = ("--spec-synth-len", "3") if arm.name == "ngram_mod" else ()
+        return Launch(argv=("toy", arm.name, *lossy), env={})
+
+
+def prepared(recipe: Recipe, engine: ToyEngine) -> Prepared:
+    suite: Any = None
+    models = ResolvedPair(ResolvedModel("t.gguf", ()), ResolvedModel("d.gguf", ()))
+    setups: dict[str | None, PreparedSetup] = {None: PreparedSetup(recipe, engine, engine.probe(), models)}
+    return Prepared(recipe, Path(), engine, engine.probe(), models, suite, (), {}, [], setups)
+
+
+def test_own_arms_come_first_and_nothing_comes_twice_or_lossy(recipe: Recipe) -> None:
+    found = all_candidates(prepared(recipe, Searchable()), only_arms=False)
+    assert [arm.name for arm in found.recipe.arms] == ["baseline", "spec", "ngram_simple_n6_m12"]
+    assert set(found.launches) == {"baseline", "spec", "ngram_simple_n6_m12"}
+    own = all_candidates(prepared(recipe, Searchable()), only_arms=True)
+    assert [arm.name for arm in own.recipe.arms] == ["baseline", "spec"]
+
+
+def test_what_cannot_be_searched_is_one_message(recipe: Recipe) -> None:
+    with pytest.raises(UsageError, match="not known which settings to try"):
+        all_candidates(prepared(recipe, ToyEngine()), only_arms=False)
+    assert all_candidates(prepared(recipe, ToyEngine()), only_arms=True).recipe.arms[1].name == "spec"
+    alone = recipe.model_copy(update={"arms": recipe.arms[:1]})
+    with pytest.raises(UsageError, match="nothing to search"):
+        all_candidates(prepared(alone, ToyEngine()), only_arms=True)
+    crowded = [arm.model_copy(update={"concurrency": 4}) for arm in recipe.arms]
+    with pytest.raises(UsageError, match="one request at a time"):
+        all_candidates(prepared(recipe.model_copy(update={"arms": crowded}), Searchable()), only_arms=False)
+
+
+def test_a_recipe_that_is_written_out_means_the_same(tmp_path: Path, recipe: Recipe) -> None:
+    (tmp_path / "t.gguf").touch()
+    file = tmp_path / "elsewhere" / "recipe.yaml"
+    file.parent.mkdir()
+    file.write_text(written(standing_alone(recipe, tmp_path), "Chosen\nby a search"))
+    again = load_recipe(file)
+    assert again.models.target.source == str(tmp_path / "t.gguf"), "a file that is there, by its whole path"
+    assert again.model_copy(update={"models": recipe.models}) == recipe
+    assert yaml.safe_load(file.read_text())["engine"] == {"kind": recipe.engine.kind}

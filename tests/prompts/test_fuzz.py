@@ -1,0 +1,68 @@
+"""Prompt files that are not what they should be: suites, files of one's own, and what importers read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchctl.prompts.importers.convert import read_questions
+from benchctl.prompts.importers.formats import FORMATS
+from benchctl.prompts.load import load_suite
+from tests.fuzz import fuzzed, mistaken, outcome, spoilt, told
+
+pytestmark = pytest.mark.usefixtures(told.__name__)
+SUITES = Path(__file__).parents[2] / "prompts"
+DATA = Path(__file__).parent / "data"
+OWN = {
+    "prompts.txt": b"First prompt\n---\nSecond\nof two lines\n",
+    "prompts.jsonl": b'{"prompt": "a", "task": "x"}\n{"messages": [{"role": "user", "content": "b"}]}\n"c"\n',
+    "prompts.json": b'[{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}, "c"]',
+}
+
+
+@pytest.mark.parametrize("way", ["bytes", "values"])
+def test_a_suite_is_read_or_refused(way: str, tmp_path: Path) -> None:
+    file, sound = tmp_path / "suite.json", (SUITES / "tiny.json").read_bytes()
+
+    @fuzzed
+    @given(spoilt(sound) if way == "bytes" else mistaken(json.loads(sound)))
+    def one(content: bytes) -> None:
+        file.write_bytes(content)
+        outcome("suite", lambda: load_suite(str(file), recipe_folder=tmp_path))
+
+    one()
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_file_of_ones_own_is_read_or_refused(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+
+    @fuzzed
+    @given(spoilt(OWN[name]))
+    def one(content: bytes) -> None:
+        file.write_bytes(content)
+        outcome("own prompts", lambda: load_suite(str(file), recipe_folder=tmp_path))
+
+    one()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_imported_is_read_or_refused(name: str, tmp_path: Path) -> None:
+    file, lines = tmp_path / "questions.jsonl", [one for data in sorted(DATA.iterdir()) for one in first_lines(data)]
+
+    @fuzzed
+    @given(st.sampled_from(lines), st.data())
+    def one(line: bytes, data: st.DataObject) -> None:
+        changed = data.draw(st.one_of(spoilt(line), mistaken(json.loads(line))))
+        file.write_bytes(changed.replace(b"\n", b"") + b"\n" + line + b"\n")
+        outcome("questions", lambda: read_questions(file, "questions.jsonl", FORMATS[name]))
+
+    one()
+
+
+def first_lines(file: Path) -> list[bytes]:
+    return file.read_bytes().splitlines()[:2]

@@ -1,0 +1,126 @@
+"""The study's two tables, from a run, a search and the draft's own time, all on the bundled pair."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchctl.analysis.isolation.search import recall, search
+from benchctl.cli.app import app
+from benchctl.data.isolation import Isolation, read_isolation
+from benchctl.data.store import open_run, resolve_run
+from benchctl.data.writer import write_whole
+from benchctl.errors import UsageError
+from tests.cli.calls import answer, call
+
+RECIPE = """\
+name: studied
+engine: {device: cpu, context: 512, threads: 1}
+models:
+  target: {source: "bundled:tiny-hybrid"}
+  draft: {source: "bundled:tiny-hybrid-draft"}
+prompts: {suite: tiny.json, tasks: [code, translation_en_ja], limit: 2}
+sampling: {temperature: 0, max_tokens: 24}
+blocks: 1
+preflight: "off"
+arms:
+  - name: baseline
+  - name: spec_d2
+    speculation: {type: draft-simple, max: 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, llama_server: Path) -> Path:
+    """A folder with a run, its costs, and a search beside it."""
+    place = tmp_path_factory.mktemp("study")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setenv("BENCHCTL_LLAMA_SERVER", str(llama_server))
+        patch.setenv("BENCHCTL_CACHE", str(place / "cache"))
+        patch.setenv("COLUMNS", "200")
+        Path("r.yaml").write_text(RECIPE)
+        Path("text.txt").write_text("The children opened the window because it was raining.\n" * 60)
+        answer(app, "run", "r.yaml", "--quiet")
+        answer(app, "explain", "studied", "--quiet")
+        answer(app, "isolate", "r.yaml", "--type", "q2_k", "--text", "text.txt", "--tokens", "1024", "--quiet")
+    return place
+
+
+@pytest.fixture
+def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "200")
+    return folder
+
+
+@pytest.mark.engine
+def test_both_tables_and_the_draft(there: Path) -> None:
+    found = json.loads(answer(app, "report", "studied", "--layout", "plamo2-study", "--json"))
+    rows = {(row["configuration"], row["task"]): row for row in found["configurations"]}
+    tasks = ("code", "translation_en_ja", "all")
+    assert list(rows) == [(arm, task) for arm in ("baseline", "spec_d2") for task in tasks]
+    run = open_run(resolve_run("studied", Path("results")))
+    rates = sorted(
+        one.client_tok_per_sec or 0 for one in run.records if one.phase == "measure" and one.label == "spec_d2"
+    )
+    assert rows["spec_d2", "all"]["tok_per_sec"] == pytest.approx((rates[1] + rates[2]) / 2)
+    assert rows["spec_d2", "all"]["identical"] == rows["spec_d2", "all"]["prompts"] == 4
+    assert rows["spec_d2", "code"]["prompts"] == 2
+    assert 0 < rows["spec_d2", "code"]["acceptance"] <= 1
+    assert rows["baseline", "all"]["speedup"] == 1.0
+    assert rows["baseline", "all"]["identical"] is None
+    assert rows["baseline", "all"]["checkpoint_bytes"] < rows["spec_d2", "all"]["checkpoint_bytes"]
+    alone = found["draft_alone"]
+    assert alone["tok_per_sec"] > 0
+    assert alone["ratio"] == pytest.approx(alone["tok_per_sec"] / rows["baseline", "all"]["tok_per_sec"])
+    assert [row["kept"] for row in found["tensors"]][:2] == ["unquantized", "all q2_k"]
+    told = answer(app, "report", "studied", "--layout", "plamo2-study")
+    for word in ("Tensors (q2_k)", "Role", "Output", "Identical outputs", "bytes a sequence", "times the target's own"):
+        assert word in told
+    assert not Path("reports").exists(), "nothing is written"
+
+
+@pytest.mark.engine
+def test_a_search_of_another_place_and_one_that_was_broken_off(there: Path, tmp_path: Path) -> None:
+    (search_folder,) = Path("results/studied").glob("isolate-*")
+    whole = read_isolation(search_folder)
+    assert whole is not None
+    finding = recall(whole)
+    assert finding is not None
+    steps = search(whole.families)
+    asked = next(steps)
+    assert asked.kept is None
+    cut: Isolation = whole.model_copy(update={"measurements": whole.measurements[:2]})
+    assert recall(cut) is None
+    write_whole(tmp_path / "isolation.json", cut.model_dump_json(by_alias=True))
+    words = ("report", "studied", "--layout", "plamo2-study", "--isolation", str(tmp_path))
+    assert "broken off" in answer(app, *words)
+
+
+@pytest.mark.engine
+def test_a_bare_file_has_what_it_tells(there: Path, tmp_path: Path) -> None:
+    records = resolve_run("studied", Path("results")) / "records.jsonl"
+    bare = tmp_path / "study.jsonl"
+    bare.write_bytes(records.read_bytes())
+    told = answer(app, "report", str(bare), "--layout", "plamo2-study")
+    assert "spec_d2" in told
+    assert "benchctl isolate RECIPE makes one" in told
+    assert "benchctl explain RUN times it" in told
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--isolation", "results"), "needs --layout"),
+        (("--layout", "plamo2-study", "--isolation", "results"), "no search"),
+    ],
+)
+def test_a_wrong_command_line_is_one_message(there: Path, words: tuple[str, ...], message: str) -> None:
+    error = call(app, "report", "studied", *words).exception
+    assert isinstance(error, UsageError)
+    assert message in error.what
+    assert call(app, "report", "studied", "--layout", "another").exit_code == 2
