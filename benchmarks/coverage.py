@@ -23,8 +23,8 @@ from scipy.special import stdtrit
 
 from benchctl.analysis import intervals
 from benchctl.analysis.comparison.compare import ratio_interval
+from benchctl.analysis.precision import why_stop
 from benchctl.analysis.results import Interval
-from benchctl.analysis.stopping import why_stop
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks
 from benchmarks.keep import keep
 
@@ -168,7 +168,7 @@ def _auto(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
         for _ in range(runs):
             blocks = world.blocks(rule.max, rng)
             for count in range(FIRST_LOOK, rule.max + 1):
-                found = interval(blocks[:count], intervals.LEVEL_LOOKED_AT)
+                found = interval(blocks[:count], intervals.SEQUENTIAL_LEVEL)
                 pooled = float(_ratio(blocks[:count].sum(axis=(0, 1))))
                 stopped = why_stop(rule, count, 0.0, {"arm": (found.high - found.low) / 2 / pooled})
                 if stopped:
@@ -188,7 +188,7 @@ def _auto_levels(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]
     """The same for Student's t alone in many runs: what each level at the looks comes to in the worst case."""
     most, wanted = 60, 0.02
     count = np.arange(1, most + 1)
-    for level in (intervals.LEVEL, 0.96, intervals.LEVEL_LOOKED_AT, 0.98):
+    for level in (intervals.LEVEL, 0.96, intervals.SEQUENTIAL_LEVEL, 0.98):
         quantile = np.concatenate([[np.inf], stdtrit(count[1:] - 1, (1 + level) / 2)])
         held = {}
         for spread in (0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05):
@@ -208,7 +208,7 @@ def _auto_levels(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]
 def _auto_compared(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     """Two equal runs with `blocks: auto`: how often the interval of their ratio (`benchctl compare`) holds 1."""
     for spread in (0.01, 0.02, 0.03, 0.04, 0.06):
-        held = dict.fromkeys((intervals.LEVEL, intervals.LEVEL_LOOKED_AT), 0)
+        held = dict.fromkeys((intervals.LEVEL, intervals.SEQUENTIAL_LEVEL), 0)
         for _ in range(runs):
             ours, theirs = _ended(spread, rng), _ended(spread, rng)
             ratio = float(np.exp(np.log(ours).mean() - np.log(theirs).mean()))
@@ -227,7 +227,7 @@ def _ended(spread: float, rng: np.random.Generator) -> list[float]:
     rule = AutoBlocks()
     logs = spread * rng.standard_normal(rule.max)
     for count in range(FIRST_LOOK, rule.max + 1):
-        half = float(stdtrit(count - 1, (1 + intervals.LEVEL_LOOKED_AT) / 2)) * logs[:count].std(ddof=1) / count**0.5
+        half = float(stdtrit(count - 1, (1 + intervals.SEQUENTIAL_LEVEL) / 2)) * logs[:count].std(ddof=1) / count**0.5
         if why_stop(rule, count, 0.0, {"arm": half}):
             break
     ratios: list[float] = np.exp(logs[:count]).tolist()

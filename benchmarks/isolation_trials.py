@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.analysis.isolation.finding import damage as reasons
-from benchctl.data.isolation import Ask, Measurement
+from benchctl.data.isolation import Measurement, NextMeasurement
 from benchctl.measure.isolate.session import IsolateProgress, Search, TextSource, isolate
 from benchctl.measure.isolate.source_model import find_source_model
 from benchctl.recipes.load import load_recipe
@@ -70,8 +70,8 @@ def _truth(
     def ask() -> Search[dict[str, tuple[Measurement, Measurement | None]]]:
         answers = {}
         for name in families:
-            alone = yield Ask(frozenset(one.name for one in source.families) - {name}, 0)
-            kept = (yield Ask(frozenset({name}), 0)) if len(families) > 1 else None
+            alone = yield NextMeasurement(frozenset(one.name for one in source.families) - {name}, 0)
+            kept = (yield NextMeasurement(frozenset({name}), 0)) if len(families) > 1 else None
             answers[name] = (alone, kept)
         return answers
 

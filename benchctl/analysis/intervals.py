@@ -36,7 +36,7 @@ SEED = 20240607
 MIN_BLOCKS = 3
 """Below three blocks nothing is said about the spread between runs."""
 LEVEL = 0.95
-LEVEL_LOOKED_AT = 0.97
+SEQUENTIAL_LEVEL = 0.97
 """What is taken in place of `LEVEL` where measuring went on until the interval was narrow enough.
 
 Such a run ends by preference when its blocks happen to agree: of plain 95 % intervals 92 in 100 hold the truth in the
@@ -69,7 +69,7 @@ class Spread:
 def level_for(*manifests: Manifest | None) -> float:
     """Return the level to take intervals at, so that those of these runs hold the truth in 95 of 100."""
     looked_at = any(one is not None and one.auto_blocks is not None for one in manifests)
-    return LEVEL_LOOKED_AT if looked_at else LEVEL
+    return SEQUENTIAL_LEVEL if looked_at else LEVEL
 
 
 def pooled_spread(

@@ -1,4 +1,4 @@
-"""How precise a run is, and what `blocks: auto` came to: why it ended, and what a fixed number would have cost."""
+"""How precise a run is, and `blocks: auto`: when it ends, why it ended, and what a fixed number would have cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from benchctl.analysis.frame import make_frame
 from benchctl.analysis.intervals import LEVEL, MIN_BLOCKS
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
 from benchctl.analysis.speedup import find_speedups
-from benchctl.analysis.stopping import reason_in_words
+from benchctl.data.manifest import Stopped
+from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks
 from benchctl.text import spoken
 
 if TYPE_CHECKING:
@@ -63,6 +64,30 @@ def that_decide(speedups: Sequence[SpeedUp], levels: Sequence[Level]) -> list[Sp
     return found
 
 
+def why_stop(rule: AutoBlocks, blocks: int, spent_s: float, known: dict[str, float | None]) -> Stopped | None:
+    """Return why a run of so many blocks ends here, `None` when it goes on."""
+    if blocks >= FIRST_LOOK:
+        if not known:
+            return Stopped(reason="no pairs", half_widths=known)
+        if all(width is not None and width <= rule.half_width for width in known.values()):
+            return Stopped(reason="reached", half_widths=known)
+    if blocks >= rule.max:
+        return Stopped(reason="maximum", half_widths=known)
+    if rule.budget_min is not None and blocks and spent_s * (blocks + 1) / blocks > 60 * rule.budget_min:
+        return Stopped(reason="budget", half_widths=known)
+    return None
+
+
+def describe_stop(rule: AutoBlocks, stopped: Stopped) -> str:
+    """Say why a run ended, as a part of a sentence."""
+    return {
+        "reached": f"every arm's interval is within ±{100 * rule.half_width:g} %",
+        "maximum": f"{rule.max} are the most that the recipe allows",
+        "budget": f"another one would not fit into the budget of {rule.budget_min:g} min" if rule.budget_min else "",
+        "no pairs": "no arm has an answer that can be compared with the baseline's",
+    }[stopped.reason]
+
+
 def find_stopping(
     manifest: Manifest | None, speedups: Sequence[SpeedUp], levels: Sequence[Level] = ()
 ) -> Stopping | None:
@@ -89,7 +114,7 @@ def find_stopping(
         most_s=each_s * rule.max if each_s else None,
         sentence="",
     )
-    why = reason_in_words(rule, manifest.stopped) if manifest.stopped else "the run is not finished"
+    why = describe_stop(rule, manifest.stopped) if manifest.stopped else "the run is not finished"
     return found.model_copy(update={"sentence": _sentence(found, why, widest)})
 
 

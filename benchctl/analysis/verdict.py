@@ -99,10 +99,10 @@ def speed_word(overall: SpeedUp, claimed: bool) -> Speed:
 def setting(frame: Frame, arm: str) -> str:
     """Say how an arm speculates, in the recipe's words: `draft-simple, depth 4`."""
     identity = next((one for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
-    return "not recorded" if identity is None else speculation_in_words(identity.speculation)
+    return "not recorded" if identity is None else describe_speculation(identity.speculation)
 
 
-def speculation_in_words(speculation: Mapping[str, Any] | None) -> str:
+def describe_speculation(speculation: Mapping[str, Any] | None) -> str:
     """Say a recipe's speculation in its words: `draft-simple, depth 4`."""
     if speculation is None:
         return "no speculation"

@@ -69,7 +69,7 @@ class Measurement(Part):
 
 
 @dataclass(frozen=True)
-class Ask:
+class NextMeasurement:
     """What a search wants measured next."""
 
     kept: Kept

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchctl.analysis.playback import Arrival, Playback, pieces_of, plain_step_s
-from benchctl.analysis.verdict import speculation_in_words
+from benchctl.analysis.verdict import describe_speculation
 from benchctl.engines.base import Completion
 from benchctl.errors import EngineError, UsageError
 from benchctl.measure.cell import running
@@ -77,7 +77,7 @@ def race(prepared: Prepared, item: PromptItem, logs: Path, progress: RunProgress
         prefixes = prefixes_of(completion, prepared.models.target)
         pieces = pieces_of(arrivals, prefixes, step_s, drafts=arm.speculation is not None)
         ledger = completion.ledger
-        setting = speculation_in_words(arm.speculation.model_dump() if arm.speculation else None)
+        setting = describe_speculation(arm.speculation.model_dump() if arm.speculation else None)
         found.append(Playback(arm.name, setting, tuple(pieces), ledger.drafted, ledger.accepted))
     return found
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from benchctl.analysis.precision import half_widths
-from benchctl.analysis.stopping import reason_in_words, why_stop
+from benchctl.analysis.precision import describe_stop, half_widths, why_stop
 from benchctl.analysis.tuning import best_so_far
 from benchctl.data.identity import workload_sha256
 from benchctl.data.manifest import IdlePower, Manifest, Tuning
@@ -324,7 +323,7 @@ def blocks_as_needed(
             manifest.stopped = why_stop(rule, block, manifest.spent_s, known)
             if manifest.stopped:
                 writer.save()
-                progress.note(f"Stopped after {block} blocks: {reason_in_words(rule, manifest.stopped)}.")
+                progress.note(f"Stopped after {block} blocks: {describe_stop(rule, manifest.stopped)}.")
                 return
             manifest.blocks = block + 1
             writer.save()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.analyse import analyse
-from benchctl.analysis.intervals import LEVEL_LOOKED_AT
+from benchctl.analysis.intervals import SEQUENTIAL_LEVEL
 from benchctl.analysis.precision import fixed_blocks, half_widths
 from benchctl.analysis.results import ALL_TASKS, SpeedUp
 from benchctl.data.manifest import Stopped
@@ -56,7 +56,7 @@ def test_a_run_that_was_looked_at_has_wider_intervals(make_record: Any, make_run
     # Student's t with 5 degrees of freedom: 2.571 at 95 %, 3.003 at 97 % (tables).
     widened = math.log(looked.interval.high / looked.interval.low) / math.log(fixed.interval.high / fixed.interval.low)
     assert widened == pytest.approx(3.003 / 2.571, abs=0.002)
-    assert f"{100 * LEVEL_LOOKED_AT:g} %" in looked.interval.method
+    assert f"{100 * SEQUENTIAL_LEVEL:g} %" in looked.interval.method
     assert "97 %" not in fixed.interval.method
 
 

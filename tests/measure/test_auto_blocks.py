@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from benchctl.analysis.stopping import why_stop
+from benchctl.analysis.precision import why_stop
 from benchctl.data.manifest import Stopped
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter

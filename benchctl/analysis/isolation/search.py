@@ -22,19 +22,20 @@ from benchctl.analysis.isolation.finding import (
     limit_of,
     usual,
 )
-from benchctl.data.isolation import Ask, Family, Isolation, Kept, Measurement
+from benchctl.data.isolation import Family, Isolation, Kept, Measurement, NextMeasurement
 
 GROUPS = 4
 """Groups that the families are first divided into."""
 
-Steps = Generator[Ask, Measurement, Measurement]
-Found = Generator[Ask, Measurement, tuple[list[str], list[str]]]
+Steps = Generator[NextMeasurement, Measurement, Measurement]
+Found = Generator[NextMeasurement, Measurement, tuple[list[str], list[str]]]
 """Returns the units that break the model alone, and those that repair it when they are kept."""
+Units = Generator[NextMeasurement, Measurement, list[str]]
 
 
 def search(
     families: Sequence[Family], *, every: bool = False, layers: bool = False
-) -> Generator[Ask, Measurement, Finding]:
+) -> Generator[NextMeasurement, Measurement, Finding]:
     """Yield configurations, be sent their measurements, return the finding.
 
     `families`: largest first. `every`: measure every family alone as well, and kept where the model is damaged.
@@ -62,7 +63,7 @@ class _Search:
         self._seen: dict[Kept, Measurement] = {}
         self._limit = LEAST
 
-    def run(self, every: bool, layers: bool) -> Generator[Ask, Measurement, Finding]:
+    def run(self, every: bool, layers: bool) -> Generator[NextMeasurement, Measurement, Finding]:
         source = yield from self._ask(None, 2)
         if source.findings:
             return self._finding("source damaged", None)
@@ -123,7 +124,7 @@ class _Search:
 
     def _ask(self, kept: Kept, more: int) -> Steps:
         if kept not in self._seen:
-            self._seen[kept] = yield Ask(kept, max(0, more))
+            self._seen[kept] = yield NextMeasurement(kept, max(0, more))
         return self._seen[kept]
 
     def _only(self, units: Sequence[str], quantized: Sequence[str], more: int) -> Steps:
@@ -150,7 +151,7 @@ class _Search:
 
     def _break_down(
         self, units: Sequence[str], group: Sequence[str], breaking: list[str]
-    ) -> Generator[Ask, Measurement, list[Sequence[str]]]:
+    ) -> Generator[NextMeasurement, Measurement, list[Sequence[str]]]:
         """Follow one group down to a family that breaks the model, added to `breaking`; return what was not looked at.
 
         Where the left half does not break it, the right one must, and is not measured as a whole.
@@ -171,10 +172,10 @@ class _Search:
             breaking.append(group[0])
         return unlooked
 
-    def _repairs(self, kept: Sequence[str]) -> Generator[Ask, Measurement, bool]:
+    def _repairs(self, kept: Sequence[str]) -> Generator[NextMeasurement, Measurement, bool]:
         return not self._broken((yield from self._ask(frozenset(kept), 0)))
 
-    def _by_severity(self, units: Sequence[str], members: Sequence[str]) -> Generator[Ask, Measurement, list[str]]:
+    def _by_severity(self, units: Sequence[str], members: Sequence[str]) -> Units:
         """Return the members by how far each of them alone makes the model diverge, worst first."""
         alone: dict[str, float] = {}
         for number, unit in enumerate(members):
@@ -182,7 +183,7 @@ class _Search:
             alone[unit] = divergence_of(found)
         return sorted(members, key=lambda unit: -alone[unit])
 
-    def _worst_first(self, members: Sequence[str], beside: Sequence[str]) -> Generator[Ask, Measurement, list[str]]:
+    def _worst_first(self, members: Sequence[str], beside: Sequence[str]) -> Units:
         """Return the fewest of the members, taken in their order, that repair the model; all of them do."""
         fewest, most = 1, len(members)
         while fewest < most:
@@ -193,14 +194,14 @@ class _Search:
                 fewest = middle + 1
         return list(members[:most])
 
-    def _each(self, *, kept: bool) -> Generator[Ask, Measurement, None]:
+    def _each(self, *, kept: bool) -> Generator[NextMeasurement, Measurement, None]:
         rows = len(self._families) * (2 if kept else 1)
         for number, name in enumerate(self._families):
             yield from self._only(self._families, [name], rows - number)
         for number, name in enumerate(self._families if kept else ()):
             yield from self._ask(frozenset({name}), len(self._families) - number)
 
-    def _in_layers(self, repair: Sequence[str]) -> Generator[Ask, Measurement, dict[str, LayerFinding]]:
+    def _in_layers(self, repair: Sequence[str]) -> Generator[NextMeasurement, Measurement, dict[str, LayerFinding]]:
         """Find the layers of each repairing family that need it, the other repairing families being kept whole."""
         found: dict[str, LayerFinding] = {}
         for name in repair:

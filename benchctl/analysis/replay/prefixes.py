@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class WantedFork:
+class ForkToScore:
     """Where an arm's answer leaves the baseline's, and with which token."""
 
     index: int
@@ -26,7 +26,7 @@ class WantedFork:
 
 
 @dataclass(frozen=True)
-class WantedAnswer:
+class AnswerToScore:
     """A baseline's answer and the forks from it."""
 
     task: str
@@ -34,7 +34,7 @@ class WantedAnswer:
     prompt_sha: str | None
     prompt_tokens: int | None
     token_ids: tuple[int, ...]
-    forks: tuple[WantedFork, ...]
+    forks: tuple[ForkToScore, ...]
 
 
 def find_evidence(run: RunData, baseline: str) -> Evidence:
@@ -59,12 +59,12 @@ def count_tokens(records: Iterable[Record], baseline: str) -> int:
     return sum(distinct.values())
 
 
-def prefixes_to_score(frame: Frame, found: Iterable[Losslessness]) -> list[WantedAnswer]:
+def prefixes_to_score(frame: Frame, found: Iterable[Losslessness]) -> list[AnswerToScore]:
     """Return the baseline's sound answers, one a prompt, with the forks from them that can be scored.
 
     Answers without a fork come along: the sample of the noise is taken from all.
     """
-    forks: dict[tuple[str, int], dict[WantedFork, None]] = {}
+    forks: dict[tuple[str, int], dict[ForkToScore, None]] = {}
     for arm in found:
         for one in arm.comparisons:
             if one.outcome in ("differs", "near-tie", "violation", "degenerate"):
@@ -79,7 +79,7 @@ def prefixes_to_score(frame: Frame, found: Iterable[Losslessness]) -> list[Wante
         if record is None or record.token_ids is None:
             continue
         ids, here = tuple(record.token_ids), tuple(forks.get((task, index), ()))
-        result.append(WantedAnswer(task, index, record.prompt_sha, record.prompt_tokens, ids, here))
+        result.append(AnswerToScore(task, index, record.prompt_sha, record.prompt_tokens, ids, here))
     return result
 
 
@@ -87,7 +87,7 @@ def _is_whole(record: Record) -> bool:
     return record.error is None and record.token_ids is not None and record.token_sha == sha256_tokens(record.token_ids)
 
 
-def _wanted(fork: Fork | None) -> WantedFork | None:
+def _wanted(fork: Fork | None) -> ForkToScore | None:
     if fork is None or fork.unit != "token" or None in (fork.baseline_token, fork.width) or fork.arm_token is None:
         return None
-    return WantedFork(fork.index, fork.arm_token, fork.width)
+    return ForkToScore(fork.index, fork.arm_token, fork.width)

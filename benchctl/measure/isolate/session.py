@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from benchctl import __version__
 from benchctl.data.identity import canonical_sha256, model_identity
-from benchctl.data.isolation import TEXT, Ask, Isolation, Kept, Measurement, read_isolation, write_isolation
+from benchctl.data.isolation import TEXT, Isolation, Kept, Measurement, NextMeasurement, read_isolation, write_isolation
 from benchctl.data.writer import LOGS, cannot_write, folder_lock
 from benchctl.errors import StorageError
 from benchctl.measure.isolate.measure import Measurer
@@ -22,7 +22,7 @@ from benchctl.models.hashes import file_sha256
 from benchctl.paths import cache_folder, shipped_folder
 
 Finding = TypeVar("Finding")
-Search = Generator[Ask, Measurement, Finding]
+Search = Generator[NextMeasurement, Measurement, Finding]
 """Yields what to measure, is sent the measurement, and returns what it concludes."""
 
 TOKENS = 4096

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchctl.analysis.replay.prefixes import WantedAnswer, WantedFork
+from benchctl.analysis.replay.prefixes import AnswerToScore, ForkToScore
 
 SAMPLE = 100
 """Prefixes that are scored at every verify width, where the answers have so many: enough for a 99 % quantile."""
@@ -41,7 +41,7 @@ class Pass:
 class AnswerPlan:
     """What is read of one answer."""
 
-    answer: WantedAnswer
+    answer: AnswerToScore
     passes: tuple[Pass, ...]
     prefilled: tuple[int, ...]
     """Places of the sample at which prompt and answer are also read at once."""
@@ -52,7 +52,7 @@ class AnswerPlan:
         return max([fork.index for fork in self.answer.forks] + [one.last for one in self.passes], default=-1)
 
 
-def fork_pass(fork: WantedFork) -> Pass | None:
+def fork_pass(fork: ForkToScore) -> Pass | None:
     """Return the pass that ends at a fork with a batch of the arm's width; `None` for an arm that read none at once.
 
     A fork before the `width`-th token has fewer before it: they are read in one narrower batch. The prompt is never
@@ -65,7 +65,7 @@ def fork_pass(fork: WantedFork) -> Pass | None:
     return Pass(fork.width, fork.index % fork.width or fork.width, fork.index, fork=True)
 
 
-def make_plan(answers: Sequence[WantedAnswer], sampled: Sequence[int] = ()) -> list[AnswerPlan]:
+def make_plan(answers: Sequence[AnswerToScore], sampled: Sequence[int] = ()) -> list[AnswerPlan]:
     """Plan the forks of all answers and, for every width among them that is not `sampled`, the sample.
 
     Answers with a fork come first, and those of all tasks in turn. A sample takes a few prefixes of each answer, then
@@ -91,12 +91,12 @@ def make_plan(answers: Sequence[WantedAnswer], sampled: Sequence[int] = ()) -> l
     return plans
 
 
-def widths_of(answers: Sequence[WantedAnswer]) -> list[int]:
+def widths_of(answers: Sequence[AnswerToScore]) -> list[int]:
     """Return the widths at which forks were verified, narrowest first."""
     return sorted({fork.width for answer in answers for fork in answer.forks if fork.width and fork.width > 1})
 
 
-def _in_turn(answers: Sequence[WantedAnswer]) -> list[WantedAnswer]:
+def _in_turn(answers: Sequence[AnswerToScore]) -> list[AnswerToScore]:
     seen: dict[str, int] = {}
     places = []
     for answer in answers:
@@ -107,7 +107,7 @@ def _in_turn(answers: Sequence[WantedAnswer]) -> list[WantedAnswer]:
     ]
 
 
-def _sample(answers: Sequence[WantedAnswer], width: int) -> list[tuple[int, Pass]]:
+def _sample(answers: Sequence[AnswerToScore], width: int) -> list[tuple[int, Pass]]:
     share = max(SHARE, -(-SAMPLE // max(1, len(answers))))
     found: list[tuple[int, Pass]] = []
     count = 0

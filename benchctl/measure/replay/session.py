@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchctl import __version__
 from benchctl.analysis.audit.selection import Answer
-from benchctl.analysis.replay.prefixes import WantedAnswer
+from benchctl.analysis.replay.prefixes import AnswerToScore
 from benchctl.data.identity import home_relative
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.replays import REPLAYS, Decoded, Position, Reading, Replays, Shape, of_part
@@ -50,7 +50,7 @@ class Outcome:
 
 def replay(
     run: RunData,
-    wanted: Sequence[WantedAnswer],
+    wanted: Sequence[AnswerToScore],
     *,
     baseline: str,
     stored: Replays | None,
@@ -84,7 +84,7 @@ def _silent(done: int, total: int, what: str) -> None:
 
 
 def _replay(
-    run: RunData, again: Relaunch, wanted: Sequence[WantedAnswer], baseline: str, outcome: Outcome, tell: Tell
+    run: RunData, again: Relaunch, wanted: Sequence[AnswerToScore], baseline: str, outcome: Outcome, tell: Tell
 ) -> None:
     usable = []
     for answer in wanted:
@@ -158,7 +158,7 @@ def origin_of(run: RunData, baseline: str, scorer: Scorer) -> dict[str, object]:
     }
 
 
-def is_other(text: str, token_ids: Sequence[int], answer: WantedAnswer | Answer) -> bool:
+def is_other(text: str, token_ids: Sequence[int], answer: AnswerToScore | Answer) -> bool:
     """Whether the prompt is not the one that was answered."""
     if answer.prompt_sha is not None and sha256_text(text) != answer.prompt_sha:
         return True

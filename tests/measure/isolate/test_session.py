@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchctl.analysis.isolation.finding import divergence_of
-from benchctl.data.isolation import ISOLATION, TEXT, Ask, Isolation, Kept, Measurement, read_isolation
+from benchctl.data.isolation import ISOLATION, TEXT, Isolation, Kept, Measurement, NextMeasurement, read_isolation
 from benchctl.data.writer import LOCK
 from benchctl.errors import StorageError, UsageError
 from benchctl.measure.isolate import measure
@@ -73,7 +73,7 @@ def stored(folder: Path) -> Isolation:
 def one(*wanted: Kept) -> Search[list[Measurement]]:
     found = []
     for kept in wanted:
-        found.append((yield Ask(kept, 0)))
+        found.append((yield NextMeasurement(kept, 0)))
     return found
 
 
@@ -175,7 +175,7 @@ def test_a_disk_that_fills_up_costs_nothing_that_was_measured(
 def test_two_at_once_are_refused(source: SourceModel, tmp_path: Path) -> None:
     import fcntl
 
-    def measuring() -> Generator[Ask, Measurement, None]:
+    def measuring() -> Generator[NextMeasurement, Measurement, None]:
         (folder,) = (tmp_path / "hunt").iterdir()
         with (folder / LOCK).open() as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -188,7 +188,7 @@ def test_two_at_once_are_refused(source: SourceModel, tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_of_results_is_not_overwritten(source: SourceModel, tmp_path: Path) -> None:
-    def nothing() -> Generator[Ask, Measurement, None]:
+    def nothing() -> Generator[NextMeasurement, Measurement, None]:
         return
         yield
 
