@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from benchctl.errors import BenchctlError, EngineError, UsageError
 from benchctl.measure.cluster.node import look, measure_group
-from benchctl.measure.cluster.session import Happened
+from benchctl.measure.cluster.session import DisconnectedError, Happened
 from benchctl.measure.cluster.work import GroupWork, Message, NodeFacts, NodeWork
 from benchctl.text import one_line
 
@@ -24,6 +24,8 @@ LOCAL = "ray"
 CONNECT_S = 5.0
 LOOK_S = 600.0
 """For preparing the recipe on a node, model files hashed for the first time included."""
+ANSWER_S = 60.0
+"""How long the inbox may take to answer; it only hands over what it holds."""
 SHIP_S = 0.1
 """How often a node sends what it has collected."""
 
@@ -100,8 +102,10 @@ class RayCluster:
         self._on = NodeAffinitySchedulingStrategy
         here = self._ray.get_runtime_context().get_node_id()
         actor = self._ray.remote(num_cpus=0)(_Inbox)
-        self._inbox = actor.options(scheduling_strategy=self._on(here, soft=True)).remote()
+        # Not soft: Ray would then put it on any node, and that node's end would take every message with it.
+        self._inbox = actor.options(scheduling_strategy=self._on(here, soft=False)).remote()
         self._tasks: dict[Handle, str] = {}
+        self._connected = True
 
     def nodes(self, *, accelerator: bool) -> list[str]:
         """Return the ids of the nodes that are up."""
@@ -129,16 +133,23 @@ class RayCluster:
         self._tasks[task.options(**self._alone_on(node)).remote(work, self._inbox, node)] = node
 
     def poll(self, timeout_s: float) -> list[Happened]:
-        """Return messages first: a task that has ended has sent all of them."""
+        """Return messages first: a task that has ended has sent all of them. Raises DisconnectedError, once."""
+        if not self._connected:
+            return [Happened(self._tasks.pop(task), done=True) for task in list(self._tasks)]
         over: list[Handle] = []
-        if self._tasks:
-            over, _ = self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=timeout_s)
-        found = [Happened(node, message=message) for node, message in self._ray.get(self._inbox.take.remote())]
-        return found + [self._ended(task) for task in over]
+        try:
+            if self._tasks:
+                over, _ = self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=timeout_s)
+            messages = self._ray.get(self._inbox.take.remote(), timeout=ANSWER_S)
+        except (self._ray.exceptions.RayError, ConnectionError) as error:
+            # The inbox lives on the node through which this process is connected: without it nothing can be received.
+            self._connected = False
+            raise DisconnectedError(_reason(error)) from None
+        return [Happened(node, message=message) for node, message in messages] + [self._ended(task) for task in over]
 
     def stop(self, *, force: bool) -> None:
-        """Interrupt every task."""
-        for task in self._tasks:
+        """Interrupt every task; those of a lost connection end with it."""
+        for task in self._tasks if self._connected else ():
             self._ray.cancel(task, force=force)
 
     def close(self) -> None:

@@ -40,6 +40,10 @@ class Happened:
     lost: str | None = None
 
 
+class DisconnectedError(Exception):
+    """The connection to the cluster is lost, and with it every group that was being measured."""
+
+
 class Cluster(Protocol):
     """Machines that groups can be handed to; one call at a time on each node."""
 
@@ -56,7 +60,7 @@ class Cluster(Protocol):
         """Begin a group on a node."""
 
     def poll(self, timeout_s: float) -> list[Happened]:
-        """Return what happened since, after waiting for so long at most."""
+        """Return what happened since, after waiting for so long at most. Raises DisconnectedError."""
 
     def stop(self, *, force: bool) -> None:
         """Interrupt every group that goes on; with `force`, kill what does not end."""
@@ -143,6 +147,11 @@ class ClusterRunner:
                     if one.node in running:
                         self._take(one, waiting, running, progress)
                 self._tell_who_waits(running, progress)
+        except DisconnectedError as error:
+            self._stop(running, progress)
+            raise self._incomplete(
+                f"The connection to {self.cluster.where} was lost: {error}", "Join it again"
+            ) from None
         except BaseException:
             self._stop(running, progress)
             raise
@@ -292,12 +301,12 @@ class ClusterRunner:
 
     def _no_node_left(self, waiting: Iterable[GroupPlan]) -> EngineError:
         left = sum(1 for _ in waiting)
-        return EngineError(
-            f"No node of {self.cluster.where} is left, and {left} groups are not measured.",
-            kind="crash",
-            fix=f"Bring the nodes up again, then: benchctl run --resume {home_relative(self.writer.folder)} "
-            f"--on {self.cluster.where}",
-        )
+        what = f"No node of {self.cluster.where} is left, and {left} groups are not measured."
+        return self._incomplete(what, "Bring the nodes up again")
+
+    def _incomplete(self, what: str, remedy: str) -> EngineError:
+        resume = f"benchctl run --resume {home_relative(self.writer.folder)} --on {self.cluster.where}"
+        return EngineError(what, kind="crash", fix=f"{remedy}, then: {resume}")
 
     def _tell_who_waits(self, running: Mapping[str, _Running], progress: RunProgress) -> None:
         for node, group in running.items():

@@ -18,7 +18,7 @@ from benchctl.data.store import open_run
 from benchctl.errors import EngineError, UsageError
 from benchctl.measure.cluster.node import look, measure_group
 from benchctl.measure.cluster.on_ray import connect
-from benchctl.measure.cluster.session import Happened, OnCluster
+from benchctl.measure.cluster.session import DisconnectedError, Happened, OnCluster
 from benchctl.measure.cluster.work import GroupWork, NodeFacts, NodeWork
 from benchctl.measure.prepare import Prepared, prepare
 from benchctl.measure.progress import RunProgress
@@ -39,6 +39,7 @@ class Threads:
         self.happened: SimpleQueue[Happened] = SimpleQueue()
         self.lose: str | None = None
         self.interrupt_after: int | None = None
+        self.disconnect_after: int | None = None
         self.started: list[tuple[str, int]] = []
         self.change: Callable[[str, NodeFacts], NodeFacts | str] = lambda _, found: found
 
@@ -67,6 +68,9 @@ class Threads:
         self.happened.put(Happened(node, done=True))
 
     def poll(self, timeout_s: float) -> list[Happened]:
+        if self.disconnect_after is not None and len(self.started) > self.disconnect_after:
+            self.disconnect_after = None
+            raise DisconnectedError("the power failed here")
         if self.interrupt_after is not None and len(self.started) > self.interrupt_after:
             self.interrupt_after = None
             raise KeyboardInterrupt
@@ -164,6 +168,20 @@ def test_an_interrupted_run_goes_on_with_whole_groups(prepared: Prepared, tmp_pa
         (block, arm) for block in range(4) for arm in ("baseline", "spec")
     ]
     assert all(len({cell.node for cell in cells if cell.block == block}) == 1 for block in range(4))
+
+
+def test_a_lost_connection_is_one_message_and_the_run_can_be_resumed(prepared: Prepared, tmp_path: Path) -> None:
+    cluster = Threads(["", ""])
+    cluster.disconnect_after = 1
+    with pytest.raises(EngineError, match="The connection to threads was lost: the power failed here") as raised:
+        start_run(prepared, tmp_path, RunProgress(), ["benchctl"], on=OnCluster(cluster))
+    (folder,) = (tmp_path / "cluster").iterdir()
+    assert f"run --resume {folder} --on threads" in str(raised.value.fix)
+    resume_run(prepared, open_run(folder, as_stored=True), RunProgress(), on=OnCluster(Threads(["", ""])))
+    cells = [cell for cell in manifest_of(folder).cells if cell.discarded is None]
+    assert sorted((cell.block, cell.arm) for cell in cells) == [
+        (block, arm) for block in range(4) for arm in ("baseline", "spec")
+    ]
 
 
 def test_unlike_machines_are_never_pooled(prepared: Prepared, tmp_path: Path) -> None:
