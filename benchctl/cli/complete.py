@@ -61,9 +61,9 @@ def kinds(ctx: typer.Context) -> Iterable[str]:
 @_completer
 def types_of_speculation(ctx: typer.Context) -> Iterable[str]:
     """Speculation types."""
-    from benchctl.recipes.speculation import SPECULATION_WORDS
+    from benchctl.recipes.speculation import SPECULATION_TYPES
 
-    return SPECULATION_WORDS
+    return SPECULATION_TYPES
 
 
 @_completer

@@ -39,7 +39,7 @@ def list_models(
     elif found:
         _print_models(found)
     else:
-        typer.echo("This installation of benchctl carries no models.", err=True)
+        typer.echo("This installation of benchctl has no bundled models.", err=True)
 
 
 @app.command("export")

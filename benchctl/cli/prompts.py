@@ -150,8 +150,8 @@ def _print_import(questions: Questions, suite: Suite, output: Path) -> None:
             f"{questions.multi_turn} of them have later turns, which follow on the model's own answers: "
             "only the first turn is asked."
         )
-    if questions.withheld:
-        typer.echo(f"{questions.withheld} questions were left out: the file withholds their text.")
+    if questions.without_text:
+        typer.echo(f"{questions.without_text} questions were left out: the file withholds their text.")
 
 
 def _head(suite: Suite) -> dict[str, str]:

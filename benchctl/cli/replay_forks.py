@@ -25,7 +25,7 @@ from benchctl.data.store import RunData
 from benchctl.errors import EngineError
 from benchctl.measure.audit.plan import AuditPlan
 from benchctl.measure.audit.session import audit_run
-from benchctl.measure.replay.session import Tell, replay
+from benchctl.measure.replay.session import Advance, replay
 from benchctl.text import one_line, spoken
 
 OFFLINE = "it was not replayed before, and --offline starts no engine"
@@ -180,7 +180,7 @@ def _replayed(
             binary=binary,
             models_dir=models_dir,
             trusted=trusted,
-            tell=told,
+            advance=told,
         )
     reason = f"it could not be replayed: {outcome.reason}" if outcome.reason else "it was not replayed"
     by_answer = {answer: f"it could not be replayed: {why}" for answer, why in outcome.by_answer.items()}
@@ -210,7 +210,7 @@ def _is_explained(found: list[Losslessness]) -> bool:
 
 
 @contextmanager
-def show_reading(what: str, unit: str, *, quiet: bool) -> Iterator[Tell | None]:
+def show_reading(what: str, unit: str, *, quiet: bool) -> Iterator[Advance | None]:
     """Show a live line on a terminal, a few plain ones elsewhere."""
     console = Console(stderr=True)
     if quiet:

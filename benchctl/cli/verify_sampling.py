@@ -139,7 +139,7 @@ def _draw(
         drawn = run_check(prepared, plan, parent, progress, ["benchctl", *sys.argv[1:]])
         if scored:
             with show_reading("Scoring tokens on the target alone", "answers", quiet=quiet) as tell:
-                why = score_check(drawn, prepared, tell=tell)
+                why = score_check(drawn, prepared, advance=tell)
             if why is not None:
                 progress.note(f"The tokens could not be scored, so only whole answers are compared: {one_line(why)}")
         return drawn

@@ -48,13 +48,13 @@ def describe_machine(root: Path = ROOT) -> dict[str, Any]:
 
 
 def governors(root: Path = ROOT) -> set[str]:
-    """Return the frequency governors in use over all cores; empty where the system tells none."""
+    """Return the frequency governors in use over all cores; empty where the system reports none."""
     files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
     return {text for file in files if (text := read(file))}
 
 
 def boost(root: Path = ROOT) -> bool | None:
-    """Return whether cores may run above their base clock, or `None` where the system does not tell."""
+    """Return whether cores may run above their base clock, or `None` where the system does not report it."""
     cpu = root / "sys/devices/system/cpu"
     if no_turbo := read(cpu / "intel_pstate/no_turbo"):
         return no_turbo == "0"
@@ -64,7 +64,7 @@ def boost(root: Path = ROOT) -> bool | None:
 
 
 def virtualised(root: Path = ROOT) -> str | None:
-    """Return what kind of virtual machine this is, `no` on bare metal, `None` where the system does not tell."""
+    """Return what kind of virtual machine this is, `no` on bare metal, `None` where the system does not report it."""
     if sys.platform == "darwin":
         return {"1": "virtual machine", "0": "no"}.get(answer("sysctl", "-n", "kern.hv_vmm_present") or "")
     if "microsoft" in read(root / "proc/sys/kernel/osrelease").lower():
@@ -80,7 +80,7 @@ def virtualised(root: Path = ROOT) -> str | None:
 
 
 def container(root: Path = ROOT) -> bool:
-    """Return whether this process runs in a container, as far as the usual marks tell."""
+    """Return whether this process runs in a container, by the usual marks."""
     marks = (root / ".dockerenv", root / "run/.containerenv")
     groups = read(root / "proc/1/cgroup")
     return any(mark.exists() for mark in marks) or bool(re.search(r"docker|kubepods|containerd|lxc", groups))
@@ -89,12 +89,12 @@ def container(root: Path = ROOT) -> bool:
 def accelerators() -> list[dict[str, Any]]:
     """Return the GPUs as `{name, memory_bytes, driver}`: NVIDIA's by nvidia-smi, Apple's by system_profiler."""
     if sys.platform == "darwin":
-        told = answer("system_profiler", "SPDisplaysDataType") or ""
-        names = re.findall(r"Chipset Model: (.+)", told)
-        metal = re.search(r"Metal(?: Support| Family)?: (.+)", told)
+        output = answer("system_profiler", "SPDisplaysDataType") or ""
+        names = re.findall(r"Chipset Model: (.+)", output)
+        metal = re.search(r"Metal(?: Support| Family)?: (.+)", output)
         return [{"name": name, "memory_bytes": None, "driver": metal and metal[1]} for name in names]
-    told = answer("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits") or ""
-    rows = [[cell.strip() for cell in line.split(",")] for line in told.splitlines()]
+    output = answer("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits") or ""
+    rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
     return [
         {"name": row[0], "memory_bytes": int(row[1]) * _MIB if row[1].isdigit() else None, "driver": row[2]}
         for row in rows

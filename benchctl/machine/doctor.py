@@ -28,9 +28,9 @@ CheckState = Literal["ok", "warn", "fail", "unknown"]
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, what was seen, why it matters for a measurement, and what to do about it.
+    """What was checked, what was found, why it matters for a measurement, and what to do about it.
 
-    `fail`: measuring here makes no sense. `warn`: it does, with that in mind. `unknown`: the system does not tell.
+    `fail`: measuring here makes no sense. `warn`: it does, with that in mind. `unknown`: not reported by the system.
     `seen`, `why` and `todo` are sentences; `seen` may quote names that others chose (of processes, of files).
     """
 
@@ -46,7 +46,7 @@ class Check:
 
 
 def check_machine(root: Path = ROOT) -> list[Check]:
-    """Look at everything that makes measurements on this machine less trustworthy; takes about half a second."""
+    """Check everything that makes measurements on this machine less trustworthy; takes about half a second."""
     mac = sys.platform == "darwin"
     return [
         _low_power_mode() if mac else _governor(root),
@@ -65,7 +65,7 @@ def _governor(root: Path) -> Check:
     why = "A governor that changes the clock with the load makes short measurements slower and more spread out."
     found = governors(root)
     if not found:
-        return Check("governor", "unknown", "The system tells no frequency governor.", why)
+        return Check("governor", "unknown", "The system reports no frequency governor.", why)
     names = ", ".join(sorted(found))
     if found == {"performance"}:
         return Check("governor", "ok", "The frequency governor is performance.", why)
@@ -77,7 +77,7 @@ def _low_power_mode() -> Check:
     why = "Low power mode lowers the clock."
     mode = re.search(r"lowpowermode\s+(\d)", answer("pmset", "-g") or "")
     if mode is None:
-        return Check("governor", "unknown", "macOS does not tell whether low power mode is on.", why)
+        return Check("governor", "unknown", "macOS does not report whether low power mode is on.", why)
     if mode[1] == "0":
         return Check("governor", "ok", "Low power mode is off.", why)
     return Check("governor", "warn", "Low power mode is on.", why, "Switch it off in System Settings › Battery.")
@@ -87,7 +87,7 @@ def _boost(root: Path) -> Check:
     why = "A boosted clock depends on temperature and on what other cores do, so runs differ more from each other."
     allowed = boost(root)
     if allowed is None:
-        return Check("boost", "unknown", "The system does not tell whether cores may boost their clock.", why)
+        return Check("boost", "unknown", "The system does not report whether cores may boost their clock.", why)
     if not allowed:
         return Check("boost", "ok", "Cores keep to their base clock.", why)
     switch = "intel_pstate/no_turbo" if read(root / "sys/devices/system/cpu/intel_pstate/no_turbo") else "cpufreq/boost"
@@ -113,22 +113,22 @@ def _heat(root: Path) -> Check:
     if throttled:
         return Check("heat", "warn", f"Cores were throttled by heat {throttled} times since the start.", why, todo)
     if not readings and not counters:
-        return Check("heat", "unknown", "The system tells neither temperatures nor throttling.", why)
+        return Check("heat", "unknown", "The system reports neither temperatures nor throttling.", why)
     hottest = f" The hottest sensor reads {max(current for current, _ in readings):.0f} °C." if readings else ""
-    return Check("heat", "ok", f"No throttling was seen.{hottest}", why)
+    return Check("heat", "ok", f"No throttling was reported.{hottest}", why)
 
 
 def _mac_heat() -> Check:
     why = "A processor that gets too hot slows itself down in the middle of a run."
-    told = answer("pmset", "-g", "therm")
-    if told is None:
-        return Check("heat", "unknown", "macOS does not tell about heat.", why)
-    limit = re.search(r"CPU_Speed_Limit\s*=\s*(\d+)", told)
+    output = answer("pmset", "-g", "therm")
+    if output is None:
+        return Check("heat", "unknown", "macOS does not report heat.", why)
+    limit = re.search(r"CPU_Speed_Limit\s*=\s*(\d+)", output)
     if limit and int(limit[1]) < 100:
         return Check(
-            "heat", "warn", f"The clock is held at {limit[1]} % because of heat.", why, "Let the machine cool."
+            "heat", "warn", f"The clock is limited to {limit[1]} % because of heat.", why, "Let the machine cool."
         )
-    return Check("heat", "ok", "No throttling was seen.", why)
+    return Check("heat", "ok", "No throttling was reported.", why)
 
 
 def _battery() -> Check:
@@ -139,7 +139,7 @@ def _battery() -> Check:
     if battery is None:
         return Check("battery", "ok", "There is no battery.", why)
     if battery.power_plugged is None:
-        return Check("battery", "unknown", "The system does not tell whether it runs on battery.", why)
+        return Check("battery", "unknown", "The system does not report whether it runs on battery.", why)
     if battery.power_plugged:
         return Check("battery", "ok", "The machine is plugged in.", why)
     return Check("battery", "warn", f"The machine runs on battery ({battery.percent:.0f} %).", why, "Plug it in.")
@@ -158,28 +158,28 @@ def _clock(root: Path) -> Check:
 
 
 def _sharing(root: Path) -> Check:
-    why = "On a shared machine others take time and cache that no tool inside can see."
+    why = "On a shared machine other guests take time and cache, which cannot be measured from inside."
     todo = "Use more blocks, and do not trust small differences."
     quota = cpu_quota(root)
     if quota is not None:
-        seen = f"A quota of {quota:g} cores is set on this process's group; above it, it is stopped for moments."
-        return Check("sharing", "warn", seen, why, "Raise the quota, or run with no more threads than it has cores.")
+        observed = f"A quota of {quota:g} cores is set on this process's group; above it, the kernel pauses it."
+        return Check("sharing", "warn", observed, why, "Raise the quota, or use no more threads than it has cores.")
     kind = virtualised(root)
     inside = " In it, this is a container." if container(root) else ""
     if kind is None:
-        return Check("sharing", "unknown", f"The system does not tell whether it is virtual.{inside}", why)
+        return Check("sharing", "unknown", f"The system does not report whether it is a virtual machine.{inside}", why)
     if kind != "no":
         return Check("sharing", "warn", f"This is a {kind}.{inside}", why, todo)
-    return Check("sharing", "ok", f"This is no virtual machine.{inside}", why)
+    return Check("sharing", "ok", f"This is not a virtual machine.{inside}", why)
 
 
 def _accelerator() -> Check:
     why = "Work of others on the accelerator, or a clock it lowered because of heat or power, changes every figure."
     fields = "name,utilization.gpu,temperature.gpu,clocks_throttle_reasons.active"
-    told = answer("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
-    rows = [[cell.strip() for cell in line.split(",")] for line in (told or "").splitlines()]
+    output = answer("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
+    rows = [[cell.strip() for cell in line.split(",")] for line in (output or "").splitlines()]
     if not rows:
-        return Check("accelerator", "ok", "No accelerator tells of its state here.", why)
+        return Check("accelerator", "ok", "No accelerator reports its state here.", why)
     problems = []
     for name, busy, celsius, reasons in (row for row in rows if len(row) == 4):
         if busy.isdigit() and int(busy) > 5:
@@ -192,10 +192,10 @@ def _accelerator() -> Check:
 
 
 def _energy(root: Path) -> Check:
-    why = "Reports tell the energy of a token where the machine tells its own."
+    why = "Reports show the energy of a token where the machine reports its own."
     problem = processor_energy_problem(root)
     if problem is None:
-        return Check("energy", "ok", "The machine tells what its processor takes.", why)
+        return Check("energy", "ok", "The processor's energy counters can be read.", why)
     return Check("energy", "unknown", f"Energy is not reported: {problem}.", why)
 
 
@@ -231,43 +231,43 @@ def check_load(folder: Path | None = None) -> list[Check]:
 def _load(busy_percent: float) -> Check:
     why = "An engine that shares its cores is slowed unevenly; one that spins on its threads, many times over."
     average, cores = os.getloadavg()[0], usable_cores()
-    seen = f"The cores are {busy_percent:.0f} % busy; the load average is {average:.1f} on {cores:g} cores."
+    observed = f"The cores are {busy_percent:.0f} % busy; the load average is {average:.1f} on {cores:g} cores."
     if busy_percent > 75.0:
-        return Check("load", "fail", seen, why, "End the other work first, or wait for it.")
+        return Check("load", "fail", observed, why, "End the other work first, or wait for it.")
     if busy_percent > 15.0 or average > 0.5 * cores:
-        return Check("load", "warn", seen, why, "End the other work, or wait a minute after it has ended.")
-    return Check("load", "ok", seen, why)
+        return Check("load", "warn", observed, why, "End the other work, or wait a minute after it has ended.")
+    return Check("load", "ok", observed, why)
 
 
 def _processes(heavy: list[tuple[float, psutil.Process]]) -> Check:
     why = "Each program that computes beside the engine takes time, cache and memory bandwidth from it."
     if not heavy:
-        return Check("processes", "ok", "No other program that can be seen here computes.", why)
+        return Check("processes", "ok", "No other visible program uses the processor.", why)
     names = ", ".join(f"{_name(process)} ({percent:.0f} % of a core)" for percent, process in heavy)
-    return Check("processes", "warn", f"Other programs compute: {names}.", why, "End them, or wait.")
+    return Check("processes", "warn", f"Other programs use the processor: {names}.", why, "End them, or wait.")
 
 
 def _steal(percent: float | None) -> Check:
-    why = "The host of a virtual machine gave this time to somebody else; the guest just stood still."
+    why = "The host of a virtual machine gave this time to other guests, so this one stood still."
     if percent is None:
-        return Check("steal", "unknown", "The system does not tell whether a host takes time away.", why)
+        return Check("steal", "unknown", "The system does not report stolen time.", why)
     if percent > 1.0:
-        todo = "Use a machine of one's own, or more blocks."
-        return Check("steal", "warn", f"The host took {percent:.0f} % of the time away.", why, todo)
-    return Check("steal", "ok", "No time was stolen while watching.", why)
+        todo = "Use a machine that is not shared, or more blocks."
+        return Check("steal", "warn", f"The host took away {percent:.0f} % of the time (steal).", why, todo)
+    return Check("steal", "ok", "The host took no time away while this was measured.", why)
 
 
 def _memory() -> Check:
     import psutil
 
-    why = "Models are mapped into memory; without room they are read from disk again and again."
+    why = "Models are mapped into memory; with too little of it they are read from disk again and again."
     memory = psutil.virtual_memory()
-    seen = f"{memory.available / _GIB:.1f} of {memory.total / _GIB:.1f} GiB of memory are free."
+    observed = f"{memory.available / _GIB:.1f} of {memory.total / _GIB:.1f} GiB of memory are free."
     if memory.available < _GIB:
-        return Check("memory", "fail", seen, why, "Close programs that hold memory.")
+        return Check("memory", "fail", observed, why, "Close programs that use much memory.")
     if memory.available < 0.25 * memory.total:
-        return Check("memory", "warn", seen, why, "Both models must fit in what is free; close what holds the rest.")
-    return Check("memory", "ok", seen, why)
+        return Check("memory", "warn", observed, why, "Both models must fit in what is free; close what uses the rest.")
+    return Check("memory", "ok", observed, why)
 
 
 def _swap() -> Check:
@@ -277,10 +277,12 @@ def _swap() -> Check:
     swap = psutil.swap_memory()
     if not swap.used:
         return Check("swap", "ok", "No swap is in use." if swap.total else "There is no swap.", why)
-    seen = f"{swap.used / _GIB:.1f} of {swap.total / _GIB:.1f} GiB of swap are in use."
+    observed = f"{swap.used / _GIB:.1f} of {swap.total / _GIB:.1f} GiB of swap are in use."
     if swap.used < 0.05 * psutil.virtual_memory().total:
-        return Check("swap", "ok", seen, why)
-    return Check("swap", "warn", seen, why, "Close programs that hold memory; `swapoff -a && swapon -a` empties it.")
+        return Check("swap", "ok", observed, why)
+    return Check(
+        "swap", "warn", observed, why, "Close programs that use much memory; `swapoff -a && swapon -a` empties it."
+    )
 
 
 def _disk(folder: Path) -> Check:
@@ -290,12 +292,12 @@ def _disk(folder: Path) -> Check:
     try:
         free = psutil.disk_usage(str(folder)).free
     except OSError as error:
-        return Check("disk", "unknown", f"The disk cannot be asked: {error.strerror}.", why)
-    seen = f"{free / _GIB:.1f} GiB of disk are free in the current folder."
+        return Check("disk", "unknown", f"Free disk space cannot be read: {error.strerror}.", why)
+    observed = f"{free / _GIB:.1f} GiB of disk are free in the current folder."
     if free < 0.2 * _GIB:
-        return Check("disk", "fail", seen, why, "Free some space.")
+        return Check("disk", "fail", observed, why, "Free some space.")
     return Check(
-        "disk", "warn" if free < 2 * _GIB else "ok", seen, why, "Free some space." if free < 2 * _GIB else None
+        "disk", "warn" if free < 2 * _GIB else "ok", observed, why, "Free some space." if free < 2 * _GIB else None
     )
 
 
@@ -306,7 +308,7 @@ def _other_processes() -> list[psutil.Process]:
 
 
 def _percent(process: psutil.Process) -> float:
-    """Return the share of one core since the last call; 0 for what is gone or may not be asked."""
+    """Return the share of one core since the last call; 0 for a process that has ended or may not be read."""
     import psutil
 
     try:

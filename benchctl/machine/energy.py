@@ -1,8 +1,8 @@
 """The energy that a machine takes while it is watched: RAPL on Linux, nvidia-smi, powermetrics on macOS.
 
 RAPL counts microjoules of every processor package, and of its memory where there is a domain for it; the counter wraps
-around at a value of its own. nvidia-smi and powermetrics tell power, whose mean times the duration is the energy. All
-of it is of the whole machine, whoever caused it. What cannot be read is said, with what to do about it.
+around at a value of its own. nvidia-smi and powermetrics report power, whose mean times the duration is the energy. All
+of it is of the whole machine, whoever caused it. What cannot be read is named with its reason and what to do about it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_RIGHTS = (
     "RAPL's counters cannot be read without rights: sudo chmod a+r /sys/class/powercap/intel-rapl*/energy_uj, "
     "or run benchctl as root"
 )
-ROOT_ALONE = "powermetrics tells power to root alone: run benchctl with sudo"
+ROOT_ALONE = "powermetrics reports power to root alone: run benchctl with sudo"
 NO_RAPL = "this system has no RAPL counters (/sys/class/powercap/intel-rapl), as most virtual machines"
 NVIDIA = ("nvidia-smi", "--query-gpu=index,power.draw", "--format=csv,noheader,nounits", "-lms", "500")
 POWERMETRICS = ("powermetrics", "--samplers", "cpu_power,gpu_power", "-i", "500")
@@ -38,13 +38,13 @@ _COMBINED = re.compile(r"^Combined Power \(CPU \+ GPU \+ ANE\): (\d+(?:\.\d+)?) 
 
 @dataclass(frozen=True)
 class Energy:
-    """What was taken during some time."""
+    """Energy over some time."""
 
     seconds: float
     joules: Mapping[str, float]
-    """By what it was taken by: processor, memory, gpu, soc. Only what is told."""
-    untold: tuple[str, ...]
-    """Why something is not, as ends of sentences."""
+    """By consumer: processor, memory, gpu, soc. Only what is reported."""
+    not_reported: tuple[str, ...]
+    """Why the other consumers are not, as ends of sentences."""
 
     @property
     def watts(self) -> dict[str, float]:
@@ -53,15 +53,15 @@ class Energy:
 
 
 class _Source(Protocol):
-    """Something that tells energy."""
+    """A source of energy readings."""
 
     problem: str | None
 
     def poll(self) -> None:
-        """Look once more; called at least once a minute."""
+        """Read once more; called at least once a minute."""
 
     def stop(self, seconds: float) -> Mapping[str, float]:
-        """End, and return joules by what took them; `seconds`: since the start."""
+        """End, and return joules by consumer; `seconds`: since the start."""
         ...
 
 
@@ -79,12 +79,12 @@ class Meter:
             self._sources.append(PowerStream(NVIDIA, parse_nvidia, "gpu"))
 
     def poll(self) -> None:
-        """Look at counters, which wrap around."""
+        """Read counters, which wrap around."""
         for source in self._sources:
             source.poll()
 
     def stop(self) -> Energy:
-        """End, and return what was taken since the start."""
+        """End, and return the energy since the start."""
         seconds = time.monotonic() - self._since
         joules: dict[str, float] = {}
         for source in self._sources:
@@ -93,7 +93,7 @@ class Meter:
 
 
 def mean_power(seconds: float, root: Path = ROOT) -> Energy:
-    """Measure for so long, doing nothing; returns at once where nothing is told."""
+    """Measure for `seconds`, doing nothing; returns at once where nothing is reported."""
     meter = Meter(root)
     if all(one.problem for one in meter._sources):
         return meter.stop()
@@ -168,7 +168,7 @@ def _domains(powercap: Path) -> list[tuple[str, Path]]:
 
 
 class PowerStream:
-    """A program that tells power again and again, for as long as it runs."""
+    """A program that prints power again and again, for as long as it runs."""
 
     def __init__(self, command: Sequence[str], parse: Callable[[str], tuple[str, float] | None], kind: str) -> None:
         """`parse`: from a line to (what of several, watts); `None` for a line without any."""
@@ -217,7 +217,7 @@ class PowerStream:
 
 
 def parse_nvidia(line: str) -> tuple[str, float] | None:
-    """Read `0, 71.23`; a GPU that does not tell its power says `[N/A]`."""
+    """Read `0, 71.23`; a GPU that does not report its power prints `[N/A]`."""
     index, _, watts = line.partition(",")
     try:
         return index.strip(), float(watts)

@@ -16,25 +16,25 @@ _FIELD = re.compile(r"^(VmHWM|VmSwap):\s+(\d+) kB", re.MULTILINE)
 
 @dataclass(frozen=True)
 class EngineMemory:
-    """Bytes. `None`: the system does not tell."""
+    """Bytes. `None`: not reported by the system."""
 
     resident: int | None = None
     """The most that was in memory at a time since the start, of every process for itself, added up: of an engine of
     several processes the most that it can have been. Pages of a mapped model file count, as in `top`."""
     swapped: int | None = None
-    """What of it lies in swap now."""
+    """Of it, what is in swap now."""
     device: int | None = None
-    """What it holds now on NVIDIA GPUs."""
+    """What it uses now on NVIDIA GPUs."""
 
     def at_least(self, earlier: EngineMemory) -> EngineMemory:
         """Return the larger of two readings, number by number."""
         pairs = ((getattr(self, name), getattr(earlier, name)) for name in ("resident", "swapped", "device"))
-        told = [[one for one in pair if one is not None] for pair in pairs]
-        return EngineMemory(*(max(pair) if pair else None for pair in told))
+        reported = [[one for one in pair if one is not None] for pair in pairs]
+        return EngineMemory(*(max(pair) if pair else None for pair in reported))
 
 
 def read_engine_memory(pid: int, root: Path = ROOT) -> EngineMemory:
-    """Read what the process `pid` and its descendants hold; nothing is told of one that has ended."""
+    """Read the memory of the process `pid` and its descendants; all `None` for one that has ended."""
     import psutil
 
     try:
@@ -62,8 +62,8 @@ def _of_process(process: object, root: Path) -> tuple[int | None, int | None]:
 
     assert isinstance(process, psutil.Process)
     if sys.platform == "linux":
-        told = {name: int(size) * _KIB for name, size in _FIELD.findall(read(root / f"proc/{process.pid}/status"))}
-        return told.get("VmHWM"), told.get("VmSwap")
+        fields = {name: int(size) * _KIB for name, size in _FIELD.findall(read(root / f"proc/{process.pid}/status"))}
+        return fields.get("VmHWM"), fields.get("VmSwap")
     try:
         return process.memory_info().rss, None
     except psutil.Error:
@@ -71,11 +71,11 @@ def _of_process(process: object, root: Path) -> tuple[int | None, int | None]:
 
 
 def _on_devices(pids: set[int]) -> int | None:
-    """Return what these processes hold on all GPUs; `None` where the driver names none of them, as in containers."""
-    told = answer("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits")
-    held = []
-    for line in (told or "").splitlines():
+    """Return the memory of these processes on all GPUs; `None` where the driver lists none, as in containers."""
+    output = answer("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits")
+    sizes = []
+    for line in (output or "").splitlines():
         pid, _, size = (part.strip() for part in line.partition(","))
         if pid.isdigit() and size.isdigit() and int(pid) in pids:
-            held.append(int(size) * _MIB)
-    return sum(held) if held else None
+            sizes.append(int(size) * _MIB)
+    return sum(sizes) if sizes else None

@@ -1,7 +1,7 @@
 """The watch: what else happened in the machine while a cell was measured.
 
-Counters of the system are read before and after; in between a thread looks at the clocks and the processor's frequency,
-at most once a second and never for more than a thousandth of the time. What the system does not tell is `None`.
+Counters of the system are read before and after; in between a thread samples the clocks and the processor's frequency,
+at most once a second and never for more than a thousandth of the time. What the system does not report is `None`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Number = TypeVar("Number", int, float)
 
 INTERVAL_S = 1.0
 LARGEST_SHARE = 0.001
-"""Of the time that the thread may spend looking: what takes longer is done less often."""
+"""Of the time that the thread may spend on sampling: slower samples are taken less often."""
 
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What else went on in the machine during a watch; `None` is what the system does not tell."""
+    """What else went on in the machine during a watch; `None`: not reported by the system."""
 
     wall_s: float
     """How long the watch lasted."""
@@ -40,7 +40,7 @@ class Disturbance:
     other_cpu_s: float | None = None
     """Processor time of all other programs, the kernel's own work included."""
     stolen_cpu_s: float | None = None
-    """Time that the host of a virtual machine gave to somebody else."""
+    """Time that the host of a virtual machine gave to other guests (steal)."""
     engine_major_faults: int | None = None
     """How often the engine waited for a page of its memory to come from disk."""
     swapped_bytes: int | None = None
@@ -56,20 +56,20 @@ class Disturbance:
     cost_s: float | None = None
     """Processor time that watching took meanwhile."""
     energy_j: Mapping[str, float] = field(default_factory=dict)
-    """Joules that the whole machine took, by what took them, as far as it tells: `benchctl.machine.energy`."""
+    """Joules of the whole machine by consumer, as far as reported: `benchctl.machine.energy`."""
     energy_untold: tuple[str, ...] = ()
-    """Why it does not tell the rest."""
+    """Why the rest is not reported."""
 
 
 class Watch:
-    """`with Watch() as watch: measure()`, then `watch.seen`; one use each."""
+    """`with Watch() as watch: measure()`, then `watch.disturbance`; one use each."""
 
     def __init__(self, root: Path = ROOT) -> None:
-        self.seen: Disturbance | None = None
-        """What was seen, once the block is left."""
+        self.disturbance: Disturbance | None = None
+        """What was measured, once the block is left."""
         self._root = root
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
+        self._thread = threading.Thread(target=self._sample, name="watch", daemon=True)
         self._offsets: list[float] = []
         self._mhz: list[float] = []
         self._cost_s = 0.0
@@ -89,16 +89,16 @@ class Watch:
         energy = self._meter.stop()
         self._thread.join()
         self._offsets.append(clock_offset())
-        self.seen = replace(
+        self.disturbance = replace(
             compare_counters(self._before, after),
             cpu_mhz=statistics.median(self._mhz) if self._mhz else None,
             clock_jump_s=largest_jump(self._offsets),
             cost_s=self._cost_s,
             energy_j=energy.joules,
-            energy_untold=energy.untold,
+            energy_untold=energy.not_reported,
         )
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         pause = INTERVAL_S
         while not self._over.wait(pause):
             began = time.thread_time()
@@ -113,7 +113,10 @@ class Watch:
 
 
 def compare_counters(before: Counters, after: Counters) -> Disturbance:
-    """Say what happened between two readings; an engine that is not ours, or has ended, cannot be told from others."""
+    """Return what happened between two readings.
+
+    The work of an engine that benchctl did not start, or that has ended, cannot be separated from that of others.
+    """
     ours = after.ours_s - before.ours_s if before.ours <= after.ours and len(before.ours) > 1 else None
     busy = _rise(before.busy_s, after.busy_s)
     heat = [_rise(before.throttled[name], count) for name, count in after.throttled.items() if name in before.throttled]
@@ -152,10 +155,10 @@ def fastest_core_mhz() -> float | None:
     import psutil
 
     try:
-        told = psutil.cpu_freq(percpu=True) if hasattr(psutil, "cpu_freq") else None
+        clocks = psutil.cpu_freq(percpu=True) if hasattr(psutil, "cpu_freq") else None
     except (OSError, RuntimeError, NotImplementedError):
         return None
-    return max((one.current for one in told or [] if one.current), default=None)
+    return max((one.current for one in clocks or [] if one.current), default=None)
 
 
 def _rise(before: Number | None, after: Number | None) -> Number | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def cpu_model(root: Path = Path("/")) -> str:
-    """Return the processor's name as the system tells it, at worst the architecture. `root` is where /proc lies."""
+    """Return the processor's name as the system reports it, at worst the architecture. `root` is where /proc lies."""
     if sys.platform == "darwin":
         return _sysctl("machdep.cpu.brand_string") or platform.machine()
     first_core = _first_core(root)

@@ -1,6 +1,6 @@
-"""The counters of the system that tell what went on in it: processor time, memory, heat.
+"""The system's counters of what went on in it: processor time, memory, heat.
 
-What the system does not count is `None`, never 0. Every reader takes the root folder below which /proc and /sys lie.
+What the system does not report is `None`, never 0. Every reader takes the root folder below which /proc and /sys lie.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Counters:
     busy_s: float | None
     """Processor time of all programs on the cores that we may use."""
     stolen_s: float | None
-    """Time that the host of a virtual machine gave to somebody else."""
+    """Time that the host of a virtual machine gave to other guests (steal)."""
     ours: frozenset[int]
     """benchctl's process and all that descend from it, the engine's among them."""
     ours_s: float
@@ -48,7 +48,7 @@ class Counters:
 
 
 def read_counters(root: Path = ROOT, *, at_end: bool = False) -> Counters:
-    """Read every counter that this system has; some milliseconds, more where `nvidia-smi` must be asked.
+    """Read every counter that this system has; some milliseconds, more where `nvidia-smi` is run.
 
     Processor time is read next to the measurement: last before it, first `at_end`.
     """
@@ -105,8 +105,8 @@ def _own_tree(root: Path) -> tuple[float, int | None, list[int]]:
             continue
         total += used
         pids.append(process.pid)
-    told = [one for one in faults if one is not None]
-    return total, sum(told) if told and len(told) == len(faults) else None, pids
+    reported = [one for one in faults if one is not None]
+    return total, sum(reported) if reported and len(reported) == len(faults) else None, pids
 
 
 def _major_faults(process: psutil.Process, root: Path) -> int | None:
@@ -114,8 +114,8 @@ def _major_faults(process: psutil.Process, root: Path) -> int | None:
     if sys.platform == "linux":
         fields = read(root / f"proc/{process.pid}/stat").rpartition(")")[2].split()
         return int(fields[9]) if len(fields) > 9 else None
-    told: int | None = getattr(process.memory_info(), "pageins", None)
-    return told
+    reported: int | None = getattr(process.memory_info(), "pageins", None)
+    return reported
 
 
 def _swapped_bytes(root: Path) -> int | None:
@@ -138,8 +138,8 @@ def _throttled(root: Path) -> dict[str, int]:
 def _gpu_slowed() -> tuple[float, ...] | None:
     """Return the seconds that heat or the power brake slowed each NVIDIA GPU; `None` where its driver counts none."""
     fields = ",".join(f"clocks_event_reasons_counters.{name}" for name in _GPU_SLOWED)
-    told = answer("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
-    rows = [[cell.strip() for cell in line.split(",")] for line in (told or "").splitlines()]
+    output = answer("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
+    rows = [[cell.strip() for cell in line.split(",")] for line in (output or "").splitlines()]
     if not rows or not all(len(row) == len(_GPU_SLOWED) and all(cell.isdigit() for cell in row) for row in rows):
         return None
     return tuple(max(map(int, row)) / 1e6 for row in rows)

@@ -30,9 +30,9 @@ from benchctl.measure.recording import (
     attestation_record,
     cell_error,
     memory_record,
-    must_hold,
     now,
     read_memory,
+    require_attested,
     watch_record,
 )
 from benchctl.recipes.schema import Recipe
@@ -79,7 +79,7 @@ class CellContext:
     earlier: Mapping[CellKey, EarlierProcesses] = field(default_factory=dict)
     """Of resumed cells."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Failures that were reported so far, and the first cell of each: an identical one is told in a word."""
+    """Failures that were reported so far, and the first cell of each: an identical one then refers to it."""
 
     context_text: str = ""
     """What pads prompts, where an arm has a context length."""
@@ -105,7 +105,7 @@ class EngineCell:
         self.failed = False
         """Whether the engine's failure ended it."""
         self.watch: Watch | None = None
-        """What looks at the machine while prompts are measured; cells that are up together share one."""
+        """What watches the machine while prompts are measured; cells that are up together share one."""
         self.server: Server | None = None
         self.attempt, self._log = _next_attempt(plan, context)
         self._began, self._clock = now(), time.perf_counter()
@@ -186,7 +186,7 @@ class EngineCell:
                 log=f"{LOGS}/{self._log.name}",
                 attestation=self._attestation,
                 error=None if error is None else cell_error(error, self._log),
-                watch=None if self.watch is None else watch_record(self.watch.seen),
+                watch=None if self.watch is None else watch_record(self.watch.disturbance),
                 memory=memory,
             )
         )
@@ -198,11 +198,11 @@ class EngineCell:
             self.context.progress.cell_ended(self.plan, None)
 
     def _report(self, error: EngineError) -> None:
-        """Tell why the cell failed: once in full, with the log's place, and where it repeats in a word."""
+        """Report why the cell failed: once in full, with the log's path; an identical failure refers to the first."""
         progress, failures = self.context.progress, self.context.failures
         signature = f"{error.kind}: {re.sub('[0-9]+', '#', error.what)}"  # ports and process numbers differ
         if signature in failures:
-            progress.cell_ended(self.plan, f"as {failures[signature]} did")
+            progress.cell_ended(self.plan, f"for the same reason as {failures[signature]}")
             return
         failures[signature] = self.plan.name
         progress.cell_ended(self.plan, home_relative(error.what))
@@ -216,23 +216,23 @@ class EngineCell:
     def _attest(self, server: Server, drafted: int | None) -> None:
         found = server.attest(drafted)
         self._attestation = attestation_record(found, self._log)
-        must_hold(found, server)
+        require_attested(found, server)
 
     def _attest_earlier_answers(self) -> None:
-        """Hold the answers of the cell's earlier processes against what this process was attested to be."""
+        """Check the answers of the cell's earlier processes against this process's attestation."""
         drafted = _earlier(self.plan, self.context).drafted
         found = self._attestation
         if not drafted or found is None or self.server is None:
             return
-        seen = f"Answers of an earlier process of this cell drafted {drafted} tokens."
+        evidence = f"Answers of an earlier process of this cell drafted {drafted} tokens."
         if found.state == "off":
             failed = Attestation(
-                "failed", (*found.evidence, seen), reason=f"{seen} It was to answer without speculation."
+                "failed", (*found.evidence, evidence), reason=f"{evidence} This arm has no speculation."
             )
             self._attestation = attestation_record(failed, self._log)
-            must_hold(failed, self.server)
+            require_attested(failed, self.server)
         elif found.state == "idle":
-            self._attestation = found.model_copy(update={"state": "active", "evidence": [*found.evidence, seen]})
+            self._attestation = found.model_copy(update={"state": "active", "evidence": [*found.evidence, evidence]})
 
 
 @contextlib.contextmanager
@@ -259,7 +259,7 @@ def scoring(
 
 
 def fresh_log(folder: Path, name: str, attempt: int = 0) -> tuple[int, Path]:
-    """Return the first attempt from `attempt` on that left no log, and its log: what an earlier one saw is kept."""
+    """Return the first attempt from `attempt` on that left no log, and its log: an earlier log is kept."""
     while True:
         log = folder / LOGS / f"{name}{f'.{attempt}' if attempt else ''}.log"
         if not log.exists():

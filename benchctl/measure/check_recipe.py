@@ -20,7 +20,7 @@ from benchctl.text import one_line
 def file_problems(recipe: Recipe, path: Path) -> list[Problem]:
     """Return what is wrong with the files that the good recipe in `path` names, by the line that names them.
 
-    Nothing is fetched: what only the hub knows is not checked.
+    Nothing is fetched: what only the hub has is not checked.
     """
     document = read_document(path)
     found = [*_prompts(document, recipe, path.parent), *_models(recipe, path.parent)]
@@ -66,8 +66,8 @@ def _models(recipe: Recipe, folder: Path) -> Iterator[tuple[KeyPath, str]]:
         plain = [arm.name for arm in part.arms if arm.speculation and "draft-simple" in arm.speculation.types]
         target, draft = files.get("target"), files.get("draft")
         if plain and target is not None and draft is not None and (reasons := compare(target, draft)):
-            said = f"{', '.join(plain)} cannot draft with this model: {'; '.join(reasons)}."
-            yield ("models", "draft"), f"{said} Choose a draft with the target's vocabulary."
+            message = f"{', '.join(plain)} cannot draft with this model: {'; '.join(reasons)}."
+            yield ("models", "draft"), f"{message} Choose a draft with the target's vocabulary."
 
 
 def _local(source: str, folder: Path, *, gguf: bool) -> Path | None:

@@ -66,7 +66,7 @@ class DiagnosisPlan:
 
 
 @dataclass(frozen=True)
-class Said:
+class TargetAnswer:
     """An answer of the target alone."""
 
     item: PromptItem
@@ -104,7 +104,7 @@ def ways_of(prepared: Prepared) -> tuple[list[Way], dict[str, str]]:
             reason = None
         else:
             reason = (
-                "only a draft model of its own can be scored on this engine; what this type expects is not reported"
+                "only a draft model of its own can be scored on this engine; its draft probabilities are not reported"
             )
         if reason is None:
             ways.setdefault(name, Way(name)).arms.append(arm)
@@ -113,15 +113,15 @@ def ways_of(prepared: Prepared) -> tuple[list[Way], dict[str, str]]:
     if not speculating and prepared.models.draft is not None and not isinstance(engine, ComparingEngine):
         ways["draft model"] = Way("draft model")
     if not ways:
-        told = "; ".join(dict.fromkeys(not_reached.values()))
+        reasons = "; ".join(dict.fromkeys(not_reached.values()))
         raise UsageError(
-            f"No arm of this recipe can be diagnosed{': ' + told if told else ': none speculates'}.",
+            f"No arm of this recipe can be diagnosed{': ' + reasons if reasons else ': none speculates'}.",
             where=recipe.name,
             fix="Name models.draft, or an arm that drafts with a part of the target (engine transformers).",
         )
     if not isinstance(engine, ComparingEngine) and not isinstance(engine, ScoringEngine):
         raise UsageError(
-            f"benchctl cannot ask the engine {recipe.engine.kind} for its logits.",
+            f"benchctl cannot read logits of the engine {recipe.engine.kind}.",
             where="engine.kind",
             fix="Diagnose the pair on another engine.",
         )
@@ -189,15 +189,15 @@ class _Session:
         recipe = prepared.recipe
         self._baseline = recipe.arm(recipe.baseline)
         self._logs = itertools.count(1)
-        self._said: list[Said] = []
+        self._target_answers: list[TargetAnswer] = []
         self._target_step_s: float | None = None
         self._scores: list[list[Mapping[int, float]]] = []
 
     def answer(self) -> None:
         """Have the target alone answer every prompt, greedily and sampled."""
         with self._server("the target answers", self._prepared.models) as server:
-            self._said, self._target_step_s = self._answers(server, sampled=True)
-        if not any(len(one.token_ids) > 1 for one in self._said):
+            self._target_answers, self._target_step_s = self._answers(server, sampled=True)
+        if not any(len(one.token_ids) > 1 for one in self._target_answers):
             raise EngineError(
                 "The target ends every answer at once, so there is nothing to draft.",
                 kind="protocol",
@@ -231,12 +231,12 @@ class _Session:
         log = self._log(way.name)
         with running(engine.start_comparer(self._prepared.launches[arm.name], log), log) as comparer:
             draft.what = {name: value for name, value in comparer.describe().items() if name != "max"}
-            for number, one in enumerate(self._said):
-                self._progress(f"{way.name}: reading", number, len(self._said))
+            for number, one in enumerate(self._target_answers):
+                self._progress(f"{way.name}: reading", number, len(self._target_answers))
                 if len(one.token_ids) > 1:
                     read = comparer.compare(one.prompt.token_ids, one.token_ids, one.temperature, self._plan.settings)
                     draft.answers.append(_forced(one, read))
-            target, own = comparer.flops(self._said[0].prompt.token_ids)
+            target, own = comparer.flops(self._target_answers[0].prompt.token_ids)
             draft.costs = DraftCosts(
                 target_step_s=typical([step for one in draft.answers for step in one.steps_target]),
                 draft_step_s=typical([step for one in draft.answers for step in one.steps_draft]),
@@ -254,7 +254,7 @@ class _Session:
             self._scores = self._scored("the target scores", models)
         theirs = self._scores
         ours = self._scored(f"{draft.name} scores", alone)
-        for one, target, own in zip(self._said, theirs, ours, strict=True):
+        for one, target, own in zip(self._target_answers, theirs, ours, strict=True):
             if len(one.token_ids) > 1:
                 read = expectations(one.token_ids, target, own, one.temperature, self._plan.top)
                 draft.answers.append(_forced(one, read))
@@ -272,17 +272,17 @@ class _Session:
         engine = self._prepared.engine
         assert isinstance(engine, ScoringEngine)
         launch = self._prepared.engine.launch(self._baseline, models)
-        told = []
+        scored = []
         with scoring(engine, launch, self._log(what)) as scorer:
-            for number, one in enumerate(self._said):
-                self._progress(what, number, len(self._said))
+            for number, one in enumerate(self._target_answers):
+                self._progress(what, number, len(self._target_answers))
                 scores = scores_of(scorer, one.prompt.token_ids, one.token_ids, self._plan.top)
-                told.append([place.logprobs for place in scores])
-        return told
+                scored.append([place.logprobs for place in scores])
+        return scored
 
-    def _answers(self, server: Server, *, sampled: bool) -> tuple[list[Said], float | None]:
+    def _answers(self, server: Server, *, sampled: bool) -> tuple[list[TargetAnswer], float | None]:
         """Return the answers of a server's model, and the typical time of its step in the greedy ones."""
-        said, steps = [], []
+        answers, steps = [], []
         temperatures = (0.0, self._plan.temperature) if sampled else (0.0,)
         for number, (item, temperature) in enumerate(itertools.product(self._prompts, temperatures)):
             self._progress("answering", number, len(self._prompts) * len(temperatures))
@@ -292,15 +292,15 @@ class _Session:
             ids = done.token_ids if done.token_ids is not None else server.recover_token_ids(prompt, sampling, done)
             if not prompt.token_ids or ids is None:
                 raise EngineError(
-                    "The engine does not tell token ids, by which draft and target are compared.",
+                    "The engine does not report token ids, by which draft and target are compared.",
                     kind="protocol",
                     where=f"{item.task}/{item.prompt_idx}",
                 )
-            said.append(Said(item, prompt, temperature, tuple(ids)))
+            answers.append(TargetAnswer(item, prompt, temperature, tuple(ids)))
             decode_s = done.engine_decode_s or done.decode_s
             if temperature == 0 and done.n_predicted > 1 and decode_s > 0:
                 steps.append(decode_s / (done.n_predicted - 1))
-        return said, typical(steps)
+        return answers, typical(steps)
 
     def _sampling(self, temperature: float, seed: int) -> Sampling:
         """Greedy, or from the whole vocabulary."""
@@ -317,15 +317,15 @@ class _Session:
             yield server
 
     def _log(self, what: str) -> Path:
-        words = "".join(letter if letter.isalnum() else "-" for letter in what)
-        return self._folder / LOGS / f"{next(self._logs)}-{words}.log"
+        name = "".join(letter if letter.isalnum() else "-" for letter in what)
+        return self._folder / LOGS / f"{next(self._logs)}-{name}.log"
 
 
-def _forced(said: Said, read: Expectations) -> ForcedAnswer:
+def _forced(answer: TargetAnswer, read: Expectations) -> ForcedAnswer:
     return ForcedAnswer(
         **read.model_dump(),
-        task=said.item.task,
-        prompt_idx=said.item.prompt_idx,
-        temperature=said.temperature,
-        tokens=len(said.token_ids),
+        task=answer.item.task,
+        prompt_idx=answer.item.prompt_idx,
+        temperature=answer.temperature,
+        tokens=len(answer.token_ids),
     )

@@ -25,7 +25,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """The size of a plan, and its time as far as an earlier run of the recipe tells."""
+    """The size of a plan, and its time, where an earlier run of the recipe has it."""
 
     cells: int
     requests: int
@@ -48,7 +48,7 @@ class PlanSize:
     """Engine starts: one a cell, and one a group for the preflight."""
     seconds: float
     rough: bool
-    """Whether `seconds` is a guess by weights and memory bandwidth, as no earlier run tells."""
+    """Whether `seconds` is a guess by weights and memory bandwidth, as there is no earlier run."""
     memory_bytes: int
     """Of the engines that are up together, at most."""
     disk_bytes: int
@@ -165,7 +165,7 @@ def _seconds(plan: list[CellPlan], earlier: RunData, manifest: Manifest) -> floa
 
 
 class TimeLeft:
-    """Estimates seconds left from each arm's own mean times; arms not yet seen are taken for the mean of the others."""
+    """Estimates seconds left from each arm's own mean times; an arm without any takes the mean of the others."""
 
     def __init__(self, plan: list[CellPlan]) -> None:
         self._requests: dict[str, int] = defaultdict(int)
@@ -204,11 +204,11 @@ class TimeLeft:
         self._requests[arm] -= 1
 
     def cell_ended(self, arm: str, unanswered: int) -> None:
-        """The engine ended, perhaps early: what it did not answer is not coming."""
+        """The engine ended, perhaps early: what it did not answer will not come."""
         self._requests[arm] -= unanswered
 
     def _passed(self) -> float:
-        """Return the seconds since this was asked before."""
+        """Return the seconds since the last call."""
         before, self._since = self._since, time.monotonic()
         return self._since - before
 
@@ -223,6 +223,6 @@ class TimeLeft:
         )
 
 
-def _mean(seen: dict[str, list[float]], arm: str, guess: float) -> float:
-    values = seen.get(arm) or [value for others in seen.values() for value in others]
+def _mean(times: dict[str, list[float]], arm: str, guess: float) -> float:
+    values = times.get(arm) or [value for others in times.values() for value in others]
     return sum(values) / len(values) if values else guess

@@ -1,4 +1,4 @@
-"""Several requests in flight at a time: a closed loop, or an open one that sends whatever is still unanswered.
+"""Several requests in flight at a time: a closed loop, or an open one that sends however many are unanswered.
 
 All of them run on the event loop of the caller. What a request raises ends them all: none is begun any more, `abort`
 must end those in flight, and the error is raised once they have ended. So does cancelling.
@@ -27,11 +27,11 @@ def allow_connections() -> None:
     A common limit is 1024 files, and beyond it a connection would look broken.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 4 * MOST_IN_FLIGHT
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    needed = 4 * MOST_IN_FLIGHT
+    if soft != resource.RLIM_INFINITY and soft < needed:
         with contextlib.suppress(ValueError, OSError):  # no more than this is allowed here
             resource.setrlimit(
-                resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+                resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard)
             )
 
 
@@ -55,10 +55,10 @@ async def open_loop(requests: Sequence[Request], due: Sequence[float], abort: Ab
 
     Returns how many found `MOST_IN_FLIGHT` unanswered, and so had to wait.
     """
-    crowded, flight, room = 0, _Flight(abort), asyncio.Semaphore(MOST_IN_FLIGHT)
+    crowded, flight, free_slots = 0, _Flight(abort), asyncio.Semaphore(MOST_IN_FLIGHT)
 
-    async def with_room(request: Request) -> None:
-        async with room:
+    async def when_a_slot_is_free(request: Request) -> None:
+        async with free_slots:
             if not flight.broken.is_set():
                 await request()
 
@@ -68,7 +68,7 @@ async def open_loop(requests: Sequence[Request], due: Sequence[float], abort: Ab
                 await asyncio.wait_for(flight.broken.wait(), max(0.0, at - time.perf_counter()))
             if flight.broken.is_set():
                 break
-            flight.begin(with_room(request))
+            flight.begin(when_a_slot_is_free(request))
             crowded += flight.unanswered > MOST_IN_FLIGHT
     return crowded
 
@@ -86,10 +86,10 @@ class _Flight:
 
     def begin(self, request: Awaitable[None]) -> None:
         self._begun.append(asyncio.ensure_future(request))
-        self._begun[-1].add_done_callback(self._look)
+        self._begun[-1].add_done_callback(self._on_end)
         self.unanswered += 1
 
-    def _look(self, task: asyncio.Task[None]) -> None:
+    def _on_end(self, task: asyncio.Task[None]) -> None:
         self.unanswered -= 1
         if not task.cancelled() and (failure := task.exception()) is not None:
             self._failure = self._failure or failure

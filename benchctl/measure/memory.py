@@ -86,8 +86,8 @@ def free_bytes(device: str, devices: Sequence[str]) -> tuple[str, float]:
     import psutil
 
     if device != "cpu" and any(name.startswith(("CUDA", "ROCm")) for name in devices):
-        told = answer("nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits")
-        free = [int(line) for line in (told or "").split() if line.isdigit()]
+        output = answer("nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits")
+        free = [int(line) for line in (output or "").split() if line.isdigit()]
         return "GPU memory", float(sum(free) * _MIB) if free else inf
     return "memory", float(psutil.virtual_memory().available)
 

@@ -27,7 +27,7 @@ CellKey = tuple[int, str]
 
 @dataclass(frozen=True)
 class CellPlan:
-    """One engine process: an arm in a block, and the prompts it is asked; none, where it only has to be attested."""
+    """One engine process: an arm in a block, and its prompts; none, where it only has to be attested."""
 
     block: int
     order: int
@@ -123,9 +123,9 @@ def make_plan(
     """
     cells = []
     for block in range(recipe.first_blocks) if blocks is None else blocks:
-        asked = list(prompts) if ordering == "rotated" else rotated(prompts, block)
+        ordered = list(prompts) if ordering == "rotated" else rotated(prompts, block)
         for order, arm in enumerate(arms_of_block(recipe, block, ordering)):
-            left = tuple(item for item in asked if (block, arm.name, item.task, item.prompt_idx) not in done)
+            left = tuple(item for item in ordered if (block, arm.name, item.task, item.prompt_idx) not in done)
             if left or (block, arm.name) in unclosed:
                 cells.append(CellPlan(block=block, order=order, arm=arm, prompts=left))
     return cells
@@ -140,19 +140,19 @@ def turns(cells: Sequence[CellPlan]) -> Iterator[tuple[int, PromptItem, int]]:
     if len(cells) == 1:
         yield from ((0, item, cells[0].order) for item in cells[0].prompts)
         return
-    wanted = [{(item.task, item.prompt_idx): item for item in cell.prompts} for cell in cells]
-    every = dict.fromkeys(key for prompts in wanted for key in prompts)
+    by_cell = [{(item.task, item.prompt_idx): item for item in cell.prompts} for cell in cells]
+    every = dict.fromkeys(key for prompts in by_cell for key in prompts)
     for number, key in enumerate(every):
         for order, place in enumerate(balanced(range(len(cells)), number)):
-            if key in wanted[place]:
-                yield place, wanted[place][key], order
+            if key in by_cell[place]:
+                yield place, by_cell[place][key], order
 
 
 def measured(run: RunData, prompts: int) -> set[Key]:
-    """Return the measurements of `run` that need not be made again; `prompts` is how many each cell is asked.
+    """Return the measurements of `run` that need not be made again; `prompts`: how many each cell has.
 
     Every good answer counts, whichever process gave it. Overlapping requests alone are measured again where no one
-    process answered all of them: they had less company than their condition says.
+    process answered all of them: fewer were in flight than their condition has.
     """
     answers: dict[CellKey, dict[Key, int]] = defaultdict(dict)
     for record in run.records:
@@ -185,7 +185,7 @@ class EarlierProcesses:
     attempt: int = -1
     """The highest number among them."""
     drafted: int = 0
-    """Tokens that were drafted for their good answers, as far as they tell."""
+    """Tokens that were drafted for their good answers, as far as reported."""
 
 
 def earlier_processes(records: Iterable[Record]) -> dict[CellKey, EarlierProcesses]:
@@ -202,11 +202,11 @@ def earlier_processes(records: Iterable[Record]) -> dict[CellKey, EarlierProcess
 
 def idle_slots(recipe: Recipe, prompts: int) -> list[str]:
     """Return a sentence for every concurrency that so many prompts cannot keep up to the end of a cell."""
-    asked = sorted({arm.concurrency for arm in recipe.arms if arm.rate is None and arm.concurrency > 1})
+    concurrencies = sorted({arm.concurrency for arm in recipe.arms if arm.rate is None and arm.concurrency > 1})
     return [
         f"Concurrency {one}: with {prompts} prompts there are less than {one} requests in flight for much of a cell. "
-        f"Ask {2 * one} prompts at least."
-        for one in asked
+        f"Use at least {2 * one} prompts."
+        for one in concurrencies
         if prompts < 2 * one
     ]
 
@@ -244,7 +244,7 @@ def with_second_baseline(recipe: Recipe) -> Recipe:
 def keep_matching(recipe: Recipe, patterns: Sequence[str]) -> Recipe:
     """Return the recipe with only the arms, with their baselines, and the tasks that a pattern matches.
 
-    A pattern that matches no arm is of tasks, and is handed on as it is: the suite says whether it has them.
+    A pattern that matches no arm is of tasks, and is handed on as it is: the suite checks whether it has them.
     """
     names = dict.fromkeys(name for arm in recipe.arms for name in (arm.name, arm.of) if name is not None)
     arms = [name for name in names if any(fnmatchcase(name, one) for one in patterns)]
@@ -265,9 +265,9 @@ def keep_only(recipe: Recipe, names: Sequence[str]) -> Recipe:
     for name in names:
         if name not in known:
             raise UsageError(f"There is no arm {name!r}.", where="--only", fix=f"The arms are: {', '.join(known)}.")
-    asked = [arm for arm in recipe.arms if arm.name in names or arm.of in names]
-    wanted = {arm.name for arm in asked} | {recipe.baseline_of(arm).name for arm in asked}
-    arms = [arm for arm in recipe.arms if arm.name in wanted]
+    chosen = [arm for arm in recipe.arms if arm.name in names or arm.of in names]
+    kept = {arm.name for arm in chosen} | {recipe.baseline_of(arm).name for arm in chosen}
+    arms = [arm for arm in recipe.arms if arm.name in kept]
     setups = [setup for setup in recipe.setups if any(arm.setup == setup.name for arm in arms)]
     first = {"engine": setups[0].engine, "models": setups[0].models} if setups else {}
     return recipe.model_copy(

@@ -92,7 +92,7 @@ def prepare(
     `trusted`: the recipe may open the machine (`benchctl.recipes.trust`). `suite`: the prompts, where they were loaded
     elsewhere, as on a cluster, together with the text that pads them.
 
-    Raises UsageError for what the recipe asks and this binary or these files cannot give, EngineError when there is no
+    Raises UsageError for what the recipe needs and this binary or these files cannot give, EngineError when there is no
     engine.
     """
     loaded = suite is not None
@@ -106,7 +106,7 @@ def prepare(
     warnings: list[str] = []
     for name, part in recipe.parts.items():
         spec = part.engine.model_dump_json()
-        if spec not in engines or find_openings(part, recipe_folder):  # an arm's own options are looked at, too
+        if spec not in engines or find_openings(part, recipe_folder):  # an arm's own options are checked, too
             engines[spec] = probed_engine(part, recipe_folder, binary, notice, trusted=trusted)
         engine, capabilities, openings = engines[spec]
         with _in_setup(name):
@@ -120,9 +120,9 @@ def prepare(
             )
             warnings += [*openings, *engine.check(part, models)]
             if part.schedule == "interleaved":
-                check_memory(part, models, seen_devices(capabilities))
+                check_memory(part, models, device_names(capabilities))
         if engine.model_format == "gguf":
-            warnings += tight_slots(part, models, seen_devices(capabilities))
+            warnings += tight_slots(part, models, device_names(capabilities))
         setups[name] = PreparedSetup(part, engine, capabilities, models)
         own = {arm.name: engine.launch(arm, models) for arm in part.arms if arm.setup == name}
         launches |= own
@@ -149,7 +149,7 @@ def _tool(engine: Engine, name: str) -> Program:
 
 @contextmanager
 def _in_setup(name: str | None) -> Iterator[None]:
-    """Let an error say in which setup of a recipe's axes it was found."""
+    """Add to an error in which setup of a recipe's axes it was found."""
     try:
         yield
     except UsageError as error:
@@ -226,8 +226,8 @@ def probed_engine(
     return engine, capabilities, refuse(find_openings(recipe, folder, capabilities.option_names), trusted=trusted)
 
 
-def seen_devices(capabilities: Capabilities) -> list[str]:
-    """Return the names of the devices that the engine's binary sees; none where it does not tell."""
+def device_names(capabilities: Capabilities) -> list[str]:
+    """Return the names of the devices that the engine's binary finds; none where it does not report them."""
     devices = capabilities.details.get("devices")
     return [str(name) for name in devices] if isinstance(devices, list) else []
 

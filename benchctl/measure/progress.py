@@ -1,4 +1,4 @@
-"""What the runner tells while it works, and how it is shown: live on a terminal, as plain lines in a pipe, or not."""
+"""What the runner reports while it works, and how it is shown: live on a terminal, as plain lines in a pipe, or not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchctl.text import spoken, visible
 
 
 class RunProgress:
-    """What the runner tells. This one shows nothing: for `--quiet` and `--json`, and the base of the others."""
+    """What the runner reports. This one shows nothing: for `--quiet` and `--json`, and the base of the others."""
 
     def waiting(self, what: str) -> None:
         """Something before the first cell takes its time: reading models, the preflight."""
@@ -138,8 +138,8 @@ class RunDisplay(RunProgress):
         left = self.clock.left()
         if left is not None:
             more = "at least " if self.open_ended else ""
-            said = f"{more}{spoken(left)}, if all decode at the {rate:.1f} tok/s of {cell.arm.name}'s warm-up"
-            self.display.note(f"Estimate: {said}.", "cyan")
+            text = f"{more}{spoken(left)}, if all decode at the {rate:.1f} tok/s of {cell.arm.name}'s warm-up"
+            self.display.note(f"Estimate: {text}.", "cyan")
 
     def cell_ready(self, cell: CellPlan) -> None:
         self.clock.cell_ready(cell.arm.name)
@@ -223,11 +223,11 @@ def _answer(completion: Completion | None) -> str:
     if completion is None:
         return "failed"
     rate = (completion.n_predicted - 1) / completion.decode_s if completion.decode_s else 0.0
-    words = [f"{completion.n_predicted} tokens ({completion.finish_reason})", f"{rate:.1f} tok/s"]
+    parts = [f"{completion.n_predicted} tokens ({completion.finish_reason})", f"{rate:.1f} tok/s"]
     ledger = completion.ledger
     if ledger.drafted is not None:
-        words.append(f"{ledger.accepted} of {ledger.drafted} drafted tokens accepted")
-    return ", ".join(words)
+        parts.append(f"{ledger.accepted} of {ledger.drafted} drafted tokens accepted")
+    return ", ".join(parts)
 
 
 def progress_for(console: Console, *, quiet: bool, verbose: bool = False) -> RunProgress:

@@ -15,7 +15,7 @@ from benchctl.measure.cell import running
 from benchctl.measure.plan import keep_only
 from benchctl.measure.prepare import Prepared
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.recording import must_hold
+from benchctl.measure.recording import require_attested
 from benchctl.measure.requests import warm_up
 from benchctl.models.resolved import ResolvedModel
 from benchctl.models.token_bytes import token_bytes
@@ -33,29 +33,29 @@ def pair_of(recipe: Recipe, name: str | None) -> Recipe:
     pair = keep_only(recipe, [arm])
     if len(pair.arms) != 2 or any(one.overlapping for one in pair.arms):
         raise UsageError(
-            f"A race is between no speculation and one arm, one request at a time; {quoted(arm)} is not that.",
+            f"A race compares one arm with no speculation, one request at a time; {quoted(arm)} does not fit.",
             where="--arm",
             fix=f"The arms are: {', '.join(one.name for one in recipe.arms)}.",
         )
     return pair
 
 
-def find_prompt(prompts: Sequence[PromptItem], asked: str | None, *, chat: bool) -> PromptItem:
-    """Return the prompt `TASK/NUMBER` or `TASK` of a suite, the first for none, or a text of one's own."""
-    if asked is None:
+def find_prompt(prompts: Sequence[PromptItem], requested: str | None, *, chat: bool) -> PromptItem:
+    """Return the prompt `TASK/NUMBER` or `TASK` of a suite, the first for none, or the user's own text."""
+    if requested is None:
         return prompts[0]
-    task, _, number = asked.partition("/")
+    task, _, number = requested.partition("/")
     for item in prompts:
         if item.task == task and number in ("", str(item.prompt_idx)):
             return item
-    if " " in asked.strip() or "\n" in asked:
-        own = Prompt(messages=(Message(role="user", content=asked),)) if chat else Prompt(prompt=asked)
+    if " " in requested.strip() or "\n" in requested:
+        own = Prompt(messages=(Message(role="user", content=requested),)) if chat else Prompt(prompt=requested)
         return PromptItem(task="own", prompt_idx=0, prompt=own)
-    known = dict.fromkeys(f"{item.task}/{item.prompt_idx}" for item in prompts)
+    names = dict.fromkeys(f"{item.task}/{item.prompt_idx}" for item in prompts)
     raise UsageError(
-        f"There is no prompt {quoted(asked)}.",
+        f"There is no prompt {quoted(requested)}.",
         where="--prompt",
-        fix=did_you_mean(asked, list(known)).strip() or f"They are {', '.join(list(known)[:8])}, …, or a text.",
+        fix=did_you_mean(requested, list(names)).strip() or f"Write a text, or one of {', '.join(list(names)[:8])}, …",
     )
 
 
@@ -72,7 +72,7 @@ def race(prepared: Prepared, item: PromptItem, logs: Path, progress: RunProgress
         progress.note(f"{arm.name} answers {item.task}/{item.prompt_idx}, alone on the machine.")
         completion, arrivals = _answer(prepared, arm, item, logs / f"{arm.name}.log")
         if not arrivals:
-            raise EngineError(f"{arm.name} answered with nothing.", kind="protocol", where=f"{item.task}")
+            raise EngineError(f"{arm.name} gave an empty answer.", kind="protocol", where=f"{item.task}")
         step_s = step_s or plain_step_s(arrivals)
         prefixes = prefixes_of(completion, prepared.models.target)
         pieces = pieces_of(arrivals, prefixes, step_s, drafts=arm.speculation is not None)
@@ -86,13 +86,13 @@ def _answer(prepared: Prepared, arm: Arm, item: PromptItem, log: Path) -> tuple[
     engine, sampling = prepared.engines[arm.name], prepared.recipe.sampling_of(arm)
     arrivals: list[tuple[float, int]] = []
     with running(engine.start(prepared.launches[arm.name], log)) as server:
-        must_hold(server.attest(None), server)
+        require_attested(server.attest(None), server)
         _, warm = warm_up(server, sampling)
         rendered, sent = server.render(item.prompt), time.perf_counter()
         on_tokens = arrivals.append
         done = asyncio.run(server.complete(rendered, sampling, lambda count: on_tokens((time.perf_counter(), count))))
         drafted = [one.ledger.drafted for one in (warm, done) if one.ledger.drafted is not None]
-        must_hold(server.attest(sum(drafted) if drafted else None), server)
+        require_attested(server.attest(sum(drafted) if drafted else None), server)
     sent = done.sent_at or sent
     return done, [Arrival(at - sent, count) for at, count in arrivals if count]
 
@@ -104,10 +104,10 @@ def prefixes_of(completion: Completion, target: ResolvedModel) -> list[str]:
     """
     total, text = completion.n_predicted, completion.text
     shares = [text[: round(len(text) * count / total)] for count in range(total)] + [text]
-    known = token_bytes(target.path) if target.files and target.folder is None else None
-    if known is None or completion.token_ids is None:
+    vocabulary = token_bytes(target.path) if target.files and target.folder is None else None
+    if vocabulary is None or completion.token_ids is None:
         return shares
     ids = completion.token_ids
-    spelled = [known.spelling(ids[:count]).decode("utf-8", "ignore") for count in range(total)]
+    spelled = [vocabulary.spelling(ids[:count]).decode("utf-8", "ignore") for count in range(total)]
     fits = all(text.startswith(one) for one in spelled)
     return [*spelled, text] if fits else shares

@@ -1,4 +1,4 @@
-"""What an engine said, in the words of records and of the manifest. What it does not tell is absent, never 0."""
+"""What an engine reported, as fields of records and of the manifest. What it does not report is absent, never 0."""
 
 from __future__ import annotations
 
@@ -70,29 +70,29 @@ def attestation_record(found: Attestation, log: Path) -> AttestationRecord:
     )
 
 
-def watch_record(seen: Disturbance | None) -> WatchRecord | None:
-    """Return what a watch saw as the manifest keeps it; `None` where nothing was watched."""
-    return None if seen is None else WatchRecord(**asdict(seen))
+def watch_record(disturbance: Disturbance | None) -> WatchRecord | None:
+    """Return the result of a watch as the manifest keeps it; `None` where nothing was watched."""
+    return None if disturbance is None else WatchRecord(**asdict(disturbance))
 
 
 def read_memory(server: Server) -> EngineMemory:
-    """Return what a server's processes hold now; nothing of an endpoint that benchctl did not start."""
+    """Return the memory of a server's processes now; nothing of an endpoint that benchctl did not start."""
     return read_engine_memory(server.pid) if isinstance(server, LaunchedProcess) else EngineMemory()
 
 
 def memory_record(server: Server | None, earlier: EngineMemory) -> MemoryRecord | None:
-    """Return what a server took of memory, by a reading now and one before; `None` where nothing tells."""
+    """Return the memory of a server, by a reading now and one before; `None` where it is not reported."""
     if not isinstance(server, LaunchedProcess):
         return None
-    found, told = read_engine_memory(server.pid).at_least(earlier), server.memory_told()
-    return MemoryRecord(**asdict(found), **asdict(told))
+    found, reported = read_engine_memory(server.pid).at_least(earlier), server.memory_told()
+    return MemoryRecord(**asdict(found), **asdict(reported))
 
 
-def must_hold(found: Attestation, server: Server) -> None:
-    """Raise EngineError (`attestation`) when an engine did not run as the recipe asked."""
+def require_attested(found: Attestation, server: Server) -> None:
+    """Raise EngineError (`attestation`) when an engine did not run as the recipe specifies."""
     if found.state == "failed":
         raise EngineError(
-            found.reason or "The engine did not run as the recipe asked.",
+            found.reason or "The engine did not run as the recipe specifies.",
             kind="attestation",
             fix=found.remedy,
             log_tail=server.log_tail(),

@@ -1,4 +1,4 @@
-"""Asking the server of a cell, and keeping what comes: each record is safe on disk the moment its answer ends.
+"""The requests of a cell, sent and recorded: each record is safe on disk the moment its answer ends.
 
 One request at a time, or several where the arm's condition says so. In an open loop the times of a record count from
 when its request was due, so that a server that stalls cannot hide how long the requests behind the stall waited
@@ -27,7 +27,7 @@ from benchctl.recipes.adapters import SYNTHETIC
 from benchctl.recipes.schema import Recipe, Sampling
 
 REQUEST_ONLY = frozenset({"http"})
-"""Failures that cost one request; every other kind leaves an engine that cannot be trusted with the next one."""
+"""Failures that cost one request; every other kind leaves an engine that cannot be relied on for the next one."""
 OPEN_LOOP_REQUEST_ONLY = REQUEST_ONLY | {"timeout"}
 """An open loop may send more than the engine can answer, and the requests that wait too long are its finding."""
 
@@ -48,8 +48,8 @@ def warm_up(server: Server, sampling: Sampling) -> tuple[Rendered, Completion]:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A request: what is known of its record before it is sent, and the prompt as the model sees it."""
+class _Request:
+    """A request: the fields of its record that are set before it is sent, and the prompt as the model gets it."""
 
     record: Record
     prompt: Rendered
@@ -61,14 +61,14 @@ def fitted_for(engine: Renders, prompt: Prompt, length: int, text: str) -> Promp
     def count(one: Prompt) -> int:
         tokens = len(engine.render(one).token_ids)
         if not tokens:
-            raise ContextError("this engine does not tell how it tokenizes")
+            raise ContextError("this engine does not report how it tokenizes")
         return tokens
 
     return fitted(prompt, length, text, count)
 
 
-class Asking:
-    """What one process of a cell is asked, and what has come of it so far."""
+class CellRequests:
+    """The requests of one process of a cell, and their results so far."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Asking:
         self.answers = 0
         """Measured requests that ended well."""
         self.drafted: int | None = None
-        """Tokens drafted in all answers, warm-ups included; `None` while the engine tells of none."""
+        """Tokens drafted in all answers, warm-ups included; `None` while the engine reports none."""
         self.failures: list[RecordError] = []
         self._server = server
         self._plan = plan
@@ -96,65 +96,66 @@ class Asking:
         self._progress = progress
         arms = {arm.name: arm.lossy for arm in writer.manifest.arms}
         self._synthetic = SYNTHETIC in arms.get(plan.arm.name, ())
-        self._withheld: list[tuple[Record, Rendered, Completion]] = []
+        self._without_ids: list[tuple[Record, Rendered, Completion]] = []
         self._began: float | None = None
         self._over = False
         self._crashed = False
 
     def warm_up(self) -> None:
-        """Ask what is not measured."""
+        """Send requests that are not measured."""
         for number in range(self._warmups):
             record = self._record("warmup", number, self._plan.order, "warmup")
             rendered, completion = warm_up(self._server, self._sampling)
             self._count(completion)
             self._progress.warmed_up(self._plan, completion)
-            seen = {"prompt_sha": sha256_text(rendered.text)}
-            self._writer.append(record.changed(**measured_fields(completion) | seen))  # as evidence, without its text
+            prompt = {"prompt_sha": sha256_text(rendered.text)}
+            self._writer.append(record.changed(**measured_fields(completion) | prompt))  # as evidence, without its text
 
-    def ask(self, item: PromptItem, order: int) -> None:
-        """Measure one prompt. Raises EngineError when the engine cannot be trusted any more."""
-        asked = self._prepared(item, order)
-        if asked is not None:
-            asyncio.run(self._measure(asked, self._begin(), None, self._progress.tokens))
+    def send(self, item: PromptItem, order: int) -> None:
+        """Measure one prompt. Raises EngineError when the engine cannot be relied on any more."""
+        request = self._prepared(item, order)
+        if request is not None:
+            asyncio.run(self._measure(request, self._begin(), None, self._progress.tokens))
 
-    def ask_together(self, items: Sequence[PromptItem], order: int) -> None:
-        """Measure prompts with several in flight, as the arm's condition says; raises as `ask`, with no request left.
+    def send_overlapping(self, items: Sequence[PromptItem], order: int) -> None:
+        """Measure prompts with several in flight, by the arm's condition; raises as `send`, with none left in flight.
 
         Prompts are rendered before the first is sent, so that the server has nothing to do but answer.
         """
         arm = self._plan.arm
-        prepared = [asked for item in items if (asked := self._prepared(item, order)) is not None]
+        prepared = [request for item in items if (request := self._prepared(item, order)) is not None]
         meter = _Meter(self._plan, self._progress)
         began = self._begin()
         if arm.rate is None:
-            requests = [partial(self._measure, asked, began, None, meter.request()) for asked in prepared]
+            requests = [partial(self._measure, request, began, None, meter.request()) for request in prepared]
             asyncio.run(closed_loop(requests, arm.concurrency, self._abort))
             return
         seed, block = self._sampling.seed, self._plan.block
         due = [began + at for at in arrival_times(len(prepared), arm.rate, seed, block)]
         requests = [
-            partial(self._measure, asked, began, at, meter.request()) for asked, at in zip(prepared, due, strict=True)
+            partial(self._measure, request, began, at, meter.request())
+            for request, at in zip(prepared, due, strict=True)
         ]
         crowded = asyncio.run(open_loop(requests, due, self._abort))
         if crowded:
-            said = f"{self._plan.name}: {crowded} requests were sent late, as {MOST_IN_FLIGHT} were unanswered before."
-            self._writer.manifest.warnings.append(said)
-            self._progress.note(f"warning: {said}")
+            message = f"{self._plan.name}: {crowded} requests were sent late, with {MOST_IN_FLIGHT} still in flight."
+            self._writer.manifest.warnings.append(message)
+            self._progress.note(f"warning: {message}")
 
     def recover(self) -> None:
-        """Fetch token ids that streams withheld, once nothing is timed any more; a second line replaces the record."""
-        for record, rendered, completion in self._withheld:
+        """Fetch token ids that streams lacked, once nothing is timed any more; a second line replaces the record."""
+        for record, rendered, completion in self._without_ids:
             ids = self._server.recover_token_ids(rendered, self._sampling, completion)
             if ids is not None:
-                known = {"token_ids": list(ids), "token_sha": sha256_tokens(ids), "token_gap": None}
-                self._writer.append(record.changed(**known))
+                fields = {"token_ids": list(ids), "token_sha": sha256_tokens(ids), "token_gap": None}
+                self._writer.append(record.changed(**fields))
 
     def _begin(self) -> float:
         """Return when the measuring of this cell began: now, the first time."""
         self._began = time.perf_counter() if self._began is None else self._began
         return self._began
 
-    def _prepared(self, item: PromptItem, order: int) -> _Asked | None:
+    def _prepared(self, item: PromptItem, order: int) -> _Request | None:
         """Render a prompt; `None` when the engine refused it, which is then recorded."""
         record = self._record(item.task, item.prompt_idx, order, "measure")
         try:
@@ -162,10 +163,10 @@ class Asking:
         except EngineError as failure:
             self._fail(record, failure)
             return None
-        return _Asked(record.changed(prompt_sha=sha256_text(rendered.text)), rendered)
+        return _Request(record.changed(prompt_sha=sha256_text(rendered.text)), rendered)
 
     def _fitted(self, prompt: Prompt) -> Prompt:
-        """Return the prompt in the length that the arm's condition asks for. Raises EngineError (of this request)."""
+        """Return the prompt in the length of the arm's condition. Raises EngineError (of this request)."""
         if self._plan.arm.context_length is None:
             return prompt
         try:
@@ -173,15 +174,15 @@ class Asking:
         except ContextError as error:
             raise EngineError(f"The prompt cannot be measured at this context length: {error}.", kind="http") from None
 
-    async def _measure(self, asked: _Asked, began: float, due: float | None, on_tokens: Progress) -> None:
+    async def _measure(self, request: _Request, began: float, due: float | None, on_tokens: Progress) -> None:
         """Send one request, wait for its answer and keep it. `began`, `due`: seconds of `time.perf_counter`.
 
-        One that is cancelled because the cell is over was not measured, and a resumed run asks again.
+        One that is cancelled because the cell is over was not measured, and a resumed run sends it again.
         """
-        self._progress.asked(self._plan, asked.record.task, asked.record.prompt_idx)
-        record, sent = asked.record.changed(started_at=now()), time.perf_counter()
+        self._progress.asked(self._plan, request.record.task, request.record.prompt_idx)
+        record, sent = request.record.changed(started_at=now()), time.perf_counter()
         try:
-            completion = await self._server.complete(asked.prompt, self._sampling, on_tokens)
+            completion = await self._server.complete(request.prompt, self._sampling, on_tokens)
         except EngineError as failure:
             late = 0.0 if due is None else max(0.0, sent - due)
             self._fail(record.changed(sent_s=sent - late - began, late_s=late), failure)
@@ -196,11 +197,11 @@ class Asking:
         self._count(completion)
         self.answers += 1
         if completion.token_gap is not None:
-            self._withheld.append((record, asked.prompt, completion))
+            self._without_ids.append((record, request.prompt, completion))
         self._progress.answered(self._plan, completion)
 
     def _fail(self, record: Record, failure: EngineError) -> None:
-        """Record a failed request; raise when it leaves an engine that cannot be trusted."""
+        """Record a failed request; raise when it leaves an engine that cannot be relied on."""
         if self._over and not self._crashed:
             return  # its connection broke because the cell is over: not measured
         self._crashed = self._crashed or failure.kind == "crash"

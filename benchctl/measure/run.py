@@ -38,7 +38,7 @@ from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks, Recipe
 from benchctl.text import spoken
 
 IDLE_S = 5.0
-"""How long the machine is watched doing nothing, where it tells its power."""
+"""How long the machine is watched doing nothing, where it reports its power."""
 
 
 def start_run(
@@ -83,14 +83,14 @@ def recipe_of(run: RunData) -> Recipe:
         first = error.errors()[0]
         key = ".".join(str(part) for part in ("recipe", *first["loc"]))
         raise StorageError(
-            f"The run's recipe is not understood: {key}: {first['msg']}.",
+            f"The run's recipe cannot be read: {key}: {first['msg']}.",
             where=str(run.folder / MANIFEST),
             fix="Another version of benchctl wrote it: use that one, or start a new run.",
         ) from None
 
 
 def recipe_folder_of(run: RunData) -> Path:
-    """Return the folder that the recipe's relative paths start from; here, for a run that does not tell."""
+    """Return the folder that the recipe's relative paths start from; here, for a run that does not record it."""
     folder = run.manifest.recipe_folder if run.manifest else None
     return Path.cwd() if folder is None else Path(folder).expanduser()
 
@@ -166,7 +166,7 @@ def must_be_unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> N
         raise UsageError(
             f"Since this run was started, {' and '.join(changed)} changed.",
             where=str(folder),
-            fix="Bring back what it was started with, or start a new run.",
+            fix="Restore what it was started with, or start a new run.",
         )
 
 
@@ -249,11 +249,11 @@ def _execute(
 
 
 def _idle_power(plan: list[CellPlan]) -> IdlePower | None:
-    """Measure what the machine takes while nothing runs; at once where it does not tell."""
+    """Measure the machine's power while nothing runs; at once where it is not reported."""
     if not plan:
         return None
     found = mean_power(IDLE_S)
-    return IdlePower(seconds=found.seconds, watts=found.watts, untold=list(found.untold))
+    return IdlePower(seconds=found.seconds, watts=found.watts, untold=list(found.not_reported))
 
 
 def _baselines(recipe: Recipe) -> dict[str, str]:
@@ -272,8 +272,8 @@ def _preflight(prepared: Prepared, writer: RunWriter, progress: RunProgress) -> 
     if manifest.preflight is not None and manifest.preflight.holds:
         return
     if prepared.recipe.preflight != "off":
-        unasked = why_not_probed(prepared)
-        doing = "asking the target a few health probes" if unasked is None else f"the target is not asked, as {unasked}"
+        reason = why_not_probed(prepared)
+        doing = "a few health probes on the target" if reason is None else f"the target is not probed, as {reason}"
         progress.note(f"Preflight: {doing}.")
         progress.waiting(f"preflight: {doing}")
     manifest.preflight = preflight(prepared, writer.folder / LOGS / "preflight.log")
@@ -287,8 +287,8 @@ def _preflight(prepared: Prepared, writer: RunWriter, progress: RunProgress) -> 
 def signals_interrupt() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end a run as Ctrl-C does: engine stopped, records kept, status written.
 
-    One that is ignored already, as SIGHUP is below `nohup`, stays so. Ctrl-C is heeded here too, at once: an event loop
-    would first wait for what it is doing.
+    One that is ignored already, as SIGHUP is below `nohup`, stays so. Ctrl-C is handled here too, at once: an event
+    loop would first wait for what it is doing.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -319,7 +319,7 @@ def blocks_as_needed(
         if block >= manifest.blocks:
             known = half_widths(open_run(writer.folder)) if block >= FIRST_LOOK else {}
             if known:
-                progress.note(_told(rule, block, known, manifest.spent_s))
+                progress.note(_precision_note(rule, block, known, manifest.spent_s))
             manifest.stopped = why_stop(rule, block, manifest.spent_s, known)
             if manifest.stopped:
                 writer.save()
@@ -335,12 +335,12 @@ def blocks_as_needed(
             yield cells
 
 
-def _told(rule: AutoBlocks, blocks: int, known: dict[str, float | None], spent_s: float) -> str:
+def _precision_note(rule: AutoBlocks, blocks: int, known: dict[str, float | None], spent_s: float) -> str:
     widths = ", ".join(f"{arm} {'–' if width is None else f'±{100 * width:.1f} %'}" for arm, width in known.items())
-    said = f"After {blocks} blocks: {widths}; wanted: ±{100 * rule.half_width:g} %."
+    text = f"After {blocks} blocks: {widths}; required: ±{100 * rule.half_width:g} %."
     widest = max((width for width in known.values() if width is not None), default=0.0)
     more = ceil(blocks * (widest / rule.half_width) ** 2) - blocks  # widths fall with the root of blocks
     if more <= 0:
-        return said
-    limit = f"; {rule.max} are allowed" if blocks + more > rule.max else ""
-    return f"{said} At this spread that takes about {more} more, {spoken(more * spent_s / blocks)}{limit}."
+        return text
+    limit = f"; at most {rule.max} are allowed" if blocks + more > rule.max else ""
+    return f"{text} At this spread that takes about {more} more, {spoken(more * spent_s / blocks)}{limit}."

@@ -1,4 +1,4 @@
-"""The runner: the cells of a plan, block by block, in the order that the recipe's schedule asks for.
+"""The runner: the cells of a plan, block by block, in the order of the recipe's schedule.
 
 `blocks`: the arms of a block one after the other, each with the machine to itself. `interleaved`: the engines of all
 arms of a block stay up together, and every prompt goes round the arms, so that what the machine does to one arm it does
@@ -21,7 +21,7 @@ from benchctl.measure.cell import CellContext, EngineCell, FileStamps
 from benchctl.measure.load_generator import allow_connections
 from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses, turns
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.requests import Asking
+from benchctl.measure.requests import CellRequests
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import GroupKey, Recipe
 
@@ -35,7 +35,7 @@ class MeasuredCell(EngineCell):
         """Warm the engine up."""
         context, writer = self.context, self.context.writer
         assert isinstance(writer, RunWriter)
-        self._requests = Asking(
+        self._requests = CellRequests(
             server, self.plan, self.attempt, context.recipe, writer, context.progress, context.context_text
         )
         self._requests.warm_up()
@@ -45,19 +45,19 @@ class MeasuredCell(EngineCell):
         if self.plan.arm.overlapping and self.plan.prompts:
             with self.failing_alone():
                 if self.ready and not self.over:
-                    self._requests.ask_together(self.plan.prompts, self.plan.order)
+                    self._requests.send_overlapping(self.plan.prompts, self.plan.order)
             return
         for item in self.plan.prompts:
             self.measure_one(item, self.plan.order)
 
     def measure_one(self, item: PromptItem, order: int) -> None:
-        """Measure one prompt; `order` is what its record says of the arm's turn."""
+        """Measure one prompt; `order`: the arm's turn, as recorded."""
         with self.failing_alone():
             if self.ready and not self.over:
-                self._requests.ask(item, order)
+                self._requests.send(item, order)
 
     def complete(self, server: Server) -> int | None:
-        """Fetch what streams withheld."""
+        """Fetch token ids that streams lacked."""
         self._requests.recover()
         self.answers, self.failures = self._requests.answers, self._requests.failures
         return self._requests.drafted
@@ -89,7 +89,7 @@ class Runner:
         self._make_cell = make_cell
         self._context_text = context_text
         self.stopped = False
-        """Whether a failure ended the run, as was asked."""
+        """Whether a failure ended the run, as requested."""
         self._stop_at_failure = stop_at_failure
         self._failures: dict[str, str] = {}
         self._without_baseline: set[GroupKey] = set()
@@ -122,7 +122,7 @@ class Runner:
             if left:
                 self._run_together(left, context)
             if self.stopped:
-                progress.note("Stopped at the first failure, as -x asks.")
+                progress.note("Stopped at the first failure (-x).")
                 return
 
     def _together(self, plan: list[CellPlan]) -> Iterator[list[CellPlan]]:

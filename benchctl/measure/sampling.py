@@ -268,17 +268,17 @@ def _new_check(prepared: Prepared, prompts: Sequence[PromptItem], plan: CheckPla
 
 
 def _unfinished(parent: Path, check: SamplingCheck) -> SamplingData | None:
-    """Return the latest check below `parent` where it was to do the same as `check` and was broken off."""
+    """Return the latest check below `parent` where it was to do the same as `check` and was interrupted."""
     try:
         found = open_check(latest_check(parent))
     except BenchctlError:
         return None  # there is none, or none that can be read
-    there, wanted = found.check.manifest, check.manifest
+    stored, planned = found.check.manifest, check.manifest
     same = (
         found.check.settings == check.settings
-        and there.recipe_sha256 == wanted.recipe_sha256
-        and there.workload_sha256 == wanted.workload_sha256
-        and there.prompts == wanted.prompts
-        and all(there.engine.details.get(part) == wanted.engine.details.get(part) for part in ("sha256", "siblings"))
+        and stored.recipe_sha256 == planned.recipe_sha256
+        and stored.workload_sha256 == planned.workload_sha256
+        and stored.prompts == planned.prompts
+        and all(stored.engine.details.get(part) == planned.engine.details.get(part) for part in ("sha256", "siblings"))
     )
-    return found if same and there.status in ("started", "interrupted") else None
+    return found if same and stored.status in ("started", "interrupted") else None

@@ -1,4 +1,4 @@
-"""Scoring sampled answers on the target alone, beside what the draft expected there: the part that talks to engines."""
+"""Scoring sampled answers on the target alone, and on the draft: the part that runs engines."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from benchctl.recipes.adapters import registered
 TOKENS = 4_000
 """Of each arm that are scored, about; the first answers to every prompt in turn."""
 TOP, TOP_OF_PREFILL = 40, 20
-"""Likeliest tokens that are asked for; vLLM tells no more than 20 of a prompt's by itself."""
+"""Likeliest tokens that are read; vLLM reports at most 20 of a prompt's by default."""
 BUDGET_S = 600.0
 """Scoring may take so long."""
 
-Tell = Callable[[int, int, str], None]
+Advance = Callable[[int, int, str], None]
 """Called with how many answers of how many are scored, and whose comes next."""
 
 
@@ -37,7 +37,7 @@ class _Job:
 
 
 def score_check(
-    folder: Path, prepared: Prepared, *, budget_s: float = BUDGET_S, tell: Tell | None = None
+    folder: Path, prepared: Prepared, *, budget_s: float = BUDGET_S, advance: Advance | None = None
 ) -> str | None:
     """Score what a check drew, as far as that is not done, and keep it beside the answers.
 
@@ -46,7 +46,7 @@ def score_check(
     """
     engine, data = prepared.engine, open_check(folder)
     if not isinstance(engine, ScoringEngine):
-        return f"benchctl cannot ask the engine {prepared.recipe.engine.kind} for its logits"
+        return f"benchctl cannot read logits of the engine {prepared.recipe.engine.kind}"
     known = {(one.arm, one.seed) for one in data.scores}
     chosen = [one for one in _chosen(data.answers) if (one.arm, one.seed) not in known]
     if not chosen:
@@ -61,11 +61,11 @@ def score_check(
             for number, job in enumerate(jobs):
                 if time.monotonic() > until:
                     break
-                if tell is not None:
-                    tell(number, len(jobs), job.answer.arm)
+                if advance is not None:
+                    advance(number, len(jobs), job.answer.arm)
                 found.append(_scored(job, target, draft, sampler_of(prepared)))
-            if tell is not None:
-                tell(len(jobs), len(jobs), "done")
+            if advance is not None:
+                advance(len(jobs), len(jobs), "done")
     except BenchctlError as error:
         return error.what
     finally:
@@ -126,11 +126,11 @@ def _jobs(scorer: Scorer, prepared: Prepared, chosen: Sequence[SampledAnswer]) -
 
 def _scored(job: _Job, target: Scorer, draft: Scorer | None, sampler: Sampler) -> TokenScores:
     """Score every token of an answer. Raises EngineError."""
-    told = scores_of(target, job.prompt, job.token_ids, _top(target))
-    theirs = scores_of(draft, job.prompt, job.token_ids, _top(draft)) if draft is not None else [None] * len(told)
+    scores = scores_of(target, job.prompt, job.token_ids, _top(target))
+    theirs = scores_of(draft, job.prompt, job.token_ids, _top(draft)) if draft is not None else [None] * len(scores)
     far = 0
     sums: dict[str, TermSum] = {}
-    for token, p, q in zip(job.token_ids, told, theirs, strict=True):
+    for token, p, q in zip(job.token_ids, scores, theirs, strict=True):
         kept, out = weights(p.logprobs, sampler)
         if token in out or token not in p.logprobs:
             far += 1

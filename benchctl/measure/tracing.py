@@ -20,7 +20,7 @@ from benchctl.engines.base import Launch, Server, TracingEngine
 from benchctl.errors import BenchctlError, EngineError
 from benchctl.measure.cell import fresh_log, running
 from benchctl.measure.prepare import Prepared, prepare
-from benchctl.measure.recording import must_hold, now
+from benchctl.measure.recording import now, require_attested
 from benchctl.measure.requests import warm_up
 from benchctl.measure.run import must_be_unchanged, recipe_folder_of, recipe_of
 from benchctl.measure.sampling import spread_over_tasks
@@ -32,7 +32,7 @@ PROMPTS = 3
 """So many prompts are answered by each arm: the tasks in turn."""
 TOKENS = 48
 
-Tell = Callable[[str], None]
+Notice = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class _Answered:
 def trace_costs(
     run: RunData,
     plan: TracePlan,
-    tell: Tell,
+    notice: Notice,
     *,
     binary: str | None = None,
     models_dir: Path | None = None,
@@ -66,7 +66,7 @@ def trace_costs(
     """
     manifest, known = run.manifest, run.costs
     if manifest is None:
-        return known, "the run has no manifest, which would tell what it ran with"
+        return known, "the run has no manifest, so what it ran with is not known"
     if manifest.target.path is None:
         return known, "an endpoint that ran already cannot be started again with another log"
     try:
@@ -77,10 +77,10 @@ def trace_costs(
     except BenchctlError as error:
         return known, error.what.rstrip(".")
     with folder_lock(run.folder, "measuring in this run"):
-        return _trace(run, prepared, plan, tell), None
+        return _trace(run, prepared, plan, notice), None
 
 
-def _trace(run: RunData, prepared: Prepared, plan: TracePlan, tell: Tell) -> CostTraces:
+def _trace(run: RunData, prepared: Prepared, plan: TracePlan, notice: Notice) -> CostTraces:
     items = list(spread_over_tasks(prepared.prompts, plan.prompts))
     names = [f"{item.task}/{item.prompt_idx}" for item in items]
     known = run.costs
@@ -100,10 +100,10 @@ def _trace(run: RunData, prepared: Prepared, plan: TracePlan, tell: Tell) -> Cos
         traced = engine.traced(prepared.launches[arm.name]) if isinstance(engine, TracingEngine) else None
         if traced is None:
             kind = prepared.setups[arm.setup].capabilities.kind
-            said = f"This {kind} has no log that times its passes."
-            known.lacking += [] if said in known.lacking else [said]
+            message = f"This {kind} has no log that times its passes."
+            known.lacking += [] if message in known.lacking else [message]
             continue
-        tell(f"timing the passes of {arm.name}")
+        notice(f"timing the passes of {arm.name}")
         try:
             known.arms.append(_traced_arm(run, prepared, arm, traced, items, sampling))
         except EngineError as error:
@@ -111,7 +111,7 @@ def _trace(run: RunData, prepared: Prepared, plan: TracePlan, tell: Tell) -> Cos
         _keep(run.folder, known)
     draft = prepared.models.draft if len(prepared.setups) == 1 else None
     if known.draft_alone is None and draft is not None and not _timed_in_the_run(run):
-        tell("timing the draft model alone")
+        notice("timing the draft model alone")
         try:
             known.draft_alone = _draft_alone(run, prepared, ResolvedPair(draft, None), items, sampling)
         except BenchctlError as error:  # a drafting head is no model of its own
@@ -141,7 +141,7 @@ def _traced_arm(
     assert isinstance(engine, TracingEngine)
     _, log = fresh_log(run.folder, f"costs-{arm.name}")
     with running(engine.start(launch, log), log) as server:
-        must_hold(server.attest(None), server)
+        require_attested(server.attest(None), server)
         warm_up(server, sampling)
         begins = log.stat().st_size
         answered = _answers(server, items, sampling)

@@ -49,7 +49,7 @@ def converted(folder: Path, converter: Program, *, notice: Notice | None = None,
 
     It is kept by the SHA-256 of every file that the converter reads and of the converter, and by the precision.
     `target`: the folder of a draft head's target. Raises UsageError when the converter's packages are missing or the
-    folder is none that can be converted, EngineError (`launch`), StorageError.
+    folder cannot be converted, EngineError (`launch`), StorageError.
     """
     precision = _precision(folder)
     hashes = [_hashes(folder, notice)] + ([] if target is None else [_hashes(target, notice)])
@@ -89,7 +89,7 @@ def _precision(folder: Path) -> str:
                     tensor = stored.get_slice(name)
                     numbers[tensor.get_dtype()] += math.prod(tensor.get_shape())
         except (safetensors.SafetensorError, OSError) as error:
-            what = f"this is no whole safetensors file: {one_line(str(error), 200)}"
+            what = f"this safetensors file is truncated or damaged: {one_line(str(error), 200)}"
             raise UsageError(what, where=one_line(str(file)), fix="Download it again.") from None
     most = max(numbers, key=lambda kind: numbers[kind], default="")
     return {"F32": "f32", "F16": "f16", "BF16": "bf16"}.get(most, "auto")
@@ -109,7 +109,7 @@ def _convert(folder: Path, part: Path, converter: Program, precision: str, targe
             f"llama.cpp's converter failed with exit status {status}",
             kind="launch",
             where=one_line(str(folder)),
-            fix="Its last lines say why: it may not know this architecture, or the folder may lack a file.",
+            fix="Its last lines give the reason: it may not know this architecture, or the folder may lack a file.",
             log_tail=tuple(lines[-_LOG_LINES:]),
         )
     try:

@@ -1,4 +1,4 @@
-"""What a Hugging Face folder says of its model, for the manifest, and whether two folders speak one vocabulary."""
+"""Facts of a Hugging Face folder for the manifest, and whether two folders have the same vocabulary."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ATTENTION = re.compile(r"\.(?:self_attn|attn|attention)\.")
 def folder_facts(folder: Path) -> dict[str, Any]:
     """Return the facts of a model folder: architecture, parameters, precision, context, vocabulary, layers, memory.
 
-    From `config.json` and the headers of `*.safetensors`; what they do not say is `None`. Raises UsageError for a
+    From `config.json` and the headers of `*.safetensors`; what is not in them is `None`. Raises UsageError for a
     folder that cannot be read.
     """
     from safetensors import SafetensorError, safe_open
@@ -81,10 +81,10 @@ def _vocabulary(folder: Path) -> dict[int, str] | None:
     try:
         listed = data["model"]["vocab"]
         if isinstance(listed, list):  # unigram: pairs of text and score
-            known = {number: str(entry[0]) for number, entry in enumerate(listed)}
+            texts = {number: str(entry[0]) for number, entry in enumerate(listed)}
         else:
-            known = {int(number): text for text, number in listed.items()}
-        return known | {int(token["id"]): str(token["content"]) for token in data.get("added_tokens") or ()}
+            texts = {int(number): text for text, number in listed.items()}
+        return texts | {int(token["id"]): str(token["content"]) for token in data.get("added_tokens") or ()}
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
         raise UsageError("this is no tokenizer that can be read", where=str(folder / "tokenizer.json")) from None
 

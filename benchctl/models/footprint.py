@@ -150,9 +150,9 @@ def _sizes(config: dict[str, Any], *keys: str) -> list[int] | None:
 
 
 def _head_size(config: dict[str, Any]) -> int | None:
-    told = config.get("head_dim")
-    if isinstance(told, int) and told > 0:
-        return told
+    size = config.get("head_dim")
+    if isinstance(size, int) and size > 0:
+        return size
     sizes = _sizes(config, "hidden_size", "num_attention_heads")
     return None if sizes is None else sizes[0] // sizes[1]
 

@@ -1,4 +1,4 @@
-"""What a GGUF header holds: metadata and a tensor list; long arrays stay places in the file until someone asks."""
+"""What a GGUF header holds: metadata and a tensor list; long arrays stay places in the file until they are read."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from benchctl.paths import cache_folder
 
 Notice = Callable[[str], None]
-"""Told in a few words what takes long."""
+"""Called with a few words on what takes long."""
 
 _CHUNK = 1 << 22
-_WORTH_SAYING = 1 << 28
+_REPORTED_FROM_BYTES = 1 << 28
 _STEP_PERCENT = 25
 
 
@@ -34,16 +34,16 @@ def file_sha256(path: Path, notice: Notice | None = None) -> str:
 
 def _digest(path: Path, size: int, notice: Notice | None) -> str:
     digest = hashlib.sha256()
-    done = said = 0
-    if notice and size >= _WORTH_SAYING:
+    done = last_percent = 0
+    if notice and size >= _REPORTED_FROM_BYTES:
         notice(f"Hashing {path.name} ({size / 1e9:.1f} GB)")
     with path.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)
             done += len(chunk)
             percent = 100 * done // max(size, 1)
-            if notice and size >= 8 * _WORTH_SAYING and said + _STEP_PERCENT <= percent < 100:
-                said = percent
+            if notice and size >= 8 * _REPORTED_FROM_BYTES and last_percent + _STEP_PERCENT <= percent < 100:
+                last_percent = percent
                 notice(f"Hashing {path.name}: {percent} %")
     return digest.hexdigest()
 

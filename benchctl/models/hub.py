@@ -91,7 +91,7 @@ def fetch_dataset(source: HubSource, endings: tuple[str, ...], notice: Notice | 
         name = source.file
         if name is None:
             files = _files(source.repo, "dataset") if online else _cached_files(source.repo, "dataset")
-            name = _only([file for file in files if file.lower().endswith(endings)], source.repo, "files of questions")
+            name = _only([file for file in files if file.lower().endswith(endings)], source.repo, "question files")
         if notice and online:
             notice(f"Fetching {source.repo}/{name}")
         try:
@@ -102,7 +102,7 @@ def fetch_dataset(source: HubSource, endings: tuple[str, ...], notice: Notice | 
 
 
 def _reachable() -> bool:
-    """Whether the hub answers at all: asked once, since huggingface-hub retries for half a minute."""
+    """Whether the hub answers at all: tried once, since huggingface-hub retries for half a minute."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -191,7 +191,7 @@ def _explained(source: HubSource, kind: RepoKind = "model") -> Iterator[None]:
         fix = near or f"See its files: {constants.ENDPOINT}/{source.repo}/tree/main"
         raise UsageError("the repository has no such file", where=where, fix=fix) from None
     except errors.HFValidationError as error:
-        raise UsageError(f"this is no repository name: {error}", where=where) from None
+        raise UsageError(f"this is not a repository name: {error}", where=where) from None
     except errors.HfHubHTTPError as error:
         raise OfflineError(f"the hub answered {error.response.status_code}") from None
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Everything that a GGUF file tells of its model and that decides how it runs: what `benchctl inspect` shows."""
+"""The facts in a GGUF file that decide how its model runs: what `benchctl inspect` shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchctl.models.special_tokens import SpecialToken, special_tokens
 
 @dataclass(frozen=True)
 class Inspection:
-    """A model by its files. What they do not say is None; every text is untrusted."""
+    """A model by its files. What is not in them is None; every text is untrusted."""
 
     path: Path
     size: int
@@ -61,12 +61,12 @@ class Inspection:
 
 
 def inspect_model(path: Path) -> Inspection:
-    """Read what a model's file, or all of its shards from any of them, tell. Raises UsageError."""
+    """Read the facts of a model's file, or of all its shards from any of them. Raises UsageError."""
     return inspection_of([read_header(shard) for shard in all_shards(path)])
 
 
 def inspection_of(headers: Sequence[GgufHeader]) -> Inspection:
-    """Return what the headers of a model tell, first one first."""
+    """Return the facts in the headers of a model, first one first."""
     first, facts = headers[0], facts_of(list(headers))
     return Inspection(
         path=first.path,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OnLine = Callable[[str], None]
-"""Told every line of a program's output, as it comes; untrusted text."""
+"""Called with every line of a program's output, as it comes; untrusted text."""
 
 Run = Callable[[Sequence[str], Path, OnLine | None], int]
 """(command, log, on_line): run it to its end with its output in `log`; return the exit status, negative for a signal.

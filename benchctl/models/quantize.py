@@ -1,7 +1,7 @@
 """A recipe's `quantize:`, done by llama-quantize once and kept: the base type, and tensors that keep another.
 
-llama-quantize ignores a pattern that matches nothing, and every override when the base type is not quantized. So what
-was asked is checked before, and the file that came out is read back.
+llama-quantize ignores a pattern that matches nothing, and every override when the base type is not quantized. So the
+request is checked before, and the file that was written is read back.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from benchctl.recipes.schema import QuantizeSpec
 from benchctl.text import one_line
 
 Steps = Callable[[int, int], None]
-"""Told how many of how many tensors are done."""
+"""Called with (tensors that are done, tensors in all)."""
 
 _LOG_LINES = 12
 _STEP = re.compile(r"\[\s*(\d+)/\s*(\d+)\] ")
 _WORTH_COUNTING = 1 << 28
-"""Source bytes from which the notices tell of every quarter."""
+"""Source bytes from which there is a notice at every quarter."""
 _SPARE_BYTES = 1 << 20
 """A disk with less than this is full."""
 
@@ -46,13 +46,13 @@ def quantized(files: Sequence[Path], spec: QuantizeSpec, tool: Program, *, notic
 
     It is kept by the SHA-256 of source, request and build of the tool. Raises as `quantize_to` does.
     """
-    wanted = _checked(files, spec)
+    required = _checked(files, spec)
     target = cache_folder() / "quantized" / f"{_key(files, spec, tool, notice)}.gguf"
 
     def make(part: Path) -> None:
         if notice:
             notice(f"Quantizing {files[0].name} to {spec.type}")
-        _make(files, part, spec, tool, wanted, _counted(files, notice))
+        _make(files, part, spec, tool, required, _counted(files, notice))
 
     try:
         return made_once(target, make, notice)
@@ -63,17 +63,17 @@ def quantized(files: Sequence[Path], spec: QuantizeSpec, tool: Program, *, notic
 def quantize_to(
     files: Sequence[Path], spec: QuantizeSpec, tool: Program, target: Path, *, steps: Steps | None = None
 ) -> None:
-    """Write the quantized model of `files` to `target`, which appears only when it is whole and as asked for.
+    """Write the quantized model of `files` to `target`, which appears only when it is whole and as requested.
 
     Raises UsageError before any work for what cannot mean anything, EngineError (`launch`) when the tool fails, and
     StorageError when the file cannot be written.
     """
-    wanted = _checked(files, spec)
+    required = _checked(files, spec)
     if any(target.resolve() == file.resolve() for file in files):
         raise UsageError("the result would replace its own source", where=one_line(str(target)))
     try:
         with unfinished(target) as part:
-            _make(files, part, spec, tool, wanted, steps)
+            _make(files, part, spec, tool, required, steps)
             finish(part, target)
     except OSError as error:
         raise _not_kept(error, target.parent) from None
@@ -119,7 +119,7 @@ def _key(files: Sequence[Path], spec: QuantizeSpec, tool: Program, notice: Notic
 
 
 def _make(
-    files: Sequence[Path], part: Path, spec: QuantizeSpec, tool: Program, wanted: dict[str, str], steps: Steps | None
+    files: Sequence[Path], part: Path, spec: QuantizeSpec, tool: Program, required: dict[str, str], steps: Steps | None
 ) -> None:
     """Have the tool write `part`, and read it back. Raises OSError for what lies with the disk."""
 
@@ -133,7 +133,7 @@ def _make(
         text = log.read_text("utf-8", "replace")
     if status != 0:
         _explain(status, text, tool, part)
-    _read_back(files, part, spec, wanted)
+    _read_back(files, part, spec, required)
 
 
 def _explain(status: int, text: str, tool: Program, part: Path) -> None:
@@ -162,8 +162,8 @@ def _extents(tensor: Tensor) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _read_back(files: Sequence[Path], part: Path, spec: QuantizeSpec, wanted: dict[str, str]) -> None:
-    """Compare the result with what was asked: every tensor there with its shape, every override in effect."""
+def _read_back(files: Sequence[Path], part: Path, spec: QuantizeSpec, required: dict[str, str]) -> None:
+    """Compare the result with the request: every tensor there with its shape, every override in effect."""
     try:
         found = {tensor.name: tensor for tensor in read_header(part).tensors}
     except UsageError as error:
@@ -179,18 +179,18 @@ def _read_back(files: Sequence[Path], part: Path, spec: QuantizeSpec, wanted: di
             kind="launch",
             fix="Use another build of llama.cpp: `benchctl engines list`.",
         )
-    wrong = [(name, kind, found[name].type_name) for name, kind in wanted.items() if found[name].type_name != kind]
+    wrong = [(name, kind, found[name].type_name) for name, kind in required.items() if found[name].type_name != kind]
     if wrong:
         name, kind, got = wrong[0]
         raise UsageError(
-            f"llama-quantize made {one_line(name, 80)} {got} where {kind} was asked for ({len(wrong)} such tensors)",
+            f"llama-quantize made {one_line(name, 80)} {got} where {kind} was requested ({len(wrong)} such tensors)",
             where="quantize.tensors",
-            fix=f"This build leaves such tensors alone, or knows another rule for them: leave it out, or try {got}.",
+            fix=f"This build leaves such tensors alone, or has another rule for them: leave it out, or try {got}.",
         )
     base = spec.type.lower()
-    if base not in UNQUANTIZED and not any(is_quantized(tensor) for tensor in found.values()) and not wanted:
+    if base not in UNQUANTIZED and not any(is_quantized(tensor) for tensor in found.values()) and not required:
         raise UsageError(
-            f"llama-quantize left every tensor unquantized where {base} was asked for",
+            f"llama-quantize left every tensor unquantized where {base} was requested",
             where="quantize.type",
             fix="Its matrices may be too small, or their rows may fit no block: leave `quantize` out.",
         )
@@ -200,13 +200,13 @@ def _counted(files: Sequence[Path], notice: Notice | None) -> Steps | None:
     """Return what turns tensors into a notice every quarter, for sources that take long."""
     if notice is None or sum(file.stat().st_size for file in files) < _WORTH_COUNTING:
         return None
-    told = 0
+    last_quarter = 0
 
     def steps(done: int, total: int) -> None:
-        nonlocal told
+        nonlocal last_quarter
         quarter = 4 * (done - 1) // max(total, 1)
-        if quarter > told:
-            told = quarter
+        if quarter > last_quarter:
+            last_quarter = quarter
             notice(f"Quantizing {files[0].name}: {25 * quarter} %")
 
     return steps

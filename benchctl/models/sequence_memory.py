@@ -14,7 +14,7 @@ from benchctl.models.gguf_header import GgufHeader
 STATE_BYTES = 4
 CACHE_BYTES = 2
 _OTHER = frozenset({"qwen4exp", "deepseek4", "minimax-01"})
-"""Families with further rows, or with keys of their own: nothing is said of them."""
+"""Families with further rows, or with keys of their own: their size is not computed."""
 _OTHER_CACHES = ("kv_lora_rank", "shared_kv_layers", "key_length_swa", "value_length_swa")
 """Keys below `attention` whose models keep something else than one row of keys and values a layer."""
 
@@ -60,7 +60,7 @@ def _sizes(header: GgufHeader) -> tuple[int, int, str] | None:
 
     width = key("embedding_length")
     if (head := key("wkv.head_size")) and width:
-        shifts = 2 if (told := key("token_shift_count")) is None else told
+        shifts = 2 if (count := key("token_shift_count")) is None else count
         return shifts * width, width * head, "token_shift_count·embedding_length + embedding_length·wkv.head_size"
     if (length := key("shortconv.l_cache")) and width:
         return (length - 1) * width, 0, "(shortconv.l_cache − 1)·embedding_length"

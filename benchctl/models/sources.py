@@ -1,4 +1,4 @@
-"""A recipe's `source`, resolved to files on this machine: checked, hashed and, where asked, quantized."""
+"""A recipe's `source`, resolved to files on this machine: checked, hashed and, where requested, quantized."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def resolve_pair(
 ) -> ResolvedPair:
     """Find, check and hash the files of both models, downloading and quantizing where the recipe asks for it.
 
-    `form` is what the engine is to be given. `models_dir` is searched before the hub. `on_progress` is told in a few
-    words what takes long. Raises UsageError for a file that is missing, truncated, of another format or of a newer
-    version, and for a source that cannot be had.
+    `form` is what the engine is to be given. `models_dir` is searched before the hub. `on_progress` is called with a
+    few words on what takes long. Raises UsageError for a file that is missing, truncated, of another format or of a
+    newer version, and for a source that cannot be fetched.
     """
 
     def resolve(role: str, spec: ModelSpec) -> ResolvedModel:
@@ -119,7 +119,7 @@ def locate_model(
 
 
 def is_there(source: str, *, recipe_folder: Path) -> None:
-    """Raise UsageError where a path or a bundled model is not there; a source of the hub is asked for, too."""
+    """Raise UsageError where a path or a bundled model is not there; a source of the hub is requested, too."""
     _locate(source, recipe_folder, None, None, safetensors=True)
 
 
@@ -198,7 +198,7 @@ def _locate(
         case HubSource():
             return _from_hub(source, recipe_folder, models_dir, notice, safetensors=safetensors)
         case ServedSource():
-            raise UsageError("only an endpoint knows this model", fix="Name a model's files.")
+            raise UsageError("this model is served by an endpoint and has no files", fix="Name a model's files.")
 
 
 def _from_path(source: PathSource, recipe_folder: Path, models_dir: Path | None) -> Path:
@@ -226,7 +226,7 @@ def _from_bundle(source: BundledSource, notice: Notice | None) -> Path:
         index = json.loads((folder / "index.json").read_text("utf-8"))
     except FileNotFoundError:
         fix = "Install a released benchctl, or check out the repository with its model files."
-        raise UsageError("this installation of benchctl carries no models", fix=fix) from None
+        raise UsageError("this installation of benchctl has no bundled models", fix=fix) from None
     entry = index.get(source.name)
     if entry is None:
         fix = did_you_mean(source.name, index).strip() or f"Known: {', '.join(index)}."
@@ -264,10 +264,10 @@ def _from_hub(
             if found := below(folder.absolute()):
                 return found
         repository = source.repo.split("/")[-1]
-        wanted = source.file.rsplit("/", 1)[-1] if source.file else f"{repository}.gguf"
+        missing = source.file.rsplit("/", 1)[-1] if source.file else f"{repository}.gguf"
         if folders:
-            wanted += f" (or the folder {repository} with its safetensors)"
-        fix = f"Connect, or put {wanted} into a folder and name it: --models-dir FOLDER"
+            missing += f" (or the folder {repository} with its safetensors)"
+        fix = f"Connect, or put {missing} into a folder and name it: --models-dir FOLDER"
         raise UsageError(f"the model is not on this machine: {error}", fix=fix) from None
 
 
@@ -302,7 +302,5 @@ def _one_of(files: list[Path], source: HubSource) -> Path | None:
     if len(firsts) > 1:
         listed = ", ".join(one_line(path.name, 80) for path in firsts[:8])
         fix = f"Name one: hf:{source.repo}/{one_line(firsts[0].name, 80)}"
-        raise UsageError(
-            f"{len(firsts)} files could be meant: {listed}", where=one_line(str(firsts[0].parent)), fix=fix
-        )
+        raise UsageError(f"{len(firsts)} files match: {listed}", where=one_line(str(firsts[0].parent)), fix=fix)
     return firsts[0] if firsts else None

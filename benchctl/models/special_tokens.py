@@ -1,4 +1,4 @@
-"""The tokens with a part of their own: where a text begins and ends, what fills gaps, as a GGUF header names them."""
+"""The special tokens of a GGUF header: where a text begins and ends, and what fills gaps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SpecialToken:
     id: int
     text: str | None
     added: bool | None
-    """Whether the tokenizer adds it to every text; None where the header does not say."""
+    """Whether the tokenizer adds it to every text; None where the header does not define it."""
 
 
 def special_tokens(header: GgufHeader) -> tuple[SpecialToken, ...]:

@@ -1,8 +1,8 @@
-"""Which tensors llama-quantize quantizes, and which types they can take: what a `quantize:` may ask for.
+"""Which tensors llama-quantize quantizes, and which types they can take: what `quantize:` may request.
 
 From `tensor_allows_quantization`, `tensor_type_fallback` and `tensor_requires_imatrix` in llama.cpp's
-`src/llama-quant.cpp` (commit 0c1e570). The program says nothing where it ignores a request; so the request is checked
-here, and the file that came out is read back.
+`src/llama-quant.cpp` (commit 0c1e570). The program prints nothing where it ignores a request; so the request is checked
+here, and the file that was written is read back.
 """
 
 from __future__ import annotations
@@ -74,17 +74,17 @@ def requested_types(tensors: Sequence[Tensor], overrides: Mapping[str, str]) -> 
 
     Raises UsageError for a pattern that changes nothing, and for a type that a tensor cannot take.
     """
-    wanted: dict[str, str] = {}
-    for pattern, asked in overrides.items():
+    types: dict[str, str] = {}
+    for pattern, requested in overrides.items():
         matching = [tensor for tensor in tensors if re.search(tensor_regex(pattern), tensor.name)]
         eligible = [tensor for tensor in matching if takes_other_type(tensor)]
-        left = [tensor for tensor in eligible if tensor.name not in wanted]
+        left = [tensor for tensor in eligible if tensor.name not in types]
         if not left:
             raise _without_effect(pattern, matching, eligible, tensors)
         for tensor in left:
-            _must_fit(tensor, _BY_NAME[asked.lower()], pattern)
-            wanted[tensor.name] = asked.lower()
-    return wanted
+            _must_fit(tensor, _BY_NAME[requested.lower()], pattern)
+            types[tensor.name] = requested.lower()
+    return types
 
 
 def fallbacks(tensors: Sequence[Tensor], base: str, overridden: Mapping[str, str]) -> list[Tensor]:
@@ -123,13 +123,15 @@ def _without_effect(
     names = families(tensors)
     fix = f"Its tensors are named like: {', '.join(one_line(name, 60) for name in names[:20])}."
     if eligible:
-        what = "only tensors that an earlier pattern decides about; the first match counts"
+        what = "only tensors that an earlier pattern matches; the first match counts"
         fix = "Put the narrower pattern first, or leave this one out."
     elif matching:
         matrices = [tensor for tensor in matching if _is_matrix(tensor)]
         first = (matrices or matching)[0]
         kind = (
-            "tensors that llama-quantize leaves alone" if matrices else "one-dimensional tensors, which keep their type"
+            "tensors that llama-quantize never quantizes"
+            if matrices
+            else "one-dimensional tensors, which keep their type"
         )
         what = f"only {kind}: {one_line(first.name, 80)} ({first.type_name}, {_shape(first)})"
     else:
@@ -139,21 +141,21 @@ def _without_effect(
     return UsageError(f"the pattern '{pattern}' matches {what}", where=f"quantize.tensors.{pattern}", fix=fix)
 
 
-def _must_fit(tensor: Tensor, asked: TensorType, pattern: str) -> None:
+def _must_fit(tensor: Tensor, requested: TensorType, pattern: str) -> None:
     where = f"quantize.tensors.{pattern}"
     name = one_line(tensor.name, 80)
-    if asked.name in _NEEDS_IMPORTANCE and tensor.name not in {"token_embd.weight", "output.weight"}:
+    if requested.name in _NEEDS_IMPORTANCE and tensor.name not in {"token_embd.weight", "output.weight"}:
         raise UsageError(
-            f"{name} cannot be made {asked.name}: that type needs an importance matrix, which benchctl has not",
+            f"{name} cannot be made {requested.name}: that type needs an importance matrix, which benchctl cannot make",
             where=where,
             fix="Use a type from iq3_s upwards, or a k-quant such as q2_k.",
         )
-    if tensor.shape[0] % asked.block:
-        smaller = _BY_NAME.get(_SMALLER_BLOCKS.get(asked.name, ""))
+    if tensor.shape[0] % requested.block:
+        smaller = _BY_NAME.get(_SMALLER_BLOCKS.get(requested.name, ""))
         near = smaller.name if smaller and tensor.shape[0] % smaller.block == 0 else "bf16"
         raise UsageError(
-            f"{name} cannot be made {asked.name}: its rows hold {tensor.shape[0]} numbers, which is no multiple of "
-            f"the type's block of {asked.block}; llama-quantize would make it something else and say nothing",
+            f"{name} cannot be made {requested.name}: its rows hold {tensor.shape[0]} numbers, which is no multiple of "
+            f"the type's block of {requested.block}; llama-quantize would silently choose another type",
             where=where,
             fix=f"The nearest type that fits is {near}.",
         )

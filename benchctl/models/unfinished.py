@@ -1,4 +1,4 @@
-"""A file in the making: nobody sees it before it is whole, and two that make the same one take turns."""
+"""A file while it is written: it appears only when it is whole, and two processes that make the same one take turns."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def finish(part: Path, target: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete the parts in `folder` that nobody is making any more: what killed processes left behind."""
+    """Delete the parts in `folder` that no process is writing any more: what killed processes left behind."""
     for part in folder.glob(f".*{SUFFIX}"):
         with suppress(OSError), part.open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Whether a draft model speaks the target's vocabulary, by llama.cpp's own rules.
+"""Whether a draft model has the target's vocabulary, by llama.cpp's own rules.
 
 From `common_speculative_are_compatible` in llama.cpp's `common/speculative.cpp`. A server given an incompatible plain
 draft starts, answers, and does not speculate; so the pair is refused before anything starts.
@@ -83,7 +83,7 @@ def _special_differences(one: GgufHeader, other: GgufHeader, speaking: bool) -> 
         if mine is None or yours is None:
             named, absent = (yours, "the first") if mine is None else (mine, "the other")
             if not speaking or part == "eos" or (named and named.added):
-                yield f"{absent} names no {part} token"
+                yield f"{absent} defines no {part} token"
         elif mine.id != yours.id:
             yield f"the {part} token is {mine.id} and {yours.id}"
         elif {mine.added, yours.added} == {True, False}:
@@ -95,8 +95,8 @@ def _special(target: GgufHeader, draft: GgufHeader, which: str) -> list[str]:
     if None in adds:
         return []
     if adds[0] != adds[1]:
-        says = ["adds" if add else "does not add" for add in adds]
-        return [f"the target {says[0]} a {which.upper()} token, the draft {says[1]} one"]
+        verbs = ["adds" if add else "does not add" for add in adds]
+        return [f"the target {verbs[0]} a {which.upper()} token, the draft {verbs[1]} one"]
     ids = [header.integer(f"tokenizer.ggml.{which}_token_id") for header in (target, draft)]
     if adds[0] and ids[0] != ids[1]:
         return [f"the target's {which.upper()} token is {ids[0]}, the draft's {ids[1]}"]

@@ -25,7 +25,7 @@ _WORD = re.compile(r"\S+\s*")
 
 
 class ContextError(Exception):
-    """Why a prompt cannot have the length that was asked for: a sentence for people."""
+    """Why a prompt cannot have the requested length: a sentence for people."""
 
 
 @cache
@@ -64,7 +64,7 @@ def fitted(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
 
 
 def _padded(prompt: Prompt, length: int, text: str, count: Count) -> Prompt:
-    """Return the prompt with as much of the text before its last user message as there is room for."""
+    """Return the prompt with as much of the text before its last user message as fits."""
     words, own = _WORD.findall(text), _last_text(prompt)
 
     def made(size: int) -> Prompt:

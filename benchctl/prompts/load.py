@@ -86,9 +86,9 @@ class Suite:
 
 
 def prompt_sha256(prompt: Prompt) -> str:
-    """Return the SHA-256 of what is asked: canonical JSON of `messages` or `prompt`, without the reference answer."""
-    asked = prompt.model_dump(mode="json", include={"messages", "prompt"}, exclude_none=True)
-    text = json.dumps(asked, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    """Return the SHA-256 of a prompt: canonical JSON of `messages` or `prompt`, without the reference answer."""
+    content = prompt.model_dump(mode="json", include={"messages", "prompt"}, exclude_none=True)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
@@ -162,14 +162,14 @@ def _parse(raw: bytes, where: str) -> Plain:
 
 def _mismatches(suite: _SuiteFile) -> list[tuple[KeyPath, str]]:
     """Find prompts that are not of the suite's kind, and tasks without any."""
-    wanted, other = ("messages", "prompt") if suite.kind == "chat" else ("prompt", "messages")
+    own_key, other_key = ("messages", "prompt") if suite.kind == "chat" else ("prompt", "messages")
     problems: list[tuple[KeyPath, str]] = []
     for task, prompts in suite.tasks.items():
         if not prompts:
             problems.append((("tasks", task), "expected at least one prompt, got an empty list."))
         for index, prompt in enumerate(prompts):
-            if getattr(prompt, wanted) is None or getattr(prompt, other) is not None:
-                message = f"a prompt of a suite of kind '{suite.kind}' has `{wanted}` and no `{other}`."
+            if getattr(prompt, own_key) is None or getattr(prompt, other_key) is not None:
+                message = f"a prompt of a suite of kind '{suite.kind}' has `{own_key}` and no `{other_key}`."
                 problems.append((("tasks", task, index), message))
     return problems
 

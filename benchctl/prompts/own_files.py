@@ -8,7 +8,7 @@
 
 A row may have `prompt` or `messages` (OpenAI's chat format), `body` with either (a line of an OpenAI batch file), or
 `conversations` with turns of `from` and `value` (ShareGPT). Of a conversation everything up to the first answer is
-asked; the answer is kept as the reference. Rows may name a `task`; else the file's name is the task.
+sent; the answer is kept as the reference. Rows may name a `task`; else the file's name is the task.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def read_own_file(path: Path) -> dict[str, list[Prompt]]:
     where_file = one_line(path.name)
     for where, question in _questions(path):
         task = names(question.task if question.task != NO_TASK else path.name.split(".")[0] or "prompts")
-        asked = question.asked
-        whole = (Message(role="user", content=asked),) if isinstance(asked, str) else asked
+        content = question.content
+        whole = (Message(role="user", content=content),) if isinstance(content, str) else content
         messages = _to_first_answer(whole)
         answered = whole[len(messages)].content if len(whole) > len(messages) else None
         try:
             "".join(message.content for message in messages).encode()
         except UnicodeEncodeError:
-            raise UsageError("half of a surrogate pair is no character", where=where) from None
+            raise UsageError("the text has half of a surrogate pair, which is not a character", where=where) from None
         found.setdefault(task, []).append(Prompt(messages=messages, reference=answered or question.reference))
     if not found:
         raise UsageError("this file holds no prompts", where=where_file, fix="Write one prompt a line.")
@@ -58,7 +58,7 @@ def read_own_file(path: Path) -> dict[str, list[Prompt]]:
 
 
 def _questions(path: Path) -> Iterator[tuple[str, Question]]:
-    shown = path.name
+    name = path.name
     rows = _text_rows(path) if path.name.lower().endswith(".txt") else _json_rows(path)
     for where, row in rows:
         if isinstance(row, str):
@@ -68,7 +68,7 @@ def _questions(path: Path) -> Iterator[tuple[str, Question]]:
             yield where, _question(row)
         except UnexpectedRowError as error:
             fix = 'Rows have `prompt`, `messages`, `conversations` or `body`, such as {"prompt": "…"}.'
-            raise UsageError(str(error), where=one_line(where or shown), fix=fix) from None
+            raise UsageError(str(error), where=one_line(where or name), fix=fix) from None
 
 
 def _text_rows(path: Path) -> Iterator[tuple[str, str]]:
@@ -147,9 +147,9 @@ def _content_as_text(turns: Plain) -> Plain:
 
 def _to_first_answer(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Leave out the first answer after a user's turn, and all that follows: it is the model's to give."""
-    asked = False
+    user_spoke = False
     for place, message in enumerate(messages):
-        if message.role == "assistant" and asked:
+        if message.role == "assistant" and user_spoke:
             return messages[:place]
-        asked = asked or message.role == "user"
+        user_spoke = user_spoke or message.role == "user"
     return messages

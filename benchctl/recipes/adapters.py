@@ -1,4 +1,4 @@
-"""What an engine declares of itself, and which engines there are: those that installed packages register.
+"""What an adapter declares about its engine, and which engines there are: those that installed packages register.
 
 An entry point of the group `benchctl.engines`, named as the recipe's `engine.kind`, points at an `Adapter`. The module
 that holds it imports floor 0 alone, since every recipe loads it; what the declaration names as `module:attribute` is
@@ -26,7 +26,7 @@ OWN = "benchctl"
 ModelFormat = Literal["gguf", "huggingface", "served"]
 """What an engine is given: GGUF files, a Hugging Face folder, or a name that an endpoint serves."""
 SYNTHETIC = "synthetic acceptance"
-"""What is lossy by design where draft tokens are accepted by lot: the text is no model's output."""
+"""What is lossy by design where draft tokens are accepted at random: the text is not a model's output."""
 SyntheticRule = Callable[[Sequence[float]], tuple[list[str], dict[str, Any]]]
 """Writes rates of acceptance, by position and unconditional, as (engine arguments, keys of `speculation.options`)."""
 LossyRule = Callable[[Sequence[str], Mapping[str, str]], list[str]]
@@ -43,7 +43,7 @@ class Adapter:
     """One kind of engine, declared."""
 
     spec: type[EngineSpec]
-    """Its branch of the recipe's `engine`; `kind` is a `Literal` of its word. A `kind` with a default makes it the
+    """Its branch of the recipe's `engine`; `kind` is a `Literal` of its name. A `kind` with a default makes it the
     engine of recipes that name none."""
     engine: str
     """`module:class` of the `benchctl.engines.base.Engine`, called with the recipe's `engine` and `binary=`."""
@@ -52,7 +52,7 @@ class Adapter:
     model_format: ModelFormat
     doctor: str | None = None
     """`module:function(found, others=)` that makes `benchctl.machine.doctor.Check`s of its `FoundEngine`s for `benchctl
-    doctor`; without one, an engine that is found is only named there."""
+    doctor`; without one, an engine that is found is only listed there."""
     installer: str | None = None
     """`module:class` of a `benchctl.engines.installing.Installer`; `None` where benchctl installs no such engine."""
     converting_python: str | None = None
@@ -62,7 +62,7 @@ class Adapter:
     """`module:attribute` of a `benchctl.engines.common.endpoint.ServerFamily`: how its server is recognised where it
     runs already behind an OpenAI-compatible endpoint; `None` where it has no such routes."""
     own_methods: bool = False
-    """Whether a speculation may be named by the engine's own word, with its own keys in `options`."""
+    """Whether a speculation may be named by the engine's own method name, with its own keys in `options`."""
     interleaves: bool = False
     """Whether several of its processes may be up at once: `schedule: interleaved`."""
     quantizes: bool = False
@@ -71,8 +71,8 @@ class Adapter:
     """What its options do to the machine: which of them a recipe may not set unless its reader trusts it."""
     lossy: LossyRule = _nothing_lossy
     synthetic: SyntheticRule | None = None
-    """How draft tokens are accepted by lot; `None` where the engine cannot. A binary that cannot says so in
-    `Capabilities.details`: `has_synthetic` is false."""
+    """How draft tokens are accepted at random; `None` where the engine cannot. For a binary that cannot,
+    `has_synthetic` of `Capabilities.details` is false."""
     changes_target: frozenset[str] = frozenset()
     """Options, by their long names without dashes, that change what the target computes or where: an arm may not have
     one that its baseline has not."""
@@ -90,7 +90,7 @@ class Adapter:
 
     @property
     def kind(self) -> str:
-        """The word of recipes."""
+        """Its name in recipes."""
         (word,) = get_args(self.spec.model_fields["kind"].annotation)
         return str(word)
 
@@ -121,10 +121,10 @@ def registered() -> Registered:
     broken: dict[str, str] = {}
     owners: dict[str, str] = {}
     packages = sorted((_package(entry) != OWN, _package(entry), entry) for entry in entry_points(group=GROUP))
-    for _, package, entry in packages:  # benchctl's own first: no other package takes their words
+    for _, package, entry in packages:  # benchctl's own first: no other package replaces them
         taken = owners.get(entry.name)
         if taken is not None:
-            broken[entry.name] = f"{package} brings it too, and it is {taken}'s own"
+            broken[entry.name] = f"{package} registers it too, and it belongs to {taken}"
             if taken != OWN:
                 adapters.pop(entry.name, None)
             continue
@@ -134,13 +134,13 @@ def registered() -> Registered:
             if adapter.default and package != OWN:
                 raise TypeError("its `kind` has a default, which only one engine has")
         except Exception as error:
-            broken[entry.name] = f"{package} brings it, and it cannot be loaded: {one_line(repr(error), 200)}"
+            broken[entry.name] = f"{package} registers it, and it cannot be loaded: {one_line(repr(error), 200)}"
         else:
             adapters[entry.name] = adapter
     if not any(adapter.default for adapter in adapters.values()):
         raise UsageError(
             "benchctl's engines are not registered in this Python environment.",
-            fix="Install benchctl again: `pip install` writes down which engines it brings.",
+            fix="Install benchctl again: `pip install` registers its engines.",
         )
     order = sorted(adapters.values(), key=lambda adapter: (not adapter.default, adapter.kind))
     return Registered({adapter.kind: adapter for adapter in order}, broken)
@@ -155,12 +155,12 @@ def _loaded(entry: EntryPoint) -> Adapter:
     if not isinstance(adapter, Adapter):
         raise TypeError(f"{entry.value} is no Adapter")
     if adapter.kind != entry.name:
-        raise TypeError(f"{entry.value} is registered as {entry.name} and calls itself {adapter.kind}")
+        raise TypeError(f"{entry.value} is registered as {entry.name} and declares {adapter.kind}")
     return adapter
 
 
 def kinds() -> tuple[str, ...]:
-    """Return the words that `engine.kind` may be."""
+    """Return the values that `engine.kind` may have."""
     return tuple(registered().adapters)
 
 
@@ -169,14 +169,14 @@ def adapter_of(kind: str) -> Adapter:
     found = registered()
     if kind in found.adapters:
         return found.adapters[kind]
-    why = found.broken.get(kind, "no installed package brings it")
+    why = found.broken.get(kind, "no installed package registers it")
     raise UsageError(
         f"The engine `{kind}` cannot run: {why}.", where="engine.kind", fix=f"Known: {', '.join(kinds())}."
     )
 
 
 def default_spec() -> EngineSpec:
-    """Return the `engine` of a recipe that says nothing of it."""
+    """Return the `engine` of a recipe that has none."""
     return next(iter(registered().adapters.values())).spec.model_validate({})
 
 

@@ -22,7 +22,7 @@ from fnmatch import fnmatchcase
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, quoted
 from benchctl.recipes.schema import MAX_ARM_NAME, NAME_PATTERN, Arm, Recipe, Setup
-from benchctl.recipes.speculation import DRAFTS, NEEDS_DRAFT_MODEL, SPECULATION_WORDS
+from benchctl.recipes.speculation import DRAFTS, NEEDS_DRAFT_MODEL, SPECULATION_TYPES
 
 Found = list[tuple[KeyPath, str]]
 
@@ -37,7 +37,7 @@ PREFIXES: dict[str, str] = {
 }
 """The axes, and what a label of each begins with in the names of arms; beside them any single key of `engine`."""
 OF_THE_DRAFT = ("models.draft", "models.draft.quantize")
-"""Axes that change what is guessed and not what the target computes."""
+"""Axes that change the draft and not what the target computes."""
 CONDITIONS = ("context_length",)
 """Axes that are conditions: a setup is the same under each."""
 ARM = "arm"
@@ -78,11 +78,6 @@ class Combination:
             if path[: len(keys)] == keys:
                 return (*self.values[axis].place, *path[len(keys) :])
         return path
-
-    @property
-    def words(self) -> str:
-        """Such as `cache_type=q8_0`."""
-        return ", ".join(f"{axis}={value.label}" for axis, value in self.values.items())
 
 
 def replaced(data: dict[str, Plain], keys: Sequence[str], value: object) -> dict[str, Plain]:
@@ -156,11 +151,11 @@ def _values(axis: str, values: Plain, place: KeyPath) -> tuple[list[Value], Foun
             if not re.fullmatch(NAME_PATTERN, name) or len(name) > 40
         ]
         return [Value(name, value, (*place, name)) for name, value in values.items()], wrong
-    seen = [json.dumps(value, sort_keys=True, default=str) for value in values]
+    spelled = [json.dumps(value, sort_keys=True, default=str) for value in values]
     problems: Found = [
-        ((*place, number), f"{quoted(value)} stands here twice.")
+        ((*place, number), f"{quoted(value)} is here twice.")
         for number, value in enumerate(values)
-        if seen[number] in seen[:number]
+        if spelled[number] in spelled[:number]
     ]
     labels = _shortened([_label(axis, value) for value in values])
     return [
@@ -170,7 +165,7 @@ def _values(axis: str, values: Plain, place: KeyPath) -> tuple[list[Value], Foun
 
 
 def _label(axis: str, value: Plain) -> str:
-    """Return a short name for a value, as far as it tells one."""
+    """Return a short name for a value."""
     if value is None:
         return "as_is" if axis.endswith(".quantize") else "none"
     if axis == "cache_type" and isinstance(value, dict):
@@ -231,11 +226,11 @@ def _entries(
     return found, problems
 
 
-def _is(value: Value, asked: Plain) -> bool:
+def _is(value: Value, requested: Plain) -> bool:
     """Whether an entry means a value: by its label, as it stands, or by some of its keys."""
-    if isinstance(asked, dict) and isinstance(value.value, dict):
-        return all(key in value.value and value.value[key] == part for key, part in asked.items())
-    return asked == value.value or (asked is not None and str(asked) == value.label)
+    if isinstance(requested, dict) and isinstance(value.value, dict):
+        return all(key in value.value and value.value[key] == part for key, part in requested.items())
+    return requested == value.value or (requested is not None and str(requested) == value.label)
 
 
 def _excluded(one: Combination, entries: Sequence[tuple[KeyPath, dict[str, Plain]]]) -> Combination | None:
@@ -278,7 +273,7 @@ def _include(
 def takes_draft(arm: Arm) -> bool:
     """Whether the draft model may have a part in an arm; of methods that are the engine's own it is assumed."""
     types = arm.speculation.types if arm.speculation else ()
-    return any(name in DRAFTS or name not in SPECULATION_WORDS for name in types)
+    return any(name in DRAFTS or name not in SPECULATION_TYPES for name in types)
 
 
 def needs_draft(arm: Arm) -> bool:
@@ -299,7 +294,7 @@ def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Found]:
     groups: dict[str, str] = {}
     arms: dict[str, dict[str, Arm]] = {}
     problems: Found = []
-    wanted = next((arm.of or arm.name for arm in first.arms if arm.name == first.baseline), first.baseline)
+    baseline_name = next((arm.of or arm.name for arm in first.arms if arm.name == first.baseline), first.baseline)
     for one, recipe in parts:
         cache = next((arm.cache_type for arm in recipe.arms), None)
         alike = _key(recipe.engine, recipe.models.target.model_dump(), cache.target if cache else None)
@@ -323,8 +318,8 @@ def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Found]:
                     (("matrix",), f"with its axes an arm is called '{name[:60]}…', longer than {MAX_ARM_NAME}.")
                 )
             here.setdefault(name, arm.model_copy(update={"name": name, "of": of, "setup": setup, "group": group}))
-    every = [arm for group in arms.values() for arm in _baselines_first(list(group.values()), wanted)]
-    problems += list(_without_baseline(every, wanted))
+    every = [arm for group in arms.values() for arm in _baselines_first(list(group.values()), baseline_name)]
+    problems += list(_without_baseline(every, baseline_name))
     names = [arm.name.casefold() for arm in every]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -335,7 +330,7 @@ def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Found]:
         every = [arm.model_copy(update={"setup": None, "group": None}) for arm in every]
     used = {arm.setup for arm in every}
     kept = [setup for setup in setups.values() if setup.name in used]
-    baseline = next((arm.name for arm in every if arm.of == wanted), first.baseline)
+    baseline = next((arm.name for arm in every if arm.of == baseline_name), first.baseline)
     update = {"arms": every, "setups": kept, "baseline": baseline}
     return first.model_copy(
         update=update | ({"engine": kept[0].engine, "models": kept[0].models} if kept else {})

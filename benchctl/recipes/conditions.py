@@ -1,6 +1,6 @@
 """Conditions: how long prompts are, how many requests are in flight, how fast they arrive, and at which temperature.
 
-A file says them once for all arms: `context_length`, `concurrency`, `rate` and `sampling.temperature`, each a value or
+A file has them once for all arms: `context_length`, `concurrency`, `rate` and `sampling.temperature`, each a value or
 a list. Where one
 is a list of several values, every arm is measured under every combination, and takes a suffix that names it:
 `spec_d4-c8-t0.8`. Every condition has its own baseline.
@@ -46,7 +46,7 @@ def conditions_of(recipe: WrittenRecipe) -> tuple[Conditions, Found]:
         values[field] = []
         for index, item in enumerate(value if isinstance(value, list) else [value]):
             if item in values[field]:
-                problems.append(((*place, index), f"{_spelled(item)} stands here twice."))
+                problems.append(((*place, index), f"{_spelled(item)} is here twice."))
             else:
                 values[field].append(item)
     return Conditions(values), problems
@@ -93,12 +93,14 @@ def _disagreements(recipe: Recipe, conditions: Conditions) -> Found:
         if any(value != one_at_a_time for value in conditions.values.get(field, []))
     ]
     if recipe.schedule == "interleaved" and together:
-        message = f"interleaved has one request in flight at a time, and {quoted(together[0])} asks for more."
+        message = f"interleaved has one request in flight at a time, and {quoted(together[0])} needs more."
         problems.append((("schedule",), f"{message} Write `schedule: blocks`."))
-    answer, room = recipe.sampling.max_tokens, recipe.engine.context
+    answer, context_limit = recipe.sampling.max_tokens, recipe.engine.context
     for value in conditions.values.get("context_length", []):
-        if value is not None and value + answer > room:
-            message = f"{value} tokens of prompt and {answer} of answer do not fit engine.context, which is {room}."
+        if value is not None and value + answer > context_limit:
+            message = (
+                f"{value} tokens of prompt and {answer} of answer do not fit engine.context, which is {context_limit}."
+            )
             problems.append((PLACES["context_length"], message))
             break
     warm = [value for value in conditions.values.get("temperature", []) if value > 0]

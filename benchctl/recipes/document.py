@@ -84,7 +84,7 @@ def _read_text(file: Path) -> str:
     except OSError as error:
         raise refuse(f"the file cannot be read: {error.strerror}.") from None
     if len(raw) > MAX_BYTES:
-        raise refuse("the file is larger than 1 MiB, which no recipe is.")
+        raise refuse("the file is larger than 1 MiB, the limit for a recipe.")
     if b"\0" in raw:
         raise refuse("this is a binary file; expected YAML text.")
     try:
@@ -122,7 +122,7 @@ def _yaml_problem(error: yaml.YAMLError, text: str) -> Problem:
     # Only a tab in the indentation is the trap; a tab elsewhere is the writer's business.
     before = lines[line - 1][: len(lines[line - 1]) - len(lines[line - 1].lstrip())] if 0 < line <= len(lines) else ""
     if "\t" in before or "'\\t'" in reason:
-        return Problem(line, (), "a tab is used for indentation; YAML wants spaces.")
+        return Problem(line, (), "a tab is used for indentation; YAML needs spaces.")
     position = getattr(error, "position", None)
     if isinstance(error, yaml.reader.ReaderError) and isinstance(position, int):
         line = text.count("\n", 0, position) + 1

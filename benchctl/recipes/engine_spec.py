@@ -1,4 +1,4 @@
-"""What a recipe says of its engine, whichever it is: every adapter derives its own part of the schema from these."""
+"""A recipe's settings of its engine, whichever it is: every adapter derives its own part of the schema from these."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     elsewhere: ClassVar[Mapping[str, str]] = {}
-    """Keys that a reader may look for here, and what a message says of them."""
+    """Keys that a reader may look for here, and what a message adds about them."""
 
 
 class EngineSpec(Strict):
-    """Keys that every engine has. An adapter's class narrows `kind` to its own word and adds what it alone takes."""
+    """Keys that every engine has. An adapter's class narrows `kind` to its own name and adds what it alone takes."""
 
     kind: str = Field(description="Which engine.")
     context: int = Field(default=4096, ge=64, le=10_000_000, description="Context length in tokens.")

@@ -10,9 +10,9 @@ Flag = tuple[str, str | None]
 
 def read_flags(argv: Sequence[str]) -> Iterator[Flag]:
     """Yield every flag with the value after `=`, or else with the next word, whatever that is."""
-    for place, word in enumerate(argv):
-        if not word.startswith("-") or word.lstrip("-")[:1].isdigit():
+    for place, argument in enumerate(argv):
+        if not argument.startswith("-") or argument.lstrip("-")[:1].isdigit():
             continue
-        name, equals, value = word.lstrip("-").partition("=")
+        name, equals, value = argument.lstrip("-").partition("=")
         after = argv[place + 1] if place + 1 < len(argv) else None
         yield name.replace("_", "-"), value if equals else after

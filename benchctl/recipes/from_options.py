@@ -1,4 +1,4 @@
-"""A recipe made of a command line's options, for a question that is asked once: written as a file, then run."""
+"""A recipe made of a command line's options, written as a file, then run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def recipe_from_options(
     kind = engine or kinds()[0]
     if kind not in kinds():
         fix = did_you_mean(kind, kinds()).strip() or f"Known: {', '.join(kinds())}."
-        raise UsageError(f"{quoted(kind)} is no engine.", where="--engine", fix=fix)
+        raise UsageError(f"There is no engine {quoted(kind)}.", where="--engine", fix=fix)
     chosen = list(types) or [LOOKUP_TYPE if draft is None else DRAFT_TYPE]
     needy = [one for one in chosen if one in NEEDS_DRAFT_MODEL]
     if needy and draft is None:
@@ -72,7 +72,7 @@ def recipe_from_options(
         here = data
         for part in parts:
             if not isinstance(here.setdefault(part, {}), dict):
-                raise UsageError(f"{quoted(part)} is no mapping of a recipe.", where=f"--set {key}")
+                raise UsageError(f"{quoted(part)} of a recipe is not a mapping.", where=f"--set {key}")
             here = here[part]
         here[last] = value
     return data
@@ -88,31 +88,31 @@ def name_of(target: str, draft: str | None) -> str:
     return "--".join(part for part in parts if part)[:MAX_NAME].strip("-_.+") or "unnamed"
 
 
-def parse_sweep(words: Sequence[str]) -> dict[str, list[int | float | str]]:
+def parse_sweep(options: Sequence[str]) -> dict[str, list[int | float | str]]:
     """Read `KEY=V1,V2` options: `depth=2,4,8`. Raises UsageError for text that is none."""
     found: dict[str, list[int | float | str]] = {}
-    for word in words:
-        key, equals, values = word.partition("=")
+    for option in options:
+        key, equals, values = option.partition("=")
         parsed = [_scalar(value) for value in values.split(",") if value.strip()]
         if not equals or not key.strip() or not parsed:
-            raise UsageError(f"Expected KEY=V1,V2, got {quoted(word)}.", where="-L", fix="Such as -L depth 2,4,8.")
+            raise UsageError(f"Expected KEY=V1,V2, got {quoted(option)}.", where="-L", fix="Such as -L depth 2,4,8.")
         found[key.strip()] = parsed
     return found
 
 
-def parse_settings(words: Sequence[str]) -> dict[str, Any]:
+def parse_settings(options: Sequence[str]) -> dict[str, Any]:
     """Read `--set sampling.max_tokens=64`: a dotted key of the recipe and a YAML value. Raises UsageError."""
     found: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
+    for option in options:
+        key, equals, value = option.partition("=")
         parts = key.split(".")
         if not equals or not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", part) for part in parts):
             fix = "Such as --set sampling.max_tokens=64."
-            raise UsageError(f"Expected KEY=VALUE, got {quoted(word)}.", where="--set", fix=fix)
+            raise UsageError(f"Expected KEY=VALUE, got {quoted(option)}.", where="--set", fix=fix)
         try:
             found[key] = yaml.safe_load(value) if len(value) <= 10_000 else value
         except (yaml.YAMLError, RecursionError, ValueError):
-            raise UsageError(f"{quoted(value)} is no YAML value.", where=f"--set {key}") from None
+            raise UsageError(f"{quoted(value)} is not a YAML value.", where=f"--set {key}") from None
     return found
 
 
@@ -123,7 +123,7 @@ def prompt_settings(suite: str | None, limit: int | None) -> dict[str, Any]:
 
 
 def written(data: Mapping[str, Any], origin: str = "Made of the options of one command line") -> str:
-    """Return the recipe as a YAML file; `origin` says where it comes from."""
+    """Return the recipe as a YAML file; `origin`: where it comes from."""
     head = f"# {one_line(origin)}; run it again with: benchctl run THIS-FILE\n"
     return head + yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=110)
 

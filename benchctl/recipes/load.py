@@ -45,7 +45,7 @@ _WRITTEN_FOR_EVERY_ENGINE: Mapping[str, object] = {
     "env": {},
     "health_timeout_s": 300.0,
 }
-"""Keys of `engine` and their defaults, from when all engines had the same ones: they say nothing there."""
+"""Keys of `engine` and their defaults, from when all engines had the same ones: they mean nothing there."""
 
 
 def load_recipe(path: Path, *, overrides: Mapping[str, object] | None = None) -> Recipe:
@@ -105,8 +105,8 @@ def _loaded(
         wrong.append((("models",), f"this key is missing; expected {ABOUT_MODELS[0].lower()}{ABOUT_MODELS[1:]}"))
     expanded, wrong_matrices = _expanded_arms(data)
     arms, wrong_arms = _concrete(expanded, document)
-    seen = {path for path, _ in wrong}
-    wrong += wrong_matrices + [one for one in _in_file(wrong_arms, expanded) if one[0] not in seen]
+    reported = {path for path, _ in wrong}
+    wrong += wrong_matrices + [one for one in _in_file(wrong_arms, expanded) if one[0] not in reported]
     if written is None or wrong:
         return None, wrong
     if only_with_draft and written.models is not None and written.models.draft is None:

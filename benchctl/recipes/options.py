@@ -1,4 +1,4 @@
-"""What an adapter knows of its engine's options: which open the machine, which only read a file, which do neither."""
+"""An adapter's lists of its engine's options: those that open the machine, only read a file, or do neither."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIBRARIES = "loads libraries"
 
 @dataclass(frozen=True)
 class OptionList:
-    """What is known of the options of one engine, by their long names without dashes."""
+    """The known options of one engine, by their long names without dashes."""
 
     opens: Mapping[str, str] = field(default_factory=dict)
     """Options that open the machine, and how."""
@@ -22,7 +22,7 @@ class OptionList:
     inline: frozenset[str] = frozenset()
     """Those of them that also take the text itself, such as a template, in place of the file that holds it."""
     harmless: frozenset[str] = frozenset()
-    """Options that were looked at and do none of it."""
+    """Options that were checked and do none of it."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names, with the long one that each stands for."""
     abbreviated: bool = False
@@ -31,5 +31,5 @@ class OptionList:
     """Patterns of the engine's own environment variables, and how each opens the machine."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Keys of `engine` that open the machine when they are set, and how."""
-    words: Mapping[str, str] = field(default_factory=dict)
+    speculation: Mapping[str, str] = field(default_factory=dict)
     """Types and keys of `speculation` that open the machine, and how."""

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe: one line a problem, with file, line, key, what was expected and the nearest word."""
+"""What is wrong with a recipe: one line a problem, with file, line, key, what was expected and the nearest name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KeyPath = tuple[str | int, ...]
 Plain: TypeAlias = Any
 """Plain data as a YAML file gives it: str, int, float, bool, None, and lists and dicts of these."""
 
-MAX_SHOWN = 60
+MAX_QUOTED = 60
 """Longest value, in characters, that a message quotes."""
 
 
@@ -55,7 +55,7 @@ def path_text(path: KeyPath) -> str:
 
 def excerpt(text: str) -> str:
     """Return untrusted `text` shortened, on one line and without control characters."""
-    return one_line(text, MAX_SHOWN)
+    return one_line(text, MAX_QUOTED)
 
 
 def quoted(value: object) -> str:
@@ -75,7 +75,7 @@ def quoted(value: object) -> str:
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return ` Did you mean 'x'?` for the nearest known word, or nothing."""
-    if not isinstance(word, str) or len(word) > MAX_SHOWN:
+    if not isinstance(word, str) or len(word) > MAX_QUOTED:
         return ""
     lowered = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), lowered, n=1)

@@ -1,4 +1,4 @@
-"""The words of `quantize:`: llama-quantize's types, tensor types, and tensor patterns.
+"""The terms of `quantize:`: llama-quantize's types, tensor types, and tensor patterns.
 
 From llama.cpp `tools/quantize/quantize.cpp` and `ggml/include/ggml.h`. A binary may know fewer; it says so itself.
 """

@@ -1,4 +1,4 @@
-"""What the schema cannot see in one value: how the parts of a recipe must fit together.
+"""What the schema cannot check in one value: how the parts of a recipe must fit together.
 
 What depends on the binary at hand (does this build know the type, does this head fit) is the engine's check.
 """
@@ -14,7 +14,7 @@ from benchctl.recipes.problems import KeyPath, did_you_mean, quoted
 from benchctl.recipes.quantization import quantize_problems
 from benchctl.recipes.schema import Arm, ModelSpec, Recipe
 from benchctl.recipes.source import BundledSource, ServedSource, Source, bundled_names, parse_source
-from benchctl.recipes.speculation import COPIES, DRAFTS, NEEDS_DRAFT_MODEL, SPECULATION_WORDS, TAKEN_BY, Speculation
+from benchctl.recipes.speculation import COPIES, DRAFTS, NEEDS_DRAFT_MODEL, SPECULATION_TYPES, TAKEN_BY, Speculation
 
 Found = Iterator[tuple[KeyPath, str]]
 
@@ -45,18 +45,18 @@ def _processes(recipe: Recipe) -> Found:
             elif name.upper().startswith("BENCHCTL_"):
                 yield ("engine", "env", name), "this is a setting of benchctl's own; set it in your shell."
             elif "\0" in value:
-                yield ("engine", "env", name), "a value cannot hold the character U+0000."
+                yield ("engine", "env", name), "a value cannot contain the character U+0000."
         if engine.binary is not None and "\0" in engine.binary:
-            yield ("engine", "binary"), "a path cannot hold the character U+0000."
+            yield ("engine", "binary"), "a path cannot contain the character U+0000."
         yield from ((("engine", "args", place), message) for place, message in _arguments(engine.args))
     for index, arm in enumerate(recipe.arms):
         yield from ((("arms", index, "args", place), message) for place, message in _arguments(arm.args))
 
 
 def _arguments(args: Sequence[str]) -> Iterator[tuple[int, str]]:
-    for place, word in enumerate(args):
-        if "\0" in word:
-            yield place, "an argument cannot hold the character U+0000."
+    for place, argument in enumerate(args):
+        if "\0" in argument:
+            yield place, "an argument cannot contain the character U+0000."
 
 
 def _endpoints(recipe: Recipe) -> Found:
@@ -132,7 +132,7 @@ def _form(adapter: Adapter, model: ModelSpec, source: Source) -> Iterator[tuple[
         yield "source", f"{what}. Name a model's files."
     if model.quantize is not None and not adapter.quantizes:
         takers = kinds_with(lambda adapter: adapter.quantizes)
-        yield "quantize", f"quantize makes GGUF files for {takers}, which {adapter.kind} is not given."
+        yield "quantize", f"quantize makes GGUF files for {takers}; {adapter.kind} does not take them."
 
 
 def _names(recipe: Recipe) -> Found:
@@ -176,16 +176,16 @@ def _cache_types(recipe: Recipe) -> Found:
         yield ("cache_type",), f"cache_type has no meaning for {adapter.kind}; it is for {takers}."
         return
     for role in ("target", "draft"):
-        word = getattr(cache, role)
-        if word is not None and word not in adapter.cache_types:
-            near = did_you_mean(word, adapter.cache_types) or f" Known: {', '.join(adapter.cache_types)}."
-            yield ("cache_type",), f"expected a type of {adapter.kind}'s KV cache, got {quoted(word)}.{near}"
+        name = getattr(cache, role)
+        if name is not None and name not in adapter.cache_types:
+            near = did_you_mean(name, adapter.cache_types) or f" Known: {', '.join(adapter.cache_types)}."
+            yield ("cache_type",), f"expected a type of {adapter.kind}'s KV cache, got {quoted(name)}.{near}"
     if cache.draft != cache.target and not adapter.draft_cache_types:
         yield ("cache_type",), f"{adapter.kind} has one type for both models; write it alone."
 
 
 def _same_target(recipe: Recipe) -> Found:
-    """Yield arms whose own arguments change what the target computes: it would be put down to speculation."""
+    """Yield arms whose own arguments change what the target computes: it would be attributed to speculation."""
     adapter = adapter_of(recipe.engine.kind)
     baseline = next((arm for arm in recipe.arms if arm.name == recipe.baseline), None)
     if baseline is None:
@@ -199,7 +199,7 @@ def _same_target(recipe: Recipe) -> Found:
             whose = "this arm" if name in own else "the baseline"
             message = (
                 f"{whose} has {(own | theirs)[name][0]}, which changes what the target computes, and "
-                f"{'the baseline' if name in own else 'this arm'} has not: its effect would be put down to "
+                f"{'the baseline' if name in own else 'this arm'} has not: its effect would be attributed to "
                 "speculation. Give it to all arms in engine.args, or make it an axis (`matrix`: cache_type or "
                 "engine.args), where every value has a baseline of its own."
             )
@@ -208,7 +208,9 @@ def _same_target(recipe: Recipe) -> Found:
 
 def _schedule(recipe: Recipe) -> Found:
     if recipe.schedule == "interleaved" and not adapter_of(recipe.engine.kind).interleaves:
-        message = f"interleaved keeps several engines up at once, which {recipe.engine.kind} is not made for here."
+        message = (
+            f"interleaved keeps several engines up at once, which benchctl does not support for {recipe.engine.kind}."
+        )
         yield ("schedule",), f"{message} Write `schedule: blocks`."
 
 
@@ -221,7 +223,7 @@ def _arms(recipe: Recipe) -> Found:
 
 def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
     types, adapter = speculation.types, adapter_of(recipe.engine.kind)
-    yield from _own_words(adapter, speculation)
+    yield from _own_methods(adapter, speculation)
     if not types or len(set(types)) < len(types):
         yield ("type",), "a type is named twice." if types else "expected at least one type, got an empty list."
         return
@@ -235,7 +237,7 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
     for key, takers in TAKEN_BY.items():
         if getattr(speculation, key) is None or any(name in takers for name in types):
             continue
-        if not all(name in SPECULATION_WORDS for name in types):
+        if not all(name in SPECULATION_TYPES for name in types):
             if key != "max":
                 yield (key,), f"{key} has no meaning for {', '.join(types)}; give the engine's own key in options."
         else:
@@ -250,15 +252,15 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
         yield ("max",), message
 
 
-def _own_words(adapter: Adapter, speculation: Speculation) -> Found:
-    """Yield what this kind of engine cannot mean by a speculation type or its options."""
+def _own_methods(adapter: Adapter, speculation: Speculation) -> Found:
+    """Yield speculation types and options that this kind of engine does not have."""
     if adapter.own_methods:
         return
     for index, name in enumerate(speculation.types):
-        if name not in SPECULATION_WORDS:
+        if name not in SPECULATION_TYPES:
             path: KeyPath = ("type",) if isinstance(speculation.type, str) else ("type", index)
-            near = did_you_mean(name, SPECULATION_WORDS)
-            yield path, f"expected one of {', '.join(SPECULATION_WORDS)}; got {quoted(name)}.{near}"
+            near = did_you_mean(name, SPECULATION_TYPES)
+            yield path, f"expected one of {', '.join(SPECULATION_TYPES)}; got {quoted(name)}.{near}"
     if speculation.options:
         takers = kinds_with(lambda adapter: adapter.own_methods)
         yield ("options",), f"options are for {takers}; {adapter.kind} takes args."

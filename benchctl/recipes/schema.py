@@ -65,14 +65,14 @@ class ModelSpec(Strict):
 
 
 class ModelPair(Strict):
-    """The target that answers, and the draft that guesses."""
+    """The target model, and the draft model that proposes tokens for it."""
 
-    target: ModelSpec = Field(description="The model whose answers count.")
-    draft: ModelSpec | None = Field(default=None, description="The model that guesses, for the types that need one.")
+    target: ModelSpec = Field(description="The model whose output is measured.")
+    draft: ModelSpec | None = Field(default=None, description="The model that drafts, for the types that need one.")
 
 
 class PromptsSpec(Strict):
-    """Which prompts are asked."""
+    """Which prompts are sent."""
 
     suite: str = Field(
         min_length=1,
@@ -105,7 +105,7 @@ KvType = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$", max_length=32)]
 
 
 class CacheTypes(Strict):
-    """Types of the KV caches by the engine's own words; null: what the engine chooses."""
+    """Types of the KV caches by the engine's own names; null: what the engine chooses."""
 
     target: KvType | None = Field(default=None, description="Of the target's KV cache.", examples=["q8_0"])
     draft: KvType | None = Field(default=None, description="Of the draft's KV cache.")
@@ -233,7 +233,7 @@ class RecipeBase(Strict):
     )
     preflight: Preflight = Field(
         default="on",
-        description="A look at models and context before anything is measured. on: warn; strict: stop; off: no look.",
+        description="Check models and context before anything is measured. on: warn; strict: stop; off: no check.",
     )
     warmup: int = Field(default=1, ge=0, le=100, description="Unmeasured requests at the start of every process.")
     baseline: Name = Field(default="baseline", description="The arm that every other is compared with.")

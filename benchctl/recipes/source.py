@@ -47,7 +47,7 @@ Source = PathSource | HubSource | BundledSource | ServedSource
 
 
 def parse_source(text: str) -> Source:
-    """Tell what a recipe's `source` means. Raises ValueError with what was expected."""
+    """Return what a recipe's `source` means. Raises ValueError with what was expected."""
     if text.startswith("bundled:"):
         return BundledSource(text.removeprefix("bundled:"))
     if text.startswith("served:"):

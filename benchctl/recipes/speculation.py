@@ -1,4 +1,4 @@
-"""How an arm speculates, in benchctl's words: as a file writes it, and with its placeholders filled in."""
+"""How an arm speculates, in benchctl's names: as a file writes it, and with its placeholders filled in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 from benchctl.recipes.engine_spec import Strict
 from benchctl.recipes.placeholders import OrPlaceholder
 
-SpeculationWord = Literal[
+SpeculationName = Literal[
     "draft-simple",
     "draft-eagle3",
     "draft-mtp",
@@ -21,10 +21,10 @@ SpeculationWord = Literal[
     "ngram-mod",
     "ngram-cache",
 ]
-"""benchctl's own words: an adapter maps those that its engine knows to the engine's names."""
-SPECULATION_WORDS: tuple[str, ...] = get_args(SpeculationWord)
+"""benchctl's own names: an adapter maps those that its engine has to the engine's."""
+SPECULATION_TYPES: tuple[str, ...] = get_args(SpeculationName)
 SpeculationType = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
-"""One of benchctl's words, or a method by the engine's own name, where its adapter takes such names and checks them."""
+"""One of benchctl's names, or a method by the engine's own name, where its adapter takes such names and checks them."""
 NEEDS_DRAFT_MODEL: frozenset[str] = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
 """Types that cannot work without `models.draft`. `draft-mtp` may find its head inside the target."""
 
@@ -41,7 +41,7 @@ TAKEN_BY: dict[str, tuple[str, ...]] = {
     "size_m": COPIES,
     "min_hits": COPIES,
 }
-"""Which speculation types a key has a meaning for; everywhere else an engine would ignore it without a word."""
+"""Which speculation types a key has a meaning for; everywhere else an engine would ignore it silently."""
 
 OptionScalar = bool | int | float | str
 OptionValue = OptionScalar | list[OptionScalar] | list[list[OptionScalar]] | dict[str, OptionScalar]
@@ -66,7 +66,7 @@ _Options = Annotated[
 
 
 class Speculation(Strict):
-    """One setting of speculation in benchctl's words; each adapter maps them to the flags of the binary at hand."""
+    """One setting of speculation in benchctl's names; each adapter maps them to the flags of the binary at hand."""
 
     type: SpeculationType | list[SpeculationType] = _TYPE
     max: _Max = None

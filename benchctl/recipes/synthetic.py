@@ -1,7 +1,7 @@
-"""A recipe's arms beside arms whose draft tokens are accepted by lot, at rates that are asked for.
+"""A recipe's arms beside arms whose draft tokens are accepted at random, at requested rates.
 
-The speed of an engine at an acceptance does not depend on whose draft it was: an engine that accepts by lot shows the
-speed-up at every acceptance, whatever the draft is worth. The text is no model's output.
+The speed of an engine at an acceptance does not depend on whose draft it was: an engine that accepts at random shows
+the speed-up at every acceptance, whatever the draft is worth. The text is not a model's output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.speculation import MAX_DEPTH
 
 LEVELS = (0.0, 0.5, 0.8, 1.0)
-"""Chances that a draft token is accepted, given those before it."""
+"""Probabilities that a draft token is accepted, given those before it."""
 SUFFIX = "-breakeven"
 
 
@@ -25,9 +25,14 @@ def drafted_arms(recipe: Recipe) -> list[Arm]:
     """Return the arms that a model drafts for to a depth that the recipe names, each depth once."""
     found: dict[int, Arm] = {}
     for arm in recipe.arms:
-        said = arm.speculation
-        if said and said.max is not None and len(said.types) == 1 and said.types[0].startswith("draft-"):
-            found.setdefault(said.max, arm)
+        speculation = arm.speculation
+        if (
+            speculation
+            and speculation.max is not None
+            and len(speculation.types) == 1
+            and speculation.types[0].startswith("draft-")
+        ):
+            found.setdefault(speculation.max, arm)
     return [found[depth] for depth in sorted(found)]
 
 
@@ -67,11 +72,11 @@ def with_synthetic_arms(recipe: Recipe, depths: Sequence[int] = (), levels: Sequ
         for level in sorted(set(levels)):
             args, options = rule([level ** (place + 1) for place in range(depth)])
             assert base.speculation is not None
-            said = base.speculation.model_copy(
+            speculation = base.speculation.model_copy(
                 update={"max": depth, "min": None, "p_min": None,
                         "options": {**(base.speculation.options or {}), **options} or None}
             )  # fmt: skip
-            changed = {"name": f"synth_d{depth}_a{round(100 * level)}", "speculation": said}
+            changed = {"name": f"synth_d{depth}_a{round(100 * level)}", "speculation": speculation}
             synthetic.append(base.model_copy(update={**changed, "args": [*base.args, *args]}))
     document = recipe.model_dump(mode="json")
     document["name"] = f"{recipe.name[: MAX_NAME - len(SUFFIX)]}{SUFFIX}"

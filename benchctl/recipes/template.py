@@ -11,7 +11,7 @@ from benchctl.recipes.adapters import Adapter, kinds, registered
 from benchctl.recipes.from_options import DEPTHS, MAX_TOKENS, TASKS_LIMIT
 from benchctl.recipes.problems import did_you_mean, quoted
 from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN
-from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_WORDS, TAKEN_BY
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_TYPES, TAKEN_BY
 
 __all__ = ["new_recipe"]
 
@@ -33,7 +33,7 @@ def new_recipe(
     engine = engine or kinds()[0]
     _check(name, engine, draft, types)
     limit = f"limit: {TASKS_LIMIT}                 # at most so many prompts of each task; left out: all of them"
-    if suite is not None:  # prompts of one's own are all meant
+    if suite is not None:  # of one's own prompts all are used
         limit = f"# {limit}"
     suite = suite or ("tiny.json" if target.startswith("bundled:") else "default")  # a tiny model knows its own alone
     adapter = registered().adapters[engine]
@@ -98,19 +98,21 @@ def _arm(kind: str, depths: Sequence[int]) -> str:
 
 def _check(name: str, engine: str, draft: str | None, types: Sequence[str]) -> None:
     if not re.fullmatch(NAME_PATTERN, name) or len(name) > MAX_NAME:
-        raise UsageError(f"{quoted(name)} is no name for a recipe.", fix="Use letters, digits, '_', '.', '+' and '-'.")
-    _check_word(engine, kinds(), "engine")
-    for word in types:
-        _check_word(word, SPECULATION_WORDS, "speculation type")
+        raise UsageError(
+            f"{quoted(name)} is not a name for a recipe.", fix="Use letters, digits, '_', '.', '+' and '-'."
+        )
+    _check_name(engine, kinds(), "engine")
+    for kind in types:
+        _check_name(kind, SPECULATION_TYPES, "speculation type")
     needy = [kind for kind in types if kind in NEEDS_DRAFT_MODEL]
     if needy and draft is None:
         raise UsageError(f"{needy[0]} needs a draft model.", fix="Name it: --draft SOURCE")
 
 
-def _check_word(word: str, known: Sequence[str], what: str) -> None:
-    if word not in known:
-        fix = did_you_mean(word, known).strip() or f"Known: {', '.join(known)}."
-        raise UsageError(f"{quoted(word)} is no {what}.", fix=fix)
+def _check_name(name: str, known: Sequence[str], what: str) -> None:
+    if name not in known:
+        fix = did_you_mean(name, known).strip() or f"Known: {', '.join(known)}."
+        raise UsageError(f"There is no {what} {quoted(name)}.", fix=fix)
 
 
 def _text(value: str) -> str:

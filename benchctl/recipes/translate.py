@@ -1,4 +1,4 @@
-"""Pydantic's errors in a recipe's own words: where in the file, what was expected, what stands there."""
+"""Pydantic's errors in a recipe's own terms: where in the file, what was expected, what is there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _BOUNDS: dict[str, tuple[str, str]] = {
     "less_than_equal": ("le", "at most {}"),
     "less_than": ("lt", "less than {}"),
 }
-_WORDS_FOR_BOOL = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+_BOOL_SPELLINGS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
 
 def translate(
@@ -49,13 +49,13 @@ def translate(
     """Return (key path, message) for every error of validating `data` as `model`.
 
     `written` gives a number's spelling in the file. Errors of union branches that the value never meant to be are left
-    out: of `type: 5`, only that a word was expected, not also that a list was.
+    out: of `type: 5`, only that a name was expected, not also that a list was.
     """
     found: dict[tuple[KeyPath, str], None] = {}
     for error in errors:
         path = _data_path(error["loc"], data, missing=error["type"] in {"missing", "extra_forbidden"})
         if error["type"] == "too_short" and path is not None and value_at(data, path):
-            continue  # pydantic counts the good items only; what is wrong with the others it has said already
+            continue  # pydantic counts the good items only; what is wrong with the others is reported already
         if path is not None and error["type"] == "union_tag_invalid":
             path = (*path, "kind")  # the one union that is told apart by a key of its own
         if path is not None:
@@ -78,8 +78,8 @@ def _data_path(loc: tuple[int | str, ...], data: Plain, *, missing: bool) -> Key
         elif isinstance(here, list) and isinstance(part, int) and part < len(here):
             here = here[part]
         else:
-            wants_list = str(part).startswith(("list[", "tuple["))
-            if wants_list != isinstance(here, list):
+            expects_list = str(part).startswith(("list[", "tuple["))
+            if expects_list != isinstance(here, list):
                 return None
             continue
         path.append(part)
@@ -111,13 +111,13 @@ def _message(
     if kind == "union_tag_invalid":
         if isinstance(value, str) and value in registered().broken:
             return f"{value} cannot run: {excerpt(registered().broken[value])}."
-        words = list(registered().adapters)
-        return f"expected one of {', '.join(words)}; {got}.{did_you_mean(value, words)}"
+        choices = list(registered().adapters)
+        return f"expected one of {', '.join(choices)}; {got}.{did_you_mean(value, choices)}"
     if isinstance(value, str) and PLACEHOLDER.search(value):
         return f"{quoted(value)} is a placeholder, but nothing fills it; give the arm a `matrix` with that key."
     if kind == "literal_error":
-        words = _literal_words(model, path)
-        return f"expected one of {', '.join(words)}; {got}.{did_you_mean(value, words)}"
+        choices = _literal_choices(model, path)
+        return f"expected one of {', '.join(choices)}; {got}.{did_you_mean(value, choices)}"
     if kind in _BOUNDS:
         if isinstance(value, float) and not math.isfinite(value):
             return f"expected a finite number, {got}."
@@ -143,8 +143,8 @@ def _message(
 def _remedy(kind: str, value: object, spelled: str | None) -> str:
     if kind == "string_type" and isinstance(value, (int, float)):
         return f' Put it in quotes: "{spelled or value}".'
-    if kind == "bool_type" and isinstance(value, str) and value.lower() in _WORDS_FOR_BOOL:
-        return f" Write {_WORDS_FOR_BOOL[value.lower()]}."
+    if kind == "bool_type" and isinstance(value, str) and value.lower() in _BOOL_SPELLINGS:
+        return f" Write {_BOOL_SPELLINGS[value.lower()]}."
     if kind.startswith("int") and isinstance(value, float) and value.is_integer():
         return f" Write {int(value)}."
     if (
@@ -199,7 +199,7 @@ def _what_belongs(model: type[BaseModel], path: KeyPath) -> str:
     return "a value"
 
 
-def _literal_words(model: type[BaseModel], path: KeyPath) -> list[str]:
+def _literal_choices(model: type[BaseModel], path: KeyPath) -> list[str]:
     return [str(word) for literal in _literals(_annotation(model, path)) for word in get_args(literal)]
 
 

@@ -1,6 +1,6 @@
 """What in a recipe opens the machine: runs code, reads or writes files other than the models, reaches the network.
 
-A recipe is code that its writer runs on the reader's machine, so such settings pass only where the reader says so
+A recipe is code that its writer runs on the reader's machine, so such settings pass only where the reader allows it
 (`--trust-recipe`). Every adapter keeps the list of its engine's options; here are the variables that do it to any
 program, and the search.
 """
@@ -44,16 +44,16 @@ class Finding:
     where: str
     what: str
     opens: str | None
-    """How it opens the machine; `None` for an option that no list knows."""
+    """How it opens the machine; `None` for an option that is not on the list."""
 
     def __str__(self) -> str:
         if self.opens is None:
-            return f"{self.where}: {self.what} is on no list of benchctl's; it passes, whatever it does."
+            return f"{self.where}: {self.what} is not on benchctl's list of options; it is passed on unchecked."
         return f"{self.where}: {self.what} {self.opens}."
 
 
 def find_openings(recipe: Recipe, folder: Path, names: Sequence[Sequence[str]] = ()) -> list[Finding]:
-    """Return what of a recipe in `folder` opens the machine, and the options that no list knows.
+    """Return what of a recipe in `folder` opens the machine, and the options that are not on the list.
 
     `names`: the options that the actual binary has, those that mean the same together.
     """
@@ -62,7 +62,7 @@ def find_openings(recipe: Recipe, folder: Path, names: Sequence[Sequence[str]] =
     engine = recipe.engine
     args = {"engine.args": engine.args} if isinstance(engine, LaunchedEngineSpec) else {}
     args |= {f"arm {arm.name}: args": arm.args for arm in recipe.arms}
-    found = [one for place, words in args.items() for one in _of_args(place, words, folder, known, resolve)]
+    found = [one for place, arguments in args.items() for one in _of_args(place, arguments, folder, known, resolve)]
     for name in engine.env if isinstance(engine, LaunchedEngineSpec) else ():
         own = next((opens for pattern, opens in known.variables.items() if re.fullmatch(pattern, name)), None)
         opens = own or next((opens for pattern, opens in _VARIABLES if pattern.fullmatch(name)), None)
@@ -70,27 +70,29 @@ def find_openings(recipe: Recipe, folder: Path, names: Sequence[Sequence[str]] =
             found.append(Finding("engine.env", name, opens))
     found += [Finding("engine", key, opens) for key, opens in known.keys.items() if getattr(engine, key)]
     for arm in recipe.arms:
-        words = (*arm.speculation.types, *(arm.speculation.options or {})) if arm.speculation else ()
+        settings = (*arm.speculation.types, *(arm.speculation.options or {})) if arm.speculation else ()
         found += [
-            Finding(f"arm {arm.name}: speculation", word, known.words[word]) for word in words if word in known.words
+            Finding(f"arm {arm.name}: speculation", one, known.speculation[one])
+            for one in settings
+            if one in known.speculation
         ]
     return list(dict.fromkeys(found))
 
 
-def find_in_command(kind: str, words: Sequence[str], folder: Path) -> list[Finding]:
+def find_in_command(kind: str, arguments: Sequence[str], folder: Path) -> list[Finding]:
     """Return what opens the machine in an engine's whole command line, as a manifest keeps it."""
     known = adapter_of(kind).options
-    found = _of_args("the command line", words, folder, known, _resolver(known, ()))
+    found = _of_args("the command line", arguments, folder, known, _resolver(known, ()))
     return [one for one in dict.fromkeys(found) if one.opens is not None]
 
 
 def refuse(found: Sequence[Finding], *, trusted: bool) -> list[str]:
-    """Return a sentence for each finding. Raises UsageError where one opens the machine and nobody trusts it."""
+    """Return a sentence for each finding. Raises UsageError where one opens the machine and is not trusted."""
     opening = [str(one) for one in found if one.opens is not None]
     if opening and not trusted:
         raise UsageError(
             "This recipe would open the machine:\n" + "\n".join(opening),
-            fix="Leave these out; or, if you know and trust its writer, say --trust-recipe.",
+            fix="Leave these out; or, if you know and trust its writer, add --trust-recipe.",
         )
     return [str(one) for one in found]
 
@@ -126,23 +128,23 @@ def _plain(name: str) -> str:
 
 
 def _of_args(
-    place: str, words: Sequence[str], folder: Path, known: OptionList, resolve: Callable[[str], str]
+    place: str, arguments: Sequence[str], folder: Path, known: OptionList, resolve: Callable[[str], str]
 ) -> Iterator[Finding]:
-    for position, word in enumerate(words):
+    for position, word in enumerate(arguments):
         if not _OPTION.match(word):
             continue
         name = resolve(word)
-        shown = word.partition("=")[0]
+        option = word.partition("=")[0]
         if name in known.opens:
-            yield Finding(place, shown, known.opens[name])
+            yield Finding(place, option, known.opens[name])
         elif name in known.reads:
             given = word.partition("=")[2]
-            values = [given] if given else [*itertools.takewhile(_is_value, words[position + 1 :])]
+            values = [given] if given else [*itertools.takewhile(_is_value, arguments[position + 1 :])]
             if not values or not all(_harmless_file(value, folder, inline=name in known.inline) for value in values):
-                what = " ".join([shown, *values])
+                what = " ".join([option, *values])
                 yield Finding(place, what, f"{FILES}: it is not inside the recipe's folder")
         elif name not in known.harmless and name.removeprefix("no-") not in known.harmless:
-            yield Finding(place, shown, None)
+            yield Finding(place, option, None)
 
 
 def _is_value(word: str) -> bool:

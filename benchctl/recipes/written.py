@@ -30,7 +30,7 @@ from benchctl.recipes.schema import (
     SamplingBase,
     Temperature,
 )
-from benchctl.recipes.speculation import SPECULATION_WORDS, WrittenSpeculation
+from benchctl.recipes.speculation import SPECULATION_TYPES, WrittenSpeculation
 
 Value = TypeVar("Value")
 OneOrSeveral: TypeAlias = Value | Annotated[list[Value], Field(min_length=1)]
@@ -81,10 +81,10 @@ class WrittenArm(ArmBase):
     )
 
 
-def _words_of_other_engines(schema: dict[str, Any]) -> None:
-    """Let editors complete and check the types of engines that take benchctl's words alone."""
+def _restrict_types_without_own_methods(schema: dict[str, Any]) -> None:
+    """Let editors complete and check the types of engines that take benchctl's names alone."""
     own = [kind for kind, adapter in registered().adapters.items() if adapter.own_methods]
-    word = {"anyOf": [{"enum": list(SPECULATION_WORDS)}, DESCRIBED]}
+    word = {"anyOf": [{"enum": list(SPECULATION_TYPES)}, DESCRIBED]}
     types = {"anyOf": [*word["anyOf"], {"type": "array", "items": word}]}
     speculation = {"if": {"type": "object"}, "then": {"properties": {"type": types}}}
     schema["if"] = {
@@ -125,7 +125,7 @@ class WrittenRecipe(RecipeBase):
         examples=[{"models.draft": [{"source": "d.gguf"}], "cache_type": ["f16", "q8_0"]}],
     )
 
-    model_config = ConfigDict(title="benchctl recipe", json_schema_extra=_words_of_other_engines)
+    model_config = ConfigDict(title="benchctl recipe", json_schema_extra=_restrict_types_without_own_methods)
 
 
 def recipe_json_schema() -> dict[str, Any]:

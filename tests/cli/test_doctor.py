@@ -21,7 +21,7 @@ app.command()(doctor)
 FINE = Check("memory", "ok", "There is room.", "Models need it.")
 WARNING = Check("governor", "warn", "It is [red]powersave\x1b[2J.", "It slows.", "Change it.")
 FAILURE = Check("load", "fail", "The cores are busy.", "It is unfair.", "Wait.")
-HIDDEN = Check("heat", "unknown", "The system does not tell.", "Heat slows.")
+HIDDEN = Check("heat", "unknown", "The system does not report it.", "Heat slows.")
 
 
 def run(monkeypatch: pytest.MonkeyPatch, checks: list[Check], *arguments: str) -> tuple[int, str]:

@@ -102,7 +102,7 @@ def test_a_source_that_is_broken_itself_is_no_finding(tiny_target: Path, monkeyp
     ("old", "new", "options", "message"),
     [
         ("engine: {device: cpu", "engine: {kind: vllm, device: cpu", [], "and this recipe runs vllm"),
-        ("", "", ["--type", "bf16"], "bf16 is no quantization"),
+        ("", "", ["--type", "bf16"], "bf16 is not a quantized type"),
         ("", "", ["--type", "q9_0"], "expected a llama-quantize type, got"),
         (
             'hybrid"}',

@@ -39,7 +39,7 @@ def test_list_of_an_installation_without_models(tmp_path: Path, monkeypatch: pyt
     assert json.loads(answer(app, "list", "--json")) == []
     result = call(app, "list")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "This installation of benchctl carries no models.\n"
+    assert result.stderr == "This installation of benchctl has no bundled models.\n"
 
 
 def test_export_prints_the_folder_in_the_cache(cache: Path) -> None:

@@ -162,7 +162,7 @@ def test_check_agrees_with_run_on_recipes_that_open_the_machine() -> None:
     assert "a.yaml: would open the machine, and runs with --trust-recipe alone" in result.stderr
     assert "engine.args: --tools runs code." in result.stderr
     trusted = good("check", "a.yaml", "--trust-recipe")
-    assert "--brand-new is on no list of benchctl's" in trusted
+    assert "--brand-new is not on benchctl's list" in trusted
     assert json.loads(run("check", "a.yaml", "--json").stdout)[0]["ok"] is False
 
 

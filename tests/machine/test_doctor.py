@@ -47,7 +47,7 @@ def test_every_check_tells_all_it_should() -> None:
         ({}, "governor", "unknown", "no frequency governor"),
         ({f"{CPU}/cpu0/cpufreq/scaling_governor": "performance"}, "governor", "ok", "performance"),
         ({f"{CPU}/cpu0/cpufreq/scaling_governor": "powersave"}, "governor", "warn", "powersave"),
-        ({}, "boost", "unknown", "does not tell"),
+        ({}, "boost", "unknown", "does not report"),
         ({f"{CPU}/intel_pstate/no_turbo": "0"}, "boost", "warn", "may boost"),
         ({f"{CPU}/intel_pstate/no_turbo": "1"}, "boost", "ok", "base clock"),
         ({f"{CPU}/cpufreq/boost": "0"}, "boost", "ok", "base clock"),
@@ -58,8 +58,8 @@ def test_every_check_tells_all_it_should() -> None:
         ({"sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc"}, "clock", "ok", "tsc"),
         ({"sys/fs/cgroup/cpu.max": "150000 100000"}, "sharing", "warn", "1.5 cores"),
         ({"proc/cpuinfo": "flags: fpu hypervisor\n"}, "sharing", "warn", "virtual machine"),
-        ({"proc/cpuinfo": "flags: fpu\n"}, "sharing", "ok", "no virtual machine"),
-        ({}, "sharing", "unknown", "does not tell"),
+        ({"proc/cpuinfo": "flags: fpu\n"}, "sharing", "ok", "not a virtual machine"),
+        ({}, "sharing", "unknown", "does not report"),
     ],
 )
 def test_settings_of_linux(

@@ -126,16 +126,16 @@ def test_a_watch_tells_the_energy_meanwhile(
             written.write_text(f"{value}\n")
             written.replace(two_sockets["package-0"])  # at once, as the kernel answers
             time.sleep(0.1)
-    assert watch.seen is not None
-    assert watch.seen.energy_j["processor"] == pytest.approx((RANGE + 1 + 600_000 - 1_000_000) / 1e6, rel=1e-6)
-    assert watch.seen.energy_untold == ()
+    assert watch.disturbance is not None
+    assert watch.disturbance.energy_j["processor"] == pytest.approx((RANGE + 1 + 600_000 - 1_000_000) / 1e6, rel=1e-6)
+    assert watch.disturbance.energy_untold == ()
 
 
 def test_idle_power_takes_no_time_where_nothing_tells_it(tmp_path: Path, two_sockets: dict[str, Path]) -> None:
     began = time.monotonic()
     if sys.platform == "linux":
         found = mean_power(30.0, tmp_path / "nothing")
-        assert (found.watts, found.untold) == ({}, (NO_RAPL,))
+        assert (found.watts, found.not_reported) == ({}, (NO_RAPL,))
     assert time.monotonic() - began < 5
     assert Energy(4.0, {"gpu": 100.0}, ()).watts == {"gpu": 25.0}
 
@@ -180,7 +180,7 @@ def test_powermetrics_without_rights_says_so(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(os, "geteuid", lambda: 501)
     found = Meter().stop()
     assert found.joules == {}
-    assert "to root alone" in found.untold[0]
+    assert "to root alone" in found.not_reported[0]
 
 
 def test_doctor_says_whether_energy_is_told(tmp_path: Path, two_sockets: dict[str, Path]) -> None:

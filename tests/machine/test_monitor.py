@@ -65,7 +65,7 @@ def test_a_watch_tells_our_own_work_from_others(spinner: subprocess.Popen[bytes]
         until = psutil.Process(spinner.pid).cpu_times().user + 0.3
         while psutil.Process(spinner.pid).cpu_times().user < until:
             time.sleep(0.02)
-    seen = watch.seen
+    seen = watch.disturbance
     assert seen is not None
     assert seen.wall_s > 0
     assert seen.own_cpu_s is not None and seen.own_cpu_s >= 0.25
@@ -87,19 +87,19 @@ def test_a_thread_looks_between_the_readings_and_says_what_it_cost(monkeypatch: 
     with Watch() as watch:
         while len(looked) < 3:
             time.sleep(0.01)
-    assert watch.seen is not None
-    assert watch.seen.cpu_mhz == pytest.approx((looked[0] + looked[-1]) / 2)
-    assert watch.seen.cost_s is not None and watch.seen.cost_s > 0
+    assert watch.disturbance is not None
+    assert watch.disturbance.cpu_mhz == pytest.approx((looked[0] + looked[-1]) / 2)
+    assert watch.disturbance.cost_s is not None and watch.disturbance.cost_s > 0
 
 
 def test_a_watch_that_an_error_ends_has_seen_what_was_before_it() -> None:
     watch = Watch()
     with pytest.raises(KeyboardInterrupt), watch:
         raise KeyboardInterrupt
-    assert watch.seen is not None
-    assert watch.seen.own_cpu_s is None, "there is no engine, so its work cannot be told from that of others"
-    assert watch.seen.other_cpu_s is None
-    assert watch.seen.cpu_mhz is None, "it was over before the first look"
+    assert watch.disturbance is not None
+    assert watch.disturbance.own_cpu_s is None, "there is no engine, so its work cannot be told from that of others"
+    assert watch.disturbance.other_cpu_s is None
+    assert watch.disturbance.cpu_mhz is None, "it was over before the first look"
 
 
 def test_what_happened_is_the_rise_of_the_counters() -> None:

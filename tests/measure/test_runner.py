@@ -285,7 +285,7 @@ def test_one_cause_is_told_once_with_its_log(
     Runner(recipe, Logging(), launches, writer).run(make_plan(recipe, prompts), notes)
     assert [failure for _, failure in notes.ended if failure] == [
         "It exited at once (port 4711).",
-        "as block 1, spec did",
+        "for the same reason as block 1, spec",
     ]
     assert notes.notes == ["  | no memory", "  Look.", f"  Log: {folder}/logs/block0-spec.log"]
 

@@ -72,7 +72,7 @@ def test_it_keeps_the_precision_that_most_weights_have(folder: Path, make_gguf: 
 
 def test_weights_that_are_cut_off_are_refused(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{")
-    with pytest.raises(UsageError, match="this is no whole safetensors file"):
+    with pytest.raises(UsageError, match="this safetensors file is truncated or damaged"):
         converted(folder, converter(None))
 
 

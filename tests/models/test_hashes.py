@@ -77,7 +77,7 @@ def test_a_full_disk_leaves_no_half_cache(tmp_path: Path, cache: Path, monkeypat
 
 
 def test_a_large_file_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hashes, "_WORTH_SAYING", 100)
+    monkeypatch.setattr(hashes, "_REPORTED_FROM_BYTES", 100)
     monkeypatch.setattr(hashes, "_CHUNK", 100)
     path = tmp_path / "big.gguf"
     path.write_bytes(bytes(1000))

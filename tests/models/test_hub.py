@@ -147,7 +147,7 @@ def test_a_file_of_a_dataset_is_no_file_of_the_model_of_that_name(hub: Threading
         (
             "org/many",
             None,
-            "hf:org/many: the repository holds 2 files of questions; name one\n"
+            "hf:org/many: the repository holds 2 question files; name one\n"
             "One of:\n  hf:org/many/a.jsonl\n  hf:org/many/b.parquet",
         ),
         (

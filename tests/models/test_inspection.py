@@ -133,7 +133,7 @@ def test_a_difference_names_keys_tensors_and_tokens(make_gguf: MakeGguf) -> None
     assert str(changes["tokenizer.ggml.tokens"][0]).startswith("20 values, SHA-256 ")
     assert found.vocabulary == (
         "1 token ids mean different texts; the first is 0, 't0' and 'x'",
-        "the other names no eos token",
+        "the other defines no eos token",
     )
 
 

@@ -55,7 +55,7 @@ def test_several_candidates_are_listed_and_none_is_taken(tmp_path: Path) -> None
     with pytest.raises(UsageError) as caught:
         find_local(WHOLE, tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path}: 2 files could be meant: plamo-2-8b-bf16.gguf, plamo-2-8b-q8_0.gguf\n"
+        f"{tmp_path}: 2 files match: plamo-2-8b-bf16.gguf, plamo-2-8b-q8_0.gguf\n"
         "Name one: hf:pfnet/plamo-2-8b/plamo-2-8b-bf16.gguf"
     )
 

@@ -125,19 +125,19 @@ NAMES = "Its tensors are named like: token_embd, attn_q."
         ),
         (
             QuantizeSpec(type="q8_0", tensors={"attn_q": "bf16", "blk.0.*": "f16"}),
-            "quantize.tensors.blk.0.*: the pattern 'blk.0.*' matches only tensors that an earlier pattern decides "
-            "about; the first match counts\nPut the narrower pattern first, or leave this one out.",
+            "quantize.tensors.blk.0.*: the pattern 'blk.0.*' matches only tensors that an earlier pattern "
+            "matches; the first match counts\nPut the narrower pattern first, or leave this one out.",
         ),
         (
             QuantizeSpec(type="q8_0", tensors={"attn_q": "q4_k"}),
             "quantize.tensors.attn_q: blk.0.attn_q.weight cannot be made q4_k: its rows hold 32 numbers, which is no "
-            "multiple of the type's block of 256; llama-quantize would make it something else and say nothing\n"
+            "multiple of the type's block of 256; llama-quantize would silently choose another type\n"
             "The nearest type that fits is q5_0.",
         ),
         (
             QuantizeSpec(type="q8_0", tensors={"ATTN_Q": "iq2_xs"}),
             "quantize.tensors.ATTN_Q: blk.0.attn_q.weight cannot be made iq2_xs: that type needs an importance matrix, "
-            "which benchctl has not\nUse a type from iq3_s upwards, or a k-quant such as q2_k.",
+            "which benchctl does not provide\nUse a type from iq3_s upwards, or a k-quant such as q2_k.",
         ),
         (
             QuantizeSpec(type="bf16", tensors={"attn_q": "f16"}),
@@ -159,7 +159,7 @@ def test_what_cannot_mean_anything_is_refused_before_any_work(
 @pytest.mark.parametrize(
     ("pattern", "why"),
     [
-        ("ssm_conv1d", "only tensors that llama-quantize leaves alone: blk.0.ssm_conv1d.weight (f32, 4 × 512)"),
+        ("ssm_conv1d", "only tensors that llama-quantize never quantizes: blk.0.ssm_conv1d.weight (f32, 4 × 512)"),
         ("attn_norm", "only one-dimensional tensors, which keep their type: blk.0.attn_norm.weight (f32, 256)"),
     ],
 )
@@ -197,9 +197,9 @@ def test_an_override_that_the_tool_did_not_follow_is_refused(make_gguf: MakeGguf
         tmp_path, 'eval "result=\\${$(($# - 1))}"; eval "source=\\${$(($# - 2))}"; cp "$source" "$result"'
     )
     spec = QuantizeSpec(type="q8_0", tensors={"attn_q": "bf16"})
-    with pytest.raises(UsageError, match=r"made blk\.0\.attn_q\.weight f32 where bf16 was asked for"):
+    with pytest.raises(UsageError, match=r"made blk\.0\.attn_q\.weight f32 where bf16 was requested"):
         quantized([make_gguf()], spec, copies)
-    with pytest.raises(UsageError, match="left every tensor unquantized where q8_0 was asked for"):
+    with pytest.raises(UsageError, match="left every tensor unquantized where q8_0 was requested"):
         quantized([make_gguf()], QuantizeSpec(type="q8_0"), copies)
     assert list((cache / "quantized").iterdir()) == []
 

@@ -132,7 +132,7 @@ def test_a_bundled_file_that_was_changed_is_refused(
     (tmp_path / "bundle" / "index.json").write_text(json.dumps({"m": {"file": "gone.gguf", "sha256": "0" * 64}}))
     assert "the bundled file gone.gguf is missing" in refusal("bundled:m", tmp_path)
     (tmp_path / "bundle" / "index.json").unlink()
-    assert "carries no models" in refusal("bundled:m", tmp_path)
+    assert "has no bundled models" in refusal("bundled:m", tmp_path)
 
 
 def test_the_models_folder_is_searched_before_the_hub(make_gguf: MakeGguf, tmp_path: Path) -> None:

@@ -110,4 +110,4 @@ def test_what_no_text_can_show_is_no_difference(tmp_path: Path) -> None:
 
     target, draft = model("target.gguf", 3, eot=True), model("draft.gguf", 1, eot=False)
     assert differences(target, draft, speaking=True) == []
-    assert differences(target, draft) == ["one has 23 tokens, the other 21", "the other names no eot token"]
+    assert differences(target, draft) == ["one has 23 tokens, the other 21", "the other defines no eot token"]

@@ -73,7 +73,7 @@ def test_spec_bench() -> None:
     assert questions.multi_turn == 3
     assert questions.source == (
         "Spec-Bench (https://github.com/hemingkx/Spec-Bench); imported from spec_bench_question.jsonl; "
-        f"SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()}; of several turns only the first is asked"
+        f"SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()}; of several turns only the first is sent"
     )
 
 
@@ -113,10 +113,10 @@ def test_speed_bench_leaves_out_what_the_file_withholds(tmp_path: Path) -> None:
         "coding": ["Write a loop."],
         "multilingual": ["水とは何ですか。"],
     }
-    assert (questions.withheld, questions.multi_turn) == (1, 1)
-    assert questions.source.endswith("; 1 questions that the file withholds are left out")
+    assert (questions.without_text, questions.multi_turn) == (1, 1)
+    assert questions.source.endswith("; 1 questions whose text is not in the file are left out")
     nothing = write_parquet(tmp_path / "none.parquet", SPEED_BENCH[1:2])
-    assert refusal(nothing, "speed-bench") == "none.parquet: all 1 questions of this file are withheld"
+    assert refusal(nothing, "speed-bench") == "none.parquet: the text of all 1 questions is not in this file"
 
 
 def test_plain_lines_of_messages_keep_the_turns_that_the_source_answers() -> None:
@@ -191,7 +191,7 @@ BAD_LINES: dict[str, tuple[str, bytes, str]] = {
     "half a character": (
         "spec-bench",
         b'{"category": "qa", "turns": ["\\ud83d"]}',
-        "q.jsonl:2: expected text; got half of a surrogate pair, which is no character" + SHAPE,
+        "q.jsonl:2: expected text; got half of a surrogate pair, which is not a character" + SHAPE,
     ),
 }
 
@@ -238,9 +238,9 @@ def test_a_bad_row_of_a_table_is_one_error_with_its_number(tmp_path: Path) -> No
 def test_files_that_are_not_what_their_ending_says(tmp_path: Path) -> None:
     whole = gzip.compress(GOOD_LINE.encode() * 2000)
     for name, data, message in (
-        ("a.parquet", b"no", "a.parquet: this is no parquet file, or it is damaged"),
-        ("a.jsonl.gz", b"no", "a.jsonl.gz: this is no whole gzip file"),
-        ("b.jsonl.gz", whole[:-20], "b.jsonl.gz: this is no whole gzip file"),
+        ("a.parquet", b"no", "a.parquet: this is not a parquet file, or it is damaged"),
+        ("a.jsonl.gz", b"no", "a.jsonl.gz: this gzip file is truncated or damaged"),
+        ("b.jsonl.gz", whole[:-20], "b.jsonl.gz: this gzip file is truncated or damaged"),
         ("empty.jsonl", b"\n\n", "empty.jsonl: this file has no questions"),
     ):
         (tmp_path / name).write_bytes(data)

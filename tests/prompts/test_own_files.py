@@ -105,5 +105,5 @@ def test_what_is_no_prompt_is_one_message(tmp_path: Path, name: str, content: st
 
 def test_what_is_no_gzip_file_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(b"plain")
-    with pytest.raises(UsageError, match="no whole gzip file"):
+    with pytest.raises(UsageError, match="this gzip file is truncated or damaged"):
         load_suite("a.jsonl.gz", recipe_folder=tmp_path)

@@ -142,7 +142,7 @@ def test_labels_leave_out_what_all_values_begin_with(load: Load) -> None:
         ("{concurrency: [1, 2]}", "Write it as a list in its own place."),
         ("{cache_type: f16}", "matrix.cache_type: expected a list of values, or a mapping of names to values"),
         ("{cache_type: []}", "got an empty one"),
-        ("{cache_type: [f16, f16]}", "matrix.cache_type[1]: 'f16' stands here twice."),
+        ("{cache_type: [f16, f16]}", "matrix.cache_type[1]: 'f16' is here twice."),
         ("{cache_type: [f16, q9]}", "matrix.cache_type[1]: expected a type of llama.cpp's KV cache, got 'q9'."),
         ("{models.draft: [{sorce: x}]}", "matrix.models.draft[0].sorce: unknown key."),
         (
@@ -183,7 +183,7 @@ def test_an_arms_own_arguments_may_not_change_what_the_target_computes(refusal: 
     arms = "arms: [{name: baseline}, {name: ngram, speculation: {type: ngram-simple}, args: %s}]\n"
     message = refusal(HEAD + arms % args)
     assert "arms[1].args: this arm has" in message
-    assert "its effect would be put down to speculation" in message
+    assert "its effect would be attributed to speculation" in message
     both = arms.replace("{name: baseline}", "{name: baseline, args: %s}")
     assert load(HEAD + both % (args, args)).arms[1].args
     assert "the baseline has" in refusal(HEAD + both % (args, "[]"))

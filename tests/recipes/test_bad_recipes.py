@@ -38,7 +38,7 @@ NOT_A_RECIPE = {
         b"name: a\x1b[31m\n",
         "recipe.yaml:1: this is not YAML: the character U+001B is not allowed.",
     ),
-    "too large": (b"#" * (1 << 20) + b"\n", "recipe.yaml: the file is larger than 1 MiB, which no recipe is."),
+    "too large": (b"#" * (1 << 20) + b"\n", "recipe.yaml: the file is larger than 1 MiB, the limit for a recipe."),
     "text": ("just some words\n", "recipe.yaml:1: expected a mapping such as `name: …`, got 'just some words'."),
     "a list": ("- name: a\n", "recipe.yaml:1: expected a mapping such as `name: …`, got a list."),
     "JSON that is cut": (
@@ -51,7 +51,7 @@ NOT_A_RECIPE = {
     ),
     "a tab": (
         "name: a\nengine:\n\tkind: llama.cpp\n",
-        "recipe.yaml:3: a tab is used for indentation; YAML wants spaces.",
+        "recipe.yaml:3: a tab is used for indentation; YAML needs spaces.",
     ),
     "two documents": (
         "name: a\n---\nname: b\n",
@@ -222,7 +222,8 @@ WRONG_VALUES = {
     ),
     "engines that do not interleave": (
         HEAD + "schedule: interleaved\nengine: {kind: vllm}\n" + ARMS,
-        "recipe.yaml:6: schedule: interleaved keeps several engines up at once, which vllm is not made for here. "
+        "recipe.yaml:6: schedule: interleaved keeps several engines up at once, which benchctl does not support for "
+        "vllm. "
         "Write `schedule: blocks`.",
     ),
     "terminal escapes in a key": (

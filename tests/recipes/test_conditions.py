@@ -80,7 +80,7 @@ WRONG = {
     "null in a list": ("rate: [1, null]", "recipe.yaml:6: rate[1]: expected a number, got nothing."),
     "infinite": ("rate: .inf", "recipe.yaml:6: rate: expected a finite number, got .inf."),
     "no rate": ("rate: 0", "recipe.yaml:6: rate: expected more than 0, got 0."),
-    "twice": ("rate: [1, 2, 1.0]", "recipe.yaml:6: rate[2]: 1 stands here twice."),
+    "twice": ("rate: [1, 2, 1.0]", "recipe.yaml:6: rate[2]: 1 is here twice."),
     "a mapping": ("concurrency: {from: 1}", "recipe.yaml:6: concurrency: expected an integer, got a mapping."),
     "a hot list": ("sampling: {temperature: [0, 11]}", "sampling.temperature[1]: expected at most 10, got 11."),
     "a hot value": ("sampling: {temperature: 11}", "recipe.yaml:6: sampling.temperature: expected at most 10, got 11."),
@@ -90,10 +90,10 @@ WRONG = {
     ),
     "prompt by prompt": (
         "concurrency: [1, 2]\nschedule: interleaved",
-        "recipe.yaml:7: schedule: interleaved has one request in flight at a time, and 'concurrency' asks for more. "
+        "recipe.yaml:7: schedule: interleaved has one request in flight at a time, and 'concurrency' needs more. "
         "Write `schedule: blocks`.",
     ),
-    "prompt by prompt at a rate": ("rate: 3\nschedule: interleaved", "and 'rate' asks for more."),
+    "prompt by prompt at a rate": ("rate: 3\nschedule: interleaved", "and 'rate' needs more."),
     "too many arms": (
         f"concurrency: {list(range(1, 101))}",
         "recipe.yaml:6: concurrency: 100 values make 300 arms or more; at most 200 are allowed.",

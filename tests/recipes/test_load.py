@@ -169,9 +169,9 @@ def test_every_shipped_recipe_loads_under_its_own_name(name: str) -> None:
 def test_every_speculation_type_has_a_shipped_recipe() -> None:
 
     from benchctl.recipes.adapters import adapter_of
-    from benchctl.recipes.speculation import SPECULATION_WORDS
+    from benchctl.recipes.speculation import SPECULATION_TYPES
 
     every = [load_recipe(path) for path in shipped_recipes().values()]
     recipes = [recipe for recipe in every if not adapter_of(recipe.engine.kind).own_methods]
     used = {kind for recipe in recipes for arm in recipe.arms if arm.speculation for kind in arm.speculation.types}
-    assert used == set(SPECULATION_WORDS)
+    assert used == set(SPECULATION_TYPES)

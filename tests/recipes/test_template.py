@@ -8,13 +8,13 @@ import pytest
 
 from benchctl.errors import UsageError
 from benchctl.recipes.schema import Recipe
-from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_WORDS
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_TYPES
 from benchctl.recipes.template import new_recipe
 
 Load = Callable[[str], Recipe]
 
 
-@pytest.mark.parametrize("kind", SPECULATION_WORDS)
+@pytest.mark.parametrize("kind", SPECULATION_TYPES)
 def test_every_type_gives_a_recipe_that_loads(load: Load, kind: str) -> None:
     draft = "hf:org/draft/d.gguf" if kind in NEEDS_DRAFT_MODEL else None
     recipe = load(new_recipe("mine", engine="llama.cpp", target="hf:org/target", draft=draft, types=[kind]))
@@ -34,9 +34,9 @@ def test_names_that_yaml_would_read_otherwise_survive(load: Load, path: str) -> 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"name": "../x"}, "'../x' is no name for a recipe.\nUse letters, digits, '_', '.', '+' and '-'."),
-        ({"engine": "llama"}, "'llama' is no engine.\nDid you mean 'llama.cpp'?"),
-        ({"types": ["ngram-smple"]}, "'ngram-smple' is no speculation type.\nDid you mean 'ngram-simple'?"),
+        ({"name": "../x"}, "'../x' is not a name for a recipe.\nUse letters, digits, '_', '.', '+' and '-'."),
+        ({"engine": "llama"}, "There is no engine 'llama'.\nDid you mean 'llama.cpp'?"),
+        ({"types": ["ngram-smple"]}, "There is no speculation type 'ngram-smple'.\nDid you mean 'ngram-simple'?"),
         ({"types": ["draft-simple"]}, "draft-simple needs a draft model.\nName it: --draft SOURCE"),
     ],
 )

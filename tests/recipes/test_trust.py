@@ -81,7 +81,7 @@ def test_a_link_out_of_the_folder_is_outside(load: Load, tmp_path: Path) -> None
 
 def test_an_option_that_no_list_knows_passes_with_a_line(load: Load) -> None:
     assert openings(load, "{args: [--brand-new, '1']}") == [
-        "engine.args: --brand-new is on no list of benchctl's; it passes, whatever it does."
+        "engine.args: --brand-new is not on benchctl's list of options; it is passed on unchecked."
     ]
 
 
@@ -111,8 +111,8 @@ def test_a_class_of_ones_own_is_code(load: Load) -> None:
         ('{env: {"A=B": x}}', "engine.env: expected the name of an environment variable, got 'A=B'"),
         ('{env: {"": x}}', "engine.env: expected the name of an environment variable, got ''"),
         ('{env: {"A\\0": x}}', "engine.env: expected the name of an environment variable"),
-        ('{env: {A: "x\\0"}}', "engine.env.A: a value cannot hold the character U+0000"),
-        ('{args: ["x\\0"]}', "engine.args[0]: an argument cannot hold the character U+0000"),
+        ('{env: {A: "x\\0"}}', "engine.env.A: a value cannot contain the character U+0000"),
+        ('{args: ["x\\0"]}', "engine.args[0]: an argument cannot contain the character U+0000"),
     ],
 )
 def test_what_no_process_can_be_given_is_one_error(refusal: Callable[[str], str], engine: str, message: str) -> None:

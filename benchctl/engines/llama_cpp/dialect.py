@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from benchctl.recipes.speculation import SPECULATION_WORDS
+from benchctl.recipes.speculation import SPECULATION_TYPES
 
 Dialect = Literal["current", "legacy"]
 
@@ -91,7 +91,7 @@ class Flags:
         if kind is None or kind.removed:
             return {"draft-simple": ""} if "--model-draft" in self else {}
         told = {_OWN_NAMES.get(name, name): name for name in re.findall(r"[a-z0-9][a-z0-9-]*", kind.metavar)}
-        return {word: told[word] for word in SPECULATION_WORDS if word in told}
+        return {word: told[word] for word in SPECULATION_TYPES if word in told}
 
 
 def parse_help(text: str) -> Flags:

@@ -12,7 +12,7 @@ from benchctl.engines.sglang.package import Package
 from benchctl.models.folder_facts import vocabulary_differences
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
-from benchctl.recipes.speculation import SPECULATION_WORDS, OptionValue, Speculation
+from benchctl.recipes.speculation import SPECULATION_TYPES, OptionValue, Speculation
 
 ALGORITHMS: Mapping[str, str] = {
     "draft-simple": "STANDALONE",
@@ -108,7 +108,7 @@ def speculation_problems(speculation: Speculation, package: Package, models: Res
     (name,) = speculation.types
     algorithm = algorithm_of(name)
     known = types_of(package.algorithms)
-    if name in SPECULATION_WORDS and name not in ALGORITHMS:
+    if name in SPECULATION_TYPES and name not in ALGORITHMS:
         return [f"SGLang has nothing like `{name}`. It has {', '.join(known)}."]
     if algorithm not in package.algorithms:
         near = did_you_mean(name, known)

@@ -123,7 +123,7 @@ OPTIONS = OptionList(
         r"VLLM_(?:HOST_IP|DP_MASTER_.*|.*_URL|.*_ENDPOINT|S3_.*)": NETWORK,
         r"TORCHINDUCTOR_.*|TORCH_EXTENSIONS_DIR|TORCH_(?:TRACE|LOGS_OUT)|TRITON_.*(?:DIR|PATH)": CODE,
     },
-    words={"custom_class": CODE, "code_revision": CODE, "draft_load_config": CODE},
+    speculation={"custom_class": CODE, "code_revision": CODE, "draft_load_config": CODE},
 )
 
 TYPICAL = "typical acceptance"

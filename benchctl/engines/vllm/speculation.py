@@ -16,7 +16,7 @@ from benchctl.engines.vllm.package import Package
 from benchctl.models.folder_facts import folder_facts, vocabulary_differences
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.problems import did_you_mean
-from benchctl.recipes.speculation import SPECULATION_WORDS, Speculation
+from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation
 
 METHODS: Mapping[str, str] = {
     "draft-simple": "draft_model",
@@ -124,7 +124,7 @@ def _unknown_method(name: str, package: Package) -> str | None:
         return f"`{name}` is an old name; this vLLM {package.version} turns it into mtp. Write draft-mtp."
     runnable = [one for one in package.methods if not _impossible_here(one, package)]
     known = types_of(runnable)
-    if name in SPECULATION_WORDS and name not in METHODS:
+    if name in SPECULATION_TYPES and name not in METHODS:
         return f"vLLM has nothing like `{name}`. Here it has {', '.join(known)}."
     near = did_you_mean(name, [*package.methods, *METHODS])
     return f"this vLLM {package.version} has no method `{name}`.{near} Here it has {', '.join(known)}."

@@ -15,7 +15,7 @@ from benchctl.data.writer import write_whole
 from benchctl.engines.base import PrefillScorer, Scorer, Scores
 from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.measure.audit.plan import Alignment, AnswerPlan, AuditPlan, cost_of, lacks_shared, make_plan, seconds_of
-from benchctl.measure.audit.together import DIGITS, TOP, Known, loss, read_shared
+from benchctl.measure.audit.together import DIGITS, TOP, AuditedAnswer, loss, read_shared
 from benchctl.measure.replay.relaunch import Relaunch, RelaunchError, relaunch
 from benchctl.measure.replay.session import KEPT_EVERY_S, is_other, origin_of
 from benchctl.measure.run import signals_interrupt
@@ -33,7 +33,7 @@ Advance = Callable[[int, int, str], None]
 
 @dataclass
 class AuditOutcome:
-    """What an audit brought."""
+    """The result of an audit."""
 
     audit: Audit | None
     """With everything that was there before; `None` when nothing is known."""
@@ -107,7 +107,7 @@ def _read_shared(
     scored = {one.key: one for one in audit.answers}
     start = time.monotonic()
     with again.slot_scorer(run.folder, f"audit-{slots}x{width}") as scorer:
-        known = []
+        usable = []
         for group in selection.prompts:
             for answer in group:
                 prompt = again.prompts.get((answer.task, answer.prompt_idx))
@@ -115,10 +115,10 @@ def _read_shared(
                     continue
                 rendered = again.render(scorer, prompt)
                 if not is_other(rendered.text, rendered.token_ids, answer):
-                    known.append(Known(scored[answer.key], tuple(rendered.token_ids), answer.token_ids))
+                    usable.append(AuditedAnswer(scored[answer.key], tuple(rendered.token_ids), answer.token_ids))
         try:
             least = start + SHARED_S  # what was scored before it may have taken all of the time
-            read_shared(scorer, known, audit, width=width, slots=slots, until=max(until, least))
+            read_shared(scorer, usable, audit, width=width, slots=slots, until=max(until, least))
         finally:
             audit.seconds += time.monotonic() - start
             write_audit(run.folder, audit, run.part)
@@ -167,7 +167,7 @@ class _Session:
             return
         rendered = self._again.render(self._scorer, prompt)
         if is_other(rendered.text, rendered.token_ids, answer):
-            self._outcome.reason = "the engine now renders the prompt otherwise"
+            self._outcome.reason = "the engine now renders the prompt differently"
             return
         reading = score(self._scorer, rendered.token_ids, answer)
         if not plan.scored:
@@ -260,11 +260,11 @@ def scores_of(scorer: Scorer, prompt: Sequence[int], answer: Sequence[int], top:
     """Score an answer as greedy decoding evaluates it, or at once where the engine cannot do that."""
     if isinstance(scorer, PrefillScorer):
         return scorer.score_answer(prompt, answer, top)
-    told = [scorer.read_prompt(prompt, top)]
+    scores = [scorer.read_prompt(prompt, top)]
     for place in range(1, len(answer)):
-        told.append(scorer.read_on([*prompt, *answer[:place]], top))
-        _check(told[-1], 1)
-    return told
+        scores.append(scorer.read_on([*prompt, *answer[:place]], top))
+        _check(scores[-1], 1)
+    return scores
 
 
 def _margin(scores: Scores) -> float:
@@ -292,10 +292,10 @@ def _null_pass(
     )
 
 
-def _check(scores: Scores, asked: int) -> None:
-    if scores.evaluated != asked:
+def _check(scores: Scores, expected: int) -> None:
+    if scores.evaluated != expected:
         raise EngineError(
-            f"The engine evaluated {scores.evaluated} tokens where {asked} were to be read on.",
+            f"The engine evaluated {scores.evaluated} tokens where {expected} were new.",
             kind="protocol",
-            fix="It keeps nothing of what it had read; nothing can be scored on it.",
+            fix="It does not keep the cache of a prefix, so nothing can be scored on it.",
         )

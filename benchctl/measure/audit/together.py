@@ -17,13 +17,13 @@ from benchctl.engines.base import Scores, SlotScorer
 from benchctl.measure.audit.plan import Alignment, alignments
 
 TOP = 20
-"""Likeliest tokens that are asked for at every place."""
+"""Likeliest tokens that are read at every place."""
 DIGITS = 7
 """Decimal places that are kept: a float32 logarithm has no more."""
 
 
 @dataclass(frozen=True)
-class Known:
+class AuditedAnswer:
     """An answer that was scored, with what it takes to read it again."""
 
     scored: ScoredAnswer
@@ -39,8 +39,8 @@ class Known:
 class _Slot:
     """One stream of answers, each read to its end before the next begins."""
 
-    tasks: Iterator[tuple[Known, Alignment]]
-    known: Known | None = None
+    tasks: Iterator[tuple[AuditedAnswer, Alignment]]
+    current: AuditedAnswer | None = None
     alignment: Alignment | None = None
     ends: Iterator[tuple[int, bool]] = field(default_factory=lambda: iter(()))
     end: int = 0
@@ -54,20 +54,20 @@ class _Slot:
             task = next(self.tasks, None)
             if task is None:
                 return None
-            self.known, self.alignment = task
-            self.ends, self.before, self.end, self.counts = self.alignment.ends(len(self.known.answer)), 0, 0, False
-            return list(self.known.prompt)
-        assert self.known is not None, "has ends of its own"
+            self.current, self.alignment = task
+            self.ends, self.before, self.end, self.counts = self.alignment.ends(len(self.current.answer)), 0, 0, False
+            return list(self.current.prompt)
+        assert self.current is not None, "has ends of its own"
         self.before, (self.end, self.counts) = self.end, following
-        return [*self.known.prompt, *self.known.answer[: self.end]]
+        return [*self.current.prompt, *self.current.answer[: self.end]]
 
 
 def read_shared(
-    scorer: SlotScorer, answers: Sequence[Known], audit: Audit, *, width: int, slots: int, until: float
+    scorer: SlotScorer, answers: Sequence[AuditedAnswer], audit: Audit, *, width: int, slots: int, until: float
 ) -> None:
     """Read answers `width` tokens of each of `slots` at once until enough is known of the noise; adds to the audit.
 
-    `until`: the monotonic time to end at. Only batches in which every slot reads on are looked at. Raises EngineError.
+    `until`: the monotonic time to end at. Only batches in which every slot reads on count. Raises EngineError.
     """
     streams = [_Slot(tasks) for tasks in _tasks(answers, width, slots)]
     have = sum(len(one.places) for one in audit.passes if (one.width, one.slots) == (width, slots))
@@ -79,28 +79,28 @@ def read_shared(
             break
         reading.sort(key=lambda one: one[0].end == 0)  # a new prompt takes the slot that is left
         scores = scorer.read_together([prefix for _, prefix in reading], TOP)
-        for (stream, _), told in zip(reading, scores, strict=True):
-            if stream.counts and told.evaluated == stream.end - stream.before:
-                _add(passes, stream, told, slots)
+        for (stream, _), at_end in zip(reading, scores, strict=True):
+            if stream.counts and at_end.evaluated == stream.end - stream.before:
+                _add(passes, stream, at_end, slots)
                 have += 1
     audit.passes.extend(passes.values())
 
 
-def _tasks(answers: Sequence[Known], width: int, slots: int) -> list[Iterator[tuple[Known, Alignment]]]:
+def _tasks(answers: Sequence[AuditedAnswer], width: int, slots: int) -> list[Iterator[tuple[AuditedAnswer, Alignment]]]:
     """Deal the answers out to the slots, those to one prompt to one slot, so that no two hold the same beginning."""
     prompts = list(dict.fromkeys(one.prompt for one in answers))
-    by_slot: list[list[Known]] = [[] for _ in range(slots)]
+    by_slot: list[list[AuditedAnswer]] = [[] for _ in range(slots)]
     for number, one in enumerate(answers):
         by_slot[(prompts.index(one.prompt) if len(prompts) >= slots else number) % slots].append(one)
     return [((one, way) for way, one in itertools.product(alignments(width), own)) for own in by_slot]
 
 
-def _add(passes: dict[tuple[object, ...], NullPass], stream: _Slot, told: Scores, slots: int) -> None:
-    known, alignment = stream.known, stream.alignment
-    assert known is not None
+def _add(passes: dict[tuple[object, ...], NullPass], stream: _Slot, scores: Scores, slots: int) -> None:
+    current, alignment = stream.current, stream.alignment
+    assert current is not None
     assert alignment is not None
     found = NullPass(
-        **known.scored.model_dump(include={"task", "prompt_idx", "prompt_sha", "token_sha"}),
+        **current.scored.model_dump(include={"task", "prompt_idx", "prompt_sha", "token_sha"}),
         width=alignment.width,
         first=alignment.first,
         skipped=alignment.skipped,
@@ -110,11 +110,11 @@ def _add(passes: dict[tuple[object, ...], NullPass], stream: _Slot, told: Scores
     )
     found = passes.setdefault(found.key, found)
     found.places.append(stream.end)
-    found.losses.append(loss(known.scored.margins[stream.end], known.likeliest(stream.end), told))
+    found.losses.append(loss(current.scored.margins[stream.end], current.likeliest(stream.end), scores))
 
 
 def loss(margin: float, likeliest: int, scores: Scores) -> float:
     """Return by how much less than `margin` the target prefers its likeliest token to the best other one here."""
-    known = scores.logprobs
-    others = max(value for other, value in known.items() if other != likeliest)
-    return round(margin - (known.get(likeliest, min(known.values())) - others), DIGITS)
+    logprobs = scores.logprobs
+    others = max(value for other, value in logprobs.items() if other != likeliest)
+    return round(margin - (logprobs.get(likeliest, min(logprobs.values())) - others), DIGITS)

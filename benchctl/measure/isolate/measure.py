@@ -1,4 +1,4 @@
-"""One measurement: quantize the source in one way, have it answer the health probes, hold it against the source."""
+"""One measurement: quantize the source in one way, run the health probes on it, compare it with the source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONTEXT = 512
 SHORTER = (256, 128, 64)
 """Pieces of a text that is too short for two of the usual length."""
 PLACES = 100
-"""llama-perplexity says nothing of fewer scored tokens."""
+"""llama-perplexity prints no figures for fewer scored tokens."""
 
 
 class Measurer:
@@ -38,7 +38,7 @@ class Measurer:
         self._reference = work / "reference.kld"
 
     def read_text(self, text: Path, origin: str, tokens: int) -> TextRead:
-        """Have the source read the text, for the others to be held against. Raises UsageError, EngineError."""
+        """Have the source read the text, for the others to be compared with. Raises UsageError, EngineError."""
         context = CONTEXT
         while True:
             try:
@@ -47,7 +47,7 @@ class Measurer:
                 fitting = [one for one in SHORTER if one < context and error.tokens // one * (one // 2 - 1) >= PLACES]
                 if not fitting:
                     raise UsageError(
-                        f"the text has {error.tokens} tokens, which are too few to say something",
+                        f"the text has {error.tokens} tokens, which are too few to measure with",
                         where=origin,
                         fix="Name a longer text with --text FILE, or more prompts in the recipe.",
                     ) from None
@@ -63,7 +63,7 @@ class Measurer:
     def measure(self, kept: Kept, name: str, context: Callable[[], int]) -> Measurement:
         """Quantize the source but for the tensors that are kept, and measure what came out.
 
-        `context` makes sure that the source has read the text, and tells the length of a piece; a source that fails
+        `context` makes sure that the source has read the text, and returns the length of a piece; a source that fails
         the probes needs to read nothing.
         """
         began = time.perf_counter()
@@ -97,7 +97,7 @@ class Measurer:
             raise StorageError(
                 f"the source's distributions cannot be kept: {error.strerror or error}",
                 where=str(self._work),
-                fix="Free some space, set BENCHCTL_CACHE to a folder on another disk, or ask for fewer --tokens.",
+                fix="Free some space, set BENCHCTL_CACHE to a folder on another disk, or use fewer --tokens.",
             ) from None
         return places
 
@@ -107,7 +107,7 @@ class Measurer:
         return Severity.model_validate(self._source.divergence.compare(model, self._reference, log, context=context))
 
     def _probe(self, model: Path, name: str) -> PreflightRecord:
-        self._notice(f"{name}: asking the health probes")
+        self._notice(f"{name}: running the health probes")
         record = PreflightRecord(mode="on")
         try:
             launch, log = self._source.launch(model), self._log(name, "server")

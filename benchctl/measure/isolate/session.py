@@ -1,4 +1,4 @@
-"""The session: a search says what to measure next, and every answer is on the disk before the next question."""
+"""The session: a search requests what to measure next, and every measurement is on the disk before the next request."""
 
 from __future__ import annotations
 
@@ -67,21 +67,21 @@ def isolate(
     """Measure until the search has its answer; return the folder, all measurements and that answer.
 
     What an earlier call with the same inputs has measured is not measured again. Raises KeyboardInterrupt, after which
-    the next call goes on; EngineError, StorageError, UsageError.
+    the next call continues; EngineError, StorageError, UsageError.
     """
-    asked = _asked(source, wish)
-    key = canonical_sha256(asked)
+    inputs = _inputs(source, wish)
+    key = canonical_sha256(inputs)
     folder = out / source.recipe.name / f"isolate-{source.spec.type.lower()}-{key[:12]}"
     work = cache_folder() / "isolate" / key
     with folder_lock(folder, "measuring here"):
-        isolation = read_isolation(folder) or _new(source, asked, key)
+        isolation = read_isolation(folder) or _new(source, inputs, key)
         if isolation.measurements:
             progress.note(f"{len(isolation.measurements)} measurements are there already: {folder}")
         session = _Session(source, isolation, folder, Measurer(source, folder, work, progress.doing), progress)
         try:
             finding = session.run(search(), wish)
         except KeyboardInterrupt:
-            progress.note(f"Interrupted; the same command goes on from what is measured: {folder}")
+            progress.note(f"Interrupted; the same command continues from what is measured: {folder}")
             raise
         shutil.rmtree(work, ignore_errors=True)
     return folder, isolation, finding
@@ -103,20 +103,20 @@ class _Session:
 
     def run(self, search: Search[Finding], wish: TextSource) -> Finding:
         try:
-            ask = next(search)
+            request = next(search)
             while True:
-                found = self._isolation.measured(ask.kept)
+                found = self._isolation.measured(request.kept)
                 stored = found is not None
                 if found is None:
-                    found = self._measure(ask.kept, wish)
+                    found = self._measure(request.kept, wish)
                     self._isolation.measurements.append(found)
                     self._isolation.wall_s += found.wall_s
                     self._seconds.append(found.wall_s)
                     write_isolation(self._folder, self._isolation)
                 mean = sum(self._seconds) / len(self._seconds) if self._seconds else None
-                left = None if mean is None else mean * ask.more
-                self._progress.measured(found, stored=stored, more=ask.more, seconds_left=left)
-                ask = search.send(found)
+                left = None if mean is None else mean * request.more
+                self._progress.measured(found, stored=stored, more=request.more, seconds_left=left)
+                request = search.send(found)
         except StopIteration as end:
             answer: Finding = end.value
             return answer
@@ -135,7 +135,7 @@ class _Session:
         elif not self._has_reference:
             if not text.is_file() or hashlib.sha256(text.read_bytes()).hexdigest() != isolation.text.sha256:
                 fix = "Remove the folder to measure again."
-                raise StorageError("the text that was read is not there any more", where=str(text), fix=fix)
+                raise StorageError("the text that was measured is missing or has changed", where=str(text), fix=fix)
             self._measurer.again(text, isolation.text, wish.tokens)
         self._has_reference = True
         return isolation.text.context
@@ -154,7 +154,7 @@ class _Session:
         return origin
 
 
-def _asked(source: SourceModel, wish: TextSource) -> dict[str, Any]:
+def _inputs(source: SourceModel, wish: TextSource) -> dict[str, Any]:
     """Return everything that a measurement depends on."""
     recipe, spec = source.recipe, source.spec
     own = {"suite": source.suite.sha256, "tasks": recipe.prompts.tasks, "limit": recipe.prompts.limit}
@@ -172,13 +172,13 @@ def _asked(source: SourceModel, wish: TextSource) -> dict[str, Any]:
     }
 
 
-def _new(source: SourceModel, asked: dict[str, Any], key: str) -> Isolation:
+def _new(source: SourceModel, inputs: dict[str, Any], key: str) -> Isolation:
     return Isolation(
         benchctl_version=__version__,
         created_at=now(),
         recipe_name=source.recipe.name,
         key=key,
-        asked=asked,
+        asked=inputs,
         source=model_identity(source.model),
         type=source.spec.type.lower(),
         families=list(source.families),

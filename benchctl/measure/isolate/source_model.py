@@ -1,7 +1,7 @@
 """What is examined: a source, the quantization that may break it, the families that this changes, and the text.
 
-The text is the recipe's prompts, each with what the unquantized model answers to it: a model is held to what it would
-itself say, so the text means something to any model, whatever it was trained on.
+The text is the recipe's prompts, each with what the unquantized model answers to it: a model is measured on its own
+output, so the text suits any model, whatever it was trained on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ USUAL_TYPE = "q8_0"
 ANSWER = 256
 """Longest answer in tokens."""
 SPARE = 1.5
-"""So much more is written than was asked for: the chat template's tokens are counted, and are not in the text."""
+"""So much more is written than requested: the chat template's tokens are counted, and are not in the text."""
 _BLOCK = re.compile(r"(blk\.\d+\.)")
 
 
@@ -51,12 +51,12 @@ class SourceModel:
     recipe: Recipe
     engine: Engine
     scoring: ScoringEngine
-    """The same engine, as one that tells probabilities."""
+    """The same engine, as one that reports probabilities."""
     engine_identity: Mapping[str, object]
     """SHA-256 of the engine's binary and its libraries."""
     model: ResolvedModel
     spec: QuantizeSpec
-    """The quantization as it was asked for: base type and the overrides that stay as they are."""
+    """The requested quantization: base type and the overrides that stay as they are."""
     families: tuple[Family, ...]
     """Those that the quantization changes, largest first."""
     suite: Suite
@@ -106,7 +106,7 @@ def find_source_model(
         )
     spec = _spec(recipe, base, allow_requantize)
     engine, capabilities, _ = probed_engine(recipe, recipe_folder, binary, notice, trusted=trusted)
-    assert isinstance(engine, QuantizingEngine)  # its adapter says so
+    assert isinstance(engine, QuantizingEngine)  # as its adapter declares
     quantizer, divergence = program(engine.quantizer()), engine.divergence_meter()
     suite = load_suite(recipe.prompts.suite, recipe_folder=recipe_folder)
     prompts = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
@@ -144,11 +144,11 @@ def find_source_model(
 
 
 def families_of(tensors: Sequence[Tensor], spec: QuantizeSpec) -> tuple[Family, ...]:
-    """Return the families that `spec` changes, largest first. Raises UsageError for overrides that mean nothing."""
-    wanted = requested_types(tensors, spec.tensors)
+    """Return the families that `spec` changes, largest first. Raises UsageError for overrides without effect."""
+    requested = requested_types(tensors, spec.tensors)
     changed: dict[str, list[Tensor]] = {}
     for tensor in tensors:
-        if takes_other_type(tensor) and wanted.get(tensor.name) not in {*UNQUANTIZED, tensor.type_name}:
+        if takes_other_type(tensor) and requested.get(tensor.name) not in {*UNQUANTIZED, tensor.type_name}:
             changed.setdefault(family(tensor.name), []).append(tensor)
     found = [
         Family(
@@ -191,14 +191,14 @@ def _bits(tensor: Tensor) -> float:
 
 def _spec(recipe: Recipe, base: str | None, allow_requantize: bool) -> QuantizeSpec:
     """Return the quantization to look into. Raises UsageError."""
-    asked = recipe.models.target.quantize if base is None else None
-    spec = asked or QuantizeSpec(type=base or USUAL_TYPE)
+    spec_of_recipe = recipe.models.target.quantize if base is None else None
+    spec = spec_of_recipe or QuantizeSpec(type=base or USUAL_TYPE)
     spec = spec.model_copy(update={"allow_requantize": spec.allow_requantize or allow_requantize})
     check_arguments(spec)
     if spec.type.lower() in UNQUANTIZED:
         raise UsageError(
-            f"{spec.type} is no quantization, so no tensor of it can break",
-            where="quantize.type" if asked else "--type",
+            f"{spec.type} is not a quantized type, so no tensor can be damaged by it",
+            where="quantize.type" if spec_of_recipe else "--type",
             fix="Name the type that you want to use, such as --type q8_0 or --type q4_k_m.",
         )
     return spec
@@ -233,7 +233,7 @@ def own_answers(source: SourceModel, tokens: int, log: Path, notice: Notice) -> 
                 break
             notice(f"writing the text, {written} of {tokens} tokens")
             done = asyncio.run(server.complete(server.render(item.prompt), sampling))
-            parts.append(f"{_words_of(item.prompt)}\n\n{done.text.strip()}\n")
+            parts.append(f"{_prompt_text(item.prompt)}\n\n{done.text.strip()}\n")
             written += done.prompt_tokens + done.n_predicted
     return "\n".join(parts)
 
@@ -247,5 +247,5 @@ def text_of(file: Path) -> str:
         raise UsageError(f"the text cannot be read: {reason}", where=f"--text {one_line(str(file))}") from None
 
 
-def _words_of(prompt: Prompt) -> str:
+def _prompt_text(prompt: Prompt) -> str:
     return prompt.prompt or "\n".join(message.content for message in prompt.messages or ())

@@ -1,1 +1,1 @@
-"""A look at models and context before anything is measured."""
+"""Checks of models and context before anything is measured."""

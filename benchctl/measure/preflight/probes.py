@@ -1,7 +1,7 @@
 """The health probes: short prompts that show a broken model, answered greedily by the target alone.
 
-A model's text tells little: small sound models loop, and word salad is not empty. So the probabilities are asked for
-with it, and where the model was quantized for this run, the same places are put to its source.
+A model's text alone shows little: small sound models loop, and word salad is not empty. So the probabilities are read
+with it, and where the model was quantized for this run, its source is scored at the same places.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ SUITE = "health.json"
 TOKENS = 24
 """Longest answer to a probe."""
 TOP = 64
-"""So many of the likeliest tokens are looked at."""
+"""So many of the likeliest tokens are compared."""
 ENOUGH = 64
-"""Fewer tokens than this say nothing of probabilities."""
+"""Fewer tokens than this are too few to assess probabilities."""
 MIN_PROBES = 4
-"""Fewer probes than this, one of each kind that comes first, say nothing of the share that is answered badly."""
+"""Fewer probes than this, one of each kind that comes first, are too few to assess the share that is answered badly."""
 _FIRST = ("newlines", "indentation", "empty_lines", "mixed_scripts")
 BUDGET_S = 2.0
-"""So many seconds are taken for each look (to ask, to read, to compare) once there is enough …"""
+"""So many seconds are taken for each step (to answer, to read, to compare) once there is enough …"""
 PATIENCE_S = 20.0
 """… and so many at most, on an engine that is slow."""
 
 
 @dataclass
 class ProbeAnswer:
-    """What the target said to a probe; `text` is untrusted."""
+    """The target's answer to a probe; `text` is untrusted."""
 
     name: str
     """`task/prompt_idx`."""
@@ -52,7 +52,7 @@ class ProbeAnswer:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Two models, asked for the next token at the same places."""
+    """Two models, scored at the same places."""
 
     places: int
     same: int
@@ -67,7 +67,7 @@ class Agreement:
 
 
 def probe_items() -> list[PromptItem]:
-    """Return the probes, one of each task before a second of any: where time is short, all kinds are asked."""
+    """Return the probes, one of each task before a second of any: where time is short, all kinds are tried."""
     found = shipped_folder("prompts") / SUITE
     items = load_suite(str(found), recipe_folder=found.parent).select(None, None)
     return sorted(items, key=lambda item: (item.prompt_idx, item.task not in _FIRST))
@@ -78,19 +78,19 @@ def answers(scorer: Scorer, model: Path, items: Sequence[PromptItem]) -> Iterato
     began, places = time.monotonic(), 0
     vocabulary = token_bytes(model)
     ends = end_tokens(read_header(model))
-    for asked, item in enumerate(items, start=1):
+    for count, item in enumerate(items, start=1):
         prompt = scorer.render(item.prompt).token_ids
         answer = ProbeAnswer(f"{item.task}/{item.prompt_idx}", prompt, scores=[scorer.read_prompt(prompt, TOP)])
         while answer.scores[-1].likeliest not in ends:
             answer.tokens.append(answer.scores[-1].likeliest)
-            if len(answer.tokens) == TOKENS or _time_is_up(began, places + len(answer.scores), asked):
+            if len(answer.tokens) == TOKENS or _time_is_up(began, places + len(answer.scores), count):
                 break
             answer.scores.append(scorer.read_on([*prompt, *answer.tokens], TOP))
         spelt = vocabulary.spelling(answer.tokens) if vocabulary else b""
         answer.text = spelt.decode("utf-8", "replace")
         yield answer
         places += len(answer.scores)
-        if _time_is_up(began, places, asked):
+        if _time_is_up(began, places, count):
             return
 
 
@@ -118,12 +118,12 @@ def expected(scorer: Scorer, found: Sequence[ProbeAnswer]) -> tuple[int, int]:
 
 
 def is_blank(answer: ProbeAnswer) -> bool:
-    """Whether an answer says nothing: it ended at once, or is white space."""
+    """Whether an answer is blank: it ended at once, or is white space."""
     return not answer.text.strip()
 
 
 def agreement(reference: Scorer, found: Sequence[ProbeAnswer]) -> Agreement | None:
-    """Put the places of `found` to another model as long as the budget lasts; None when there was no time for one.
+    """Score another model at the places of `found` as long as the budget lasts; None when there was no time for one.
 
     Raises EngineError.
     """

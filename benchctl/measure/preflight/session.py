@@ -1,4 +1,4 @@
-"""The preflight: is the target sound, do target and draft fit, does the context, is the quantization as asked?
+"""The preflight: is the target sound, do target and draft fit, does the context, is the quantization as requested?
 
 It runs before anything is measured, in processes of its own, and takes seconds; a broken model answers as fast as a
 sound one, and a benchmark of it looks fine.
@@ -33,7 +33,7 @@ from benchctl.measure.preflight.probes import (
     is_blank,
     probe_items,
 )
-from benchctl.measure.prepare import Prepared, seen_devices
+from benchctl.measure.prepare import Prepared, device_names
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.models.shards import all_shards, tensors_of
@@ -47,31 +47,31 @@ _LONGEST = 16
 
 LINE_BREAKS = ("newlines/", "empty_lines/")
 FLAWED_SHARE = 2 / 3
-"""Sound models of half a billion parameters loop on two probes in five: only well beyond that it says something."""
+"""Sound models of half a billion parameters loop on two probes in five: only well beyond that it is evidence."""
 UNSURE = -2.0
 """Mean log-probability, in nats, of the model's own best token. Measured on the probes: the bundled models, of 1 M and
 4 M parameters, reach -1.1 and -1.5, one of half a billion -0.5; the bundled target with all tensors at tq2_0, whose
 output is word salad, -2.6; from 64 tokens on these figures hardly move."""
 EXPECTED = 0.45
-"""Share of the probes' own tokens among the 64 likeliest that the model expects: the bundled models reach 0.60, small
+"""Share of the probes' own tokens among the 64 likeliest of the model: the bundled models reach 0.60, small
 as they are; the target with one tensor family scaled, shuffled or zeroed 0.19 to 0.37."""
 
 
 def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
-    """Look at models, probes and context; the engine's log goes to `log`. Raises nothing for what it finds."""
+    """Check models, probes and context; the engine's log goes to `log`. Raises nothing for what it finds."""
     record = PreflightRecord(mode=prepared.recipe.preflight)
     if record.mode == "off":
-        record.checked.append("Nothing was looked at: the recipe says `preflight: off`.")
+        record.checked.append("Nothing was checked: the recipe has `preflight: off`.")
         return record
     began = time.perf_counter()
     groups = {setup.name: setup.group for setup in prepared.recipe.setups}
-    asked: set[str | None] = set()
+    probed: set[str | None] = set()
     for name, part in prepared.parts.items():
         found = PreflightRecord(mode=record.mode)
         group = groups.get(name or "")
         own = log if name is None else log.with_name(f"{log.stem}-{name}{log.suffix}")
-        _look(part, own, found, ask=group not in asked)  # setups of a group have one target
-        asked.add(group)
+        _check_setup(part, own, found, probe=group not in probed)  # setups of a group have one target
+        probed.add(group)
         where = "" if name is None else f" ({name})"
         for one in found.findings:
             record.find(one.id, f"{one.where}{where}", one.seen)
@@ -81,17 +81,17 @@ def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
     return record
 
 
-def _look(prepared: Prepared, log: Path, record: PreflightRecord, *, ask: bool) -> None:
-    """Look at one engine with one pair of models; `ask`: and have the target answer."""
+def _check_setup(prepared: Prepared, log: Path, record: PreflightRecord, *, probe: bool) -> None:
+    """Check one engine with one pair of models; `probe`: and have the target answer."""
     _vocabulary(prepared, record)
     for role, spec, model in _models(prepared):
-        if spec.quantize is not None and (ask or role != "models.target"):
+        if spec.quantize is not None and (probe or role != "models.target"):
             _quantization(role, spec, model, record)
-    if not ask:
+    if not probe:
         return
-    unasked, engine = why_not_probed(prepared), prepared.engine
-    if unasked is not None:
-        record.checked.append(f"The target was not asked anything: {unasked}.")
+    reason, engine = why_not_probed(prepared), prepared.engine
+    if reason is not None:
+        record.checked.append(f"The target was not probed: {reason}.")
     elif isinstance(engine, ScoringEngine):
         try:
             _probe(prepared, engine, log, record)
@@ -101,10 +101,10 @@ def _look(prepared: Prepared, log: Path, record: PreflightRecord, *, ask: bool) 
 
 
 def why_not_probed(prepared: Prepared) -> str | None:
-    """Return why the target of these models and this engine is not asked anything, or `None` when it is."""
+    """Return why the target of these models and this engine is not probed, or `None` when it is."""
     if prepared.engine.model_format != "gguf":
-        return "that needs a GGUF file, which tells its vocabulary"
-    return None if isinstance(prepared.engine, ScoringEngine) else "this engine does not tell its probabilities"
+        return "that needs a GGUF file, which has the vocabulary"
+    return None if isinstance(prepared.engine, ScoringEngine) else "this engine does not report probabilities"
 
 
 def stop_if_strict(record: PreflightRecord, folder: Path) -> None:
@@ -113,7 +113,7 @@ def stop_if_strict(record: PreflightRecord, folder: Path) -> None:
         raise GateError(
             "The preflight found what a strict recipe does not allow: " + " ".join(one.seen for one in record.findings),
             where=str(folder),
-            fix="Mend it, or write `preflight: on` to measure all the same; the report then warns.",
+            fix="Fix it, or write `preflight: on` to measure all the same; the report then warns.",
         )
 
 
@@ -132,33 +132,34 @@ def _vocabulary(prepared: Prepared, record: PreflightRecord) -> None:
         return  # folders are compared, as strictly, before anything starts
     headers = [read_header(path) for path in (prepared.models.target.path, draft.path)]
     if any(header.count("tokenizer.ggml.tokens") is None for header in headers):
-        record.checked.append("The vocabularies could not be compared: a file holds none.")
+        record.checked.append("The vocabularies could not be compared: a file has none.")
     elif found := differences(headers[0], headers[1], speaking=True):
-        seen = f"Target and draft differ (the target is named first): {'; '.join(found)}."
-        record.find("vocabulary-differs", "models.draft", seen)
+        what = f"Target and draft differ (the target is named first): {'; '.join(found)}."
+        record.find("vocabulary-differs", "models.draft", what)
     else:
         record.checked.append("Target and draft have the same tokens and special tokens.")
 
 
 def _quantization(role: str, spec: ModelSpec, model: ResolvedModel, record: PreflightRecord) -> None:
-    asked = spec.quantize
-    assert asked is not None
+    quantization = spec.quantize
+    assert quantization is not None
     tensors = tensors_of(all_shards(model.path))
     types = {tensor.name: tensor.type_name for tensor in tensors}
-    wanted = requested_types(tensors, asked.tensors)
-    wrong = [name for name, kind in wanted.items() if types[name] != kind]
-    sentence = fallback_sentence(tensors, asked.type, asked.tensors)
+    requested = requested_types(tensors, quantization.tensors)
+    wrong = [name for name, kind in requested.items() if types[name] != kind]
+    sentence = fallback_sentence(tensors, quantization.type, quantization.tensors)
     if wrong:
-        seen = f"{len(wrong)} tensors are not of the type that was asked for, such as {one_line(wrong[0], 80)}."
-        record.find("quantization-differs", role, seen)
+        what = f"{len(wrong)} tensors are not of the requested type, such as {one_line(wrong[0], 80)}."
+        record.find("quantization-differs", role, what)
     if sentence:
         record.find("quantization-differs", role, f"{sentence[0].upper()}{sentence[1:]}.")
     if not wrong and not sentence:
-        record.checked.append(f"{role} is quantized as asked: {asked.type}, {len(wanted)} tensors otherwise.")
+        others = f"{len(requested)} tensors otherwise"
+        record.checked.append(f"{role} is quantized as requested: {quantization.type}, {others}.")
 
 
 def _probe(prepared: Prepared, engine: ScoringEngine, log: Path, record: PreflightRecord) -> None:
-    """Have the target answer, and the source of its quantization, if there is one, be asked the same. EngineError."""
+    """Have the target answer, and score the source of its quantization, if any, at the same places. EngineError."""
     target = prepared.models.target
     with scoring(engine, prepared.launches[prepared.recipe.baseline], log) as scorer:
         _context(prepared, scorer, record)
@@ -168,17 +169,17 @@ def _probe(prepared: Prepared, engine: ScoringEngine, log: Path, record: Preflig
     if target.unquantized is None:
         return
     size = sum(shard.stat().st_size for shard in all_shards(target.unquantized))
-    memory, free = free_bytes(prepared.recipe.device, seen_devices(prepared.capabilities))
+    memory, free = free_bytes(prepared.recipe.device, device_names(prepared.capabilities))
     if size > SHARE * free:
         record.checked.append(
-            f"The unquantized target was not asked: its {size >> 20} MiB do not fit the free {memory}."
+            f"The unquantized target was not probed: its {size >> 20} MiB do not fit the free {memory}."
         )
         return
     try:
         with scoring(engine, _launch_of(prepared, target.unquantized), log.with_suffix(".source.log")) as reference:
             compared = agreement(reference, found)
     except EngineError as error:
-        record.checked.append(f"The unquantized target could not be asked: {error.what}")
+        record.checked.append(f"The unquantized target could not be probed: {error.what}")
         return
     check_agreement(compared, record)
 
@@ -203,7 +204,7 @@ def _context(prepared: Prepared, scorer: Scorer, record: PreflightRecord) -> Non
     item = prepared.prompts[index]
     depth = max((arm.speculation.max or 0 for arm in recipe.arms if arm.speculation), default=0)
     needed = lengths[index] + recipe.sampling.max_tokens + depth
-    seen = (
+    what = (
         f"The longest prompt, {item.task}/{item.prompt_idx}, has {lengths[index]} tokens; with "
         f"{recipe.sampling.max_tokens} of answer and a draft of {depth} that is {needed} of a context of "
         f"{recipe.engine.context}."
@@ -211,21 +212,21 @@ def _context(prepared: Prepared, scorer: Scorer, record: PreflightRecord) -> Non
     trained = read_header(prepared.models.target.path)
     limit = trained.integer(f"{trained.text('general.architecture')}.context_length")
     if needed > recipe.engine.context:
-        record.find("context-too-short", "engine.context", seen)
+        record.find("context-too-short", "engine.context", what)
     elif limit is not None and needed > limit:
-        record.find("context-too-short", "models.target", f"{seen} The model was made for {limit}.")
+        record.find("context-too-short", "models.target", f"{what} The model was made for {limit}.")
     else:
-        record.checked.append(seen)
+        record.checked.append(what)
 
 
 def check_answers(found: Sequence[ProbeAnswer], record: PreflightRecord) -> None:
-    """Say whether the answers are those of a sound model."""
+    """Record whether the answers are those of a sound model."""
     flaws: dict[str, str] = {}
     for answer in found:
-        said = Record(
+        answered = Record(
             label="preflight", task="health", prompt_idx=0, rep=0, content=answer.text, token_ids=answer.tokens
         )
-        if flaw := degeneration(said):
+        if flaw := degeneration(answered):
             flaws[answer.name] = flaw
         probe = PreflightProbe(
             name=answer.name, text=answer.text, tokens=len(answer.tokens), flaw=flaws.get(answer.name)
@@ -234,46 +235,46 @@ def check_answers(found: Sequence[ProbeAnswer], record: PreflightRecord) -> None
     at_breaks = [answer for answer in found if answer.name.startswith(LINE_BREAKS)]
     named = "; ".join(f"{name} {flaw}" for name, flaw in list(flaws.items())[:4])
     if len(at_breaks) > 1 and all(map(is_blank, at_breaks)):
-        seen = f"It says nothing to any of {len(at_breaks)} prompts that end in line breaks: {named}."
-        record.find("degenerate-target", "models.target", seen)
+        what = f"Its answers to all {len(at_breaks)} prompts that end in line breaks are blank: {named}."
+        record.find("degenerate-target", "models.target", what)
     elif any("reserved or byte tokens" in flaw or "broken UTF-8" in flaw for flaw in flaws.values()) or (
         len(found) >= MIN_PROBES and len(flaws) > FLAWED_SHARE * len(found)
     ):
-        seen = f"{len(flaws)} of {len(found)} health probes are answered degenerately: {named}."
-        record.find("degenerate-target", "models.target", seen)
+        what = f"{len(flaws)} of {len(found)} health probes are answered degenerately: {named}."
+        record.find("degenerate-target", "models.target", what)
     else:
         record.checked.append(f"The target answered {len(found)} health probes, {len(flaws)} of them degenerately.")
     mean, places = confidence(found)
-    seen = f"On average it gives its own best next token a probability of {math.exp(mean):.0%}, over {places} tokens"
+    what = f"On average it gives its own best next token a probability of {math.exp(mean):.0%}, over {places} tokens"
     if places >= ENOUGH and mean < UNSURE:
-        record.find("unsure-target", "models.target", f"{seen}; a sound model is far surer of what it says.")
+        record.find("unsure-target", "models.target", f"{what}; a sound model gives far higher ones.")
     else:
-        record.checked.append(f"{seen}.")
+        record.checked.append(f"{what}.")
 
 
 def check_reading(hits: int, places: int, record: PreflightRecord) -> None:
-    """Say whether the model expects what it reads."""
+    """Record whether the model expects what it reads."""
     if places < ENOUGH:
-        record.checked.append(f"Whether it expects what it reads was not judged: {places} tokens are too few.")
+        record.checked.append(f"Whether it expects what it reads was not tested: {places} tokens are too few.")
         return
-    seen = f"Of {places} tokens of the probes it expects {hits / places:.0%} among its {TOP} likeliest"
+    what = f"Of {places} tokens of the probes it expects {hits / places:.0%} among its {TOP} likeliest"
     if hits < EXPECTED * places:
-        record.find("unsure-target", "models.target", f"{seen}; small sound models reach 60%.")
+        record.find("unsure-target", "models.target", f"{what}; small sound models reach 60%.")
     else:
-        record.checked.append(f"{seen}.")
+        record.checked.append(f"{what}.")
 
 
 def check_agreement(compared: Agreement | None, record: PreflightRecord) -> None:
-    """Say whether the quantized target still says what its source says."""
+    """Record whether the quantized target still agrees with its source."""
     if compared is None or compared.places < ENOUGH:
         places = compared.places if compared else 0
-        record.checked.append(f"The unquantized target was asked at {places} places, too few to compare.")
+        record.checked.append(f"The unquantized target was scored at {places} places, too few to compare.")
         return
-    seen = (
+    what = (
         f"The quantized target and its source expect the same next token at {compared.same} of {compared.places} "
         f"places of the health probes; they diverge by {compared.divergence:.2f} nats"
     )
     if compared.divergence > DAMAGED:
-        record.find("quantization-damage", "models.target", f"{seen}, more than {DAMAGED:g}.")
+        record.find("quantization-damage", "models.target", f"{what}, more than {DAMAGED:g}.")
     else:
-        record.checked.append(f"{seen}.")
+        record.checked.append(f"{what}.")

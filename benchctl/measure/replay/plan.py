@@ -97,11 +97,11 @@ def widths_of(answers: Sequence[AnswerToScore]) -> list[int]:
 
 
 def _in_turn(answers: Sequence[AnswerToScore]) -> list[AnswerToScore]:
-    seen: dict[str, int] = {}
+    places_of_task: dict[str, int] = {}
     places = []
     for answer in answers:
-        places.append(seen.setdefault(answer.task, 0))
-        seen[answer.task] += 1
+        places.append(places_of_task.setdefault(answer.task, 0))
+        places_of_task[answer.task] += 1
     return [
         answer for _, answer in sorted(zip(places, answers, strict=True), key=lambda pair: (not pair[1].forks, pair[0]))
     ]

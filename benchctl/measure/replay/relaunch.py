@@ -73,7 +73,7 @@ class Relaunch:
     def slot_scorer(self, folder: Path, name: str) -> Iterator[SlotScorer]:
         """As `scorer`, with the slots of a baseline of several requests; RelaunchError also where there is none."""
         if not isinstance(self.engine, SlotScoringEngine):
-            raise RelaunchError("this engine cannot be asked for logits where several requests share a batch")
+            raise RelaunchError("this engine has no logits for batches that several requests share")
         with _only_writer(folder):
             log = fresh_log(folder, name)[1]
             scorer = self.engine.start_slot_scorer(self.launch, log, ignore_eos=self.ignore_eos)
@@ -100,12 +100,12 @@ def relaunch(
 ) -> Relaunch:
     """Find what the baseline ran with, and check it by hash. Raises RelaunchError, EngineError.
 
-    `trusted`: what the run's recipe or its command line would open the machine with is let pass; a run may be somebody
-    else's, and relaunching it runs what its manifest says.
+    `trusted`: settings of the run's recipe or command line that open the machine pass; a run may be somebody else's,
+    and relaunching it runs what is in its manifest.
     """
     manifest = run.manifest
     if manifest is None:
-        raise RelaunchError("the run has no manifest, which would tell what it ran with")
+        raise RelaunchError("the run has no manifest, so what it ran with is not known")
     arm = next((one for one in manifest.arms if one.name == baseline), None)
     if manifest.target.path is None:
         return _same_endpoint(run, manifest, arm, trusted=trusted)
@@ -118,7 +118,7 @@ def relaunch(
     _refuse(find_openings(recipe, home), trusted=trusted)
     engine = make_engine(recipe.engine.model_copy(update={"binary": _binary(arm.argv[0], binary)}))
     if not isinstance(engine, ScoringEngine):
-        raise RelaunchError(f"benchctl cannot ask the engine {recipe.engine.kind} for its logits")
+        raise RelaunchError(f"benchctl cannot read logits of the engine {recipe.engine.kind}")
     details = engine.probe().details
     recorded = manifest.engine.details
     if any(details.get(part) != recorded.get(part) for part in ("sha256", "siblings")):
@@ -126,9 +126,9 @@ def relaunch(
     target = _target(manifest, Path(manifest.target.path).expanduser(), models_dir, notice)
     launch = engine.launch(recipe.arm(baseline), ResolvedPair(target, None))
     _refuse(find_in_command(recipe.engine.kind, _beyond(arm.argv, launch.argv), home), trusted=trusted)
-    words = [str(Path(word).expanduser()) if word.startswith("~/") else word for word in arm.argv]
+    arguments = [str(Path(word).expanduser()) if word.startswith("~/") else word for word in arm.argv]
     model = str(Path(manifest.target.path).expanduser())
-    argv = [str(target.path) if word == model else word for word in words]
+    argv = [str(target.path) if word == model else word for word in arguments]
     prompts, lack = _prompts(run, manifest, recipe)
     again = Launch((str(engine.probe().binary), *argv[1:]), launch.env, launch.set_by_us)
     text = context_of(recipe, home)
@@ -138,7 +138,7 @@ def relaunch(
 def _same_endpoint(run: RunData, manifest: Manifest, arm: ArmIdentity | None, *, trusted: bool) -> Relaunch:
     """Return the baseline's endpoint, which runs already: it must be the same server, and serve the same names.
 
-    That its weights are the same is taken on trust; that it says the baseline's own tokens is seen when it scores.
+    That its weights are the same is taken on trust; that its tokens are the baseline's is checked when it scores.
     """
     if arm is None or arm.speculation is not None:
         raise RelaunchError("the baseline speculates itself, so it does not show the target alone")
@@ -146,7 +146,7 @@ def _same_endpoint(run: RunData, manifest: Manifest, arm: ArmIdentity | None, *,
     _refuse(find_openings(recipe, recipe_folder_of(run)), trusted=trusted)
     engine = make_engine(recipe.engine)
     if not isinstance(engine, ScoringEngine):
-        raise RelaunchError(f"benchctl cannot ask the engine {recipe.engine.kind} for its logits")
+        raise RelaunchError(f"benchctl cannot read logits of the engine {recipe.engine.kind}")
     found = engine.probe()
     if (found.version, found.details) != (manifest.engine.version, manifest.engine.details):
         raise RelaunchError("the endpoint is another server now, or serves other models")
@@ -157,11 +157,11 @@ def _same_endpoint(run: RunData, manifest: Manifest, arm: ArmIdentity | None, *,
 
 
 def _refuse(found: Sequence[Finding], *, trusted: bool) -> None:
-    """Raise RelaunchError where a setting opens the machine and nobody trusts it."""
+    """Raise RelaunchError where a setting opens the machine and is not trusted."""
     opening = [str(one).rstrip(".") for one in found if one.opens is not None]
     if opening and not trusted:
         raise RelaunchError(
-            f"it would open the machine ({opening[0]}); read the run's manifest, then say --trust-recipe"
+            f"it would open the machine ({opening[0]}); read the run's manifest, then add --trust-recipe"
         )
 
 
@@ -227,4 +227,4 @@ def _prompts(run: RunData, manifest: Manifest, recipe: Recipe) -> tuple[dict[tup
         for item in items
         if known.get((item.task, item.prompt_idx)) == prompt_sha256(item.prompt)
     }
-    return same, f"the prompt in {recipe.prompts.suite} is no longer the one that was asked"
+    return same, f"the prompt in {recipe.prompts.suite} is no longer the one that was measured"

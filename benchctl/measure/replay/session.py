@@ -25,11 +25,11 @@ from benchctl.measure.run import signals_interrupt
 KEPT_EVERY_S = 5.0
 """The file is written whole; a killed benchctl loses no more than this."""
 
-Tell = Callable[[int, int, str], None]
-"""Told how many answers of how many are done, and what comes next."""
+Advance = Callable[[int, int, str], None]
+"""Called with (answers that are done, answers in all, what comes next)."""
 
 TOP = 20
-"""Likeliest tokens that are asked for at a prefix of the sample."""
+"""Likeliest tokens that are read at a prefix of the sample."""
 TOP_AT_FORK = 2000
 """At a fork, where the arm's token may be far down the list."""
 
@@ -50,16 +50,16 @@ class Outcome:
 
 def replay(
     run: RunData,
-    wanted: Sequence[AnswerToScore],
+    answers: Sequence[AnswerToScore],
     *,
     baseline: str,
     stored: Replays | None,
     binary: str | None = None,
     models_dir: Path | None = None,
     trusted: bool = False,
-    tell: Tell | None = None,
+    advance: Advance | None = None,
 ) -> Outcome:
-    """Score the wanted forks and a sample of prefixes without one; keep everything in the run's folder.
+    """Score the forks of `answers` and a sample of prefixes without one; keep everything in the run's folder.
 
     Raises StorageError, and KeyboardInterrupt; what was replayed until then is kept.
     """
@@ -67,7 +67,7 @@ def replay(
     try:
         with signals_interrupt():
             again = relaunch(run, baseline, binary=binary, models_dir=models_dir, trusted=trusted)
-            _replay(run, again, wanted, baseline, outcome, tell or _silent)
+            _replay(run, again, answers, baseline, outcome, advance or _silent)
     except RelaunchError as error:
         outcome.reason = str(error)
     except EngineError as error:
@@ -80,14 +80,14 @@ def replay(
 
 
 def _silent(done: int, total: int, what: str) -> None:
-    """Tell nothing."""
+    """Report nothing."""
 
 
 def _replay(
-    run: RunData, again: Relaunch, wanted: Sequence[AnswerToScore], baseline: str, outcome: Outcome, tell: Tell
+    run: RunData, again: Relaunch, answers: Sequence[AnswerToScore], baseline: str, outcome: Outcome, advance: Advance
 ) -> None:
     usable = []
-    for answer in wanted:
+    for answer in answers:
         if (answer.task, answer.prompt_idx) in again.prompts:
             usable.append(answer)
         else:
@@ -96,13 +96,13 @@ def _replay(
     plans = make_plan(usable, sampled)
     if not plans:
         return
-    tell(0, len(plans), "starting the target alone")
+    advance(0, len(plans), "starting the target alone")
     with again.scorer(run.folder, "replay") as scorer:
-        _read(run, again, scorer, plans, baseline, outcome, tell)
+        _read(run, again, scorer, plans, baseline, outcome, advance)
         if outcome.replays is not None:
             outcome.replays.sampled = sorted({*sampled, *widths_of(usable)})
             write_replays(run.folder, outcome.replays, run.part)
-    tell(len(plans), len(plans), "done")
+    advance(len(plans), len(plans), "done")
 
 
 def _read(
@@ -112,7 +112,7 @@ def _read(
     plans: Sequence[AnswerPlan],
     baseline: str,
     outcome: Outcome,
-    tell: Tell,
+    advance: Advance,
 ) -> None:
     """Read answer after answer; what was read is kept every few seconds, and when this is left, however it is."""
     kept_at, unkept = time.monotonic(), False
@@ -121,10 +121,10 @@ def _read(
         outcome.replays = replays
         for number, plan in enumerate(plans):
             answer = plan.answer
-            tell(number, len(plans), f"{answer.task}/{answer.prompt_idx}")
+            advance(number, len(plans), f"{answer.task}/{answer.prompt_idx}")
             rendered = again.render(scorer, again.prompts[answer.task, answer.prompt_idx])
             if is_other(rendered.text, rendered.token_ids, answer):
-                outcome.by_answer[answer.task, answer.prompt_idx] = "the engine now renders the prompt otherwise"
+                outcome.by_answer[answer.task, answer.prompt_idx] = "the engine now renders the prompt differently"
                 continue
             positions, decoded = read_answer(scorer, rendered.token_ids, plan)
             replays.add(positions)
@@ -143,7 +143,7 @@ def _empty(run: RunData, baseline: str, scorer: Scorer) -> Replays:
 
 
 def origin_of(run: RunData, baseline: str, scorer: Scorer) -> dict[str, object]:
-    """Return what `Origin` says of something that `scorer` scored of a run."""
+    """Return the fields of `Origin` for what `scorer` scored of a run."""
     manifest = run.manifest
     assert manifest is not None, "a run without a manifest cannot be launched again"
     return {
@@ -177,7 +177,7 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tupl
     """
     answer = plan.answer.token_ids
     at_fork = {fork.index for fork in plan.answer.forks}
-    seen: dict[int, list[tuple[Shape, int, Scores]]] = {place: [] for place in at_fork}
+    readings: dict[int, list[tuple[Shape, int, Scores]]] = {place: [] for place in at_fork}
     absent: dict[str, str] = {}
 
     def top(place: int) -> int:
@@ -197,7 +197,7 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tupl
 
     sampled = {end for one in plan.passes if not one.fork for end in one.ends}
     if not scorer.in_batches:
-        absent["verify"] = "this engine reads on no more than one token at a time"
+        absent["verify"] = "this engine evaluates no more than one token at a time"
     for one in plan.passes if scorer.in_batches else ():
         scorer.read_prompt(prompt, 1)
         for before, place in zip([0, *one.ends], one.ends, strict=False):
@@ -206,29 +206,27 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tupl
                 absent["verify"] = _not_kept(scores.evaluated, place - before)
                 break
             if not one.fork or place == one.last:
-                seen.setdefault(place, []).append(("verify", place - before, scores))
+                readings.setdefault(place, []).append(("verify", place - before, scores))
 
-    # Where no width can be read, reading everything at once is all there is to tell the noise by.
+    # Where no width can be read, reading everything at once is the only measure of the noise.
     prefilled = set(plan.prefilled) if scorer.in_batches else sampled
     for place in sorted(at_fork | prefilled):
         whole = prefix(place)
-        seen.setdefault(place, []).append(("prefill", len(whole), scorer.read_whole(whole, top(place))))
+        readings.setdefault(place, []).append(("prefill", len(whole), scorer.read_whole(whole, top(place))))
 
     places = [(fork.index, fork.rival, True) for fork in plan.answer.forks]
     places += [(end, _runner_up(decoded[end], answer[end]), False) for end in sorted(sampled) if end in decoded]
     positions = [
-        _position(plan, place, rival, decoded.get(place), seen.get(place, []), absent, fork=fork)
+        _position(plan, place, rival, decoded.get(place), readings.get(place, []), absent, fork=fork)
         for place, rival, fork in dict.fromkeys(places)
     ]
     others = [place for place, scores in decoded.items() if scores.likeliest != answer[place]]
-    told = Decoded(task=plan.answer.task, prompt_idx=plan.answer.prompt_idx, places=len(decoded), others=others)
-    return positions, told
+    decodings = Decoded(task=plan.answer.task, prompt_idx=plan.answer.prompt_idx, places=len(decoded), others=others)
+    return positions, decodings
 
 
-def _not_kept(evaluated: int, asked: int) -> str:
-    return (
-        f"the engine evaluated {evaluated} tokens where {asked} were to be read on: it kept nothing of what it had read"
-    )
+def _not_kept(evaluated: int, expected: int) -> str:
+    return f"the engine evaluated {evaluated} tokens where {expected} were new: it does not keep the cache of a prefix"
 
 
 def _runner_up(scores: Scores, token: int) -> int:
@@ -240,7 +238,7 @@ def _position(
     place: int,
     rival: int,
     decoded: Scores | None,
-    seen: Sequence[tuple[Shape, int, Scores]],
+    readings: Sequence[tuple[Shape, int, Scores]],
     absent: dict[str, str],
     *,
     fork: bool,
@@ -257,7 +255,7 @@ def _position(
         token=token,
         rival=rival,
         fork=fork,
-        readings=[_reading(shape, width, scores, token, rival) for shape, width, scores in [*own, *seen]],
+        readings=[_reading(shape, width, scores, token, rival) for shape, width, scores in [*own, *readings]],
         absent=absent if fork else {},
     )
 

@@ -32,9 +32,9 @@ MOST_BLOCKS = 8
 FRESH_BLOCKS = (3, 5, 12)
 """Of the fresh data: below three there is no interval, five make it much narrower, more than twelve hardly."""
 FRESH_SHARE = 0.35
-"""Of the budget, for measuring what was chosen afresh; less only where the search could not be held at all."""
+"""Of the budget, for measuring what was chosen afresh; less only where the search would not fit at all."""
 _SLOW_ARM = 2.0
-"""How much longer than the baseline an arm with a draft model is taken to need before it was seen."""
+"""How much longer than the baseline an arm with a draft model is taken to need before it is measured."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class Design:
     arms: tuple[str, ...]
     prompts_per_block: int
     left_out: tuple[str, ...]
-    """The last arms of the list, for which there is no room."""
+    """The last arms of the list, which do not fit."""
 
 
 def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
     """Time one process of the baseline, unmeasured: how long it takes to start, and to answer. Raises EngineError.
 
     Of several answers the fastest counts: what slows one down is mostly something else, and a search that was sized by
-    it would leave out what there is room for.
+    it would leave out what fits.
     """
     recipe = prepared.recipe
     began = time.perf_counter()
@@ -77,16 +77,16 @@ def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
     with running(prepared.engine.start(prepared.launches[recipe.baseline], log)) as server:
         _, warm = warm_up(server, recipe.sampling)
         ready = time.perf_counter()
-        seen = [asyncio.run(server.complete(server.render(item.prompt), brief)) for item in prepared.prompts[:2]]
-        asked = time.perf_counter()
-    stopping_s = time.perf_counter() - asked
-    token_s = min(one.decode_s / max(1, one.n_predicted - one.first_tokens) for one in (warm, *seen))
-    answer_s = min(one.ttft_s for one in seen) + token_s * recipe.sampling.max_tokens
+        answers = [asyncio.run(server.complete(server.render(item.prompt), brief)) for item in prepared.prompts[:2]]
+        answered_at = time.perf_counter()
+    stopping_s = time.perf_counter() - answered_at
+    token_s = min(one.decode_s / max(1, one.n_predicted - one.first_tokens) for one in (warm, *answers))
+    answer_s = min(one.ttft_s for one in answers) + token_s * recipe.sampling.max_tokens
     return ArmCost(ready - began + stopping_s, answer_s)
 
 
 def guesses(recipe: Recipe, baseline: ArmCost) -> dict[str, ArmCost]:
-    """Return what each arm is taken to cost before it was seen."""
+    """Return what each arm is taken to cost before it is measured."""
     return {
         arm.name: baseline.slower(_SLOW_ARM)
         if arm.speculation and any(name in DRAFTS for name in arm.speculation.types)
@@ -95,7 +95,7 @@ def guesses(recipe: Recipe, baseline: ArmCost) -> dict[str, ArmCost]:
     }
 
 
-def seen_costs(run: RunData, guessed: Mapping[str, ArmCost]) -> dict[str, ArmCost]:
+def measured_costs(run: RunData, guessed: Mapping[str, ArmCost]) -> dict[str, ArmCost]:
     """Return what each arm cost in the processes that finished, and what it was guessed to where none has."""
     walls: dict[str, float] = defaultdict(float)
     cells: dict[str, int] = defaultdict(int)
@@ -151,8 +151,8 @@ def fit(
     kept = arms
     while len(kept) > 1 and spent_s + searching(kept, 1) + fresh(kept) > budget_s:
         kept = kept[:-1]
-    room = budget_s - spent_s - max(FRESH_SHARE * budget_s, fresh(kept))
-    each = max((count for count in range(1, prompts + 1) if searching(kept, count) <= room), default=1)
+    available_s = budget_s - spent_s - max(FRESH_SHARE * budget_s, fresh(kept))
+    each = max((count for count in range(1, prompts + 1) if searching(kept, count) <= available_s), default=1)
     return Design(tuple(kept), each, tuple(arms[len(kept) :]))
 
 
@@ -164,7 +164,7 @@ def rung_blocks(left_s: float, rungs: int, block_s: float) -> int:
 def fresh_design(
     left_s: float, per_task: int, tasks: int, baseline: ArmCost, arm: ArmCost, prompts: int
 ) -> tuple[int, int | None]:
-    """Return how many fresh blocks fit, and how many prompts of each task they ask (`None`: all).
+    """Return how many fresh blocks fit, and how many prompts of each task they have (`None`: all).
 
     As many prompts as still leave five blocks, else one of each task; then as many blocks as fit.
     """

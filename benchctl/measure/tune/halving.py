@@ -1,6 +1,6 @@
-"""The search itself: rungs of short blocks, after each of which the slower half of the arms is out.
+"""The search itself: rungs of short blocks, after each of which the slower half of the arms is dropped.
 
-Every block has the baseline and all arms that are still in, each in a fresh process, and asks the next few prompts of
+Every block has the baseline and all remaining arms, each in a fresh process, and measures the next few prompts of
 the suite. An arm's standing is its speed-up over all blocks that it was in. The rungs stand in the manifest, so that a
 search that was cut off goes on where it was.
 """
@@ -17,7 +17,7 @@ from benchctl.data.writer import RunWriter
 from benchctl.measure.plan import CellPlan, make_plan, measured, unclosed
 from benchctl.measure.prepare import Prepared
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.tune.budget import FRESH_BLOCKS, FRESH_SHARE, ArmCost, block_cost, rung_blocks, seen_costs
+from benchctl.measure.tune.budget import FRESH_BLOCKS, FRESH_SHARE, ArmCost, block_cost, measured_costs, rung_blocks
 from benchctl.prompts.suite import PromptItem
 
 
@@ -56,14 +56,14 @@ def _left_of(
     block: int, rung: TuningRung, tuning: Tuning, prepared: Prepared, writer: RunWriter, prompts: list[PromptItem]
 ) -> list[CellPlan]:
     each = tuning.prompts_per_block
-    asked = [prompts[place % len(prompts)] for place in range(block * each, (block + 1) * each)]
+    items = [prompts[place % len(prompts)] for place in range(block * each, (block + 1) * each)]
     recipe = prepared.recipe
     arms = [arm for arm in recipe.arms if arm.name in rung.arms or arm.name == recipe.baseline]
     earlier = open_run(writer.folder)
     done = measured(earlier, each)
     return make_plan(
         recipe.model_copy(update={"arms": arms}),
-        asked,
+        items,
         done,
         [block],
         unclosed=unclosed(earlier, done),
@@ -83,7 +83,7 @@ def _open(tuning: Tuning, arms: list[str], prepared: Prepared, writer: RunWriter
 
 
 def _close(tuning: Tuning, rung: TuningRung, prepared: Prepared, writer: RunWriter, progress: RunProgress) -> None:
-    """End a rung: the faster half stays, or fewer where the time left could not hold them."""
+    """End a rung: the faster half stays, or fewer where the time left is too short for them."""
     standings = find_standings(open_run(writer.folder), rung.arms)
     racing = [one.arm for one in standings if one.races]
     keep = racing[: max(1, len(rung.arms) // 2)] if len(rung.arms) > 3 else racing[:1]
@@ -94,7 +94,7 @@ def _close(tuning: Tuning, rung: TuningRung, prepared: Prepared, writer: RunWrit
             break
         keep = keep[: len(keep) // 2]
     rung.kept = keep
-    progress.note(_told(len(tuning.rungs), standings, keep))
+    progress.note(_rung_summary(len(tuning.rungs), standings, keep))
     if len(keep) > 1:
         _open(tuning, keep, prepared, writer)
         return
@@ -114,17 +114,17 @@ def _search_left(prepared: Prepared, writer: RunWriter, arms: list[str]) -> floa
 
 def _costs(prepared: Prepared, writer: RunWriter, tuning: Tuning) -> dict[str, ArmCost]:
     guessed = {arm.name: ArmCost(*tuning.guessed[arm.name]) for arm in prepared.recipe.arms}
-    return seen_costs(open_run(writer.folder), guessed)
+    return measured_costs(open_run(writer.folder), guessed)
 
 
 def _heading(tuning: Tuning) -> str:
     rung = tuning.rungs[-1]
-    return f"Rung {len(tuning.rungs)} of {len(tuning.rungs) - 1 + len(rungs_of(len(rung.arms)))}, still in"
+    return f"Rung {len(tuning.rungs)} of {len(tuning.rungs) - 1 + len(rungs_of(len(rung.arms)))}, remaining"
 
 
-def _told(number: int, standings: list[Standing], keep: list[str]) -> str:
+def _rung_summary(number: int, standings: list[Standing], keep: list[str]) -> str:
     stay = ", ".join(str(one) for one in standings if one.arm in keep)
     out = ", ".join(str(one) for one in standings if one.arm not in keep)
     if not stay:
         return f"Rung {number}: no arm drafted anything that could be compared with no speculation ({out})."
-    return f"Rung {number}: {'goes on' if len(keep) == 1 else 'go on'}: {stay}." + (f" Out: {out}." if out else "")
+    return f"Rung {number}: kept {stay}." + (f" Dropped: {out}." if out else "")

@@ -22,7 +22,15 @@ from benchctl.errors import UsageError
 from benchctl.measure.prepare import Prepared, lossy_of, with_arms
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.run import recipe_folder_of, recipe_of, resume_run, start_run
-from benchctl.measure.tune.budget import LEAST_BLOCKS, ArmCost, fit, fresh_design, guesses, seen_costs, time_baseline
+from benchctl.measure.tune.budget import (
+    LEAST_BLOCKS,
+    ArmCost,
+    fit,
+    fresh_design,
+    guesses,
+    measured_costs,
+    time_baseline,
+)
 from benchctl.recipes.from_options import standing_alone, write_file, written
 from benchctl.recipes.load import load_recipe
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
@@ -31,8 +39,8 @@ from benchctl.text import one_line, spoken
 
 SEARCH, CHOSEN = "-search", "-tuned"
 """Ends of the names of the two recipes, below which the runs are kept."""
-WORDS = {"max": "d", "min": "min", "p_min": "p", "size_n": "n", "size_m": "m", "min_hits": "hits"}
-"""How an arm's name shortens the words of its speculation."""
+SHORT_KEYS = {"max": "d", "min": "min", "p_min": "p", "size_n": "n", "size_m": "m", "min_hits": "hits"}
+"""How an arm's name shortens the keys of its speculation."""
 
 
 class Prepare(Protocol):
@@ -60,7 +68,7 @@ def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
     for setup, one in (prepared.setups if not only_arms else {}).items():
         if not isinstance(one.engine, TunableEngine):
             raise UsageError(
-                f"Of {recipe.engine.kind} it is not known which settings to try.",
+                f"For the engine {recipe.engine.kind} there is no list of settings to try.",
                 fix="Write the arms in a recipe and give --only-arms.",
             )
         arms += _new_arms(one.engine.search_space(one.models), arms, setup)
@@ -95,12 +103,12 @@ def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress
     searched = replace(searched, recipe=searched.recipe.model_copy(update=plain))
     if design.left_out:
         progress.note(
-            f"The budget has no room for {len(design.left_out)} settings, the last ones of the list: "
+            f"The budget is too short for {len(design.left_out)} settings, the last ones of the list: "
             f"{', '.join(map(one_line, design.left_out))}."
         )
     progress.note(
         f"Searching {len(design.arms)} settings in {spoken(budget_s)}, blocks of {design.prompts_per_block} "
-        f"{'prompt' if design.prompts_per_block == 1 else 'prompts'}; what is chosen is then measured afresh."
+        f"{'prompt' if design.prompts_per_block == 1 else 'prompts'}; the chosen one is then measured afresh."
     )
     tuning = Tuning(
         budget_s=budget_s,
@@ -118,7 +126,7 @@ def resume_search(name: str, out: Path, prepare: Prepare, progress: RunProgress)
     if found.manifest is not None and found.manifest.tuned_in is not None:
         found = open_run(resolve_run(found.manifest.tuned_in, found.folder.parents[1]))
     if found.manifest is None or found.manifest.tuning is None:
-        raise UsageError("This run is no search.", where=str(found.folder), fix="Try: benchctl run --resume RUN")
+        raise UsageError("This run is not a search.", where=str(found.folder), fix="Try: benchctl run --resume RUN")
     if found.manifest.tuning.ended:
         return found
     prepared = prepare(recipe_of(found), recipe_folder=recipe_folder_of(found))
@@ -142,7 +150,7 @@ def measure_chosen(found: RunData, prepare: Prepare, progress: RunProgress, comm
         return None
     file = out / recipe.name / f"{found.name}.yaml"
     write_file(file, written(standing_alone(recipe, recipe_folder_of(found)), recipe.description or ""))
-    progress.note(f"Measuring {recipe.arms[-1].name} afresh: {recipe.blocks} blocks. Recipe: {file}")
+    progress.note(f"Measuring {recipe.arms[-1].name} again on fresh data: {recipe.blocks} blocks. Recipe: {file}")
     prepared = prepare(load_recipe(file), recipe_folder=file.parent)
     return open_run(start_run(prepared, out, progress, command, tuned_in=found))
 
@@ -160,7 +168,7 @@ def _chosen_recipe(found: RunData) -> Recipe | None:
     tuning, recipe = manifest.tuning, recipe_of(found)
     if tuning.chosen is None:
         return None
-    costs = seen_costs(found, {arm: ArmCost(*cost) for arm, cost in tuning.guessed.items()})
+    costs = measured_costs(found, {arm: ArmCost(*cost) for arm, cost in tuning.guessed.items()})
     per_task = Counter(prompt.task for prompt in manifest.prompts)
     blocks, limit = fresh_design(
         tuning.budget_s - tuning.timing_s - manifest.spent_s,
@@ -211,7 +219,10 @@ def _new_arms(settings: Sequence[Speculation], known: Sequence[Arm], setup: str 
         if ((setup if _drafts(one) else None), one) in have or not (first or _drafts(one)):
             continue
         given = one.model_dump(exclude_none=True, exclude={"type", "options"})
-        parts = ["+".join(one.types).replace("-", "_"), *(f"{WORDS[key]}{value:g}" for key, value in given.items())]
+        parts = [
+            "+".join(one.types).replace("-", "_"),
+            *(f"{SHORT_KEYS[key]}{value:g}" for key, value in given.items()),
+        ]
         parts += [f"{key}{value}" for key, value in (one.options or {}).items()]
         name = "_".join(parts)[:MAX_NAME] + (f"-{setup}" if setup and _drafts(one) else "")
         if name not in names:

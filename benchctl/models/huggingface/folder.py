@@ -66,7 +66,7 @@ def export_folder(gguf: Path, folder: Path) -> None:
         return
     if os.path.lexists(folder):
         what = "this is there already and was not derived from this model"
-        raise UsageError(what, where=_shown(folder), fix="Name a folder that is not there yet.")
+        raise UsageError(what, where=_path_text(folder), fix="Name a folder that is not there yet.")
     _derive(header, sha256, folder)
 
 
@@ -85,7 +85,7 @@ def _derive(header: GgufHeader, sha256: str, folder: Path) -> Path:
     try:
         texts, tensors = _contents(header)
     except (ValueError, ArithmeticError) as error:  # shapes that contradict each other, text that is no UTF-8
-        raise UsageError(f"the model file contradicts itself: {error}", where=_shown(header.path)) from None
+        raise UsageError(f"the model file contradicts itself: {error}", where=_path_text(header.path)) from None
     making = folder.with_name(f".{folder.name}.making")
     try:
         with unfinished(folder):
@@ -101,7 +101,9 @@ def _derive(header: GgufHeader, sha256: str, folder: Path) -> Path:
             finally:
                 shutil.rmtree(making, ignore_errors=True)
     except OSError as error:
-        raise StorageError(f"the folder cannot be written: {error.strerror or error}", where=_shown(folder)) from None
+        raise StorageError(
+            f"the folder cannot be written: {error.strerror or error}", where=_path_text(folder)
+        ) from None
     return folder
 
 
@@ -131,7 +133,7 @@ def _check_blocks(header: GgufHeader) -> None:
         blocks = header.integer(f"{header.text('general.architecture')}.{key}") or 0
         if blocks > len(header.tensors):
             what = f"the model file contradicts itself: {key} is {blocks}, and it holds {len(header.tensors)} tensors"
-            raise UsageError(what, where=_shown(header.path))
+            raise UsageError(what, where=_path_text(header.path))
 
 
 def _write(folder: Path, texts: Mapping[str, str], tensors: Mapping[str, Array]) -> None:
@@ -157,7 +159,7 @@ def _json(value: Config) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _shown(folder: Path) -> str:
+def _path_text(folder: Path) -> str:
     return one_line(str(folder))
 
 

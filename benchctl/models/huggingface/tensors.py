@@ -24,7 +24,7 @@ def huggingface_tensors(header: GgufHeader, pairs: Iterable[TensorPair]) -> dict
     Raises UsageError for a quantized file, and when the file's tensors are not those of the layout.
     """
     listed = {tensor.name: tensor for tensor in header.tensors}
-    wanted = list(pairs)
+    required = list(pairs)
     where = one_line(str(header.path))
     quantized = sorted({t.type_name for t in header.tensors if t.type_name not in _NUMPY})
     if quantized:
@@ -32,12 +32,12 @@ def huggingface_tensors(header: GgufHeader, pairs: Iterable[TensorPair]) -> dict
         what = f"it is quantized ({', '.join(known)})" if known else f"its type {quantized[0]} is not known"
         fix = "Name the bf16, f16 or f32 file that it was made from."
         raise UsageError(f"no Hugging Face folder can be derived from this file: {what}", where=where, fix=fix)
-    names = {pair.gguf for pair in wanted}
+    names = {pair.gguf for pair in required}
     for problem, odd in (("lacks", names - listed.keys()), ("holds beyond its architecture", listed.keys() - names)):
         if odd:
             some = one_line(", ".join(sorted(odd)[:5]), 200)
             raise UsageError(f"the model file {problem} {len(odd)} tensors: {some}", where=where)
-    return {pair.huggingface: _converted(_read(header, listed[pair.gguf]), pair) for pair in wanted}
+    return {pair.huggingface: _converted(_read(header, listed[pair.gguf]), pair) for pair in required}
 
 
 def _read(header: GgufHeader, tensor: Tensor) -> Array:

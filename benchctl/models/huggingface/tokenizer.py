@@ -29,10 +29,10 @@ def tokenizer_json(header: GgufHeader) -> Config:
             where=one_line(str(header.path)),
             fix="Rebuilt are byte-level BPE tokenizers that add no BOS: gpt2/" + ", gpt2/".join(_PRE_TOKENIZERS) + ".",
         )
-    words = _words(header)
-    types = header.numbers("tokenizer.ggml.token_type") or [0] * len(words)
-    if len(types) != len(words):
-        what = f"the model file contradicts itself: {len(words)} tokens have {len(types)} types"
+    texts = _token_texts(header)
+    types = header.numbers("tokenizer.ggml.token_type") or [0] * len(texts)
+    if len(types) != len(texts):
+        what = f"the model file contradicts itself: {len(texts)} tokens have {len(types)} types"
         raise UsageError(what, where=one_line(str(header.path)))
     merges = [merge.decode("utf-8").split(" ", 1) for merge in header.strings("tokenizer.ggml.merges") or []]
     rule = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
@@ -41,8 +41,8 @@ def tokenizer_json(header: GgufHeader) -> Config:
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {"id": token, "content": word, **rule, "special": type_ == _CONTROL}
-            for token, (word, type_) in enumerate(zip(words, types, strict=True))
+            {"id": token, "content": text, **rule, "special": type_ == _CONTROL}
+            for token, (text, type_) in enumerate(zip(texts, types, strict=True))
             if type_ in (_CONTROL, _USER_DEFINED)
         ],
         "normalizer": None,
@@ -58,7 +58,7 @@ def tokenizer_json(header: GgufHeader) -> Config:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": {word: token for token, word in enumerate(words)},
+            "vocab": {text: token for token, text in enumerate(texts)},
             "merges": merges,
         },
     }
@@ -66,9 +66,9 @@ def tokenizer_json(header: GgufHeader) -> Config:
 
 def tokenizer_config(header: GgufHeader) -> Config:
     """Return `tokenizer_config.json`."""
-    words = _words(header)
+    texts = _token_texts(header)
     length = header.integer(f"{header.text('general.architecture')}.context_length")
-    named = {f"{name}_token": words[token] for name, token in special_tokens(header).items() if token < len(words)}
+    named = {f"{name}_token": texts[token] for name, token in special_tokens(header).items() if token < len(texts)}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
@@ -86,11 +86,11 @@ def special_tokens(header: GgufHeader) -> dict[str, int]:
 
 def ends_of_answer(header: GgufHeader) -> list[int]:
     """Return the tokens at which llama.cpp ends an answer to this model, the file's own first."""
-    words = _words(header)
-    known = [words.index(word) for word in _ENDS if word in words]
+    texts = _token_texts(header)
+    known = [texts.index(text) for text in _ENDS if text in texts]
     own = special_tokens(header).get("eos")
     return list(dict.fromkeys(known if own is None else [own, *known]))
 
 
-def _words(header: GgufHeader) -> list[str]:
-    return [word.decode("utf-8") for word in header.strings("tokenizer.ggml.tokens") or []]
+def _token_texts(header: GgufHeader) -> list[str]:
+    return [text.decode("utf-8") for text in header.strings("tokenizer.ggml.tokens") or []]

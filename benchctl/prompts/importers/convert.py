@@ -31,14 +31,14 @@ class Questions:
     source: str
     """The suite's `source`: the format, the file and its SHA-256, and what was left out."""
     multi_turn: int
-    """How many of the prompts have later turns, which are not asked."""
-    withheld: int
-    """Rows whose text the file does not hold."""
+    """How many of the prompts have later turns, which are not sent."""
+    without_text: int
+    """Rows whose text is not in the file."""
 
 
 def read_questions(
     path: Path,
-    shown: str,
+    label: str,
     form: Format,
     *,
     kind: Kind | None = None,
@@ -47,20 +47,20 @@ def read_questions(
 ) -> Questions:
     """Read all of a question file; keep at most `limit` prompts of each of `tasks` (None: all), in the file's order.
 
-    `shown` names the file in the suite and in messages: no path of this machine. Raises UsageError with the file, the
+    `label` names the file in the suite and in messages: no path of this machine. Raises UsageError with the file, the
     line and what was expected.
     """
     found: dict[str, list[Prompt]] = {}
     names = TaskNames()
     kind = kind or form.kind
-    multi_turn = withheld = 0
-    for where, fields in read_rows(path, shown):
+    multi_turn = without_text = 0
+    for where, fields in read_rows(path, label):
         try:
             question = form.read(fields)
             if question is None:
-                withheld += 1
+                without_text += 1
                 continue
-            kind = kind or ("raw" if isinstance(question.asked, str) else "chat")
+            kind = kind or ("raw" if isinstance(question.content, str) else "chat")
             prompt = _prompt(question, kind)
         except UnexpectedRowError as error:
             raise UsageError(str(error), where=where, fix=f"{form.title} has {form.example}.") from None
@@ -70,25 +70,29 @@ def read_questions(
             prompts.append(prompt)
             multi_turn += question.later_turns > 0
     if kind is None or not found:
-        reason = f"all {withheld} questions of this file are withheld" if withheld else "this file has no questions"
-        raise UsageError(reason, where=one_line(shown))
-    chosen = _chosen(found, tasks, shown)
-    return Questions(kind, chosen, _source(path, shown, form, multi_turn, withheld), multi_turn, withheld)
+        reason = (
+            f"the text of all {without_text} questions is not in this file"
+            if without_text
+            else "this file has no questions"
+        )
+        raise UsageError(reason, where=one_line(label))
+    chosen = _chosen(found, tasks, label)
+    return Questions(kind, chosen, _source(path, label, form, multi_turn, without_text), multi_turn, without_text)
 
 
 def _prompt(question: Question, kind: Kind) -> Prompt:
     if kind == "chat":
-        turns = question.asked
+        turns = question.content
         messages = (Message(role="user", content=turns),) if isinstance(turns, str) else turns
         prompt = Prompt(messages=messages, reference=question.reference)
-    elif isinstance(question.asked, str):
-        prompt = Prompt(prompt=question.asked, reference=question.reference)
+    elif isinstance(question.content, str):
+        prompt = Prompt(prompt=question.content, reference=question.reference)
     else:
         raise UnexpectedRowError("expected `prompt`, since the suite is raw; got `messages` (import with --kind chat)")
     try:
         _plain(prompt).encode()
     except UnicodeEncodeError:
-        raise UnexpectedRowError("expected text; got half of a surrogate pair, which is no character") from None
+        raise UnexpectedRowError("expected text; got half of a surrogate pair, which is not a character") from None
     return prompt
 
 
@@ -96,23 +100,23 @@ def _plain(prompt: Prompt) -> str:
     return json.dumps(prompt.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
 
 
-def _chosen(found: dict[str, list[Prompt]], tasks: Sequence[str] | None, shown: str) -> dict[str, list[Prompt]]:
+def _chosen(found: dict[str, list[Prompt]], tasks: Sequence[str] | None, label: str) -> dict[str, list[Prompt]]:
     for task in tasks or ():
         if task not in found:
             fix = did_you_mean(task, found).strip() or f"It has: {', '.join(found)}."
-            raise UsageError(f"{one_line(shown)} has no task {quoted(task)}", where="--tasks", fix=fix)
+            raise UsageError(f"{one_line(label)} has no task {quoted(task)}", where="--tasks", fix=fix)
     return {task: prompts for task, prompts in found.items() if prompts}
 
 
-def _source(path: Path, shown: str, form: Format, multi_turn: int, withheld: int) -> str:
+def _source(path: Path, label: str, form: Format, multi_turn: int, without_text: int) -> str:
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     home = f" ({form.home})" if form.home else ""
-    parts = [f"{form.title}{home}", f"imported from {one_line(shown)}", f"SHA-256 {digest}"]
+    parts = [f"{form.title}{home}", f"imported from {one_line(label)}", f"SHA-256 {digest}"]
     if multi_turn:
-        parts.append("of several turns only the first is asked")
-    if withheld:
-        parts.append(f"{withheld} questions that the file withholds are left out")
+        parts.append("of several turns only the first is sent")
+    if without_text:
+        parts.append(f"{without_text} questions whose text is not in the file are left out")
     return "; ".join(parts)
 
 

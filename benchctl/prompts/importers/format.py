@@ -15,19 +15,19 @@ Fields = dict[str, Plain]
 
 
 class UnexpectedRowError(ValueError):
-    """A row that is not of its format; the message says what was expected. The reader of the file adds where."""
+    """A row that is not of its format; the message names what was expected. The reader of the file adds where."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a row asks."""
+    """The question of a row."""
 
     task: str
     """The row's own word for its category; the suite's task name is made of it."""
-    asked: str | tuple[Message, ...]
+    content: str | tuple[Message, ...]
     reference: str | None = None
     later_turns: int = 0
-    """Further user turns, which are not asked: they follow on the model's own answers."""
+    """Further user turns, which are not sent: they follow on the model's own answers."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Format:
     licence: str | None
     """The questions' own licence where they have one and it is known; else the user must name it."""
     kind: Kind | None
-    """Chat or raw unless the user says otherwise; None: as the first row is."""
+    """Chat or raw unless the user chooses; None: as the first row is."""
     example: str
     """One row, for error messages."""
     read: Callable[[Fields], Question | None]
-    """Returns None for a row whose text is withheld; raises UnexpectedRowError."""
+    """Returns None for a row without its text; raises UnexpectedRowError."""
 
 
 def text_of(fields: Fields, key: str) -> str:
@@ -80,7 +80,7 @@ def first_reference(value: Plain) -> str | None:
 
 
 def first_turn(fields: Fields) -> Question:
-    """Read a row of `category`, `turns` and perhaps `reference`: its first turn is asked."""
+    """Read a row of `category`, `turns` and perhaps `reference`: its first turn is the question."""
     turns = turns_of(fields)
     reference = first_reference(fields.get("reference"))
     return Question(text_of(fields, "category"), turns[0], reference, later_turns=len(turns) - 1)

@@ -3,9 +3,9 @@
 - Spec-Bench, `question.jsonl`: 480 questions of six existing data sets, by category.
 - MT-Bench, `question.jsonl`: 80 questions of two turns, in eight categories.
 - HumanEval, `HumanEval.jsonl.gz`: 164 Python functions to be completed from their head and docstring.
-- SPEED-Bench, parquet files: questions by category, of which the published files withhold about half. A withheld
-  question holds a notice in place of its text; such a row is left out and counted: asked as it stands, the notice would
-  be measured as if it were the question.
+- SPEED-Bench, parquet files: questions by category, about half of them without their text in the published
+  files. Such a row has a notice in its place; it is left out and counted, since the notice would otherwise be measured
+  as if it were the question.
 - plain JSON lines: `{"prompt": …}` or `{"messages": […]}`, with `task` and `reference` where one likes.
 """
 
@@ -32,8 +32,8 @@ from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN
 
 NO_TASK = "prompts"
 """The task of a row that names none."""
-WITHHELD = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
-"""What SPEED-Bench has in place of a question that it withholds."""
+NOTICE_WITHOUT_TEXT = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
+"""What SPEED-Bench has in place of a question whose text it does not publish."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 _NAME = re.compile(NAME_PATTERN)
@@ -52,7 +52,7 @@ def _humaneval(fields: Fields) -> Question:
 
 def _speed_bench(fields: Fields) -> Question | None:
     question = first_turn(fields)
-    return None if WITHHELD in str(question.asked) else question
+    return None if NOTICE_WITHOUT_TEXT in str(question.content) else question
 
 
 def read_json_line(fields: Fields) -> Question:
@@ -65,7 +65,7 @@ def read_json_line(fields: Fields) -> Question:
     if "prompt" in fields:
         return Question(task, text_of(fields, "prompt"), reference)
     messages = _messages(fields["messages"])
-    if messages[-1].role == "assistant":  # an answered conversation: the answer is not part of what is asked
+    if messages[-1].role == "assistant":  # an answered conversation: the answer is not part of the prompt
         reference = reference or messages[-1].content
         messages = messages[:-1]
     if not any(message.role == "user" for message in messages):

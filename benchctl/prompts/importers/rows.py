@@ -1,4 +1,4 @@
-"""The rows of a question file: JSON lines (plain or gzip) or parquet, told by the file's ending."""
+"""The rows of a question file: JSON lines (plain or gzip) or parquet, by the file's ending."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ _MAX_BYTES = 1 << 30
 _BATCH = 256
 
 
-def read_rows(path: Path, shown: str) -> Iterator[tuple[str, Fields]]:
-    """Give every row with its place (`question.jsonl:3`), which messages call by `shown`.
+def read_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
+    """Give every row with its place (`question.jsonl:3`), which messages call `label`.
 
     Raises UsageError for a file that cannot be read, and for a line that is not a JSON object.
     """
-    shown = one_line(shown)
+    label = one_line(label)
     if path.name.lower().endswith(".parquet"):
-        yield from _parquet_rows(path, shown)
+        yield from _parquet_rows(path, label)
         return
     try:
         with _opened(path) as stream:
-            for number, line in enumerate(_lines(stream, shown), start=1):
+            for number, line in enumerate(_lines(stream, label), start=1):
                 if line.strip():
-                    yield f"{shown}:{number}", _object(line, f"{shown}:{number}")
+                    yield f"{label}:{number}", _object(line, f"{label}:{number}")
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise UsageError("this is no whole gzip file", where=shown) from None
+        raise UsageError("this gzip file is truncated or damaged", where=label) from None
     except OSError as error:
-        raise UsageError(f"the file cannot be read: {error.strerror}", where=shown) from None
+        raise UsageError(f"the file cannot be read: {error.strerror}", where=label) from None
 
 
 def _opened(path: Path) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(path)) if path.name.lower().endswith(".gz") else path.open("rb")
 
 
-def _lines(stream: IO[bytes], shown: str) -> Iterator[bytes]:
+def _lines(stream: IO[bytes], label: str) -> Iterator[bytes]:
     total = 0
     while line := stream.readline(_MAX_LINE + 1):
         total += len(line)
         if len(line) > _MAX_LINE or total > _MAX_BYTES:
-            raise UsageError("a line is longer than 16 MiB, or the file than 1 GiB", where=shown)
+            raise UsageError("a line is longer than 16 MiB, or the file than 1 GiB", where=label)
         yield line
 
 
@@ -71,22 +71,22 @@ def _object(line: bytes, where: str) -> Fields:
     return value
 
 
-def _parquet_rows(path: Path, shown: str) -> Iterator[tuple[str, Fields]]:
+def _parquet_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
     try:
         parquet = importlib.import_module("pyarrow.parquet")
     except ImportError:
         fix = 'Install the extra `importers`: pip install "benchctl[importers]"'
-        raise UsageError("reading a parquet file needs pyarrow, which is not installed", where=shown, fix=fix) from None
+        raise UsageError("reading a parquet file needs pyarrow, which is not installed", where=label, fix=fix) from None
     number = 0
     try:
         with path.open("rb") as stream:
             for batch in parquet.ParquetFile(stream).iter_batches(batch_size=_BATCH):
                 for fields in batch.to_pylist():
                     number += 1
-                    yield f"{shown}: row {number}", fields
+                    yield f"{label}: row {number}", fields
     except ValueError as error:  # pyarrow.lib.ArrowInvalid is one
         if not type(error).__module__.startswith("pyarrow"):
             raise
-        raise UsageError("this is no parquet file, or it is damaged", where=shown) from None
+        raise UsageError("this is not a parquet file, or it is damaged", where=label) from None
     except OSError as error:
-        raise UsageError(f"the file cannot be read: {error.strerror or error}", where=shown) from None
+        raise UsageError(f"the file cannot be read: {error.strerror or error}", where=label) from None

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from benchctl.engines.llama_cpp.dialect import Flags, normalise, parse_help
-from benchctl.recipes.speculation import SPECULATION_WORDS
+from benchctl.recipes.speculation import SPECULATION_TYPES
 from tests.engines.cells import HERE
 
 
@@ -35,7 +35,7 @@ def test_the_old_dialect_speculates_with_a_draft_model_alone(legacy: Flags) -> N
 
 
 def test_every_type_of_the_help_is_known(current: Flags) -> None:
-    assert current.speculation_names() == {name: name for name in SPECULATION_WORDS}
+    assert current.speculation_names() == {name: name for name in SPECULATION_TYPES}
 
 
 def test_the_name_of_spring_2026_is_understood() -> None:

@@ -14,12 +14,12 @@ from benchctl.engines.llama_cpp.speculation import (
     speculation_warnings,
     worth_trying,
 )
-from benchctl.recipes.speculation import SPECULATION_WORDS, Speculation
+from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation
 from tests.engines.cells import HERE
 
 CURRENT = parse_help((HERE / "data" / "help_current.txt").read_text())
 LEGACY = parse_help((HERE / "data" / "help_legacy.txt").read_text())
-DRAFTS = [name for name in SPECULATION_WORDS if name.startswith("draft-")]
+DRAFTS = [name for name in SPECULATION_TYPES if name.startswith("draft-")]
 
 
 def spec(type_: Any, **words: Any) -> Speculation:
@@ -90,7 +90,7 @@ def test_what_cannot_be_done_is_refused(words: Speculation, told: str) -> None:
     assert told in problem
 
 
-@pytest.mark.parametrize("name", SPECULATION_WORDS)
+@pytest.mark.parametrize("name", SPECULATION_TYPES)
 def test_every_type_without_words_is_fine(name: str) -> None:
     assert speculation_problems(spec(name), CURRENT) == []
 
@@ -141,7 +141,7 @@ def test_what_was_asked_is_read_from_the_command_line(argv: list[str], flags: Fl
 def test_what_is_worth_trying_runs_on_this_binary_and_with_these_models() -> None:
     plain, both = worth_trying(None, 0, CURRENT), worth_trying("qwen2", 0, CURRENT)
     assert all(speculation_problems(one, CURRENT) == [] for one in both)
-    assert {one.type for one in plain} == {name for name in SPECULATION_WORDS if name.startswith("ngram-")}
+    assert {one.type for one in plain} == {name for name in SPECULATION_TYPES if name.startswith("ngram-")}
     assert both[0] == spec("draft-simple", max=4) and [one for one in both if one.type != "draft-simple"] == plain
     assert {one.max for one in both if one.type == "draft-simple"} >= {1, 2, 4, 8, 16}
     assert any(one.p_min for one in both) and any(one.min for one in both) and any(one.size_n for one in both)

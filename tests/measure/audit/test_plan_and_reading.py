@@ -86,5 +86,5 @@ def test_a_batch_takes_from_the_margin_what_it_takes() -> None:
 
 
 def test_an_engine_that_keeps_nothing_is_no_scorer() -> None:
-    with pytest.raises(EngineError, match="were to be read on"):
+    with pytest.raises(EngineError, match="tokens where 1 were new"):
         score(ToyScorer(keeps=False), PROMPT, answer())

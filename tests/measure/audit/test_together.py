@@ -11,7 +11,7 @@ from benchctl.analysis.audit.conclude import PREFIXES
 from benchctl.data.audits import Audit, Divergence, ScoredAnswer
 from benchctl.data.record import sha256_tokens
 from benchctl.engines.base import Rendered, Scores
-from benchctl.measure.audit.together import Known, read_shared
+from benchctl.measure.audit.together import AuditedAnswer, read_shared
 from benchctl.prompts.suite import Prompt
 
 SLOTS, WIDTH = 3, 4
@@ -49,13 +49,13 @@ def common(held: Sequence[int], prefix: Sequence[int]) -> Sequence[int]:
     return held if tuple(prefix[: len(held)]) == tuple(held) else ()
 
 
-def known(number: int, size: int = 30) -> Known:
+def known(number: int, size: int = 30) -> AuditedAnswer:
     start = 1000 * (number + 1)
     prompt, answer = tuple(range(start, start + 9)), tuple(range(start + 9, start + 9 + size))
     scored = ScoredAnswer(
         task="code", prompt_idx=number, prompt_sha="sha", token_sha=sha256_tokens(list(answer)), margins=[1.0] * size
     )
-    return Known(scored, prompt, answer)
+    return AuditedAnswer(scored, prompt, answer)
 
 
 def empty_audit() -> Audit:
@@ -88,8 +88,8 @@ def test_enough_is_enough_and_what_is_known_counts() -> None:
 def test_at_a_divergence_the_targets_own_token_is_looked_at() -> None:
     one = known(0)
     left = one.scored.model_copy(update={"diverged": [Divergence(index=4, likeliest=7, gap=0.1)]})
-    assert Known(left, one.prompt, one.answer).likeliest(4) == 7
-    assert Known(left, one.prompt, one.answer).likeliest(5) == one.answer[5]
+    assert AuditedAnswer(left, one.prompt, one.answer).likeliest(4) == 7
+    assert AuditedAnswer(left, one.prompt, one.answer).likeliest(5) == one.answer[5]
 
 
 def test_time_that_is_over_ends_it() -> None:

@@ -92,7 +92,7 @@ def test_an_interrupted_hunt_goes_on_and_measures_nothing_twice(
     with pytest.raises(KeyboardInterrupt):
         isolate(source, ask, wish, out, stopped)
     (folder,) = (out / "hunt").iterdir()
-    assert stopped.notes == [f"Interrupted; the same command goes on from what is measured: {folder}"]
+    assert stopped.notes == [f"Interrupted; the same command continues from what is measured: {folder}"]
     assert folder.name.startswith("isolate-q8_0-")
     assert [found.kept for found in stored(folder).measurements] == [None, []]
     first = json.loads((folder / ISOLATION).read_text())["measurements"]
@@ -146,7 +146,7 @@ def test_a_text_of_ones_own_is_another_question(source: SourceModel, tmp_path: P
     assert isolation.text.context < 512  # too short for two whole pieces
     assert (folder / TEXT).read_text() == text.read_text()
     (folder / TEXT).write_text("something else")
-    with pytest.raises(StorageError, match="is not there any more"):
+    with pytest.raises(StorageError, match="is missing or has changed"):
         isolate(source, lambda: one(frozenset()), wish, tmp_path, IsolateProgress())
     text.write_text("Short.")
     with pytest.raises(UsageError, match=r"the text has \d+ tokens, which are too few"):

@@ -86,7 +86,7 @@ def test_a_quantization_that_does_damage_is_told_from_one_that_does_not(
     record = preflight(look, tmp_path / "preflight.log")
     assert set(found(record)) >= ids
     assert ids or not record.findings
-    assert any(sentence.startswith("models.target is quantized as asked") for sentence in record.checked)
+    assert any(sentence.startswith("models.target is quantized as requested") for sentence in record.checked)
 
 
 @pytest.mark.engine
@@ -99,7 +99,7 @@ def test_a_source_that_does_not_fit_the_memory_is_not_started(
     look = prepared(tmp_path, llama_server, models=models, arms=[{"name": "baseline"}])
     monkeypatch.setattr("benchctl.measure.preflight.session.free_bytes", lambda device, devices: ("memory", 9e6))
     record = preflight(look, tmp_path / "preflight.log")
-    assert record.checked[-1] == "The unquantized target was not asked: its 8 MiB do not fit the free memory."
+    assert record.checked[-1] == "The unquantized target was not probed: its 8 MiB do not fit the free memory."
     assert not (tmp_path / "preflight.source.log").exists()
 
 
@@ -133,7 +133,7 @@ def test_off_looks_at_nothing_and_is_recorded(recipe: Recipe) -> None:
     nothing: Any = type("Nothing", (), {"recipe": recipe.model_copy(update={"preflight": "off"})})()
     record = preflight(nothing, Path("log"))
     assert (record.mode, record.findings, record.holds) == ("off", [], True)
-    assert record.checked == ["Nothing was looked at: the recipe says `preflight: off`."]
+    assert record.checked == ["Nothing was checked: the recipe has `preflight: off`."]
 
 
 def test_only_a_strict_recipe_is_stopped(tmp_path: Path) -> None:
@@ -208,5 +208,5 @@ def test_it_is_said_why_a_target_is_not_asked() -> None:
         engine = SimpleNamespace(model_format=model_format)
         return why_not_probed(SimpleNamespace(engine=engine))  # type: ignore[arg-type]
 
-    assert told("huggingface") == told("served") == "that needs a GGUF file, which tells its vocabulary"
-    assert told("gguf") == "this engine does not tell its probabilities"
+    assert told("huggingface") == told("served") == "that needs a GGUF file, which has the vocabulary"
+    assert told("gguf") == "this engine does not report probabilities"
