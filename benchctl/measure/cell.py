@@ -96,7 +96,7 @@ class EngineCell:
         self.plan = plan
         self.context = context
         self.over = False
-        """Whether the process has ended and stands in the manifest."""
+        """Whether the process has ended and is in the manifest."""
         self.ready = False
         """Whether it was launched, attested and made ready."""
         self.answers = 0

@@ -60,7 +60,7 @@ class Display:
     def update(
         self, what: str | None = None, *, done: int = 0, total: int | None = None, left: str | None = None
     ) -> None:
-        """Say what is being done, how many more steps are done, of how many, and what time is left; `None` stays."""
+        """Update what is being done, how many more steps are done, of how many, and what time is left; `None` stays."""
         if what is not None:
             self._bar.update(self._task, description=one_line(what))
         if left is not None:

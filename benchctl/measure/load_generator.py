@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
 
 MOST_IN_FLIGHT = 1024
-"""Of an open loop; a request that finds as many unanswered is sent late, and its record says how much."""
+"""Of an open loop; a request that finds as many unanswered is sent late, and its record has by how much."""
 
 Request = Callable[[], Awaitable[None]]
 Abort = Callable[[], object]

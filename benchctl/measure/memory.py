@@ -30,7 +30,7 @@ _MIB = 1 << 20
 
 
 def check_memory(recipe: Recipe, models: ResolvedPair, devices: Sequence[str]) -> None:
-    """Raise UsageError when the engines of all arms do not fit at once; `devices`: what the engine's binary sees."""
+    """Raise UsageError when the engines of all arms do not fit at once; `devices`: what the engine's binary finds."""
     needed = {arm.name: engine_bytes(arm, models, recipe.engine.context) for arm in recipe.arms}
     where, free = free_bytes(recipe.device, devices)
     total = sum(needed.values())

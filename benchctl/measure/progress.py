@@ -63,7 +63,7 @@ class RunProgress:
         """The engine process has ended."""
 
     def standing(self, heading: str, arms: Sequence[str]) -> None:
-        """Which arms of a search are still in, fastest first, and how they stand."""
+        """Which arms of a search remain, fastest first, with their speed-ups so far."""
 
     def note(self, text: str) -> None:
         """Something the user should read."""
@@ -93,7 +93,7 @@ class RunDisplay(RunProgress):
         self.decoded: dict[str, list[tuple[int, float] | None]] = {}
         """Of every cell that is up, decode steps and seconds of each answer so far; `None` for one that failed."""
         self.span: dict[str, tuple[float, float]] = {}
-        """Of every cell that was asked, when its first request was sent and when its last one so far ended."""
+        """Of every cell with a request, when its first request was sent and when its last one so far ended."""
         self.answered_tokens: dict[str, int] = {}
 
     def waiting(self, what: str) -> None:

@@ -133,7 +133,7 @@ def resume_run(
 
 
 def _must_be_there(manifest: Manifest, on: OnCluster | None, folder: Path) -> None:
-    """What was begun on a cluster goes on there, and what was begun here goes on here."""
+    """A run that began on a cluster is resumed there, and one that began here is resumed here."""
     if manifest.cells and (on is None) != (not manifest.machines):
         begun, fix = (
             ("a cluster", "Add --on and the cluster.") if manifest.machines else ("this machine", "Leave out --on.")
@@ -310,7 +310,7 @@ def blocks_as_needed(
 
     `plan` is for the blocks that are sure to come: the first ones, and all that have begun.
 
-    Begun blocks are counted in the manifest, and why it ended is stored there; a resumed run goes on by the same rule.
+    Begun blocks are counted in the manifest, and why it ended is stored there; a resumed run keeps the rule.
     """
     manifest = writer.manifest
     planned = {block: list(cells) for block, cells in groupby(plan, key=lambda cell: cell.block)}

@@ -41,7 +41,7 @@ class MeasuredCell(EngineCell):
         self._requests.warm_up()
 
     def measure(self) -> None:
-        """Measure every prompt of the plan, one at a time or as the arm's condition says."""
+        """Measure every prompt of the plan, one at a time or by the arm's condition."""
         if self.plan.arm.overlapping and self.plan.prompts:
             with self.failing_alone():
                 if self.ready and not self.over:

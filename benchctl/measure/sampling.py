@@ -191,9 +191,9 @@ class SampledCell(EngineCell):
 def run_check(prepared: Prepared, plan: CheckPlan, parent: Path, progress: RunProgress, command: list[str]) -> Path:
     """Draw all answers into a folder below `parent`/sampling and return it.
 
-    `prepared` is of a `sampled_recipe`. A check of the same question that was interrupted is gone on with. An engine
-    that fails costs its arm and no other, but for the baseline's, with which everything ends. Raises
-    KeyboardInterrupt, after which the check says that it was interrupted, and StorageError.
+    `prepared` is of a `sampled_recipe`. An interrupted check with the same settings is resumed. An engine
+    that fails costs its arm and no other, but for the baseline's, which ends everything. Raises
+    KeyboardInterrupt, after which the check is marked as interrupted, and StorageError.
     """
     prompts = spread_over_tasks(prepared.prompts, plan.prompts)
     check = _new_check(prepared, prompts, plan, command)

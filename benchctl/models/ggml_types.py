@@ -1,4 +1,4 @@
-"""GGML's tensor types and llama.cpp's file types, by number: what a GGUF header says in figures.
+"""GGML's tensor types and llama.cpp's file types, by number, as GGUF headers have them.
 
 From `ggml/include/ggml.h`, `ggml/src/ggml-common.h` and `include/llama.h`.
 """

@@ -1,4 +1,4 @@
-"""What a GGUF file says of its model: the facts that a report names and an engine adapter asks for."""
+"""The facts of a GGUF file's model that reports and engine adapters use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TensorGroup:
 
 @dataclass(frozen=True)
 class GgufFacts:
-    """A model by its header. What the header does not say is None."""
+    """A model by its header. What is not in the header is None."""
 
     architecture: str | None
     name: str | None
@@ -125,7 +125,7 @@ def _tensor_types(tensors: list[Tensor]) -> dict[str, TensorGroup]:
 def _memory(
     tensors: list[Tensor], layers: int | None, *, both: bool
 ) -> tuple[Memory, tuple[int, ...], tuple[int, ...]]:
-    """Tell from the tensor names of the first `layers` blocks which carry a recurrent state, and which attend.
+    """Find by the tensor names of the first `layers` blocks which carry a recurrent state, and which attend.
 
     State-space, RWKV and short-convolution blocks carry a state; `both`: such a block may attend as well.
     """

@@ -1,7 +1,7 @@
 """The header of a GGUF file: metadata and tensor list, read without touching tensor data and safe on hostile files.
 
 Layout: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Long arrays (a vocabulary) are kept as places in the
-file until someone asks for them, so that a header of 150,000 tokens is read in a tenth of a second.
+file until they are read, so that a header of 150,000 tokens is read in a tenth of a second.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 def read_header(path: Path) -> GgufHeader:
     """Read and check the header of a GGUF file, and that every tensor's data lies within the file.
 
-    Raises UsageError that says what is wrong: missing, a folder, empty, not GGUF, of a newer version, truncated.
+    Raises UsageError with what is wrong: missing, a folder, empty, not GGUF, of a newer version, truncated.
     """
     where = one_line(str(path))
     if path.is_dir():
@@ -74,7 +74,7 @@ class _Parser:
         for _ in range(key_count):
             key = self.string("a key's name")
             if key in metadata:
-                raise _BrokenError(f"the header is corrupt: the key {one_line(key, 60)} stands in it twice")
+                raise _BrokenError(f"the header is corrupt: the key {one_line(key, 60)} occurs twice")
             metadata[key] = self.value(self.u32())
         tensors = tuple(self.tensor() for _ in range(tensor_count))
         alignment = metadata.get("general.alignment", 32)
@@ -88,7 +88,7 @@ class _Parser:
         magic = self.data[:4]
         if magic != b"GGUF":
             if not any(self.data[:4096]):
-                raise _BrokenError("the model file holds zeros: its download or conversion did not finish")
+                raise _BrokenError("the model file contains zeros: its download or conversion did not finish")
             if self.path.suffix == ".safetensors" or self.data[8:9] == b"{":
                 raise _BrokenError("this is a safetensors file, not GGUF", "Convert it with llama.cpp's converter.")
             raise _BrokenError(f"this is no GGUF file: it starts with {magic!r}, expected b'GGUF'", "Name a GGUF file.")
@@ -148,7 +148,7 @@ class _Parser:
         elif kind == STRING:
             self.skip_strings(count)
         else:
-            raise _BrokenError(f"the header is corrupt: an array holds values of type {kind}")
+            raise _BrokenError(f"the header is corrupt: an array has values of type {kind}")
         return ArrayPlace(start, kind, count, self.at - start)
 
     def skip_strings(self, count: int) -> None:
@@ -189,7 +189,7 @@ class _Parser:
         for tensor in tensors:
             if tensor.offset != at:
                 name = one_line(tensor.name, 60)
-                raise _BrokenError(f"the header is corrupt: tensor {name} lies at {tensor.offset}, expected {at}")
+                raise _BrokenError(f"the header is corrupt: tensor {name} is at {tensor.offset}, expected {at}")
             if tensor.nbytes is None:
                 return  # what follows a type that is not known here may lie anywhere
             at += -(-tensor.nbytes // alignment) * alignment

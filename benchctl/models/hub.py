@@ -26,7 +26,7 @@ _TRANSPORTS = {"httpx", "httpx2", "requests", "urllib3"}
 
 
 class OfflineError(Exception):
-    """The hub cannot be reached, and its cache does not hold the file."""
+    """The hub cannot be reached, and its cache does not have the file."""
 
 
 def fetch(source: HubSource, notice: Notice | None = None, *, safetensors: bool = False) -> Path:
@@ -51,7 +51,7 @@ def fetch(source: HubSource, notice: Notice | None = None, *, safetensors: bool 
         try:
             paths = [hf_hub_download(source.repo, shard, local_files_only=not online) for shard in shard_names(name)]
         except LocalEntryNotFoundError:
-            raise OfflineError("the hub cannot be reached, and its cache does not hold the file") from None
+            raise OfflineError("the hub cannot be reached, and its cache does not have the file") from None
         return Path(paths[0])
 
 
@@ -71,10 +71,10 @@ def fetch_folder(source: HubSource, notice: Notice | None = None) -> Path:
         try:
             folder = Path(snapshot_download(source.repo, allow_patterns=_FOLDER_FILES, local_files_only=not online))
         except LocalEntryNotFoundError:
-            raise OfflineError("the hub cannot be reached, and its cache does not hold the repository") from None
+            raise OfflineError("the hub cannot be reached, and its cache does not have the repository") from None
     if not any(folder.glob("*.safetensors")):
         fix = "Name the repository of the original weights."
-        raise UsageError("the repository holds no safetensors", where=f"hf:{source.repo}", fix=fix)
+        raise UsageError("the repository has no safetensors", where=f"hf:{source.repo}", fix=fix)
     return folder
 
 
@@ -97,7 +97,7 @@ def fetch_dataset(source: HubSource, endings: tuple[str, ...], notice: Notice | 
         try:
             path = hf_hub_download(source.repo, name, repo_type="dataset", local_files_only=not online)
         except LocalEntryNotFoundError:
-            raise OfflineError("the hub cannot be reached, and its cache does not hold the file") from None
+            raise OfflineError("the hub cannot be reached, and its cache does not have the file") from None
         return Path(path), name
 
 
@@ -134,7 +134,7 @@ def _cached_files(repo: str, kind: RepoKind = "model") -> list[str]:
             folder = Path(snapshot_download(repo, repo_type=kind, allow_patterns=patterns, local_files_only=True))
             break
     else:
-        raise OfflineError("the hub cannot be reached, and its cache does not hold the repository")
+        raise OfflineError("the hub cannot be reached, and its cache does not have the repository")
     return [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
 
 
@@ -152,19 +152,19 @@ def _only_gguf(repo: str, files: list[str]) -> str:
         return _only(found, repo, "GGUF files")
     if _safetensors_only(files):
         fix = f"Make it one first: benchctl quantize hf:{repo} --type bf16 (or another type)."
-        raise UsageError("the repository holds safetensors, and no GGUF file", where=f"hf:{repo}", fix=fix)
-    raise UsageError("the repository holds no GGUF file", where=f"hf:{repo}", fix="Name another repository.")
+        raise UsageError("the repository has safetensors and no GGUF file", where=f"hf:{repo}", fix=fix)
+    raise UsageError("the repository has no GGUF file", where=f"hf:{repo}", fix="Name another repository.")
 
 
 def _only(found: list[str], repo: str, what: str) -> str:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise UsageError(f"the repository holds no {what}", where=f"hf:{repo}", fix="Name another repository.")
+        raise UsageError(f"the repository has no {what}", where=f"hf:{repo}", fix="Name another repository.")
     listed = "\n".join(f"  hf:{repo}/{name}" for name in found[:_MAX_LISTED])
     more = f"\n  … and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
     raise UsageError(
-        f"the repository holds {len(found)} {what}; name one", where=f"hf:{repo}", fix=f"One of:\n{listed}{more}"
+        f"the repository has {len(found)} {what}; name one", where=f"hf:{repo}", fix=f"One of:\n{listed}{more}"
     )
 
 

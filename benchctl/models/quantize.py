@@ -93,7 +93,7 @@ def check_arguments(spec: QuantizeSpec) -> None:
 
 
 def _checked(files: Sequence[Path], spec: QuantizeSpec) -> dict[str, str]:
-    """Return the type of every overridden tensor. Raises UsageError for what cannot be meant."""
+    """Return the type of every overridden tensor. Raises UsageError for an invalid request."""
     check_arguments(spec)
     tensors = tensors_of(files)
     done = sorted({tensor.type_name for tensor in tensors if is_quantized(tensor)})
@@ -121,7 +121,7 @@ def _key(files: Sequence[Path], spec: QuantizeSpec, tool: Program, notice: Notic
 def _make(
     files: Sequence[Path], part: Path, spec: QuantizeSpec, tool: Program, required: dict[str, str], steps: Steps | None
 ) -> None:
-    """Have the tool write `part`, and read it back. Raises OSError for what lies with the disk."""
+    """Have the tool write `part`, and read it back. Raises OSError for disk failures."""
 
     def on_line(line: str) -> None:
         if steps and (step := _STEP.match(line)):
@@ -149,7 +149,7 @@ def _explain(status: int, text: str, tool: Program, part: Path) -> None:
         f"llama-quantize {f'ended by signal {-status}' if status < 0 else f'failed with exit status {status}'}",
         kind="launch",
         where=tool.where,
-        fix="Its last lines say why; types that need an importance matrix cannot be made here.",
+        fix="Its last lines give the reason; types that need an importance matrix cannot be made here.",
         log_tail=tuple(lines[-_LOG_LINES:]),
     )
 

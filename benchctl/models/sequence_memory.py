@@ -27,7 +27,7 @@ class RecurrentState:
     state: int
     layers: int
     formula: str
-    """Numbers a layer holds, by the keys of the header."""
+    """Numbers in a layer, by the keys of the header."""
 
     @property
     def total(self) -> int:

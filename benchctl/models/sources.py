@@ -44,7 +44,7 @@ def resolve_pair(
     find_tool: FindTool | None = None,
     form: ModelFormat = "gguf",
 ) -> ResolvedPair:
-    """Find, check and hash the files of both models, downloading and quantizing where the recipe asks for it.
+    """Find, check and hash the files of both models, downloading and quantizing where the recipe needs it.
 
     `form` is what the engine is to be given. `models_dir` is searched before the hub. `on_progress` is called with a
     few words on what takes long. Raises UsageError for a file that is missing, truncated, of another format or of a
@@ -134,7 +134,7 @@ def locate_folder(
     if first.is_dir():
         if not is_safetensors_folder(first):
             fix = "It needs a config.json and *.safetensors, as a repository of the Hugging Face hub has them."
-            raise UsageError("this folder holds no Hugging Face model", where=one_line(str(first)), fix=fix)
+            raise UsageError("this folder has no Hugging Face model", where=one_line(str(first)), fix=fix)
         return first
     if not first.name.lower().endswith(".gguf"):
         fix = "Name a folder with config.json and *.safetensors, or a GGUF file that one can be derived from."
@@ -210,7 +210,7 @@ def _from_path(source: PathSource, recipe_folder: Path, models_dir: Path | None)
         if candidate.exists():
             return _first_shard(candidate)
     places = " and ".join(str(place) for place in dict.fromkeys(one_line(str(p.absolute())) for p in tried))
-    fix = f"Looked for {places}."
+    fix = f"Searched: {places}."
     if not path.is_absolute() and len(path.parts) == 2 and path.suffix == "":
         fix += f" For a repository of the Hugging Face hub write hf:{one_line(source.path)}."
     raise UsageError("there is no such model file", fix=fix)
@@ -274,7 +274,7 @@ def _from_hub(
 def find_local(source: HubSource, folder: Path) -> Path | None:
     """Return the file of a hub source below `folder`; None when there is none.
 
-    A named file is looked for as ORG/REPO/FILE, REPO/FILE and FILE. Without a name, the GGUF files in ORG/REPO and
+    A named file is searched for as ORG/REPO/FILE, REPO/FILE and FILE. Without a name, the GGUF files in ORG/REPO and
     REPO and those called after the repository serve; several of them raise UsageError.
     """
     organisation, repository = source.repo.split("/")

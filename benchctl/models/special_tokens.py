@@ -18,7 +18,7 @@ _ENDING_TEXTS = frozenset(
         *("<end_of_utterance>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~["),
     )
 )
-"""Token texts that end an answer whatever the header says: `special_eog_ids` in llama.cpp's `src/llama-vocab.cpp`."""
+"""Token texts that end an answer whatever the header has: `special_eog_ids` in llama.cpp's `src/llama-vocab.cpp`."""
 
 
 @dataclass(frozen=True)

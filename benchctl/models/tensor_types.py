@@ -98,7 +98,7 @@ def fallbacks(tensors: Sequence[Tensor], base: str, overridden: Mapping[str, str
 
 
 def fallback_sentence(tensors: Sequence[Tensor], base: str, overrides: Mapping[str, str]) -> str | None:
-    """Say what llama-quantize made of tensors whose rows do not fit the base type; None when all fit.
+    """Return a sentence on what llama-quantize made of tensors whose rows do not fit the base type; None when all fit.
 
     `tensors` are those of the written file.
     """
@@ -154,7 +154,7 @@ def _must_fit(tensor: Tensor, requested: TensorType, pattern: str) -> None:
         smaller = _BY_NAME.get(_SMALLER_BLOCKS.get(requested.name, ""))
         near = smaller.name if smaller and tensor.shape[0] % smaller.block == 0 else "bf16"
         raise UsageError(
-            f"{name} cannot be made {requested.name}: its rows hold {tensor.shape[0]} numbers, which is no multiple of "
+            f"{name} cannot be made {requested.name}: its rows have {tensor.shape[0]} numbers, which is no multiple of "
             f"the type's block of {requested.block}; llama-quantize would silently choose another type",
             where=where,
             fix=f"The nearest type that fits is {near}.",

@@ -32,7 +32,7 @@ def made_once(target: Path, make: Callable[[Path], None], notice: Notice | None 
 def unfinished(target: Path, notice: Notice | None = None) -> Iterator[Path]:
     """Yield the path beside `target` to write it to, locked; `finish` moves it there, and otherwise it goes away.
 
-    Waits while another process makes the same file: look whether `target` is there now before making it. A killed
+    Waits while another process makes the same file: check whether `target` is there now before making it. A killed
     process leaves its part behind, unlocked; the next one that makes the same file begins it anew. Raises OSError.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def _locked(part: Path, notice: Notice | None) -> int:
 
 
 def _same(part: Path, lock: int) -> bool:
-    """Whether the file of that name is still the one that we hold."""
+    """Whether the file of that name is still the locked one."""
     try:
         return part.stat().st_ino == os.fstat(lock).st_ino
     except FileNotFoundError:

@@ -20,7 +20,7 @@ from benchctl.text import one_line
 SHIPPED = "context.txt"
 MAX_BYTES = 64 << 20
 Count = Callable[[Prompt], int]
-"""Tokens of a prompt as the model sees it, its template included."""
+"""Tokens of a prompt as the model gets it, its template included."""
 _WORD = re.compile(r"\S+\s*")
 
 

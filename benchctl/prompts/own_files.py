@@ -53,7 +53,7 @@ def read_own_file(path: Path) -> dict[str, list[Prompt]]:
             raise UsageError("the text has half of a surrogate pair, which is not a character", where=where) from None
         found.setdefault(task, []).append(Prompt(messages=messages, reference=answered or question.reference))
     if not found:
-        raise UsageError("this file holds no prompts", where=where_file, fix="Write one prompt a line.")
+        raise UsageError("this file has no prompts", where=where_file, fix="Write one prompt a line.")
     return found
 
 

@@ -83,8 +83,8 @@ class Adapter:
     truncates_first: bool = False
     """Whether its sampler takes top-k and top-p of the distribution before the temperature, not after it."""
     remembers: frozenset[str] = frozenset()
-    """Types of speculation, as recipes write them, in lower case, that draft from what earlier requests of the same
-    process said."""
+    """Types of speculation, as recipes write them, in lower case, that draft from the output of earlier requests of the
+    same process."""
     example: tuple[str, ...] = ()
     """Lines that `benchctl recipes new` writes below `engine`, keys or comments."""
 
@@ -205,7 +205,7 @@ def load(place: str) -> Callable[..., Any]:
 
 
 def lossy_settings(kind: str, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """Return what is lossy by design in a command line, in words, without repetition; empty when nothing is.
+    """Return descriptions of what is lossy by design in a command line, without repetition; empty when nothing is.
 
     An engine that is not installed here has no known settings.
     """

@@ -41,7 +41,7 @@ OF_THE_DRAFT = ("models.draft", "models.draft.quantize")
 CONDITIONS = ("context_length",)
 """Axes that are conditions: a setup is the same under each."""
 ARM = "arm"
-"""In `exclude`: a pattern of arms; what else the entry says limits where they are left out."""
+"""In `exclude`: a pattern of arms; the other keys of the entry limit where they are left out."""
 MAX_COMBINATIONS = 20_000
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+]+")
 
@@ -53,7 +53,7 @@ class Value:
     label: str
     value: Plain
     place: KeyPath
-    """Where in the file it stands."""
+    """Where in the file it is."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _axes(matrix: dict[str, Plain]) -> tuple[dict[str, list[Value]], Found]:
             axes[axis], problems = found, problems + wrong
     for outer, inner in itertools.permutations(axes, 2):
         if inner.startswith(f"{outer}.") and outer not in ("models.target", "models.draft"):
-            problems.append((("matrix", inner), f"{outer} is an axis already, and its values hold this key."))
+            problems.append((("matrix", inner), f"{outer} is an axis already, and its values contain this key."))
     return axes, problems
 
 
@@ -227,7 +227,7 @@ def _entries(
 
 
 def _is(value: Value, requested: Plain) -> bool:
-    """Whether an entry means a value: by its label, as it stands, or by some of its keys."""
+    """Whether an entry matches a value: by its label, its whole value, or some of its keys."""
     if isinstance(requested, dict) and isinstance(value.value, dict):
         return all(key in value.value and value.value[key] == part for key, part in requested.items())
     return requested == value.value or (requested is not None and str(requested) == value.label)
@@ -246,7 +246,7 @@ def _excluded(one: Combination, entries: Sequence[tuple[KeyPath, dict[str, Plain
 def _include(
     made: list[Combination], entries: Sequence[tuple[KeyPath, dict[str, Plain]]], axes: set[str]
 ) -> list[Combination]:
-    """Add what `include` says: to every combination that has the values it names, else as one more."""
+    """Add the entries of `include`: to every combination that has their values, else as one more."""
     extra: list[Combination] = []
     for place, entry in entries:
         own = {axis: Value(_label(axis, value), value, (*place, axis)) for axis, value in entry.items()}

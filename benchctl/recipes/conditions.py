@@ -35,7 +35,7 @@ class Conditions:
 
 
 def conditions_of(recipe: WrittenRecipe) -> tuple[Conditions, Found]:
-    """Return the conditions of a file, and which values stand there twice."""
+    """Return the conditions of a file, and which values are there twice."""
     values: dict[str, list[Any]] = {}
     problems: Found = []
     for field, place in PLACES.items():

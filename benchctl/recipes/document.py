@@ -102,14 +102,14 @@ def _count_events(file: Path, text: str) -> None:
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                raise RecipeError(file, [Problem(line, (), "a second document starts here; a file holds one recipe.")])
+                raise RecipeError(file, [Problem(line, (), "a second document starts here; a file has one recipe.")])
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             depth -= 1
         elif isinstance(event, yaml.NodeEvent):
             nodes += 1
             depth += isinstance(event, yaml.CollectionStartEvent)
             if nodes > MAX_NODES:
-                raise RecipeError(file, [Problem(line, (), f"the file holds more than {MAX_NODES} values.")])
+                raise RecipeError(file, [Problem(line, (), f"the file contains more than {MAX_NODES} values.")])
             if depth > MAX_DEPTH:
                 raise RecipeError(file, [Problem(line, (), f"values are nested more than {MAX_DEPTH} deep.")])
 
@@ -166,7 +166,7 @@ class _Builder:
                 raise self.fail(key_node, path, "merge keys (`<<`) are not supported; write the keys out.")
             if key in data:
                 first = self.document.lines[here]
-                raise self.fail(key_node, here, f"this key is given twice; it stands on line {first} already.")
+                raise self.fail(key_node, here, f"this key is given twice; it is on line {first} already.")
             self.document.lines[here] = key_node.start_mark.line + 1
             data[key] = self.build(value_node, here)
         return data
@@ -185,7 +185,7 @@ class _Builder:
         return value
 
     def unknown_tag(self, node: yaml.Node, path: KeyPath) -> RecipeError:
-        return self.fail(node, path, f"the tag {quoted(node.tag)} is not allowed; a recipe holds plain data only.")
+        return self.fail(node, path, f"the tag {quoted(node.tag)} is not allowed; a recipe contains plain data only.")
 
 
 def _plain(text: str) -> str | int | float | bool | None:

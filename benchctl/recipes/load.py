@@ -122,7 +122,7 @@ def _loaded(
 
 
 def _serves(engine: Plain) -> bool:
-    """Whether a file's `engine` is an endpoint that runs already, which knows its models itself."""
+    """Whether a file's `engine` is an endpoint that runs already, with models of its own."""
     kind = engine.get("kind") if isinstance(engine, dict) else None
     return kind in kinds() and adapter_of(kind).model_format == "served"
 
@@ -204,7 +204,7 @@ def _origin(path: KeyPath, arms: list[ExpandedArm]) -> KeyPath:
 
 
 def _in_file(found: Found, arms: list[ExpandedArm]) -> Found:
-    """Bring paths back to the file; a problem of only some values of a matrix says of which."""
+    """Bring paths back to the file; a problem of only some values of a matrix names them."""
     times = Counter((_origin(path, arms), message) for path, message in found)
     placed = []
     for path, message in found:

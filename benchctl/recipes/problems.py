@@ -74,7 +74,7 @@ def quoted(value: object) -> str:
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return ` Did you mean 'x'?` for the nearest known word, or nothing."""
+    """Return ` Did you mean 'x'?` for the nearest known name, or nothing."""
     if not isinstance(word, str) or len(word) > MAX_QUOTED:
         return ""
     lowered = {name.lower(): name for name in known}

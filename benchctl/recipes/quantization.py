@@ -1,6 +1,6 @@
 """The terms of `quantize:`: llama-quantize's types, tensor types, and tensor patterns.
 
-From llama.cpp `tools/quantize/quantize.cpp` and `ggml/include/ggml.h`. A binary may know fewer; it says so itself.
+From llama.cpp `tools/quantize/quantize.cpp` and `ggml/include/ggml.h`. A binary may have fewer, which probing shows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PATTERN = re.compile(r"[A-Za-z0-9_]+(?:\.(?:[A-Za-z0-9_]+|\*))*\Z")
 
 
 def quantize_problems(spec: QuantizeSpec) -> list[tuple[tuple[str, ...], str]]:
-    """Return (key path below `quantize`, message) for every word that llama-quantize cannot mean."""
+    """Return (key path below `quantize`, message) for every name that llama-quantize does not have."""
     problems: list[tuple[tuple[str, ...], str]] = []
     if spec.type.lower() not in BASE_TYPES:
         near = did_you_mean(spec.type, BASE_TYPES) or f" Known: {', '.join(BASE_TYPES)}."

@@ -123,7 +123,7 @@ def _models(recipe: Recipe) -> Found:
 
 
 def _form(adapter: Adapter, model: ModelSpec, source: Source) -> Iterator[tuple[str, str]]:
-    """Yield (key, message) for what a model says that this kind of engine cannot be given."""
+    """Yield (key, message) for settings of a model that this kind of engine cannot take."""
     served = adapter.model_format == "served"
     if served and not isinstance(source, ServedSource):
         yield "source", "an endpoint loads its models itself. Write served:NAME, or leave `models` out."

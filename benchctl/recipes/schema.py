@@ -301,7 +301,7 @@ class Recipe(RecipeBase):
 
     @property
     def device(self) -> Device:
-        """Where the models run; `auto` for an endpoint, which does not say."""
+        """Where the models run; `auto` for an endpoint, where it is not known."""
         return self.engine.device if isinstance(self.engine, LaunchedEngineSpec) else "auto"
 
     @property

@@ -48,7 +48,7 @@ def translate(
 ) -> list[tuple[KeyPath, str]]:
     """Return (key path, message) for every error of validating `data` as `model`.
 
-    `written` gives a number's spelling in the file. Errors of union branches that the value never meant to be are left
+    `written` gives a number's spelling in the file. Errors of union branches that the value is not meant for are left
     out: of `type: 5`, only that a name was expected, not also that a list was.
     """
     found: dict[tuple[KeyPath, str], None] = {}
@@ -65,7 +65,7 @@ def translate(
 
 
 def _data_path(loc: tuple[int | str, ...], data: Plain, *, missing: bool) -> KeyPath | None:
-    """Drop the union tags from pydantic's location; None for a branch that the value never meant to be.
+    """Drop the union tags from pydantic's location; None for a branch that the value is not meant for.
 
     `missing`: the last part is a key, whether the data has it or not.
     """

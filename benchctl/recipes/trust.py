@@ -152,7 +152,7 @@ def _is_value(word: str) -> bool:
 
 
 def _harmless_file(value: str, folder: Path, *, inline: bool) -> bool:
-    """Whether every file of a value is inside the recipe's folder, or the value is no file but what one would hold."""
+    """Whether every file of a value is inside the recipe's folder, or the value is inline text rather than a file."""
     if inline and not _exists(value) and ("{" in value or re.fullmatch(r"[\w.-]+", value)):
         return True  # a template, which engines render in a sandbox, or the name of one that they bring
     return all(_inside(part, folder) for part in value.split(","))

@@ -42,7 +42,7 @@ Matrix = Annotated[dict[MatrixKey, Annotated[list[int | float | str | bool], Fie
 
 AXES_SCHEMA = {"type": "object", "additionalProperties": {"anyOf": [{"type": "array"}, {"type": "object"}]}}
 Axes = Annotated[dict[str, Any], WithJsonSchema(AXES_SCHEMA)]
-"""Lists, or mappings of names to values, by axis; `benchctl.recipes.axes` says what is wrong with one."""
+"""Lists, or mappings of names to values, by axis; `benchctl.recipes.axes` checks them."""
 
 
 PLACES: dict[str, tuple[str, ...]] = {
@@ -76,8 +76,8 @@ class WrittenArm(ArmBase):
     )
     elsewhere: ClassVar[Mapping[str, str]] = (
         dict.fromkeys(("of", "setup", "group"), "")
-        | {"cache_type": " of an arm; it stands once for all arms, as `cache_type`"}
-        | {key: f" of an arm; it stands once for all arms, as `{'.'.join(place)}`" for key, place in PLACES.items()}
+        | {"cache_type": " of an arm; it is set once for all arms, as `cache_type`"}
+        | {key: f" of an arm; it is set once for all arms, as `{'.'.join(place)}`" for key, place in PLACES.items()}
     )
 
 

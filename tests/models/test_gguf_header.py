@@ -38,7 +38,7 @@ HUGE = 2**63
 AGAIN = "\nDownload or convert it again."
 BROKEN = {
     "empty": (b"", "the model file is empty" + AGAIN),
-    "zeros": (bytes(5000), "the model file holds zeros: its download or conversion did not finish" + AGAIN),
+    "zeros": (bytes(5000), "the model file contains zeros: its download or conversion did not finish" + AGAIN),
     "text": (b"not a model", "this is no GGUF file: it starts with b'not ', expected b'GGUF'\nName a GGUF file."),
     "safetensors": (
         struct.pack("<Q", 2) + b"{}",
@@ -89,7 +89,7 @@ BROKEN = {
     ),
     "an array of arrays": (
         header(key(b"a", ARRAY, struct.pack("<IQ", ARRAY, 1)), counts=(0, 1)),
-        "the header is corrupt: an array holds values of type 9" + AGAIN,
+        "the header is corrupt: an array has values of type 9" + AGAIN,
     ),
     "an unknown value type": (
         header(key(b"a", 77, b""), counts=(0, 1)),
@@ -97,7 +97,7 @@ BROKEN = {
     ),
     "a key twice": (
         header(key(b"a", U32, bytes(4)) * 2, counts=(0, 2)),
-        "the header is corrupt: the key a stands in it twice" + AGAIN,
+        "the header is corrupt: the key a occurs twice" + AGAIN,
     ),
     "an alignment of 3": (
         header(key(b"general.alignment", U32, struct.pack("<I", 3)), counts=(0, 1)),
@@ -125,11 +125,11 @@ BROKEN = {
     ),
     "tensors one over the other": (
         header(b"", tensor(b"t", (8,), 0, 0) + tensor(b"u", (8,), 0, 0) + bytes(200), counts=(2, 0)),
-        "the header is corrupt: tensor u lies at 0, expected 32" + AGAIN,
+        "the header is corrupt: tensor u is at 0, expected 32" + AGAIN,
     ),
     "terminal escapes in a name": (
         header(key(b"\x1b[31m", U32, bytes(4)) * 2, counts=(0, 2)),
-        "the header is corrupt: the key ␛[31m stands in it twice" + AGAIN,
+        "the header is corrupt: the key ␛[31m occurs twice" + AGAIN,
     ),
 }
 

@@ -66,16 +66,16 @@ def test_all_shards_are_downloaded(hub: ThreadingHTTPServer) -> None:
         (
             "org/many",
             None,
-            "hf:org/many: the repository holds 2 GGUF files; name one\n"
+            "hf:org/many: the repository has 2 GGUF files; name one\n"
             "One of:\n  hf:org/many/a-q4.gguf\n  hf:org/many/b-q8.gguf",
         ),
         (
             "org/plain",
             None,
-            "hf:org/plain: the repository holds safetensors, and no GGUF file\n"
+            "hf:org/plain: the repository has safetensors and no GGUF file\n"
             "Make it one first: benchctl quantize hf:org/plain --type bf16 (or another type).",
         ),
-        ("org/nothing", None, "hf:org/nothing: the repository holds no GGUF file\nName another repository."),
+        ("org/nothing", None, "hf:org/nothing: the repository has no GGUF file\nName another repository."),
         (
             "org/many",
             "b-q9.gguf",
@@ -116,7 +116,7 @@ def test_without_a_network_the_cache_serves_and_what_it_lacks_is_one_error(
     assert fetch(HubSource("org/one", "model.gguf")) == path
     assert fetch(HubSource("org/one", None)) == path
     for source in (HubSource("org/many", "a-q4.gguf"), HubSource("org/many", None)):
-        with pytest.raises(OfflineError, match="the hub cannot be reached, and its cache does not hold"):
+        with pytest.raises(OfflineError, match="the hub cannot be reached, and its cache does not have"):
             fetch(source)
 
 
@@ -147,7 +147,7 @@ def test_a_file_of_a_dataset_is_no_file_of_the_model_of_that_name(hub: Threading
         (
             "org/many",
             None,
-            "hf:org/many: the repository holds 2 question files; name one\n"
+            "hf:org/many: the repository has 2 question files; name one\n"
             "One of:\n  hf:org/many/a.jsonl\n  hf:org/many/b.parquet",
         ),
         (
@@ -177,5 +177,5 @@ def test_a_dataset_without_a_network_comes_from_the_cache_or_is_one_error(
     fetched = fetch_dataset(HubSource("org/one", None), (".jsonl",))
     monkeypatch.setattr(hub_constants, "HF_HUB_OFFLINE", True)
     assert fetch_dataset(HubSource("org/one", None), (".jsonl",)) == fetched
-    with pytest.raises(OfflineError, match="its cache does not hold the file"):
+    with pytest.raises(OfflineError, match="its cache does not have the file"):
         fetch_dataset(HubSource("org/many", "a.jsonl"), (".jsonl",))

@@ -130,7 +130,7 @@ NAMES = "Its tensors are named like: token_embd, attn_q."
         ),
         (
             QuantizeSpec(type="q8_0", tensors={"attn_q": "q4_k"}),
-            "quantize.tensors.attn_q: blk.0.attn_q.weight cannot be made q4_k: its rows hold 32 numbers, which is no "
+            "quantize.tensors.attn_q: blk.0.attn_q.weight cannot be made q4_k: its rows have 32 numbers, which is no "
             "multiple of the type's block of 256; llama-quantize would silently choose another type\n"
             "The nearest type that fits is q5_0.",
         ),

@@ -29,7 +29,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
 
     def offline(source: HubSource, notice: object, *, safetensors: bool) -> Path:
-        raise OfflineError("the hub cannot be reached, and its cache does not hold the file")
+        raise OfflineError("the hub cannot be reached, and its cache does not have the file")
 
     monkeypatch.setattr(sources, "fetch", offline)
 
@@ -67,8 +67,7 @@ def test_a_path_is_looked_for_in_the_models_folder_last(make_gguf: MakeGguf, tmp
 
 def test_a_missing_file_names_where_it_was_looked_for(tmp_path: Path) -> None:
     assert refusal("m.gguf", tmp_path / "r") == (
-        "models.target (m.gguf): there is no such model file\n"
-        f"Looked for {tmp_path}/r/m.gguf and {tmp_path}/cwd/m.gguf."
+        f"models.target (m.gguf): there is no such model file\nSearched: {tmp_path}/r/m.gguf and {tmp_path}/cwd/m.gguf."
     )
 
 
@@ -155,7 +154,7 @@ def test_without_a_network_a_local_file_of_that_name_serves(make_gguf: MakeGguf,
 def test_without_network_and_file_the_remedy_is_named(tmp_path: Path) -> None:
     assert refusal("hf:Org/Repo-GGUF/q.gguf", tmp_path) == (
         "models.target (hf:Org/Repo-GGUF/q.gguf): the model is not on this machine: "
-        "the hub cannot be reached, and its cache does not hold the file\n"
+        "the hub cannot be reached, and its cache does not have the file\n"
         "Connect, or put q.gguf into a folder and name it: --models-dir FOLDER"
     )
     with pytest.raises(UsageError) as caught:

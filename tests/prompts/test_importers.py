@@ -316,7 +316,7 @@ def test_a_dataset_of_the_hub_is_named_by_its_repository(tmp_path: Path, monkeyp
         with pytest.raises(UsageError) as caught:
             locate("hf:org/other/a.jsonl")
     assert str(caught.value) == (
-        "hf:org/other/a.jsonl: the hub cannot be reached, and its cache does not hold the file\n"
+        "hf:org/other/a.jsonl: the hub cannot be reached, and its cache does not have the file\n"
         "Go online, or download the file elsewhere and import it from there."
     )
 

@@ -117,7 +117,7 @@ WRONG: dict[str, tuple[object, str]] = {
         "suite.json:2: the prompts file is not JSON: Expecting property name enclosed in double quotes",
     ),
     "not UTF-8": (b'{"a": "\xff"}', "suite.json: the prompts file is not UTF-8 text"),
-    "a list without prompts": ([], "suite.json: this file holds no prompts\nWrite one prompt a line."),
+    "a list without prompts": ([], "suite.json: this file has no prompts\nWrite one prompt a line."),
     "a number": (5, "suite.json: the prompts file must be a JSON object with `tasks`, or a list of prompts"),
     "nested deeply": (b"[" * 100_000, "suite.json: the prompts file is nested too deeply"),
     "newer": (

@@ -85,7 +85,7 @@ def test_rows_may_name_their_task(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.txt", "\n \n", "this file holds no prompts"),
+        ("a.txt", "\n \n", "this file has no prompts"),
         ("a.txt", b"\xff\xfe", "not UTF-8"),
         ("a.jsonl", "{", "a.jsonl:1: expected one JSON object a line"),
         ("a.jsonl", '{"text": "x"}', "expected either `prompt` or `messages`; got neither"),
@@ -94,7 +94,7 @@ def test_rows_may_name_their_task(tmp_path: Path) -> None:
         ("a.jsonl", '{"conversations": [{"from": "robot", "value": "x"}]}', "expected `conversations[0]` to have"),
         ("a.json", '[{"prompt": "x"}, 5]', "a.json[1]: expected an object; got 5"),
         ("a.jsonl", '{"prompt": "\\ud800"}', "half of a surrogate pair"),
-        ("a.jsonl.gz", "", "this file holds no prompts"),
+        ("a.jsonl.gz", "", "this file has no prompts"),
     ],
 )
 def test_what_is_no_prompt_is_one_message(tmp_path: Path, name: str, content: str | bytes, said: str) -> None:

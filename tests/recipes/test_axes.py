@@ -160,7 +160,7 @@ def test_labels_leave_out_what_all_values_begin_with(load: Load) -> None:
         ),
         (
             "{engine: [{kind: llama.cpp}], engine.threads: [1]}",
-            "engine is an axis already, and its values hold this key.",
+            "engine is an axis already, and its values contain this key.",
         ),
         ("[f16]", "matrix: expected a mapping such as"),
     ],

@@ -55,20 +55,20 @@ NOT_A_RECIPE = {
     ),
     "two documents": (
         "name: a\n---\nname: b\n",
-        "recipe.yaml:2: a second document starts here; a file holds one recipe.",
+        "recipe.yaml:2: a second document starts here; a file has one recipe.",
     ),
     "a duplicate key": (
         "name: a\nblocks: 3\nname: b\n",
-        "recipe.yaml:3: name: this key is given twice; it stands on line 1 already.",
+        "recipe.yaml:3: name: this key is given twice; it is on line 1 already.",
     ),
     "a python tag": (
         "name: !!python/object/apply:os.system [echo]\n",
         "recipe.yaml:1: name: the tag 'tag:yaml.org,2002:python/object/apply:os.system' is not allowed; "
-        "a recipe holds plain data only.",
+        "a recipe contains plain data only.",
     ),
     "an own tag": (
         "name: !secret x\n",
-        "recipe.yaml:1: name: the tag '!secret' is not allowed; a recipe holds plain data only.",
+        "recipe.yaml:1: name: the tag '!secret' is not allowed; a recipe contains plain data only.",
     ),
     "a merge key": (
         "a: &a {b: 1}\nc:\n  <<: *a\n",
@@ -77,7 +77,7 @@ NOT_A_RECIPE = {
     "an unknown alias": ("name: *nothing\n", "recipe.yaml:1: this is not YAML: found undefined alias 'nothing'."),
     "a list as a key": ("? [a, b]\n: c\n", "recipe.yaml:1: a key must be a word; got a mapping or a list."),
     "deep nesting": ("a: " + "[" * 100 + "\n", "recipe.yaml:1: values are nested more than 24 deep."),
-    "many values": ("a: [" + "1," * 30_000 + "]\n", "recipe.yaml:1: the file holds more than 20000 values."),
+    "many values": ("a: [" + "1," * 30_000 + "]\n", "recipe.yaml:1: the file contains more than 20000 values."),
     "a list that holds itself": ("a: &a [*a]\n", "recipe.yaml:1: a[0][0][0]: values are nested more than 24 deep."),
     "a bomb of aliases": (
         "a: &a [x,x,x,x,x,x,x,x,x]\n"

@@ -117,8 +117,8 @@ def test_a_wrong_condition_is_named_once_with_line_and_key(refusal: Refusal, tex
     ("key", "message"),
     [
         ("of: baseline", "recipe.yaml:8: arms[0].of: unknown key."),
-        ("rate: 2", "recipe.yaml:8: arms[0].rate: unknown key of an arm; it stands once for all arms, as `rate`."),
-        ("temperature: 1", "arms[0].temperature: unknown key of an arm; it stands once for all arms, as `sampling.t"),
+        ("rate: 2", "recipe.yaml:8: arms[0].rate: unknown key of an arm; it is set once for all arms, as `rate`."),
+        ("temperature: 1", "arms[0].temperature: unknown key of an arm; it is set once for all arms, as `sampling.t"),
     ],
 )
 def test_an_arm_of_a_file_has_no_condition_of_its_own(refusal: Refusal, key: str, message: str) -> None:

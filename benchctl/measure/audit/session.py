@@ -202,7 +202,7 @@ class Reading:
 
 
 def score(scorer: Scorer, prompt: Sequence[int], answer: Answer) -> Reading:
-    """Score every token of an answer. Raises EngineError, also where the engine kept nothing of what it had read."""
+    """Score every token of an answer. Raises EngineError, also where the engine keeps no cache of a prefix."""
     scores = scores_of(scorer, prompt, answer.token_ids, TOP)
     margins = [_margin(one) for one in scores]
     diverged = []

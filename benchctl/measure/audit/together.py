@@ -87,7 +87,7 @@ def read_shared(
 
 
 def _tasks(answers: Sequence[AuditedAnswer], width: int, slots: int) -> list[Iterator[tuple[AuditedAnswer, Alignment]]]:
-    """Deal the answers out to the slots, those to one prompt to one slot, so that no two hold the same beginning."""
+    """Deal the answers out to the slots, those to one prompt to one slot: no two slots share a prefix."""
     prompts = list(dict.fromkeys(one.prompt for one in answers))
     by_slot: list[list[AuditedAnswer]] = [[] for _ in range(slots)]
     for number, one in enumerate(answers):

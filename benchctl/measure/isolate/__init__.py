@@ -1,1 +1,1 @@
-"""Which tensors' quantization breaks a model: quantizing and asking."""
+"""Which tensors' quantization damages a model: quantizing and measuring."""

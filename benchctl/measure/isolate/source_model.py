@@ -190,7 +190,7 @@ def _bits(tensor: Tensor) -> float:
 
 
 def _spec(recipe: Recipe, base: str | None, allow_requantize: bool) -> QuantizeSpec:
-    """Return the quantization to look into. Raises UsageError."""
+    """Return the quantization to examine. Raises UsageError."""
     spec_of_recipe = recipe.models.target.quantize if base is None else None
     spec = spec_of_recipe or QuantizeSpec(type=base or USUAL_TYPE)
     spec = spec.model_copy(update={"allow_requantize": spec.allow_requantize or allow_requantize})

@@ -48,7 +48,7 @@ class Relaunch:
     context_text: str = ""
 
     def render(self, scorer: Renders, prompt: Prompt) -> Rendered:
-        """Return a prompt as the model saw it, in the length that the run gave it. Raises EngineError."""
+        """Return a prompt as the model got it, in the length that the run gave it. Raises EngineError."""
         if self.context_length is not None:
             try:
                 prompt = fitted_for(scorer, prompt, self.context_length, self.context_text)
@@ -210,7 +210,7 @@ def _target(manifest: Manifest, first: Path, models_dir: Path | None, notice: No
         raise RelaunchError("the manifest names no model file")
     places = {file.path.parent for file in files}
     if whole and len(places) > 1:
-        raise RelaunchError(f"the model's files lie in {len(places)} folders; name the one that has all: --models-dir")
+        raise RelaunchError(f"the model's files are in {len(places)} folders; name the one that has all: --models-dir")
     return ResolvedModel(manifest.target.source, tuple(files), folder=places.pop() if whole else None)
 
 

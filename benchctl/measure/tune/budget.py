@@ -96,7 +96,7 @@ def guesses(recipe: Recipe, baseline: ArmCost) -> dict[str, ArmCost]:
 
 
 def measured_costs(run: RunData, guessed: Mapping[str, ArmCost]) -> dict[str, ArmCost]:
-    """Return what each arm cost in the processes that finished, and what it was guessed to where none has."""
+    """Return what each arm cost in the processes that finished, and its estimate where none has."""
     walls: dict[str, float] = defaultdict(float)
     cells: dict[str, int] = defaultdict(int)
     answers: dict[str, list[float]] = defaultdict(list)

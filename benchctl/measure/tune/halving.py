@@ -1,8 +1,8 @@
 """The search itself: rungs of short blocks, after each of which the slower half of the arms is dropped.
 
 Every block has the baseline and all remaining arms, each in a fresh process, and measures the next few prompts of
-the suite. An arm's standing is its speed-up over all blocks that it was in. The rungs stand in the manifest, so that a
-search that was cut off goes on where it was.
+the suite. An arm's standing is its speed-up over all blocks that it was in. The rungs are in the manifest, so that a
+search that was cut off is resumed where it was.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def export_folder(gguf: Path, folder: Path) -> None:
 
 
 def is_complete(folder: Path, sha256: str) -> bool:
-    """Say whether `folder` was derived by this layout from the file of this hash and still holds all its files."""
+    """Return whether `folder` was derived by this layout from the file of this hash and still holds all its files."""
     try:
         origin: dict[str, Any] = json.loads((folder / ORIGIN).read_text("utf-8"))
         sizes = {name: (folder / name).stat().st_size for name in origin["files"]}
@@ -132,7 +132,7 @@ def _check_blocks(header: GgufHeader) -> None:
     for key in ("block_count", "nextn_predict_layers"):
         blocks = header.integer(f"{header.text('general.architecture')}.{key}") or 0
         if blocks > len(header.tensors):
-            what = f"the model file contradicts itself: {key} is {blocks}, and it holds {len(header.tensors)} tensors"
+            what = f"the model file contradicts itself: {key} is {blocks}, and it has {len(header.tensors)} tensors"
             raise UsageError(what, where=_path_text(header.path))
 
 

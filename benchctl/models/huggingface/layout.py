@@ -47,7 +47,7 @@ class TensorPair:
     gguf: str
     transform: Transform = SAME
     full_precision: bool = False
-    """A matrix that llama.cpp wants in float32."""
+    """A matrix that llama.cpp expects in float32."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class ModelHeader:
         return self._required(tensor, self._shapes.get(tensor), None)
 
     def has(self, tensor: str) -> bool:
-        """Say whether the file holds a tensor of this name."""
+        """Return whether the file has a tensor of this name."""
         return tensor in self._shapes
 
     def _full(self, key: str) -> str:

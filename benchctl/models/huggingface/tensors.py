@@ -33,7 +33,7 @@ def huggingface_tensors(header: GgufHeader, pairs: Iterable[TensorPair]) -> dict
         fix = "Name the bf16, f16 or f32 file that it was made from."
         raise UsageError(f"no Hugging Face folder can be derived from this file: {what}", where=where, fix=fix)
     names = {pair.gguf for pair in required}
-    for problem, odd in (("lacks", names - listed.keys()), ("holds beyond its architecture", listed.keys() - names)):
+    for problem, odd in (("lacks", names - listed.keys()), ("has, beyond its architecture,", listed.keys() - names)):
         if odd:
             some = one_line(", ".join(sorted(odd)[:5]), 200)
             raise UsageError(f"the model file {problem} {len(odd)} tensors: {some}", where=where)

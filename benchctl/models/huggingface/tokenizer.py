@@ -17,7 +17,7 @@ _PRE_TOKENIZERS: dict[str, Config] = {
 
 _DECODER: Config = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
 _ENDS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end|>", "<|end_of_text|>", "<end_of_turn>", "</s>")
-"""Tokens at which llama.cpp ends an answer whatever the file says (`special_eog_ids` in `src/llama-vocab.cpp`)."""
+"""Tokens at which llama.cpp ends an answer whatever the file defines (`special_eog_ids` in `src/llama-vocab.cpp`)."""
 
 
 def tokenizer_json(header: GgufHeader) -> Config:

@@ -23,7 +23,7 @@ class Question:
     """The question of a row."""
 
     task: str
-    """The row's own word for its category; the suite's task name is made of it."""
+    """The row's own name of its category; the suite's task name is made of it."""
     content: str | tuple[Message, ...]
     reference: str | None = None
     later_turns: int = 0

@@ -265,7 +265,7 @@ NUMBERS = {
 @pytest.mark.parametrize("key", ["block_count", "nextn_predict_layers"])
 def test_four_billion_blocks_are_not_listed(make_gguf: Callable[..., Path], key: str) -> None:
     file = make_gguf(architecture="qwen35", numbers={f"qwen35.{key}": 2**32 - 1})
-    with pytest.raises(UsageError, match=f"{key} is 4294967295, and it holds 2 tensors"):
+    with pytest.raises(UsageError, match=f"{key} is 4294967295, and it has 2 tensors"):
         huggingface_folder(file)
 
 
@@ -278,7 +278,7 @@ def test_a_float_of_the_wrong_type_is_as_good_as_absent(make_gguf: Callable[...,
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda names: [*names, "blk.0.ssm_norm.weight"], "holds beyond its architecture 1 tensors: blk.0.ssm_norm"),
+        (lambda names: [*names, "blk.0.ssm_norm.weight"], "has, beyond its architecture, 1 tensors: blk.0.ssm_norm"),
         (lambda names: [name for name in names if "ssm_d" not in name], r"lacks 4 tensors: blk.0.ssm_d, .*ssm_dt.bias"),
     ],
 )
