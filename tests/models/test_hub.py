@@ -125,12 +125,12 @@ def test_a_folder_of_safetensors_is_downloaded_once(hub: ThreadingHTTPServer, mo
     assert {file.name for file in folder.iterdir()} == {"model.safetensors", "config.json", "tokenizer.jsonl"}
     monkeypatch.setattr(hub_constants, "HF_HUB_OFFLINE", True)
     assert fetch_folder(HubSource("org/plain", None)) == folder
-    with pytest.raises(OfflineError, match="does not hold the repository"):
+    with pytest.raises(OfflineError, match="does not have the repository"):
         fetch_folder(HubSource("org/other", None))
 
 
 def test_a_repository_without_safetensors_is_no_folder(hub: ThreadingHTTPServer) -> None:
-    with pytest.raises(UsageError, match="holds no safetensors"):
+    with pytest.raises(UsageError, match="has no safetensors"):
         fetch_folder(HubSource("org/one", None))
 
 

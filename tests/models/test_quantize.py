@@ -137,7 +137,7 @@ NAMES = "Its tensors are named like: token_embd, attn_q."
         (
             QuantizeSpec(type="q8_0", tensors={"ATTN_Q": "iq2_xs"}),
             "quantize.tensors.ATTN_Q: blk.0.attn_q.weight cannot be made iq2_xs: that type needs an importance matrix, "
-            "which benchctl does not provide\nUse a type from iq3_s upwards, or a k-quant such as q2_k.",
+            "which benchctl cannot make\nUse a type from iq3_s upwards, or a k-quant such as q2_k.",
         ),
         (
             QuantizeSpec(type="bf16", tensors={"attn_q": "f16"}),
