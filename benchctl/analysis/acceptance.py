@@ -1,4 +1,4 @@
-"""Acceptance: how many of the draft's guesses the target took, from counters that do not contradict themselves."""
+"""Acceptance: how many draft tokens the target accepted, from counters that do not contradict each other."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ def _acceptance(frame: Frame, counters: Counters, arm: str, task: str, rows: Boo
 
 
 def _positions(by_position: Floats, counters: Counters, rows: Booleans) -> list[float] | None:
-    """Return the rounds, then the counts at position 0, 1, …, summed over the answers that tell both; no round: None.
+    """Return the rounds, then the counts at position 0, 1, …, summed over the answers that report both; no round: None.
 
     Positions that nothing reached at the end are left out, but for one.
     """
-    told = rows & ~np.isnan(counters.rounds) & ~np.isnan(by_position[:, 0])
-    if not told.any() or not counters.rounds[told].sum():
+    known = rows & ~np.isnan(counters.rounds) & ~np.isnan(by_position[:, 0])
+    if not known.any() or not counters.rounds[known].sum():
         return None
     widths = np.maximum(counters.positions, counters.drafted_positions)
-    return [float(counters.rounds[told].sum()), *map(float, by_position[told, : widths[told].max()].sum(axis=0))]
+    return [float(counters.rounds[known].sum()), *map(float, by_position[known, : widths[known].max()].sum(axis=0))]
 
 
 def _conditional(accepted: list[float], drafted: list[float] | None) -> list[float]:
@@ -87,6 +87,6 @@ def _exactly(at_least: list[float]) -> list[int]:
 
 
 def _known_sums(rows: Booleans, left: Floats, right: Floats) -> tuple[float | None, float | None]:
-    """Sum two columns over the rows in which both are told; `None` where there is none."""
+    """Sum two columns over the rows in which both are reported; `None` where there is none."""
     both = rows & ~np.isnan(left) & ~np.isnan(right)
     return (float(left[both].sum()), float(right[both].sum())) if both.any() else (None, None)

@@ -1,7 +1,7 @@
-"""What to do after a run: which arm was fastest, whether to run with it, and what the run could tell apart at all.
+"""What to do after a run: which arm was fastest, whether to run with it, and the smallest difference it can resolve.
 
 An arm whose speculation never fired does the baseline's work: its true speed-up is 1, so how far its interval reaches
-from 1 is what this run cannot tell apart (a null control that costs nothing extra).
+from 1 is what this run cannot resolve (a null control that costs nothing extra).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 EXAMPLE_PORT = 8080
-"""A run gives every engine a port of its own; a command to start one by hand names this."""
+"""A run gives every engine a port of its own; a command for starting one by hand uses this one."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Advice:
     use: Verdict | None
     """The arm to run with: faster beyond noise, its output identical or consistent with the target."""
     sentence: str
-    """What to do, in words."""
+    """What to do."""
     command: str | None
     """The engine's own command line, of `use` or else of the baseline; `None` where it is not known."""
 
@@ -58,7 +58,7 @@ def find_advice(analysis: Analysis, manifest: Manifest | None) -> Advice | None:
 
 
 def searched_values(analysis: Analysis) -> bool:
-    """Whether the run's values were selected by a search: the best of them says too much."""
+    """Whether the run's values were selected by a search: the best of them is biased upwards."""
     return any(warning.id == "searched" for warning in analysis.warnings)
 
 
@@ -74,7 +74,7 @@ def inactive_arms(analysis: Analysis) -> list[str]:
 
 
 def damaged_arms(analysis: Analysis) -> dict[str, int]:
-    """Arm to the number of prompts that it answered otherwise than noise explains, 0 where it is the arm as a whole."""
+    """Arm to the number of its prompts with a violation, 0 where it is the arm as a whole."""
     return {
         one.arm: one.counts.get("violation", 0)
         for one in analysis.losslessness
@@ -104,12 +104,12 @@ def _sentence(drafted: list[Verdict], use: Verdict | None) -> str:
     if use is not None:
         kept = "" if use.lossless == "identical" else ": its output is consistent with the target, not identical"
         return f"Run with {use.arm} ({use.setting}){kept}."
-    words = {one.speed for one in drafted if not one.lossy}
-    if "faster" in words:
+    speeds = {one.speed for one in drafted if not one.lossy}
+    if "faster" in speeds:
         return "Run the target alone until it is known whether the faster arms' output is the target's own."
-    if words <= {"slower", "within"}:
+    if speeds <= {"slower", "within"}:
         return "Do not speculate: run the target alone."
-    if "undecided" in words:
+    if "undecided" in speeds:
         return "Do not speculate on this evidence: run the target alone, or measure more blocks (--blocks auto)."
     return "No advice: run at least three blocks on equal terms (--blocks auto)."
 

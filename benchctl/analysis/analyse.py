@@ -82,18 +82,18 @@ def _by_part(groups: Sequence[Group], frames: Sequence[Frame]) -> list[tuple[Run
 def _speeds(frames: Sequence[Frame]) -> dict[str, tuple[list[SpeedUp], bool]]:
     """Return the speed-ups of every compared arm of a run, and whether it may be called faster or slower.
 
-    Claims hold together over the arms of all conditions; what accepts by lot is a curve and no claim.
+    Claims hold together over the arms of all conditions; an arm of synthetic acceptance makes none.
     """
-    arms = [(frame, arm, _by_lot(frame, arm)) for frame in frames for arm in _compared(frame)]
-    claims = [not by_lot for _, _, by_lot in arms]
+    arms = [(frame, arm, _synthetic(frame, arm)) for frame in frames for arm in _compared(frame)]
+    claims = [not synthetic for _, _, synthetic in arms]
     rows = [find_speedups(frame, arm, max(1, sum(claims))) for frame, arm, _ in arms]
-    held = [next(row.claims_held for row in one if row.task == ALL_TASKS) for one in rows]
-    together = iter(claims_that_hold([count for count, claim in zip(held, claims, strict=True) if claim]))
-    holds = [next(together) if claim else count > 0 for count, claim in zip(held, claims, strict=True)]
+    counts = [next(row.claims_held for row in one if row.task == ALL_TASKS) for one in rows]
+    together = iter(claims_that_hold([count for count, claim in zip(counts, claims, strict=True) if claim]))
+    holds = [next(together) if claim else count > 0 for count, claim in zip(counts, claims, strict=True)]
     return {frame.arms[arm]: (found, one) for (frame, arm, _), found, one in zip(arms, rows, holds, strict=True)}
 
 
-def _by_lot(frame: Frame, arm: int) -> bool:
+def _synthetic(frame: Frame, arm: int) -> bool:
     arms = frame.manifest.arms if frame.manifest else []
     return any(one.name == frame.arms[arm] and SYNTHETIC in one.lossy for one in arms)
 
@@ -108,7 +108,7 @@ def _analyse(
 ) -> Analysis:
     """Analyse the arms of one condition.
 
-    `speeds`: of `_speeds`; `alone`: whether losslessness is judged in any condition.
+    `speeds`: of `_speeds`; `alone`: whether losslessness is assessed in any condition.
     """
     run = group.run
     answers = find_answers(frame)
@@ -126,7 +126,7 @@ def _analyse(
         speedup, claimed = speeds[frame.arms[arm]]
         accepted = find_acceptance(frame, counters, arm)
         cost = find_cost(frame, counters, arm, speedup, accepted)
-        lossless = _judge(group, frame, answers, arm, evidence, alone=alone)
+        lossless = _assess(group, frame, answers, arm, evidence, alone=alone)
         whole = find_latency_speedup(frame, arm) if group.overlapping else None
         verdicts.append(find_verdict(frame, speedup, accepted, lossless, cost, claimed, whole))
         speedups += speedup
@@ -155,7 +155,7 @@ def _analyse(
     )
 
 
-def _judge(group: Group, frame: Frame, answers: Answers, arm: int, evidence: Evidence, *, alone: bool) -> Losslessness:
+def _assess(group: Group, frame: Frame, answers: Answers, arm: int, evidence: Evidence, *, alone: bool) -> Losslessness:
     if not group.judged:
         audit = evidence.audits.get(frame.arms[arm])
         found = find_unjudged(group, frame, answers, arm, judged_elsewhere=alone, audit=audit)
@@ -165,10 +165,10 @@ def _judge(group: Group, frame: Frame, answers: Answers, arm: int, evidence: Evi
 
 
 class OutputComparison:
-    """Every arm's answers beside the baseline's, laid out once; judged again when more is known of the forks."""
+    """Every arm's answers beside the baseline's, laid out once; assessed again when more is known of the forks."""
 
     def __init__(self, run: RunData, *, baseline: str | None = None, arms: list[str] | None = None) -> None:
-        """`arms` limits which are judged: by name, or all of a recipe's arm. Raises UsageError when no arm is called
+        """`arms` limits which are assessed: by name, or all of a recipe's arm. Raises UsageError when no arm is called
         `baseline`."""
         self.groups = split(run, baseline)
         self.frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in self.groups]
@@ -200,27 +200,27 @@ class OutputComparison:
 
     @property
     def arms(self) -> list[str]:
-        """Every arm that can be judged."""
+        """Every arm that can be assessed."""
         return [frame.arms[arm] for frame in self.frames for arm in _compared(frame)]
 
     @property
     def names(self) -> set[str]:
-        """What `arms` may name: those, and the recipe's arms that they are under a condition."""
+        """What `arms` accepts: those, and the recipe's arms that they are under a condition."""
         return {name for frame in self.frames for arm in _compared(frame) for name in _names(frame, arm)}
 
     @property
     def unjudged(self) -> str | None:
-        """Where losslessness is not judged, and why; `None` where it is everywhere."""
+        """Where losslessness is not assessed, and why; `None` where it is everywhere."""
         return where_unjudged(self.groups)
 
     @property
     def failed_cells(self) -> list[str]:
-        """`block 2, spec_d4: reason` of every cell that failed or did not run as asked."""
+        """`block 2, spec_d4: reason` of every cell that failed or did not run what the recipe requests."""
         return [f"{name}: {reason}" for frame in self.frames for name, reason, _ in failed_cells(frame)]
 
     @property
     def selection(self) -> Selection:
-        """What an audit is about."""
+        """The answers that an audit scores."""
         return select_answers(self.parts, self._chosen)
 
     @property
@@ -230,7 +230,7 @@ class OutputComparison:
     def verdicts(
         self, evidence: Evidence | None = None, *, audit: Audit | None = None, reason: str = UNSCORED
     ) -> list[Losslessness]:
-        """Judge every arm. `evidence` and `audit`: what was replayed and scored, in place of what is stored; `reason`:
+        """Assess every arm. `evidence` and `audit`: what was replayed and scored, in place of what is stored; `reason`:
         why what is not scored was not."""
         alone = any(group.judged for group in self.groups)
         parts = _by_part(self.groups, self.frames)
@@ -242,7 +242,7 @@ class OutputComparison:
         for group, frame, answers, arms in zip(self.groups, self.frames, self._answers, self._arms, strict=True):
             stored = self.stored if frame is self.frame else find_evidence(group.run, frame.arms[frame.baseline])
             known = replace(evidence if evidence and frame is self.frame else stored, audits=audits)
-            found += [_judge(group, frame, answers, arm, known, alone=alone) for arm in arms]
+            found += [_assess(group, frame, answers, arm, known, alone=alone) for arm in arms]
         return found
 
     def consistency(self) -> list[SelfConsistency]:
@@ -260,7 +260,7 @@ def audit_of(run: RunData) -> Audit | None:
 
 
 def _names(frame: Frame, arm: int) -> set[str]:
-    """The names by which a user may mean an arm: its own, and that of the recipe's arm."""
+    """The names that select an arm: its own, and that of the recipe's arm."""
     name = frame.arms[arm]
     return {name, recipe_arm(frame.manifest, name)}
 
@@ -270,5 +270,5 @@ def _compared(frame: Frame) -> list[int]:
 
 
 def _lost_lines(run: RunData) -> int:
-    """Unreadable lines that may hide a record: without a manifest nothing else tells that it is missing."""
+    """Unreadable lines that may hide a record: without a manifest nothing else shows that it is missing."""
     return 0 if run.manifest else len(run.damaged)

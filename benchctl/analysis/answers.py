@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Frame, Integers
 
 
-_TOLD = attrgetter(
+_FIELDS = attrgetter(
     "content", "content_sha", "token_sha", "n_predicted", "finish_reason", "prompt_sha", "error", "schema_version"
 )
-"""All that an answer tells but its token ids, which are compared themselves."""
+"""Every field of an answer but its token ids, which are compared themselves."""
 
 AGREED = 48
-"""Characters shown of what both said last."""
+"""Characters shown of the text before a divergence."""
 CONTINUATION = 64
-"""Characters shown of how each went on."""
+"""Characters shown of each continuation."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Answers:
     """One entry a record of the frame, and a last one that stands for a missing record (row -1)."""
 
     code: Integers
-    """Equal for records that are told the same in every respect: text, token ids, length, ending, prompt, error."""
+    """Equal for records that are equal in text, token ids, length, ending, prompt and error."""
     flaw: list[str | None]
     """Why an answer cannot be compared, as the end of a sentence (`is missing`); `None` for a sound one."""
     sound: Booleans
     plain: Booleans
-    """Sound, told with token ids, and not degenerate: equality of such answers needs no further thought."""
+    """Sound, with token ids, and not degenerate: such answers are compared by their numbers alone."""
 
 
 def find_answers(frame: Frame) -> Answers:
@@ -46,10 +46,10 @@ def find_answers(frame: Frame) -> Answers:
     codes: dict[tuple[object, ...], int] = {}
     numbers: list[int] = []
     examples: list[Record] = []
-    for record, told in zip(frame.records, map(_TOLD, frame.records), strict=True):
-        number = codes.setdefault(told, len(examples))
+    for record, fields in zip(frame.records, map(_FIELDS, frame.records), strict=True):
+        number = codes.setdefault(fields, len(examples))
         if number < len(examples) and not _same_ids(examples[number], record):  # the hash of one is wrong
-            number = codes.setdefault((*told, *(record.token_ids or (None,))), len(examples))
+            number = codes.setdefault((*fields, *(record.token_ids or (None,))), len(examples))
         if number == len(examples):
             examples.append(record)
         numbers.append(number)
@@ -95,12 +95,12 @@ def _damage(record: Record) -> str | None:
 
 
 def same_text(left: Record, right: Record) -> bool:
-    """Whether two sound answers have the same text and ended alike, as far as their ends are told."""
+    """Whether two sound answers have the same text and finish reason, as far as both report one."""
     return left.content == right.content and _same(left.finish_reason, right.finish_reason)
 
 
 def same_tokens(left: Record, right: Record) -> bool | None:
-    """Whether two sound answers have the same tokens; `None` where one of them tells neither ids nor another length."""
+    """Whether two sound answers have the same tokens; `None` where one has no ids and their lengths are equal."""
     if left.n_predicted != right.n_predicted:
         return False
     if left.token_ids is not None and right.token_ids is not None:
@@ -109,7 +109,7 @@ def same_tokens(left: Record, right: Record) -> bool | None:
 
 
 def same_answer(left: Record, right: Record) -> bool:
-    """Whether nothing that two sound answers tell is different."""
+    """Whether two sound answers are equal in everything that both report."""
     return same_text(left, right) and same_tokens(left, right) is not False
 
 
@@ -126,8 +126,8 @@ def find_consistency(frame: Frame, answers: Answers, arm: int) -> SelfConsistenc
     varied = repeated & (np.where(sound, codes, codes.max(axis=0)) != codes.max(axis=0)).any(axis=0)
     differing = []
     for prompt in np.flatnonzero(varied):
-        told = [frame.records[row] for row in rows[sound[:, prompt], prompt]]
-        if any(not same_answer(told[0], one) for one in told[1:]):
+        repeats = [frame.records[row] for row in rows[sound[:, prompt], prompt]]
+        if any(not same_answer(repeats[0], one) for one in repeats[1:]):
             task, index = frame.prompts[prompt]
             differing.append(f"{task}/{index}")
     compared = int(repeated.sum())
@@ -143,14 +143,14 @@ def find_fork(baseline: Record, arm: Record) -> Fork | None:
     by_token = None not in (baseline.token_ids, arm.token_ids) and baseline.token_ids != arm.token_ids
     if ours == theirs and not by_token:
         return None
-    told: dict[str, object] = {"index": split, "unit": "character"}
+    place: dict[str, object] = {"index": split, "unit": "character"}
     if by_token:
         ids, others = baseline.token_ids or [], arm.token_ids or []
         at = common_length(others, ids)
-        told = {"index": at, "unit": "token", "baseline_token": _at(ids, at), "arm_token": _at(others, at)}
+        place = {"index": at, "unit": "token", "baseline_token": _at(ids, at), "arm_token": _at(others, at)}
     return Fork.model_validate(
         {
-            **told,
+            **place,
             "agreed_text": ours[max(0, split - AGREED) : split],
             "baseline_text": theirs[split : split + CONTINUATION],
             "arm_text": ours[split : split + CONTINUATION],

@@ -1,6 +1,6 @@
-"""Break-even: the acceptance that each draft depth needs, measured by accepting draft tokens by lot.
+"""Break-even: the acceptance that each draft depth needs, measured with synthetic acceptance (drawn at random).
 
-At one depth the speed-up is a function of the tokens that a round yields, whoever made the draft. Between the measured
+At one depth the speed-up is a function of the tokens that a round yields, whatever the draft. Between the measured
 points it is taken for a straight line in those tokens, which it is where a round costs the same whatever is accepted;
 a recurrent model's does not, so that its curve is only as fine as its points. α is the acceptance of one draft token,
 the same at every position, that yields so many tokens (`benchctl.analysis.cost.alpha_for`).
@@ -20,11 +20,11 @@ from benchctl.analysis.rounds.results import BreakEven, Need, Point
 from benchctl.data.manifest import Manifest
 
 ALL_ACCEPTED = 0.999
-"""From this α on nearly every draft token is kept."""
+"""From this α on nearly every draft token is accepted."""
 
 
 class Measured(Result):
-    """An arm as the curve sees it."""
+    """An arm, as a point on or beside the curve."""
 
     name: str
     synthetic: bool
@@ -47,12 +47,12 @@ class Reference(Result):
 
 
 def measured_arms(analysis: Analysis, manifest: Manifest | None) -> list[Measured]:
-    """Return the arms of a run that draft to a depth, as the curve sees them."""
-    lots = synthetic_arms(analysis.verdicts)
+    """Return the arms of a run that draft to a depth."""
+    synthetic = synthetic_arms(analysis.verdicts)
     found = []
     for arm in manifest.arms if manifest else []:
-        said = arm.speculation or {}
-        depth, kind = said.get("max"), said.get("type")
+        settings = arm.speculation or {}
+        depth, kind = settings.get("max"), settings.get("type")
         cost = next((row for row in analysis.costs if row.arm == arm.name), None)
         if not isinstance(depth, int) or cost is None or not (isinstance(kind, str) and kind.startswith("draft-")):
             continue
@@ -61,7 +61,7 @@ def measured_arms(analysis: Analysis, manifest: Manifest | None) -> list[Measure
         found.append(
             Measured(
                 name=arm.name,
-                synthetic=arm.name in lots,
+                synthetic=arm.name in synthetic,
                 depth=depth,
                 tokens=accepted.acceptance_length,
                 speedup=speed.pooled,
@@ -87,7 +87,7 @@ def find_breakeven(arms: Sequence[Measured], references: Sequence[Reference] = (
         curve.sort(key=lambda one: one.tokens)
     drafts = [_on_curve(_point(arm, "draft", tokens, speedup), curves.get(arm.depth, []))
               for arm, tokens, speedup in known if not arm.synthetic]  # fmt: skip
-    notes = [f"{arm.name}: its rounds or its speed are not reported, so it is no point of the curve."
+    notes = [f"{arm.name}: its rounds or its speed are not reported, so it is not on the curve."
              for arm in arms if arm.tokens is None or arm.speedup is None]  # fmt: skip
     placed = []
     for one in references:
@@ -131,17 +131,17 @@ def _on_curve(draft: Point, curve: Sequence[Point]) -> Point:
     holds = None if ends is None else ends.low <= at <= ends.high
     off = None
     if holds is False:
-        off = f"{draft.name}: the curve says {at:.2f}× at its {draft.tokens:.2f} tokens a round, outside its interval."
+        off = f"{draft.name}: the curve gives {at:.2f}× at its {draft.tokens:.2f} tokens a round, outside its interval."
     return draft.model_copy(update={"curve": at, "curve_holds": holds, "note": off})
 
 
 def _place(one: Reference, curves: dict[int, list[Point]]) -> tuple[Point | None, str | None]:
     name = f"{one.model}, {one.mode}, depth {one.depth}"
     if one.depth not in curves:
-        return None, f"{name}: this depth was not measured, so the reference is no point."
+        return None, f"{name}: this depth was not measured, so the reference is left out."
     speedup = speed_at(curves[one.depth], one.acceptance_length)
     if speedup is None:
-        return None, f"{name}: {one.acceptance_length:g} tokens a round are beyond the curve's points."
+        return None, f"{name}: {one.acceptance_length:g} tokens a round are outside the measured range."
     alpha = alpha_for(one.acceptance_length, one.depth) or 0.0
     return Point(name=name, kind="reference", depth=one.depth, tokens=one.acceptance_length, alpha=alpha,
                  speedup=speedup), None  # fmt: skip
@@ -163,19 +163,23 @@ def _need(depth: int, curve: Sequence[Point], drafts: Sequence[Measured]) -> Nee
     tokens = _crossing(curve)
     if tokens is not None:
         alpha = alpha_for(min(tokens, depth + 1.0), depth) or 0.0
-        said = f"Depth {depth} breaks even at α {alpha:.2f} ({tokens:.2f} tokens a round)"
+        sentence = f"Depth {depth} breaks even at α {alpha:.2f} ({tokens:.2f} tokens a round)"
         outcome = "crosses"
     elif curve[0].speedup >= 1:
         alpha, outcome = None, "always pays"
-        said = f"Depth {depth} pays at every measured acceptance"
+        sentence = f"Depth {depth} pays at every measured acceptance"
     else:
         alpha, outcome = None, "never pays"
         top = curve[-1]
-        all_kept = "even where every draft token is kept" if top.alpha >= ALL_ACCEPTED else f"up to α {top.alpha:.2f}"
-        said = f"Depth {depth} does not pay here, {all_kept}: {top.speedup:.2f}×"
+        all_kept = (
+            "even where every draft token is accepted" if top.alpha >= ALL_ACCEPTED else f"up to α {top.alpha:.2f}"
+        )
+        sentence = f"Depth {depth} does not pay here, {all_kept}: {top.speedup:.2f}×"
     if measured is not None:
-        said += f"; the real draft's α is {measured:.2f}"
-    return Need.model_validate({**values, "tokens": tokens, "alpha": alpha, "outcome": outcome, "sentence": f"{said}."})
+        sentence += f"; the real draft's α is {measured:.2f}"
+    return Need.model_validate(
+        {**values, "tokens": tokens, "alpha": alpha, "outcome": outcome, "sentence": f"{sentence}."}
+    )
 
 
 def _crossing(curve: Sequence[Point]) -> float | None:

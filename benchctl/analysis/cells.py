@@ -1,4 +1,4 @@
-"""The cells of a run: which failed, what the attestations of an arm say together, how wide its rounds verify."""
+"""The cells of a run: which failed, the attestations of an arm, and its verify width."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def latest_cells(manifest: Manifest | None) -> list[Cell]:
 
 
 def failed_cells(frame: Frame) -> list[tuple[str, str, str]]:
-    """Return (`block 2, spec_d4`, reason, log) for every cell that failed or did not run as asked."""
+    """Return (`block 2, spec_d4`, reason, log) for every cell that failed or did not run as requested."""
     found = []
     for cell in latest_cells(frame.manifest):
         name, log = f"block {cell.block + 1}, {cell.arm}", cell.log
@@ -30,16 +30,16 @@ def failed_cells(frame: Frame) -> list[tuple[str, str, str]]:
 
 
 def speculates(frame: Frame, arm: int) -> bool:
-    """Whether an arm is set to speculate by the recipe, or has drafted: then it does not show the target alone."""
+    """Whether an arm is set to speculate by the recipe, or has drafted: then it is not the target alone."""
     name = frame.arms[arm]
-    asked = any(one.name == name and one.speculation for one in frame.manifest.arms) if frame.manifest else False
-    return asked or any(frame.records[row].draft_n for row in frame.rows(arm))
+    configured = any(one.name == name and one.speculation for one in frame.manifest.arms) if frame.manifest else False
+    return configured or any(frame.records[row].draft_n for row in frame.rows(arm))
 
 
 def attestations(frame: Frame, arm: str) -> list[AttestationRecord]:
     """Return the attestations of an arm's cells, failed ones first, then unverified, active, idle, off.
 
-    That a cell never fired can only be said once it has finished: one that crashed may have been about to.
+    Only a finished cell can be called idle: one that crashed might still have drafted.
     """
     order = ("failed", "unverified", "active", "idle", "off")
     found = [
@@ -51,14 +51,14 @@ def attestations(frame: Frame, arm: str) -> list[AttestationRecord]:
 
 
 def states(frame: Frame, arm: str) -> list[str]:
-    """Return the states of an arm's attestations, the gravest first."""
+    """Return the states of an arm's attestations, the most serious first."""
     return [one.state for one in attestations(frame, arm)]
 
 
 def verify_width(manifest: Manifest | None, record: Record) -> int | None:
     """Return how many tokens the rounds of an answer verified at once, the one before the draft included.
 
-    The recipe's depth, or what the engine says was drafted in a round; 1 for an answer without any draft.
+    The recipe's depth, or the mean draft that the engine reports; 1 for an answer without any draft.
     """
     if record.draft_n == 0:
         return 1

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 DRAFTED_SHARE = 1 / 3
-"""Where fewer of an arm's steps had a draft, the noise of the others would be put down to the few rounds."""
+"""Where fewer of an arm's steps had a draft, the noise of the others would be attributed to the few rounds."""
 
 
 def expected_tokens(alpha: float, depth: int) -> float:
@@ -72,8 +72,8 @@ def find_cost(
 def draft_depth(frame: Frame, arm: str) -> int | None:
     """Return the single draft depth that a model drafts to, by the recipe; `None` for n-grams and unknown settings."""
     identities = {one.name: one for one in frame.manifest.arms} if frame.manifest else {}
-    said = (identities[arm].speculation if arm in identities else None) or {}
-    kind, depth = said.get("type"), said.get("max")
+    settings = (identities[arm].speculation if arm in identities else None) or {}
+    kind, depth = settings.get("type"), settings.get("max")
     return depth if isinstance(kind, str) and kind.startswith("draft-") and isinstance(depth, int) else None
 
 

@@ -1,4 +1,4 @@
-"""The counters of speculation as columns, and whether they contradict each other or what the client saw."""
+"""The counters of speculation as columns, and whether they contradict each other or what the client received."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counters:
-    """Columns of the frame; NaN where the engine does not tell."""
+    """Columns of the frame; NaN where the engine does not report a value."""
 
     drafted: Floats
     accepted: Floats
@@ -22,13 +22,13 @@ class Counters:
     plain: Floats
     """Steps of the target without a draft."""
     by_position: Floats
-    """(records, positions): rounds that accepted the draft token at each position; a whole row is NaN if untold."""
+    """(records, positions): rounds that accepted the draft token at each position; NaN where not reported."""
     positions: Integers
-    """How many positions each record tells of; 0 where it tells none."""
+    """How many positions each record reports; 0 where it reports none."""
     drafted_by_position: Floats
     """(records, positions): rounds that drafted a token at each position; of the same width as `by_position`."""
     drafted_positions: Integers
-    """How many positions each record tells drafts of."""
+    """How many positions each record reports drafts for."""
     contradictions: list[tuple[str, Booleans]]
     """A sentence for every way to be contradictory, and the records that are."""
 
@@ -40,10 +40,10 @@ class Counters:
 
 
 def find_counters(frame: Frame) -> Counters:
-    """Collect the counters of every record and check them against each other and against the tokens seen."""
+    """Collect the counters of every record and check them against each other and the tokens received."""
     records = frame.records
-    drafted, accepted, rounds = frame.told("draft_n"), frame.told("draft_n_accepted"), frame.told("rounds")
-    plain = frame.told("plain_steps")
+    drafted, accepted, rounds = frame.column("draft_n"), frame.column("draft_n_accepted"), frame.column("rounds")
+    plain = frame.column("plain_steps")
     sizes = [None if record.token_ids is None else len(record.token_ids) for record in records]
     ids = np.array(sizes, dtype=np.float64)  # numpy reads None as NaN
     by_place = [record.accepted_by_position for record in records]
@@ -103,8 +103,8 @@ def _lengths(by_place: list[list[int] | None]) -> Integers:
 
 
 def _by_position(by_place: list[list[int] | None], positions: Integers, width: int) -> Floats:
-    told = np.full((len(by_place), width), np.nan)
-    told[[counts is not None for counts in by_place]] = 0
+    table = np.full((len(by_place), width), np.nan)
+    table[[counts is not None for counts in by_place]] = 0
     every = chain.from_iterable(counts for counts in by_place if counts)
-    told[np.arange(told.shape[1]) < positions[:, np.newaxis]] = np.fromiter(every, np.float64, int(positions.sum()))
-    return told
+    table[np.arange(table.shape[1]) < positions[:, np.newaxis]] = np.fromiter(every, np.float64, int(positions.sum()))
+    return table

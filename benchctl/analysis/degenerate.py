@@ -1,6 +1,6 @@
-"""Degenerate answers: empty, looping, or made of tokens that no model should say; their equality shows little.
+"""Degenerate answers: empty, looping, or made of reserved tokens; that two of them are equal shows little.
 
-The thresholds are strict: an answer that says something and then repeats itself is not degenerate, nor is a rule of
+The thresholds are strict: an answer with content that repeats itself at its end is not degenerate, nor is a rule of
 dashes inside a text.
 """
 
@@ -16,11 +16,11 @@ LOOP_SHARE = 0.75
 LOOP_MIN = {"tokens": 24, "characters": 96}
 """… and is at least so long."""
 LOOP_UNIT = {"tokens": 16, "characters": 64}
-"""Longest repeated unit that is looked for."""
+"""Longest repeated unit that is searched for."""
 LOOP_REPEATS = 4
 """Fewest repetitions that make a loop."""
 RUNS_ON = 4
-"""An answer that was cut off at the limit finds no end when the other answer ended at a quarter of it."""
+"""An answer that was cut off at the limit does not end when the other answer ended at a quarter of it."""
 
 _RESERVED = re.compile(
     r"(?:<\|?[^<>\s]{0,24}?(?:reserved|unused|pad)[^<>\s]{0,40}>|\[(?:unused|PAD)\d{0,6}\]|<0x[0-9A-F]{2}>){4,}",
@@ -38,7 +38,7 @@ def degeneration(record: Record) -> str | None:
     if "<" in text or "[" in text:
         reserved = _RESERVED.search(text)
         if reserved:
-            return f"runs through reserved or byte tokens ({_shown(reserved.group())})"
+            return f"runs through reserved or byte tokens ({_quoted(reserved.group())})"
     broken = _BROKEN.search(text) if _BROKEN_ONE.search(text[::8]) else None  # eight in a row are not missed
     if broken:
         return f"runs through {len(broken.group())} characters that are broken UTF-8 or control characters"
@@ -47,18 +47,18 @@ def degeneration(record: Record) -> str | None:
     if period:
         repeated = f"{period} {unit if period > 1 else unit[:-1]}"
         if unit == "characters":
-            repeated += f" ({_shown(text[-period:])})"
+            repeated += f" ({_quoted(text[-period:])})"
         return f"repeats {repeated} over {length} of its {len(sequence)} {unit}"
     return None
 
 
 def runs_on(record: Record, other: Record) -> str | None:
-    """Say how an answer finds no end where `other` does, as the end of a sentence; `None` when it does find one."""
+    """Say that an answer does not end where `other` does, as the end of a sentence; `None` when it ends."""
     if record.finish_reason != "length" or other.finish_reason != "stop":
         return None
     if record.n_predicted < RUNS_ON * max(1, other.n_predicted):
         return None
-    return f"finds no end: cut off at {record.n_predicted} tokens, where the other ended after {other.n_predicted}"
+    return f"does not end: cut off at {record.n_predicted} tokens, while the other ended after {other.n_predicted}"
 
 
 def find_loop(sequence: Sequence[object], longest_unit: int, at_least: int) -> tuple[int, int]:
@@ -76,5 +76,5 @@ def find_loop(sequence: Sequence[object], longest_unit: int, at_least: int) -> t
     return 0, 0
 
 
-def _shown(text: str) -> str:
+def _quoted(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:39] + "…")

@@ -1,8 +1,8 @@
-"""Is a draft worth speculating with: what target and draft expect at the places of the target's own answers.
+"""Is a draft worth speculating with: what target and draft predict at the places of the target's own answers.
 
 All-token acceptance α(k) is the chance that all k tokens of a draft are accepted. Under greedy decoding it is the
 share of starts at which the draft's likeliest token is the answer's k times in a row, given the answer's own tokens:
-that is what a round does, because a draft that is right so far has written the answer's tokens. Of answers drawn from
+that is what a round does, because a draft that was accepted so far equals the answer's tokens. Of answers drawn from
 the target it is the mean over contexts of Σ over x1…xk of Π min(p, q) (Leviathan et al. 2023, section 3), of which
 
     Π over the first k - 1 places of min(1, q/p) at the answer's token · Σ min(p, q) at the last one
@@ -29,7 +29,7 @@ from benchctl.analysis.results import ALL_TASKS
 from benchctl.data.diagnosis import DiagnosedDraft, Diagnosis, Expectations, ForcedAnswer
 
 DEPTHS = (2, 4, 8)
-"""Depths at which all-token acceptance is told."""
+"""Depths at which all-token acceptance is reported."""
 RESAMPLES = 10_000
 SEED = 20261122
 METHOD = "95 %, bootstrap over prompts, 10,000 resamples"
@@ -38,11 +38,11 @@ HOPELESS = 20.0
 """Of the ablation study: a component is viable as a draft where removing it multiplies perplexity by less than 5, and
 is not where it does by more than 20."""
 DEEPEST = 16
-"""The best predicted depth is looked for from 1 to here."""
+"""The best predicted depth is searched from 1 to here."""
 
 
 class Estimate(Result):
-    """A share with its interval; `None` where fewer than two prompts tell it."""
+    """A share with its interval; `None` where fewer than two prompts have it."""
 
     value: float
     interval: Interval | None
@@ -95,7 +95,7 @@ class DraftDiagnosis(Result):
     what: dict[str, object]
     exact: bool
     truncated: float
-    """The most of a sampled distribution that lies beyond the tokens that the engine tells, on average; a share."""
+    """The most of a sampled distribution that lies beyond the tokens that the engine reports, on average; a share."""
     acceptance: list[DraftAcceptance]
     """All tasks first, greedy first."""
     cost: float | None
@@ -115,7 +115,7 @@ class DraftDiagnosis(Result):
 
 
 def judge_diagnosis(found: Diagnosis) -> list[DraftDiagnosis]:
-    """Return what a stored diagnosis says of every way to draft."""
+    """Return the diagnosis of every way to draft, from the stored readings."""
     return [_judge(draft) for draft in found.drafts]
 
 
@@ -157,7 +157,7 @@ def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
 
 
 def verdict_of(ratio: float | None) -> PerplexityVerdict | None:
-    """Return what the ablation study's limits say of a perplexity ratio."""
+    """Return the class of a perplexity ratio by the ablation study's limits."""
     if ratio is None:
         return None
     return "viable" if ratio < VIABLE else "not viable" if ratio > HOPELESS else "between"
@@ -172,8 +172,8 @@ def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[For
     chosen = [one for one in chosen if one.starts]
     if not chosen:
         return None
-    told = [windows(one) for one in chosen]
-    depths = {depth: [row[depth] for row in told if len(row.get(depth, ()))] for depth in DEPTHS}
+    by_answer = [windows(one) for one in chosen]
+    depths = {depth: [row[depth] for row in by_answer if len(row.get(depth, ()))] for depth in DEPTHS}
     greedy = temperature == 0
     return DraftAcceptance(
         draft=draft,
@@ -225,11 +225,11 @@ def _mean(rows: Sequence[Sequence[float]]) -> float | None:
 
 def _perplexities(answers: Sequence[ForcedAnswer]) -> tuple[float | None, float | None]:
     """Return the perplexity of the target and of what is left of it."""
-    told = [one for one in answers if one.loss_target is not None and one.loss_draft is not None and one.scored]
-    scored = sum(one.scored for one in told)
+    both = [one for one in answers if one.loss_target is not None and one.loss_draft is not None and one.scored]
+    scored = sum(one.scored for one in both)
     if not scored:
         return None, None
-    losses = (sum(one.loss_target or 0.0 for one in told), sum(one.loss_draft or 0.0 for one in told))
+    losses = (sum(one.loss_target or 0.0 for one in both), sum(one.loss_draft or 0.0 for one in both))
     whole, removed = (math.exp(min(loss / scored, 700.0)) for loss in losses)
     return whole, removed
 
@@ -264,10 +264,10 @@ def _payoffs(
 
 def _chances(answers: Sequence[ForcedAnswer]) -> list[float]:
     """Return α(1), α(2), … as far as every depth was read."""
-    told = [windows(one) for one in answers if one.starts]
+    by_answer = [windows(one) for one in answers if one.starts]
     found = []
     for depth in range(1, DEEPEST + 1):
-        values = [row[depth] for row in told if len(row.get(depth, ()))]
+        values = [row[depth] for row in by_answer if len(row.get(depth, ()))]
         if not values:
             break
         found.append(float(np.concatenate(values).mean()))
@@ -309,5 +309,5 @@ def calibration_of(draft: DraftDiagnosis) -> str | None:
         return f"none of {len(CALIBRATION)} parts was in this range"
     paying = [one for one in like if one.per_token > one.cost]
     low, high = (f(one.per_token for one in like) for f in (min, max))
-    told = f"{low:.2f}" if len(like) == 1 else f"{low:.2f} to {high:.2f}"
-    return f"of {len(like)} parts in this range {len(paying)} would pay by FLOP; accepted per token: {told}"
+    accepted = f"{low:.2f}" if len(like) == 1 else f"{low:.2f} to {high:.2f}"
+    return f"of {len(like)} parts in this range {len(paying)} would pay by FLOP; accepted per token: {accepted}"

@@ -1,7 +1,7 @@
-"""Two readings of one answer, side by side: what the target and the draft expect at each of its places.
+"""Two readings of one answer, side by side: the distributions of target and draft at each of its places.
 
-For engines that tell the likeliest tokens of a model and no more. Where the draft does not tell a token, its chance
-counts as nothing, so that acceptances are the least that they can be; what is not told of a distribution is bounded.
+For engines that report only the likeliest tokens of a model. A token that the draft does not report counts with
+probability 0, so that acceptances are lower limits; what is not reported of a distribution is bounded.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from benchctl.data.diagnosis import Expectations
 
 @dataclass(frozen=True)
 class Place:
-    """What a model expects at one place: natural logarithms of the likeliest tokens' probabilities, by id."""
+    """A model's distribution at one place: natural logarithms of the likeliest tokens' probabilities, by id."""
 
     logprobs: Mapping[int, float]
 
     def sharpened(self, temperature: float) -> tuple[dict[int, float], float]:
-        """Return the distribution at a temperature over the tokens that are told, and what may lie beyond, at most."""
+        """Return the distribution at a temperature over the reported tokens, and the most mass that may lie beyond."""
         best = max(self.logprobs.values())
         weights = {token: math.exp((value - best) / temperature) for token, value in self.logprobs.items()}
         beyond = max(0.0, 1.0 - sum(map(math.exp, self.logprobs.values())))
         least = min(self.logprobs.values())
-        # Each token beyond is no likelier than the least likely one that is told.
+        # Each token beyond is no likelier than the least likely reported one.
         most = beyond * math.exp(least * (1 / temperature - 1)) / math.exp(best / temperature)
         total = sum(weights.values())
         return {token: weight / total for token, weight in weights.items()}, most / (total + most)
@@ -41,9 +41,9 @@ def expectations(
     temperature: float,
     top: int,
 ) -> Expectations:
-    """Compare two readings of one answer, place by place; each tells the logprobs of its own likeliest tokens.
+    """Compare two readings of one answer, place by place; each has the logprobs of its own likeliest tokens.
 
-    Where the draft does not tell a token, its chance counts as nothing: acceptances are the least that they can be.
+    A token that the draft does not report counts with probability 0: acceptances are lower limits.
     """
     found = Expectations(starts=list(range(1, len(answer))), overlap=[], accept=[])
     beyond = []
@@ -74,13 +74,15 @@ def distances(target: Mapping[int, float], draft: Mapping[int, float], top: int)
     p = {token: math.exp(target[token]) for token in likeliest}
     q = {token: math.exp(value) for token, value in draft.items()}
     known = sum(abs(p[token] - q[token]) for token in likeliest if token in q)
-    untold = sum(p[token] for token in likeliest if token not in q)
+    unreported = sum(p[token] for token in likeliest if token not in q)
     rest = max(0.0, 1.0 - sum(p.values()))
     outside = sum(value for token, value in q.items() if token not in p)
-    free = max(0.0, 1.0 - sum(q.values()))  # of the draft's: some of it among the untold ones of p, the others beyond
-    inside = min(free, untold)
-    least = (known + untold - inside + abs(rest - (outside + free - inside))) / 2
-    most = (known + untold + free + abs(rest - outside)) / 2 if untold else least
+    free = max(
+        0.0, 1.0 - sum(q.values())
+    )  # of the draft's: some of it among the unreported ones of p, the others beyond
+    inside = min(free, unreported)
+    least = (known + unreported - inside + abs(rest - (outside + free - inside))) / 2
+    most = (known + unreported + free + abs(rest - outside)) / 2 if unreported else least
     return least, max(least, most)
 
 

@@ -1,6 +1,6 @@
 """The frame: a run's measured records as columns, one row a record, sorted by block, arm and prompt.
 
-Everything else in this package computes on it. A value that the engine did not tell is NaN here, never 0. Sorting
+Everything else in this package computes on it. A value that was not reported is NaN here, never 0. Sorting
 makes every number independent of the order in which the records were read.
 """
 
@@ -31,10 +31,10 @@ T = TypeVar("T")
 PromptKey = tuple[str, int]
 """(task, prompt_idx)."""
 
-ENGINE_TOLD = ("tok_per_sec", "prompt_per_sec", "draft_n", "draft_n_accepted", "rounds", "plain_steps")
-CLIENT_TOLD = ("client_tok_per_sec", "ttft_s", "e2e_s")
-TOLD = ENGINE_TOLD + CLIENT_TOLD
-"""The numbers of a record that `Frame.told` gives."""
+ENGINE_NUMBERS = ("tok_per_sec", "prompt_per_sec", "draft_n", "draft_n_accepted", "rounds", "plain_steps")
+CLIENT_NUMBERS = ("client_tok_per_sec", "ttft_s", "e2e_s")
+NUMBERS = ENGINE_NUMBERS + CLIENT_NUMBERS
+"""The numbers of a record that `Frame.column` gives."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Frame:
     tasks: tuple[str, ...]
     prompts: tuple[PromptKey, ...]
     blocks: tuple[int, ...]
-    """Every block that was planned or seen, in order."""
+    """Every block that was planned or recorded, in order."""
     arm: Integers
     block: Integers
     task: Integers
@@ -108,14 +108,14 @@ class Frame:
         both = (ours >= 0) & (theirs >= 0)
         return ours[both], theirs[both]
 
-    def told(self, key: str) -> Floats:
-        """Return a number of every record as a column, by its key (of `TOLD`); NaN where it is not reported."""
-        return self._told[key]
+    def column(self, key: str) -> Floats:
+        """Return a number of every record as a column, by its key (of `NUMBERS`); NaN where it is not reported."""
+        return self._columns[key]
 
     @cached_property
-    def _told(self) -> dict[str, Floats]:
-        table = np.array(list(map(attrgetter(*TOLD), self.records)), dtype=np.float64).reshape(-1, len(TOLD))
-        return dict(zip(TOLD, table.T, strict=True))
+    def _columns(self) -> dict[str, Floats]:
+        table = np.array(list(map(attrgetter(*NUMBERS), self.records)), dtype=np.float64).reshape(-1, len(NUMBERS))
+        return dict(zip(NUMBERS, table.T, strict=True))
 
     def name(self, row: int) -> str:
         """Name a record for people: `block 2, spec_d4, code/3`."""
@@ -134,12 +134,12 @@ def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: s
     keys = list(map(attrgetter("task", "prompt_idx"), measured))
     numbers = [record.key[0] for record in measured]
 
-    wanted = baseline or (manifest.baseline if manifest else "baseline")
+    baseline_name = baseline or (manifest.baseline if manifest else "baseline")
     planned = [arm.name for arm in manifest.arms] if manifest else []
-    arms = planned + sorted(set(labels) - set(planned), key=lambda name: (name != wanted, _natural(name)))
-    if wanted not in arms:
+    arms = planned + sorted(set(labels) - set(planned), key=lambda name: (name != baseline_name, _natural(name)))
+    if baseline_name not in arms:
         raise UsageError(
-            f"No arm is called {wanted!r}, so there is nothing to compare with.",
+            f"No arm is called {baseline_name!r}, so there is nothing to compare with.",
             fix=f"Name the baseline with --baseline; the arms are: {', '.join(arms) or 'none'}.",
         )
     tasks, prompts = _workload(set(keys), manifest)
@@ -162,7 +162,7 @@ def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: s
     return Frame(
         records=ordered,
         arms=tuple(arms),
-        baseline=arm_of[wanted],
+        baseline=arm_of[baseline_name],
         tasks=tuple(tasks),
         prompts=tuple(prompts),
         blocks=tuple(blocks),
@@ -179,10 +179,10 @@ def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: s
     )
 
 
-def _workload(seen: set[PromptKey], manifest: Manifest | None) -> tuple[list[str], list[PromptKey]]:
-    """Tasks and prompts: as the manifest orders them, then what only the records know."""
+def _workload(recorded: set[PromptKey], manifest: Manifest | None) -> tuple[list[str], list[PromptKey]]:
+    """Tasks and prompts: as the manifest orders them, then those that only the records have."""
     planned = [(prompt.task, prompt.prompt_idx) for prompt in manifest.prompts] if manifest else []
-    keys = dict.fromkeys(planned + sorted(seen))
+    keys = dict.fromkeys(planned + sorted(recorded))
     tasks = list(dict.fromkeys(task for task, _ in keys))
     rank = _positions(tasks)
     return tasks, sorted(keys, key=lambda key: (rank[key[0]], key[1]))

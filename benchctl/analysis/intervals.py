@@ -1,8 +1,8 @@
-"""How sure a pooled speed-up is: for these prompts, for prompts like these, and for all claims of a run at once.
+"""How certain a pooled speed-up is: for these prompts, for prompts like these, and for all claims of a run at once.
 
 *These prompts* is a hierarchical bootstrap whose unit is the block. A resample draws as many blocks as there are, with
-replacement, and takes of every drawn block all its prompts: the second stage is without replacement, since every block
-was asked the same prompts (Davison & Hinkley 1997, section 3.8, their second strategy). Drawing the prompts with
+replacement, and takes all prompts of every drawn block: the second stage is without replacement, since every block
+has the same prompts (Davison & Hinkley 1997, section 3.8, their second strategy). Drawing the prompts with
 replacement, too, counts the noise of a request twice: such intervals held the truth in more than 99 of 100 simulated
 runs, not in 95 (`benchmarks/coverage.py`). Three blocks can only be drawn in ten ways, and no draw goes beyond the best
 and the worst of them, so the interval is never narrower than Student's t on the logarithms of the blocks' own ratios.
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 RESAMPLES = 10_000
 SEED = 20240607
 MIN_BLOCKS = 3
-"""Below three blocks nothing is said about the spread between runs."""
+"""Below three blocks no interval between runs is given."""
 LEVEL = 0.95
 SEQUENTIAL_LEVEL = 0.97
-"""What is taken in place of `LEVEL` where measuring went on until the interval was narrow enough.
+"""The level in place of `LEVEL` where measuring went on until the interval was narrow enough.
 
 Such a run ends by preference when its blocks happen to agree: of plain 95 % intervals 92 in 100 hold the truth in the
 worst case. At this level, with the first look after five blocks (`FIRST_LOOK`) and one after every further block,
-94.6 to 97 in 100 do, whatever the spread of the blocks is against the width asked for (`benchmarks/coverage.py`). A
+94.6 to 97 in 100 do, whatever the ratio of the blocks' spread to the requested width (`benchmarks/coverage.py`). A
 constant level at every look is Pocock's (1977) way of paying for looks.
 """
 POWER = 0.8
-"""The chance at which a difference would have been seen: what `Spread.detectable` is told for."""
+"""The power for which `Spread.detectable` is given."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Spread:
     claims_held: int = 0
     """The most claims, up to those of the run, for which an interval wide enough for all of them excludes 1."""
     detectable: float | None = None
-    """The smallest change, as a share, that would have been seen with a chance of 80 %, over all claims."""
+    """The smallest change, as a share, that would have been detected with a power of 80 %, over all claims."""
 
 
 def level_for(*manifests: Manifest | None) -> float:
     """Return the level to take intervals at, so that those of these runs hold the truth in 95 of 100."""
-    looked_at = any(one is not None and one.auto_blocks is not None for one in manifests)
-    return SEQUENTIAL_LEVEL if looked_at else LEVEL
+    sequential = any(one is not None and one.auto_blocks is not None for one in manifests)
+    return SEQUENTIAL_LEVEL if sequential else LEVEL
 
 
 def pooled_spread(
@@ -78,7 +78,7 @@ def pooled_spread(
     """Return the spread of the pooled ratio of some pairs.
 
     `sums` is (pairs, 4): tokens and seconds of the arm, tokens and seconds of the baseline; the ratio of a set of
-    pairs is (Σ0 / Σ1) / (Σ2 / Σ3). `block`, `prompt` and `task` are (pairs,). `claims`: how many ratios are judged
+    pairs is (Σ0 / Σ1) / (Σ2 / Σ3). `block`, `prompt` and `task` are (pairs,). `claims`: how many ratios are tested
     together.
     """
     blocks = _group_sums(sums, block)
@@ -99,15 +99,15 @@ def pooled_spread(
     )
 
 
-def claims_that_hold(held: Sequence[int]) -> list[bool]:
+def claims_that_hold(counts: Sequence[int]) -> list[bool]:
     """Return which of a run's claims that a ratio is not 1 hold together: Holm's step-down (1979).
 
-    `held`: `Spread.claims_held` of every ratio that is judged, those without an interval as 0. The surest must hold
+    `counts`: `Spread.claims_held` of every ratio that is tested, those without an interval as 0. The surest must hold
     among all of them, the next among the rest, and so on until one does not.
     """
-    found = [False] * len(held)
-    for step, place in enumerate(sorted(range(len(held)), key=lambda one: -held[one])):
-        if held[place] < len(held) - step:
+    found = [False] * len(counts)
+    for step, place in enumerate(sorted(range(len(counts)), key=lambda one: -counts[one])):
+        if counts[place] < len(counts) - step:
             break
         found[place] = True
     return found
@@ -115,12 +115,12 @@ def claims_that_hold(held: Sequence[int]) -> list[bool]:
 
 def _claims_held(ratios: _Ratios, level: float, claims: int) -> int:
     """Return `Spread.claims_held`: intervals widen with the claims, so the last that excludes 1 is found by halving."""
-    held, most = 0, claims
-    while held < most:
-        number = (held + most + 1) // 2
+    fewest, most = 0, claims
+    while fewest < most:
+        number = (fewest + most + 1) // 2
         found = ratios.interval(1 - (1 - level) / number, "")
-        held, most = (number, most) if found.low > 1 or found.high < 1 else (held, number - 1)
-    return held
+        fewest, most = (number, most) if found.low > 1 or found.high < 1 else (fewest, number - 1)
+    return fewest
 
 
 def pooled_interval(sums: Floats, block: Integers, level: float = LEVEL, claims: int = 1) -> Interval | None:
@@ -214,17 +214,17 @@ def _drawn(count: int, resamples: int) -> Floats:
 
 
 def _method(level: float, claims: int = 1) -> str:
-    looked = "" if level == LEVEL else f", taken at {100 * level:g} % because the run ended when it was narrow enough"
+    note = "" if level == LEVEL else f", taken at {100 * level:g} % because the run ended when it was narrow enough"
     together = f", wide enough that all {claims} claims hold together (Bonferroni)" if claims > 1 else ""
     return (
         f"these prompts: hierarchical bootstrap over blocks, each with all its prompts ({RESAMPLES:,} resamples), at "
-        f"least as wide as Student's t over blocks{looked}{together}"
+        f"least as wide as Student's t over blocks{note}{together}"
     )
 
 
 def _like_these_method(level: float) -> str:
-    looked = "" if level == LEVEL else f", taken at {100 * level:g} %"
-    return f"prompts like these: spread between blocks and jackknife over prompts within tasks, Student's t{looked}"
+    note = "" if level == LEVEL else f", taken at {100 * level:g} %"
+    return f"prompts like these: spread between blocks and jackknife over prompts within tasks, Student's t{note}"
 
 
 def _ratio(sums: Floats) -> Floats:

@@ -1,17 +1,17 @@
-"""Losslessness: is an arm's answer exactly what the target alone would have said, prompt by prompt and as a whole.
+"""Losslessness: is an arm's output token-identical to the target's own, prompt by prompt and as a whole.
 
 An answer is never equal by absence: what is missing, failed, cut off or damaged is `undetermined`. Answers are compared
 within a block, over every block. Every prompt gets the first class that applies:
 
     undetermined   the prompt itself, or the baseline's own answer, is not the same in every block
-    degenerate     one of the answers, or both, is empty, a loop, a run of reserved tokens, or finds no end
-    near-tie       an answer differs, where the target's own numeric noise may have tipped it (see `replay/judge`)
+    degenerate     one of the answers, or both, is empty, a loop, a run of reserved tokens, or does not end
+    near-tie       an answer differs, where the target's own numeric noise may be the cause (see `replay/explain`)
     violation      an answer differs, and noise does not explain it
     differs        an answer differs, and no replay has explained it
     undetermined   a record is missing, failed, cut off or damaged
     identical      text and tokens are equal in every block
 
-What an arm's divergences are together is found by scoring its whole answers (see `audit/judge`), and by nothing less.
+What an arm's divergences are together is found by scoring its whole answers alone (see `audit/conclude`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DOUBT = 0.05
 """The chance that the limit of an identical arm's differing prompts is passed."""
 
 _GRAVITY: tuple[PromptClass, ...] = ("violation", "differs", "undetermined", "near-tie")
-"""Which of several forks speaks for a prompt."""
+"""Which of several forks stands for a prompt, the most serious first."""
 
 
 def find_losslessness(
@@ -65,14 +65,14 @@ def find_losslessness(
     unknown = [one for one in comparisons if one.outcome == "undetermined"]
     if not alone:
         same = f"{counts['identical']} of {_prompts(total)} got the same answer from both"
-        reason = f"The baseline speculates itself, so it does not show what the target alone says; {same}."
+        reason = f"The baseline speculates itself, so it is not the target alone; {same}."
         return _verdict(frame, arm, "undetermined", reason, comparisons)
     audit = evidence.audits.get(frame.arms[arm])
     if differing:
-        verdict, said = _of_differing(comparisons, audit)
+        verdict, explanation = _of_differing(comparisons, audit)
         rest = f"; {len(unknown)} could not be determined" if unknown else ""
-        reason = f"{len(differing)} of {_prompts(total)} got another answer than the target's own"
-        reason += f"{_weight(differing)}{rest}. {said}"
+        reason = f"{len(differing)} of {_prompts(total)} got a different answer than from the target alone"
+        reason += f"{_weight(differing)}{rest}. {explanation}"
         found = _verdict(frame, arm, verdict, reason, comparisons)
         return _with_noise(found, frame, arm, evidence).model_copy(update={"audit": audit})
     if counts["identical"] == total > 0 and not lost_lines:
@@ -81,22 +81,22 @@ def find_losslessness(
         times = f"in each of {len(frame.blocks)} blocks" if len(frame.blocks) > 1 else "in the one block measured"
         limit = 1 - DOUBT ** (1 / total)
         reason = f"{total} of {_prompts(total)} got the target's own answer, by {how}, {times}; of prompts like these "
-        reason += f"up to {100 * limit:.2g} % may still get another (95 % limit)."
+        reason += f"at most {100 * limit:.2g} % get a different one (95 % limit)."
         found = _verdict(frame, arm, "identical", reason, comparisons)
         return _with_noise(found, frame, arm, evidence).model_copy(update={"differing_limit": limit})
     parts = []
     if counts["degenerate"]:
-        broken = f"{_prompts(counts['degenerate'])} got a degenerate answer of the target's own, which shows little"
-        faithful = counts["degenerate"] + counts["identical"] == total
-        parts.append(f"Faithful to a broken target: {broken}" if faithful else broken)
+        broken = f"{_prompts(counts['degenerate'])} got a degenerate answer from the target itself, which shows little"
+        equal = counts["degenerate"] + counts["identical"] == total
+        parts.append(f"The arm repeats a broken target: {broken}" if equal else broken)
     if unknown:
         first = unknown[0]
         like = f"{first.task}/{first.prompt_idx}: {first.reason.partition('. ')[0].rstrip('.')}"
         parts.append(f"{len(unknown)} of {_prompts(total)} could not be determined ({like})")
     if lost_lines:
         parts.append(f"{lost_lines} damaged {'line' if lost_lines == 1 else 'lines'} may have been of this arm")
-    said = "; ".join(parts) or "There is nothing to compare"
-    return _verdict(frame, arm, "undetermined", f"{said}.", comparisons)
+    explanation = "; ".join(parts) or "There is nothing to compare"
+    return _verdict(frame, arm, "undetermined", f"{explanation}.", comparisons)
 
 
 def _verdict(frame: Frame, arm: int, verdict: Kept, reason: str, comparisons: list[Comparison]) -> Losslessness:
@@ -142,11 +142,16 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
     ours, more_flaws = _sound_records(frame, answers, arm, prompt)
     pairs = [(theirs[block], ours[block]) for block in theirs if block in ours]
     unequal = [pair for pair in pairs if not same_answer(*pair)]
-    judged = _judged(frame, unequal, evidence) if greedy(frame) else []
+    explained = _explained(frame, unequal, evidence) if greedy(frame) else []
     outcome, reason = _outcome(
-        pairs, unequal, flaws + more_flaws, judged, wavering=_wavering(list(theirs.values())), greedy=greedy(frame)
+        pairs,
+        unequal,
+        flaws + more_flaws,
+        explained,
+        unstable=_instability(list(theirs.values())),
+        greedy=greedy(frame),
     )
-    forks = [fork for _, _, fork in judged] or [fork for pair in unequal[:1] if (fork := find_fork(*pair))]
+    forks = [fork for _, _, fork in explained] or [fork for pair in unequal[:1] if (fork := find_fork(*pair))]
     tokens = [same_tokens(*pair) for pair in pairs]
     return Comparison(
         arm=frame.arms[arm],
@@ -163,11 +168,11 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
     )
 
 
-def _judged(
+def _explained(
     frame: Frame, unequal: list[tuple[Record, Record]], evidence: Evidence
 ) -> list[tuple[PromptClass, str, Fork]]:
-    """Judge every distinct fork of a prompt, the gravest first."""
-    seen: dict[tuple[int, int | None, int | None], tuple[PromptClass, str, Fork]] = {}
+    """Explain every distinct fork of a prompt, the most serious first."""
+    distinct: dict[tuple[int, int | None, int | None], tuple[PromptClass, str, Fork]] = {}
     pairs: set[tuple[str | None, str | None, str | None, int | None]] = set()
     for theirs, ours in unequal:
         width = verify_width(frame.manifest, ours)
@@ -177,12 +182,12 @@ def _judged(
         pairs.add(pair)
         fork = find_fork(theirs, ours)
         if fork is not None:
-            seen.setdefault((fork.index, fork.arm_token, width), explain_fork(fork, theirs, width, evidence))
-    return sorted(seen.values(), key=lambda one: _GRAVITY.index(one[0]))
+            distinct.setdefault((fork.index, fork.arm_token, width), explain_fork(fork, theirs, width, evidence))
+    return sorted(distinct.values(), key=lambda one: _GRAVITY.index(one[0]))
 
 
-def _wavering(theirs: list[Record]) -> str | None:
-    """Say how often the baseline's answers differ from its first; `None` when they do not."""
+def _instability(theirs: list[Record]) -> str | None:
+    """Return how often the baseline's answers differ from its first, as a clause; `None` when they do not."""
     others = sum(not same_answer(theirs[0], other) for other in theirs[1:])
     if not others:
         return None
@@ -205,41 +210,41 @@ def _outcome(
     pairs: list[tuple[Record, Record]],
     unequal: list[tuple[Record, Record]],
     flaws: list[str],
-    judged: list[tuple[PromptClass, str, Fork]],
+    explained: list[tuple[PromptClass, str, Fork]],
     *,
-    wavering: str | None,
+    unstable: str | None,
     greedy: bool,
 ) -> tuple[PromptClass, str]:
     if not pairs:
         return "undetermined", _first_of(flaws)
     if len({record.prompt_sha for pair in pairs for record in pair}) > 1:
         return "undetermined", "The rendered prompt is not the same in every arm and block."
-    if wavering:
-        return "undetermined", f"The baseline does not reproduce its own answer from block to block: {wavering}."
+    if unstable:
+        return "undetermined", f"The baseline does not reproduce its own answer from block to block: {unstable}."
     if unequal and not greedy:
         return "undetermined", (
-            "The answers are sampled, not greedy: another answer may be as much the target's own, and "
+            "The answers are sampled, not greedy: a different answer may also be the target's own, and "
             "`benchctl verify-lossless --sampling` compares their distributions."
         )
     theirs, ours = unequal[0] if unequal else pairs[0]
     target = degeneration(theirs)
     if target:
-        arm = "and the arm's is another" if unequal else "and the arm repeats it exactly"
-        return "degenerate", f"The target itself answers badly: its answer {target}, {arm}."
+        arm = "the arm's differs" if unequal else "the arm's is equal"
+        return "degenerate", f"The target's own answer is degenerate: it {target}; {arm}."
     if unequal:
-        spoilt = degeneration(ours) or runs_on(ours, theirs)
-        origin = f" {judged[0][1]}" if judged else ""
-        if spoilt:
-            return "degenerate", f"The arm's answer {spoilt}; the target's own is sound.{origin}"
-        if not judged:
+        broken = degeneration(ours) or runs_on(ours, theirs)
+        origin = f" {explained[0][1]}" if explained else ""
+        if broken:
+            return "degenerate", f"The arm's answer {broken}; the target's own is sound.{origin}"
+        if not explained:
             return "differs", "The answer differs in length or finish reason, with no token to score."
-        return judged[0][:2]
+        return explained[0][:2]
     if flaws:
         return "undetermined", _first_of(flaws)
-    told = {(theirs.token_ids is not None, ours.token_ids is not None) for theirs, ours in pairs}
-    if told & {(True, False), (False, True)}:
+    with_ids = {(theirs.token_ids is not None, ours.token_ids is not None) for theirs, ours in pairs}
+    if with_ids & {(True, False), (False, True)}:
         return "undetermined", "The texts are equal, but only one side has token ids."
-    if (False, False) in told:
+    if (False, False) in with_ids:
         return "identical", "The texts are equal in every block; token ids are absent on both sides."
     return "identical", IDENTICAL
 
@@ -247,14 +252,16 @@ def _outcome(
 def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tuple[Kept, str]:
     """Return the verdict on an arm that differs somewhere, and the reason in a sentence."""
     outcomes = {one.outcome for one in comparisons}
-    told = (
-        audit_summary(audit) if audit is not None else "Its whole answers were not scored, so that no more can be said."
+    summary = (
+        audit_summary(audit)
+        if audit is not None
+        else "Its whole answers were not scored, so there is no verdict on them."
     )
     if "violation" in outcomes or (audit is not None and audit.violates):
-        return "violation", told if audit is not None and not audit.lacking else ""
+        return "violation", summary if audit is not None and not audit.lacking else ""
     if audit is None or audit.lacking or outcomes & {"differs", "undetermined"}:
-        return "undetermined", told
-    return "consistent with the target", told
+        return "undetermined", summary
+    return "consistent with the target", summary
 
 
 def _weight(differing: list[Comparison]) -> str:

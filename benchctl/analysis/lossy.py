@@ -18,17 +18,17 @@ def label_lossy(found: Losslessness, frame: Frame) -> Losslessness:
     settings = next((arm.lossy for arm in arms if arm.name == found.arm and arm.lossy), [])
     if not settings:
         return found
-    equal = " Equal answers are luck." if found.verdict == "identical" else ""
-    whose = "its text is not a model's output" if SYNTHETIC in settings else "what it says is not the target's own"
+    equal = " Equal answers are coincidence." if found.verdict == "identical" else ""
+    whose = "its text is not a model's output" if SYNTHETIC in settings else "its output is not the target's own"
     reason = f"Lossy by design: {', '.join(settings)}; {whose}.{equal} {found.reason}"
     return found.model_copy(update={"verdict": "violation", "reason": reason, "lossy": settings})
 
 
 def synthetic_arms(verdicts: Iterable[Verdict]) -> set[str]:
-    """Return the arms whose draft tokens were accepted by lot: they show a speed, and nothing of any draft."""
+    """Return the arms of synthetic acceptance: their speed is measured, and nothing of any draft."""
     return {one.arm for one in verdicts if SYNTHETIC in one.lossy}
 
 
 def lossy_label(settings: list[str]) -> str:
-    """Return what stands beside the name of an arm in tables: nothing, or ` (lossy by design: …)`."""
+    """Return the suffix of an arm's name in tables: empty, or ` (lossy by design: …)`."""
     return f" (lossy by design: {', '.join(settings)})" if settings else ""

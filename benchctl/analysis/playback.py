@@ -1,4 +1,4 @@
-"""One answer as it came: which tokens arrived together, what stood there at a moment, and how fast it went.
+"""One answer as it arrived: which tokens came together, what was there at a moment, and how fast it went.
 
 With speculation the tokens of a round arrive together: those that the target accepted, and the one that it adds itself.
 Without, every token comes alone.
@@ -31,7 +31,7 @@ class Piece:
     text: str
     tokens: int
     accepted: bool
-    """Whether the draft guessed it; the target's own token otherwise."""
+    """Whether it is an accepted draft; the target's own token otherwise."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Playback:
     setting: str
     pieces: tuple[Piece, ...]
     drafted: int | None
-    """By the engine's own counters; `None` where it does not tell."""
+    """By the engine's own counters; `None` where not reported."""
     accepted: int | None
 
     @property
@@ -61,25 +61,25 @@ class Playback:
         return self.pieces[-1].at_s if self.pieces else 0.0
 
     def until(self, now_s: float) -> list[Piece]:
-        """What stood there `now_s` seconds after the request was sent."""
+        """What had arrived `now_s` seconds after the request was sent."""
         return [piece for piece in self.pieces if piece.at_s <= now_s]
 
     def status(self, now_s: float) -> str:
-        """Tokens and seconds so far, the decode rate, and how many tokens the draft had guessed."""
+        """Tokens and seconds so far, the decode rate, and how many of the tokens were drafted."""
         come = self.until(now_s)
         if not come:
             return "reading the prompt"
-        tokens, guessed = sum(one.tokens for one in come), sum(one.tokens for one in come if one.accepted)
+        tokens, drafted = sum(one.tokens for one in come), sum(one.tokens for one in come if one.accepted)
         first = sum(one.tokens for one in come if one.at_s == come[0].at_s)
         last = min(now_s, self.end_s)
-        said = f"{tokens} {'token' if tokens == 1 else 'tokens'} in {last:.2f} s"
+        progress = f"{tokens} {'token' if tokens == 1 else 'tokens'} in {last:.2f} s"
         if last > come[0].at_s and tokens > first:
-            said += f", {(tokens - first) / (last - come[0].at_s):.1f} tok/s"
-        return said + (f", {guessed} guessed" if guessed else "")
+            progress += f", {(tokens - first) / (last - come[0].at_s):.1f} tok/s"
+        return progress + (f", {drafted} drafted" if drafted else "")
 
     @property
     def acceptance(self) -> str:
-        """The engine's own count, in words; empty where nothing was drafted."""
+        """The engine's own count as a clause; empty where nothing was drafted."""
         if not self.drafted or self.accepted is None:
             return ""
         return f"{self.accepted} of {self.drafted} drafted tokens accepted ({self.accepted / self.drafted:.0%})"
@@ -92,7 +92,7 @@ def plain_step_s(arrivals: Sequence[Arrival]) -> float:
 
 
 def rounds(arrivals: Sequence[Arrival], step_s: float) -> Iterator[tuple[float, int, int]]:
-    """Yield (time, tokens before, tokens after) of what came together; a round is there when its last token is."""
+    """Yield (time, tokens before, tokens after) of what came together; a round is complete with its last token."""
     before = 0
     for arrival, following in zip(arrivals, [*arrivals[1:], None], strict=True):
         if following is None or following.at_s - arrival.at_s > TOGETHER * step_s:
@@ -103,18 +103,18 @@ def rounds(arrivals: Sequence[Arrival], step_s: float) -> Iterator[tuple[float, 
 def pieces_of(arrivals: Sequence[Arrival], prefixes: Sequence[str], step_s: float, *, drafts: bool) -> list[Piece]:
     """Return the pieces of an answer. `prefixes`: its text after 0, 1, … tokens. `drafts`: whether the arm speculates.
 
-    Of a round all tokens but the last were guessed by the draft; the very first comes from reading the prompt.
+    Of a round all tokens but the last were drafted; the very first comes from prefill.
     """
     found = []
     for at_s, before, after in rounds(arrivals, step_s if drafts else 0.0):
-        guessed = range(max(before, 1), after - 1) if drafts else range(0)
-        own = after - before - len(guessed)
-        if before == 0 and own and guessed:
+        drafted = range(max(before, 1), after - 1) if drafts else range(0)
+        own = after - before - len(drafted)
+        if before == 0 and own and drafted:
             found.append(Piece(at_s, prefixes[1], 1, accepted=False))
-        if guessed:
-            text = prefixes[guessed.stop][len(prefixes[guessed.start]) :]
-            found.append(Piece(at_s, text, len(guessed), accepted=True))
-        start = guessed.stop if guessed else before
+        if drafted:
+            text = prefixes[drafted.stop][len(prefixes[drafted.start]) :]
+            found.append(Piece(at_s, text, len(drafted), accepted=True))
+        start = drafted.stop if drafted else before
         if after > start:
             found.append(Piece(at_s, prefixes[after][len(prefixes[start]) :], after - start, accepted=False))
     return found

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from benchctl.data.store import RunData
 
 MOST_BLOCKS = 100_000
-"""Where the search for the number of blocks of a fixed design gives up."""
+"""Where the search for the number of blocks of a fixed design ends."""
 
 
 def half_widths(run: RunData) -> dict[str, float | None]:
@@ -79,10 +79,10 @@ def why_stop(rule: AutoBlocks, blocks: int, spent_s: float, known: dict[str, flo
 
 
 def describe_stop(rule: AutoBlocks, stopped: Stopped) -> str:
-    """Say why a run ended, as a part of a sentence."""
+    """Return why a run ended, as a part of a sentence."""
     return {
         "reached": f"every arm's interval is within ±{100 * rule.half_width:g} %",
-        "maximum": f"{rule.max} are the most that the recipe allows",
+        "maximum": f"the recipe allows at most {rule.max}",
         "budget": f"another one would not fit into the budget of {rule.budget_min:g} min" if rule.budget_min else "",
         "no pairs": "no arm has an answer that can be compared with the baseline's",
     }[stopped.reason]
@@ -119,7 +119,7 @@ def find_stopping(
 
 
 def fixed_blocks(by_block: Sequence[float], half_width: float) -> int | None:
-    """Return how many blocks a run without looks would have needed for this half-width, by the spread that was found.
+    """Return how many blocks a run of fixed length would have needed for this half-width, by the observed spread.
 
     The smallest n with t(0.975, n - 1) · s / √n ≤ asinh(half_width), s the standard deviation of log `by_block`;
     `None` below three blocks, and where no number would do.
@@ -144,15 +144,15 @@ def _half_width(row: SpeedUp) -> float | None:
 
 def _sentence(found: Stopping, why: str, widest: float | None) -> str:
     blocks = "1 block" if found.blocks == 1 else f"{found.blocks} blocks"
-    said = f"Blocks: auto measured {blocks} ({_time(found.spent_s)}): {why}."
+    sentence = f"Blocks: auto measured {blocks} ({_time(found.spent_s)}): {why}."
     if widest is not None:
-        said += f" The widest interval is ±{100 * widest:.1f} %, ±{100 * found.half_width:g} % was wanted."
+        sentence += f" The widest interval is ±{100 * widest:.1f} %, ±{100 * found.half_width:g} % was requested."
     if found.fixed_blocks is not None:
-        said += (
-            f" Had the spread between blocks been known beforehand, a fixed {found.fixed_blocks} would have done"
+        sentence += (
+            f" Had the spread between blocks been known beforehand, a fixed {found.fixed_blocks} would have been enough"
             f" ({_time(found.fixed_s)}); the {found.max_blocks} allowed would have taken {_time(found.most_s)}."
         )
-    return said
+    return sentence
 
 
 def _time(seconds: float | None) -> str:

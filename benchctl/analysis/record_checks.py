@@ -1,4 +1,4 @@
-"""Checks of what was recorded: cells, records, counters. Each yields what it saw as (id, where, seen)."""
+"""Checks of what was recorded: cells, records, counters. Each yields an `Observation`."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from benchctl.data.record import Record
 
 _REMEMBERED = frozenset({"ngram-cache", "ngram-mod", "suffix"})
-"""Types of speculation that draft from what earlier requests of the same process said, for runs whose manifest does not
-say which arms do."""
+"""Types of speculation that draft from earlier requests of the same process, for runs whose manifest does not
+record which arms do."""
 
 ENOUGH_ANSWERS = 4
 """With fewer, equal counts at two depths are chance."""
 NAMED = 3
-"""Cases that a warning names; the others are counted."""
+"""Cases that a warning lists; the others are counted."""
 
-Seen = tuple[str, str, str]
-"""(id of the warning, where, what was seen)."""
+Observation = tuple[str, str, str]
+"""(id of the warning, where, the evidence in sentences)."""
 
 
-def check_preflight(frame: Frame) -> Iterator[Seen]:
-    """What was found amiss before anything was measured."""
+def check_preflight(frame: Frame) -> Iterator[Observation]:
+    """Findings of the preflight, made before anything was measured."""
     found = frame.manifest.preflight if frame.manifest else None
     for finding in found.findings if found else ():
         yield finding.id, finding.where, finding.seen
 
 
-def check_cells(frame: Frame) -> Iterator[Seen]:
-    """Cells that failed, or did not run as asked."""
+def check_cells(frame: Frame) -> Iterator[Observation]:
+    """Cells that failed, or did not run what the recipe requests."""
     for name, reason, log in failed_cells(frame):
         yield "failed-cell", name, f"{reason} (log: {log})"
 
 
-def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Iterator[Seen]:
+def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Iterator[Observation]:
     """Records that are missing, damaged, too short, or without token ids."""
     planned = len(frame.prompts) * len(frame.blocks)
     tuning = frame.manifest.tuning if frame.manifest else None
@@ -54,20 +54,20 @@ def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Ite
     for number, arm in enumerate(frame.arms):
         rows = frame.rows(number)
         missing = planned - int(frame.answered[rows].sum())
-        if missing and tuning is None:  # else not every block asks every arm every prompt
+        if missing and tuning is None:  # else not every block has every prompt of every arm
             yield "missing-records", arm, f"{missing} of {planned} answers are missing or failed."
         listed = rows.tolist()
         records = [frame.records[row] for row in listed]
         broken = np.array([(answers.flaw[row] or "").startswith("is damaged") for row in listed], dtype=bool)
         if broken.any():
             yield "damaged-records", arm, f"Text and hash do not match: {_named(frame, rows[broken])}."
-        withheld = frame.answered[rows] & np.array(
+        no_ids = frame.answered[rows] & np.array(
             [record.token_ids is None and record.schema_version > 0 for record in records], dtype=bool
         )
-        if withheld.any():
-            gap = frame.records[rows[withheld][0]].token_gap
+        if no_ids.any():
+            gap = frame.records[rows[no_ids][0]].token_gap
             because = f" ({gap})" if gap else ""
-            yield "token-ids-withheld", arm, f"{_named(frame, rows[withheld])}{because}."
+            yield "token-ids-withheld", arm, f"{_named(frame, rows[no_ids])}{because}."
         short = frame.answered[rows] & (frame.predicted[rows] < 2)
         if short.any():
             yield "empty-answer", arm, f"{_named(frame, rows[short])}."
@@ -76,7 +76,7 @@ def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Ite
         yield "damaged-records", "records", " ".join(damaged[:NAMED]) + more
 
 
-def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> Iterator[Seen]:
+def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> Iterator[Observation]:
     """Too few blocks, or a baseline that speculates or does not repeat itself."""
     blocks = len(frame.blocks)
     if blocks < MIN_BLOCKS:
@@ -85,35 +85,37 @@ def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> I
         yield (
             "baseline-speculates",
             frame.arms[frame.baseline],
-            "The arm that the others are compared with drafts, too.",
+            "The arm that the others are compared with drafts itself.",
         )
     own = next((one for one in consistency if one.arm == frame.arms[frame.baseline]), None)
     if own and own.differing:
-        shown = ", ".join(own.differing[:NAMED]) + (", …" if len(own.differing) > NAMED else "")
-        seen = f"{len(own.differing)} of {own.prompts} prompts are answered differently from block to block: {shown}."
-        yield "baseline-not-reproducible", own.arm, seen
+        prompts = ", ".join(own.differing[:NAMED]) + (", …" if len(own.differing) > NAMED else "")
+        sentence = (
+            f"{len(own.differing)} of {own.prompts} prompts are answered differently from block to block: {prompts}."
+        )
+        yield "baseline-not-reproducible", own.arm, sentence
 
 
-def check_work(frame: Frame, speedups: Sequence[SpeedUp]) -> Iterator[Seen]:
+def check_work(frame: Frame, speedups: Sequence[SpeedUp]) -> Iterator[Observation]:
     """Answers of the arm and of the baseline that are not the same amount of work."""
     for one in speedups:
         if one.task == ALL_TASKS and one.pairs_unequal and one.pooled is not None:
             matched = f"{one.length_matched:.2f}×" if one.length_matched is not None else "not known"
-            seen = (
+            sentence = (
                 f"{one.pairs_unequal} of {one.pairs} pairs have another length or finish reason; "
                 f"the speed-up is {one.pooled:.2f}×, with each pair cut to the length that both reached {matched}."
             )
-            yield "unequal-work", one.arm, seen
+            yield "unequal-work", one.arm, sentence
 
 
-def check_speculation(frame: Frame, counters: Counters) -> Iterator[Seen]:
+def check_speculation(frame: Frame, counters: Counters) -> Iterator[Observation]:
     """Counters that contradict themselves, speculation that never fired, depths beyond the recipe."""
     for number, arm in enumerate(frame.arms):
         here = frame.arm == number
         for sentence, mask in counters.contradictions:
             if (mask & here).any():
-                seen = f"{sentence[0].upper()}{sentence[1:]}: {_named(frame, np.flatnonzero(mask & here))}."
-                yield "contradictory-counters", arm, seen
+                named = _named(frame, np.flatnonzero(mask & here))
+                yield "contradictory-counters", arm, f"{sentence[0].upper()}{sentence[1:]}: {named}."
         own = attestations(frame, arm)
         if own and own[0].state == "idle":
             yield "never-fired", arm, "Nothing was drafted in the whole run."
@@ -122,17 +124,17 @@ def check_speculation(frame: Frame, counters: Counters) -> Iterator[Seen]:
         replayed = next((line for one in own for line in one.evidence if UNCHECKED_ACCEPTANCE in line), None)
         if replayed is not None:
             yield "unchecked-acceptance", arm, f"{replayed}."
-        said = (
+        settings = (
             next((one.speculation for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
         )
-        limit = (said or {}).get("max")
+        limit = (settings or {}).get("max")
         if isinstance(limit, int):
             deep = _deeper(frame, counters, frame.rows(number), limit)
             if len(deep):
                 yield "depth-ignored", arm, f"More than {limit} tokens a round: {_named(frame, deep)}."
 
 
-def check_depths(frame: Frame, counters: Counters) -> Iterator[Seen]:
+def check_depths(frame: Frame, counters: Counters) -> Iterator[Observation]:
     """Arms that differ in their depth alone, with the same counts in every answer."""
     deep = [(arm, depth, rest) for arm in range(len(frame.arms)) for depth, rest in _depth(frame, arm)]
     for place, (first, depth, rest) in enumerate(deep):
@@ -146,47 +148,49 @@ def check_depths(frame: Frame, counters: Counters) -> Iterator[Seen]:
             same = all(np.array_equal(one[ours], one[theirs], equal_nan=True) for one in columns)
             if len(ours) >= ENOUGH_ANSWERS and same and counters.drafted[ours].any():
                 names = f"{frame.arms[first]} (depth {depth}) and {frame.arms[second]} (depth {other})"
-                seen = f"{names} drafted and accepted the same numbers in all {len(ours)} answers."
-                yield "depth-without-effect", frame.arms[second], seen
+                sentence = f"{names} drafted and accepted the same numbers in all {len(ours)} answers."
+                yield "depth-without-effect", frame.arms[second], sentence
 
 
 def _depth(frame: Frame, arm: int) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yield the depth that the recipe gives an arm, and everything else that it says of its speculation, if any."""
+    """Yield the depth that the recipe gives an arm, and all other settings of its speculation, if any."""
     identities = frame.manifest.arms if frame.manifest else []
-    said = next((one.speculation for one in identities if one.name == frame.arms[arm]), None) or {}
-    if isinstance(depth := said.get("max"), int):
-        yield depth, {key: value for key, value in said.items() if key != "max"}
+    settings = next((one.speculation for one in identities if one.name == frame.arms[arm]), None) or {}
+    if isinstance(depth := settings.get("max"), int):
+        yield depth, {key: value for key, value in settings.items() if key != "max"}
 
 
-def check_repeats(frame: Frame, counters: Counters, warm_ups: Sequence[Record]) -> Iterator[Seen]:
-    """Prompts that one process was asked twice, where the drafter remembers what it has seen."""
+def check_repeats(frame: Frame, counters: Counters, warm_ups: Sequence[Record]) -> Iterator[Observation]:
+    """Prompts that were sent twice to one process, where the drafter remembers earlier requests."""
     for number, arm in enumerate(frame.arms):
         if not _remembers(frame, arm):
             continue
-        asked = {(record.block, record.attempt, record.prompt_sha) for record in warm_ups if record.label == arm}
+        earlier = {(record.block, record.attempt, record.prompt_sha) for record in warm_ups if record.label == arm}
         repeated = []
         for row in sorted(frame.rows(number).tolist(), key=lambda row: frame.records[row].started_at or ""):
             record = frame.records[row]
             process = (record.block, record.attempt, record.prompt_sha)
-            if record.prompt_sha is not None and process in asked:
+            if record.prompt_sha is not None and process in earlier:
                 repeated.append(row)
-            asked.add(process)
+            earlier.add(process)
         if repeated:
             yield (
                 "repeated-prompts",
                 arm,
-                f"Asked before in the same process: {_named(frame, np.array(sorted(repeated)))}."
+                f"Sent before to the same process: {_named(frame, np.array(sorted(repeated)))}."
                 + _acceptance_when_repeated(frame, counters, number, repeated),
             )
 
 
 def _remembers(frame: Frame, arm: str) -> bool:
-    told = next((one.remembers for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
-    return not _REMEMBERED.isdisjoint(_speculation_types(frame, arm)) if told is None else told
+    remembers = (
+        next((one.remembers for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
+    )
+    return not _REMEMBERED.isdisjoint(_speculation_types(frame, arm)) if remembers is None else remembers
 
 
 def _acceptance_when_repeated(frame: Frame, counters: Counters, arm: int, repeated: list[int]) -> str:
-    """Say how much was accepted where a prompt was new, and where it was not; nothing where either is not known."""
+    """Return the acceptance where a prompt was new, and where it was not; empty where either is not known."""
     again = np.isin(np.arange(len(frame.records)), repeated)
     own = (frame.arm == arm) & frame.answered & counters.trusted & (counters.drafted > 0)
     rates = [
@@ -200,8 +204,10 @@ def _acceptance_when_repeated(frame: Frame, counters: Counters, arm: int, repeat
 
 
 def _speculation_types(frame: Frame, arm: str) -> list[str]:
-    said = next((one.speculation for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
-    kind = (said or {}).get("type")
+    settings = (
+        next((one.speculation for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
+    )
+    kind = (settings or {}).get("type")
     return [kind] if isinstance(kind, str) else list(kind or ())
 
 
@@ -213,8 +219,8 @@ def _deeper(frame: Frame, counters: Counters, rows: Integers, limit: int) -> Int
 
 
 def _named(frame: Frame, rows: Integers) -> str:
-    """Count records and name the first few."""
+    """Count records and list the first few."""
     listed: list[int] = rows.tolist()
-    shown = "; ".join(frame.name(row) for row in listed[:NAMED])
+    names = "; ".join(frame.name(row) for row in listed[:NAMED])
     more = f"; and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
-    return f"{len(listed)} {'record' if len(listed) == 1 else 'records'} ({shown}{more})"
+    return f"{len(listed)} {'record' if len(listed) == 1 else 'records'} ({names}{more})"

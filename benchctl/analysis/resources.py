@@ -1,8 +1,8 @@
 """What an arm took of the machine: energy for every generated token, and memory at its peak.
 
 Energy is the whole machine's while the arm's requests were measured (`benchctl.machine.energy`), over the tokens that
-the answers have, prefill included; beside it what is above idle power over the same time. Where engines of several arms
-were up together nothing can be told of one of them.
+the answers have, prefill included; beside it what is above idle power over the same time. Where the engines of several
+arms ran at the same time, it cannot be attributed to one of them.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 ELSEWHERE = "benchctl did not start the engine, and where it runs is not known"
 NOT_RECORDED = "not recorded"
-TOGETHER = "the engines of all arms were up together (schedule: interleaved)"
+TOGETHER = "the engines of all arms ran at the same time (schedule: interleaved)"
 
 
 class Resources(Result):
-    """One arm. `None` is what the machine does not tell."""
+    """One arm. `None`: not reported."""
 
     arm: str
     joules_per_token: float | None
-    """Of everything that is told, per generated token."""
+    """Of every component that was measured, per generated token."""
     above_idle_per_token: float | None
-    """The same without what the machine takes doing nothing."""
+    """The same without the machine's idle power."""
     against_baseline: float | None
     """`joules_per_token` over the baseline's: below 1 the arm takes less."""
     told_by: list[str]
-    """What took the energy that is told: processor, memory, gpu, soc."""
+    """The measured components: processor, memory, gpu, soc."""
     resident_bytes: int | None
     """The most that an engine of this arm had in memory."""
     device_bytes: int | None
@@ -41,7 +41,7 @@ class Resources(Result):
     checkpoint_bytes: int | None
     """Of one sequence's recurrent state, as the engine saves it."""
     untold: str | None
-    """Why energy is not reported; the end of a sentence."""
+    """Why energy is not reported, as the end of a sentence."""
 
 
 def find_resources(frame: Frame) -> list[Resources]:
@@ -62,15 +62,15 @@ def find_resources(frame: Frame) -> list[Resources]:
 
 def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -> Resources:
     why = _why(manifest, cells)
-    told = (
+    measured = (
         []
         if why in (TOGETHER, ELSEWHERE)
         else [cell for cell in cells if cell.watch is not None and cell.watch.energy_j]
     )
-    joules = sum(sum(cell.watch.energy_j.values()) for cell in told if cell.watch is not None)
-    seconds = sum(cell.watch.wall_s for cell in told if cell.watch is not None)
-    kinds = list(dict.fromkeys(kind for cell in told if cell.watch is not None for kind in cell.watch.energy_j))
-    tokens = _tokens(frame, arm, {(cell.block, cell.attempt) for cell in told})
+    joules = sum(sum(cell.watch.energy_j.values()) for cell in measured if cell.watch is not None)
+    seconds = sum(cell.watch.wall_s for cell in measured if cell.watch is not None)
+    kinds = list(dict.fromkeys(kind for cell in measured if cell.watch is not None for kind in cell.watch.energy_j))
+    tokens = _tokens(frame, arm, {(cell.block, cell.attempt) for cell in measured})
     idle = _idle_watts(manifest, kinds)
     memories = [cell.memory for cell in cells if cell.memory is not None]
     return Resources(
@@ -95,7 +95,7 @@ def _tokens(frame: Frame, arm: str, processes: set[tuple[int, int]]) -> int:
 
 
 def _idle_watts(manifest: Manifest, kinds: Sequence[str]) -> float | None:
-    """Return idle power of what told the energy; `None` where that of one of them was not measured."""
+    """Return the idle power of the measured components; `None` where that of one of them was not measured."""
     watts = manifest.idle.watts if manifest.idle is not None else {}
     return sum(watts[kind] for kind in kinds) if kinds and all(kind in watts for kind in kinds) else None
 

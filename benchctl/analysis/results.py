@@ -41,9 +41,9 @@ class SpeedUp(Result):
     within: float | None = None
     """The smallest x for which `pooled` is shown to lie in 1 - x to 1 + x, over the same claims as `simultaneous`."""
     detectable: float | None = None
-    """The smallest change, as a share, that would have been seen with a chance of 80 %, over the same claims."""
+    """The smallest change, as a share, that would have been detected with a power of 80 %, over the same claims."""
     claims_held: int = 0
-    """The most claims for which an interval wide enough for all of them excludes 1: what Holm's step-down goes by."""
+    """The most claims for which an interval wide enough for all of them excludes 1, for Holm's step-down."""
     end_to_end: float | None
     """The same as `pooled`, with prefill and waiting included: what a user waits for."""
     length_matched: float | None
@@ -61,7 +61,7 @@ class SpeedUp(Result):
 
 
 class Acceptance(Result):
-    """What was drafted and accepted, for one arm and one task or all. `None` where the engine does not tell."""
+    """What was drafted and accepted, for one arm and one task or all. `None`: not reported by the engine."""
 
     arm: str
     task: str
@@ -76,7 +76,7 @@ class Acceptance(Result):
     """(tokens predicted - 1) / rounds, over the answers with a round: above acceptance_length where some steps had no
     draft, or a recurrent model evaluated again after a partial rejection."""
     plain_steps: int | None = None
-    """Steps of the target without a draft, in the answers for which the engine tells them."""
+    """Steps of the target without a draft, in the answers for which the engine reports them."""
     tokens_per_step: float | None = None
     """Tokens a step of the target, drafted or not: (n - 1) / (n - 1 - accepted), summed over the answers, since a step
     yields one token of its own beside those that it accepts. Known wherever acceptances are; 1 for an arm that accepted
@@ -88,10 +88,10 @@ class Acceptance(Result):
     position_unconditional: list[float] | None
     """Share of rounds in which the draft token at position 0, 1, … was accepted; a shorter draft counts as not."""
     position_conditional: list[float] | None
-    """Share of the rounds that accepted the position before (and, where the engine tells draft lengths, of no more than
-    drafted this one)."""
+    """Share of the rounds that accepted the position before (and, where the engine reports draft lengths, of no more
+    than drafted this one)."""
     position_drafted: list[int] | None = None
-    """Rounds that drafted a token at position 0, 1, …, where the engine tells."""
+    """Rounds that drafted a token at position 0, 1, …, where the engine reports it."""
     position_rate: list[float] | None = None
     """accepted / drafted at position 0, 1, …: shorter drafts do not count against the late positions."""
     draft_lengths: list[int] | None = None
@@ -112,11 +112,11 @@ class Throughput(Result):
 
 
 PromptClass = Literal["identical", "near-tie", "violation", "degenerate", "differs", "undetermined"]
-"""`differs` is a fork that no replay has explained yet: neither excused nor condemned."""
+"""`differs` is a fork that no replay has explained yet: it may be noise or a fault."""
 
 
 class ShapeMargin(Result):
-    """What the target alone says at a fork when it reads the agreed prefix in one way."""
+    """The target alone at a fork, reading the common prefix in one way."""
 
     shape: Literal["decode", "verify", "prefill"]
     """Token by token, `width` tokens of the answer at a time, or prompt and answer at once."""
@@ -135,23 +135,23 @@ class Fork(Result):
     """Token index within the answer; by characters where token ids are absent (`unit`)."""
     unit: Literal["token", "character"]
     agreed_text: str
-    """The end of what both said."""
+    """The end of the common text."""
     baseline_text: str
     arm_text: str
-    """How each went on. Untrusted text."""
+    """The two continuations. Untrusted text."""
     baseline_token: int | None = None
     arm_token: int | None = None
     width: int | None = None
-    """Tokens that the arm verified in a round of this answer: 1 when it drafted nothing, `None` when nothing tells."""
+    """Tokens that the arm verified in a round of this answer: 1 when it drafted nothing, `None` when not reported."""
     margin: float | None = None
     """How far the target alone prefers the baseline's token to the arm's, decoding as the baseline did; in nats."""
     margin_is_least: bool = False
-    """Whether the margin may be larger still: the arm's token is not among the likeliest that were asked for."""
+    """Whether the margin may be larger still: the arm's token is not among the likeliest requested."""
     noise_floor: float | None = None
     """How far margins move at this width: `NoiseFloor.floor`."""
     shapes: tuple[ShapeMargin, ...] = ()
     shapes_absent: dict[str, str] = Field(default_factory=dict)
-    """Shapes that this engine could not give, and why."""
+    """Shapes that this engine cannot read in, and why."""
 
 
 class Comparison(Result):
@@ -162,14 +162,14 @@ class Comparison(Result):
     prompt_idx: int
     outcome: PromptClass
     reason: str
-    """One sentence that says why this class."""
+    """Why this class, in a sentence."""
     text_equal: bool | None
     tokens_equal: bool | None
-    """`None` where it could not be compared."""
+    """`None` where they could not be compared."""
     blocks_compared: int
     blocks_differing: int
     fork: Fork | None = None
-    """The gravest one, where blocks fork differently."""
+    """The most serious one, where blocks fork differently."""
     other_forks: tuple[Fork, ...] = ()
 
 
@@ -194,17 +194,17 @@ class NoiseFloor(Result):
     null_forks: int
     """Of these, at how many the target forks from itself."""
     by_prefill: bool = False
-    """Whether it is the change when everything is read at once, for an engine that cannot be asked to read `width`."""
+    """Whether it is the change when everything is read at once, for an engine that cannot read `width` tokens."""
 
 
-class Seen(Result):
-    """What would have been seen of an engine that accepts the target's runner-up within `nats`."""
+class DetectionPower(Result):
+    """Whether an engine that accepts the target's runner-up within `nats` would have been detected."""
 
     nats: float
     chance: float
-    """With the answers that were scored."""
+    """The power, with the answers that were scored."""
     prompts: int | None
-    """About so many would show it nine times in ten; `None` where not even 64 times as many would."""
+    """About so many detect it nine times in ten; `None` where not even 64 times as many do."""
 
 
 class ArmAudit(Result):
@@ -228,9 +228,9 @@ class ArmAudit(Result):
     diverged: int
     """Places at which the arm's token is not the target's likeliest."""
     expected: float | None
-    """As many the target's own noise alone would make."""
+    """As many as the target's own noise alone makes."""
     p: float | None
-    """Of the hazard test: chance of so marked a pattern without a fault. Not yet corrected for the number of arms."""
+    """Of the hazard test: chance of so strong a deviation without a fault. Not corrected for the number of arms."""
     p_adjusted: float | None
     """Corrected by Holm's method over the arms."""
     floor: float | None
@@ -243,7 +243,7 @@ class ArmAudit(Result):
     """At which the noise was measured."""
     changed: int
     """Of these, at how many the margin moved at all."""
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[DetectionPower, ...] = ()
     lacking: str | None = None
     """What is missing for a verdict, as the end of a sentence; `None` where nothing is."""
 
@@ -268,13 +268,13 @@ class Losslessness(Result):
     verdict: Kept
     reason: str
     lossy: list[str] = Field(default_factory=list)
-    """Settings of the arm that are lossy by design, in words: with any, the verdict is never `identical`."""
+    """Settings of the arm that are lossy by design: with any, the verdict is never `identical`."""
     counts: dict[PromptClass, int]
     comparisons: list[Comparison]
     noise: tuple[NoiseFloor, ...] = ()
     """At the widths of the arm's forks; empty when nothing was replayed."""
     differing_limit: float | None = None
-    """Of an identical arm: 95 % upper limit for the share of prompts like these that would get another answer."""
+    """Of an identical arm: 95 % upper limit for the share of similar prompts that get a different answer."""
     audit: ArmAudit | None = None
 
 
@@ -330,30 +330,30 @@ class Verdict(Result):
     speed: Speed
     """`within`: shown to differ by no more than `within`. `undecided`: neither that nor a difference."""
     speedup: float | None
-    """`SpeedUp.pooled`; where requests overlap `SpeedUp.end_to_end`, which is what their users wait for."""
+    """`SpeedUp.pooled`; where requests overlap `SpeedUp.end_to_end`, the time that their users wait."""
     interval: Interval | None
     within: float | None = None
     """x of a speed that is `within`: the arm is neither faster nor slower than the baseline by more than that share."""
     detectable: float | None = None
-    """Of a speed that is `undecided`: the change, as a share, that would have been seen with a chance of 80 %."""
+    """Of a speed that is `undecided`: the change, as a share, that would have been detected with a power of 80 %."""
     selected: bool = False
     """Whether this is the fastest of several arms: the best of noisy values is, on average, above its true value."""
     lossless: Kept
     lossy: list[str] = Field(default_factory=list)
-    """Settings of the arm that are lossy by design, in words."""
+    """Settings of the arm that are lossy by design."""
     acceptance: float | None
     attestation: Literal["active", "idle", "unverified", "failed", "off", "unknown"]
     sentence: str
-    """The conclusion in plain words."""
+    """The conclusion in a sentence."""
     why: str
-    """The reason in plain words: acceptance, cost of a round, break-even."""
+    """The reason in a sentence: acceptance, cost of a round, break-even."""
 
 
 class Stopping(Result):
     """What `blocks: auto` came to."""
 
     half_width: float
-    """What was asked for: half the width of every arm's interval, as a share of its speed-up."""
+    """As requested: half the width of every arm's interval, as a share of its speed-up."""
     max_blocks: int
     budget_min: float | None
     blocks: int
@@ -364,12 +364,12 @@ class Stopping(Result):
     """Of every arm that could be compared, by these records."""
     spent_s: float
     fixed_blocks: int | None
-    """What a run without looks would have needed, had the spread that was found been known beforehand."""
+    """What a run of fixed length would have needed, had the observed spread been known beforehand."""
     fixed_s: float | None
     most_s: float | None
     """What `max_blocks` would have taken."""
     sentence: str
-    """All of it in words."""
+    """All of it in sentences."""
 
 
 class Analysis(Result):
@@ -397,7 +397,7 @@ class Analysis(Result):
     rounds: RoundModel = Field(default_factory=RoundModel)
     """What rounds are made of."""
     breakeven: BreakEven | None = None
-    """Of a run with arms that accept by lot."""
+    """Of a run with arms of synthetic acceptance."""
     resources: list[Resources] = Field(default_factory=list)
     """Energy and memory, a row for every arm."""
     warnings: list[Caution]

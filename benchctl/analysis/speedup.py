@@ -31,13 +31,13 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1) -> list[SpeedUp]:
     end_to_end, waits = _whole_answers(frame, ours, theirs)
     block, task = frame.block[ours], frame.task[ours]
     prompt, level = frame.prompt[ours], level_for(frame.manifest)
-    searching = frame.manifest is not None and frame.manifest.tuning is not None  # not every block asks everything
+    searching = frame.manifest is not None and frame.manifest.tuning is not None  # not every block has every prompt
 
     found = []
     for number, name in [(-1, ALL_TASKS), *enumerate(frame.tasks)]:
         here = np.full(len(ours), True) if number < 0 else task == number
         prompts = len(frame.prompts) if number < 0 else int((frame.prompt_task == number).sum())
-        asked = prompts * len(frame.blocks)
+        requested = prompts * len(frame.blocks)
         done = len(finished) if number < 0 else int((frame.prompt_task[finished] == number).sum())
         in_blocks = [value for one in np.unique(block[here]) if (value := pooled(sums[here & (block == one)]))]
         claims = arms if number < 0 else arms * len(frame.tasks)
@@ -62,7 +62,7 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1) -> list[SpeedUp]:
                 highest_block=max(in_blocks) if len(in_blocks) > 1 else None,
                 pairs=int(here.sum()),
                 pairs_unequal=int((here & ~equal).sum()),
-                pairs_missing=0 if searching else asked - done,
+                pairs_missing=0 if searching else requested - done,
             )
         )
     return found
@@ -79,7 +79,7 @@ def find_latency_speedup(frame: Frame, arm: int) -> tuple[float | None, Interval
 
 def _whole_answers(frame: Frame, ours: Integers, theirs: Integers) -> tuple[Floats, Booleans]:
     """Return all tokens and the whole time of the pairs, (pairs, 4), and where both times are known."""
-    waited = frame.told("e2e_s")
+    waited = frame.column("e2e_s")
     sums = np.stack([frame.decoded[ours] + 1, waited[ours], frame.decoded[theirs] + 1, waited[theirs]], axis=1)
     waits: Booleans = np.all(np.isfinite(sums) & (sums > 0), axis=1)
     return sums, waits
@@ -100,7 +100,7 @@ def pooled(sums: Floats) -> float | None:
 def find_throughput(frame: Frame, arm: int) -> list[Throughput]:
     """Return the decode rates of an arm, for each task."""
     rows = frame.rows(arm)
-    ttft_s, prefill_rate = frame.told("ttft_s"), frame.told("prompt_per_sec")
+    ttft_s, prefill_rate = frame.column("ttft_s"), frame.column("prompt_per_sec")
     return [
         Throughput(
             arm=frame.arms[arm],

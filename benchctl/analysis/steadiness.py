@@ -1,4 +1,4 @@
-"""Checks of the rates: do the clocks agree, and was it the same machine all the time? Each yields (id, where, seen)."""
+"""Checks of the rates: do the clocks agree, and was it the same machine all the time? Each yields an `Observation`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.record_checks import NAMED, Seen
+from benchctl.analysis.record_checks import NAMED, Observation
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
 
 CLOCKS_AGREE = 0.01
 WAKING_S = 0.002
-"""So long a client may take to wake up when a token arrives; of a short answer that is more than a hundredth."""
+"""The time that a client may need to wake up when a token arrives; over 1 % of a short answer."""
 DRIFT = 0.10
 OUTLIER_SCORE = 3.5
 """Modified z-score (Iglewicz & Hoaglin 1993) of a rate's logarithm among the arm's."""
@@ -22,10 +22,10 @@ OUTLIER_SHARE = 0.20
 """… and at least so far from the same prompt's median."""
 
 
-def check_clocks(frame: Frame) -> Iterator[Seen]:
+def check_clocks(frame: Frame) -> Iterator[Observation]:
     """Compare the client's clock with the engine's."""
-    engine = frame.told("tok_per_sec")
-    client = frame.told("client_tok_per_sec")
+    engine = frame.column("tok_per_sec")
+    client = frame.column("client_tok_per_sec")
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = client / engine - 1
         apart = np.abs(frame.decoded / client - frame.decoded / engine)
@@ -40,8 +40,8 @@ def check_clocks(frame: Frame) -> Iterator[Seen]:
             )
 
 
-def check_drift(frame: Frame) -> Iterator[Seen]:
-    """Compare the first and last third of the baseline's answers within every block; the worst block is told."""
+def check_drift(frame: Frame) -> Iterator[Observation]:
+    """Compare the first and last third of the baseline's answers within every block; the worst block is reported."""
     worst, found = DRIFT, None
     timed = [row for row in frame.rows(frame.baseline).tolist() if np.isfinite(frame.rate[row])]
     for block in range(len(frame.blocks)):
@@ -54,13 +54,13 @@ def check_drift(frame: Frame) -> Iterator[Seen]:
         change = float(after / before) - 1
         if abs(change) > worst:
             worst, how = abs(change), f"{100 * change:+.0f} %"
-            seen = f"From {before:.1f} to {after:.1f} tok/s ({how}) between its first and last prompts."
-            found = (frame.cell_name(block, frame.baseline), seen)
+            sentence = f"From {before:.1f} to {after:.1f} tok/s ({how}) between its first and last prompts."
+            found = (frame.cell_name(block, frame.baseline), sentence)
     if found:
         yield ("drift", *found)
 
 
-def check_outliers(frame: Frame) -> Iterator[Seen]:
+def check_outliers(frame: Frame) -> Iterator[Observation]:
     """Find rates far from the same arm's and prompt's in the other blocks."""
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(frame.rate)

@@ -42,7 +42,7 @@ class TaskAdvice:
     output: str
     """Of the arm; empty for the target alone."""
     certainty: str
-    """In a sentence."""
+    """A sentence."""
     command: str | None
     """The engine's own command line, exactly as it was measured but for the port; `None` where it is not known."""
 
@@ -79,8 +79,8 @@ def next_experiment(analysis: Analysis, manifest: Manifest | None) -> Experiment
     unsound = [one for one in drafted if one.speed == "faster" and one.lossless == "undetermined"]
     if unsound:
         who = ", ".join(one.arm for one in unsound)
-        said = f"Whether the output of {who} is the target's own: faster, but undetermined."
-        return Experiment(said, f"benchctl verify-lossless {shlex.quote(analysis.run)}")
+        sentence = f"Losslessness of {who}: faster, but it is undetermined whether the output is the target's own."
+        return Experiment(sentence, f"benchctl verify-lossless {shlex.quote(analysis.run)}")
     open_ = [one for one in drafted if one.speed == "undecided" and one.interval and one.interval.high > 1]
     deeper = _another_depth(analysis, manifest)
     if deeper is not None and not open_:
@@ -90,20 +90,22 @@ def next_experiment(analysis: Analysis, manifest: Manifest | None) -> Experiment
         assert best.interval is not None
         ends = f"{best.interval.low:.2f} to {best.interval.high:.2f}"
         blocks = _blocks_needed(analysis, best)
-        said = f"More blocks of {best.arm}, whose interval is {ends}{blocks}."
-        return Experiment(said, f"{again} --only {shlex.quote(best.arm)} --blocks auto")
+        sentence = f"More blocks of {best.arm}, whose interval is {ends}{blocks}."
+        return Experiment(sentence, f"{again} --only {shlex.quote(best.arm)} --blocks auto")
     if any(row.arm for row in rows):
-        said = "Your own prompts: acceptance, and with it all of this, depends on the text."
-        return Experiment(said, f"{again} --prompts your-prompts.jsonl")
+        sentence = "Your own prompts: acceptance, and with it all of this, depends on the text."
+        return Experiment(sentence, f"{again} --prompts your-prompts.jsonl")
     if not any("ngram" in one.setting for one in compared_arms(analysis)):
-        said = "A drafter that costs nothing: every arm here pays more for its rounds than it gains."
-        return Experiment(said, _with_options(manifest, ["--type", "ngram-mod"]))
-    said = "Prompts whose answers repeat what they were given: copied drafts cost next to nothing, and pay there first."
-    return Experiment(said, f"{again} --prompts your-prompts.jsonl")
+        sentence = "A drafter that costs nothing: every arm here pays more for its rounds than it gains."
+        return Experiment(sentence, _with_options(manifest, ["--type", "ngram-mod"]))
+    sentence = (
+        "Prompts whose answers repeat what they were given: copied drafts cost next to nothing, and pay there first."
+    )
+    return Experiment(sentence, f"{again} --prompts your-prompts.jsonl")
 
 
 def _conditions(analysis: Analysis) -> list[tuple[str, str, list[Verdict], bool]]:
-    """Return (baseline, its condition in words, the arms compared with it, whether requests overlap)."""
+    """Return (baseline, the name of its condition, the arms compared with it, whether requests overlap)."""
     if analysis.sweep is None:
         return [(analysis.baseline, "", compared_arms(analysis), False)]
     levels = analysis.sweep.levels
@@ -118,13 +120,13 @@ def _conditions(analysis: Analysis) -> list[tuple[str, str, list[Verdict], bool]
         if base.is_baseline:
             arms = [verdicts[row.arm] for row in levels
                     if not row.is_baseline and key(row) == key(base) and row.arm in verdicts]  # fmt: skip
-            words = [f"concurrency {base.concurrency}"] if base.concurrency > 1 else []
-            words += [f"{base.rate:g} requests a second"] if base.rate is not None else []
-            words += [f"context {base.context_length}"] if base.context_length else []
-            words += [base.group] if base.group else []
+            parts = [f"concurrency {base.concurrency}"] if base.concurrency > 1 else []
+            parts += [f"{base.rate:g} requests a second"] if base.rate is not None else []
+            parts += [f"context {base.context_length}"] if base.context_length else []
+            parts += [base.group] if base.group else []
             many = len({row.temperature for row in levels}) > 1
-            words += [f"temperature {base.temperature:g}"] if many else []
-            found.append((base.arm, ", ".join(words), arms, base.overlapping))
+            parts += [f"temperature {base.temperature:g}"] if many else []
+            found.append((base.arm, ", ".join(parts), arms, base.overlapping))
     return found
 
 
@@ -177,24 +179,24 @@ def _pays(one: Verdict, ends: Interval, row: SpeedUp) -> bool:
 
 
 def _why_none(values: Sequence[tuple[Verdict, float | None, Interval | None]]) -> str:
-    """Say why no arm is advised."""
+    """Return why no arm is advised."""
     if not values:
-        return "Nothing was drafted, or no answer was timed on both sides."
+        return "Nothing was drafted, or no answer was timed in both arms."
     real = [value for value in values if not value[0].lossy]
     if not real:
         return "Every arm is lossy by design."
     one, speed, ends = max(real, key=lambda value: value[1] or 0.0)
-    said = f"{one.arm}, the fastest, ran {speed:.2f}×"
+    fastest = f"{one.arm}, the fastest, ran {speed:.2f}×"
     if ends is None:
-        return f"Not known: {said}, with too few blocks for an interval."
-    told = f"{said} ({ends.low:.2f} to {ends.high:.2f})"
+        return f"Not known: {fastest}, with too few blocks for an interval."
+    with_interval = f"{fastest} ({ends.low:.2f} to {ends.high:.2f})"
     if ends.high < 1:
-        return f"Certain by this run: every arm is slower; {told}."
+        return f"Certain by this run: every arm is slower; {with_interval}."
     if ends.low <= 1:
-        return f"Not certain: {told}, which includes 1.00×."
+        return f"Not certain: {with_interval}, which includes 1.00×."
     if one.lossless not in SOUND:
-        return f"{told}, but whether its output is the target's own: {one.lossless}."
-    return f"{told}, but it is not shown that this is speculation's doing: {one.sentence}"
+        return f"{with_interval}, but its output is not shown to be the target's own: {one.lossless}."
+    return f"{with_interval}, but it is not shown that speculation is the cause: {one.sentence}"
 
 
 def _another_depth(analysis: Analysis, manifest: Manifest | None) -> Experiment | None:
@@ -216,31 +218,33 @@ def _another_depth(analysis: Analysis, manifest: Manifest | None) -> Experiment 
     if best is None:
         return None
     speed, depth, fit = best
-    said = (
+    sentence = (
         f"Depth {depth} of {fit.setting}, which was not measured: {speed:.2f}× is predicted from the others (inferred)."
     )
-    return Experiment(said, _with_options(manifest, ["--type", fit.setting.partition(" ")[0], "--depth", str(depth)]))
+    return Experiment(
+        sentence, _with_options(manifest, ["--type", fit.setting.partition(" ")[0], "--depth", str(depth)])
+    )
 
 
 def _blocks_needed(analysis: Analysis, one: Verdict) -> str:
-    """Say about how many blocks would show an arm's difference from 1, had the spread been the one that was found."""
+    """Return about how many blocks would show an arm's difference from 1, given the observed spread, as a clause."""
     if one.interval is None or not one.speedup or one.speedup == 1:
         return ""
     half = (one.interval.high - one.interval.low) / 2
     blocks = analysis.blocks * (half / abs(one.speedup - 1)) ** 2
-    return f"; some {max(analysis.blocks + 1, round(blocks))} would decide if it is as fast as it seems" if (
+    return f"; about {max(analysis.blocks + 1, round(blocks))} would decide if it is as fast as it seems" if (
         blocks <= 200
     ) else "; not even 200 would decide if it is as fast as it seems"  # fmt: skip
 
 
 def _again(manifest: Manifest | None) -> str:
     """The run's own command line, without its blocks."""
-    words = list(manifest.command) if manifest else []
-    if words[1:2] != ["run"]:
+    argv = list(manifest.command) if manifest else []
+    if argv[1:2] != ["run"]:
         return f"benchctl run {shlex.quote(manifest.recipe_name if manifest else 'RECIPE')}"
     kept: list[str] = []
     skip = False
-    for word in words:
+    for word in argv:
         if not (skip or word == "--blocks" or word.startswith("--blocks=")):
             kept.append(word)
         skip = word == "--blocks"
@@ -252,7 +256,7 @@ def _with_options(manifest: Manifest | None, options: Sequence[str]) -> str | No
     if manifest is None:
         return None
     suite = (manifest.recipe.get("prompts") or {}).get("suite")
-    words = ["benchctl", "run", "-t", manifest.target.source]
-    words += ["-d", manifest.draft.source] if manifest.draft and "ngram-mod" not in options else []
-    words += [*options, *(["--prompts", str(suite)] if suite else [])]
-    return " ".join(map(quoted, words))
+    argv = ["benchctl", "run", "-t", manifest.target.source]
+    argv += ["-d", manifest.draft.source] if manifest.draft and "ngram-mod" not in options else []
+    argv += [*options, *(["--prompts", str(suite)] if suite else [])]
+    return " ".join(map(quoted, argv))

@@ -1,6 +1,6 @@
-"""Where the arms of a search stand: the speed-up of each so far, from all blocks that it was in.
+"""The standings of a search: the speed-up of each arm so far, from all blocks that it was in.
 
-These values choose what is measured afresh and are no result: the largest of several noisy values is too large (the
+These values choose what is measured again and are no result: the largest of several noisy values is biased upwards (the
 winner's curse).
 """
 
@@ -32,7 +32,7 @@ class Standing:
     blocks: int
     """That it has pairs in."""
     drafted: int | None
-    """Tokens; `None` where the engine does not tell."""
+    """Tokens; `None` where not reported."""
 
     @property
     def races(self) -> bool:
@@ -58,30 +58,30 @@ def find_standings(run: RunData, arms: Sequence[str]) -> list[Standing]:
         sums, blocks = np.stack(columns, axis=1), frame.block[ours]
         ratios = [pooled(sums[blocks == one]) or np.nan for one in np.unique(blocks)]
         drafted = [frame.records[row].draft_n for row in ours]
-        told = [count for count in drafted if count is not None]
+        reported = [count for count in drafted if count is not None]
         found.append(
             Standing(
                 arm=name,
                 speedup=float(np.exp(np.median(np.log(ratios)))) if ratios else None,
                 blocks=len(ratios),
-                drafted=sum(told) if told else 0 if set(states(frame, name)) == {"idle"} else None,
+                drafted=sum(reported) if reported else 0 if set(states(frame, name)) == {"idle"} else None,
             )
         )
     return sorted(found, key=lambda one: (not one.races, -(one.speedup or 0.0)))
 
 
 def best_so_far(run: RunData) -> str:
-    """Say honestly what a search that was cut off has come to."""
+    """Return what a search that was cut off has found so far, in sentences."""
     tuning = run.manifest.tuning if run.manifest else None
     if tuning is None or not tuning.rungs:
-        return "Nothing was measured yet, so nothing can be said."
+        return "Nothing was measured yet, so there is no result."
     first = next((one for one in find_standings(run, tuning.rungs[-1].arms) if one.races), None)
     if first is None or first.speedup is None:
         return "No arm has drafted anything yet that could be compared with no speculation."
     blocks = "1 block" if first.blocks == 1 else f"{first.blocks} blocks"
     return (
         f"Best so far: {one_line(first.arm)}, {first.speedup:.2f}× no speculation over {blocks}. It was selected as "
-        "the largest of several and not measured afresh, so expect less; this is no result."
+        "the largest of several and not measured again, so expect less; this is no result."
     )
 
 

@@ -1,9 +1,9 @@
-"""The verdict on an arm, in words that a person can decide by: does it pay, is it lossless, and why.
+"""The verdict on an arm, in sentences: does it pay, is it lossless, and why.
 
 An arm is called faster or slower only when its 95 % interval excludes 1, taken so wide that all such claims of the run
 hold together; `within` only when it is shown to differ by no more than a twentieth. Below three blocks there is no
 interval, and without a valid attestation no comparison; the speed is then `unknown`, with the reason in the sentence.
-So it is where the interval cannot be put down to speculation: an arm that ran faster but never drafted, and one whose
+So it is where the difference is not due to speculation: an arm that ran faster but never drafted, and one whose
 speed-up is on the other side of 1 once every pair of answers is cut to the length that both reached.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from benchctl.data.manifest import AttestationRecord
 
 EQUIVALENT = 0.05
-"""An arm that is shown to differ by no more than this share is said to be `within` it: less is worth nobody's while."""
+"""An arm that is shown to differ by no more than this share is called `within`: smaller differences rarely matter."""
 
 
 def find_verdict(
@@ -80,7 +80,7 @@ def find_verdict(
 
 
 def _unseen(frame: Frame, arm: str) -> list[str]:
-    """Say what an endpoint does not show of this arm or of the baseline, as a sentence, if anything."""
+    """Return what an endpoint does not show of this arm or of the baseline, as a sentence, if anything."""
     names = [name for name in (arm, frame.arms[frame.baseline]) if states(frame, name)[:1] == ["unverified"]]
     if not names:
         return []
@@ -88,7 +88,7 @@ def _unseen(frame: Frame, arm: str) -> list[str]:
 
 
 def speed_word(overall: SpeedUp, claimed: bool) -> Speed:
-    """Return what the intervals allow to say, all claims of the run together."""
+    """Return the class that the intervals allow, over all claims of the run together."""
     if overall.interval is None:
         return "unknown"
     if claimed:
@@ -97,31 +97,31 @@ def speed_word(overall: SpeedUp, claimed: bool) -> Speed:
 
 
 def setting(frame: Frame, arm: str) -> str:
-    """Say how an arm speculates, in the recipe's words: `draft-simple, depth 4`."""
+    """Return how an arm speculates, as `draft-simple, depth 4`."""
     identity = next((one for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
     return "not recorded" if identity is None else describe_speculation(identity.speculation)
 
 
 def describe_speculation(speculation: Mapping[str, Any] | None) -> str:
-    """Say a recipe's speculation in its words: `draft-simple, depth 4`."""
+    """Return a recipe's speculation as `draft-simple, depth 4`."""
     if speculation is None:
         return "no speculation"
-    said = {key: value for key, value in speculation.items() if value is not None}
-    kind = said.pop("type", "unknown type")
+    settings = {key: value for key, value in speculation.items() if value is not None}
+    kind = settings.pop("type", "unknown type")
     names = {"max": "depth", "min": "at least", "p_min": "p ≥", "size_n": "key", "size_m": "copy", "min_hits": "hits"}
     kinds = kind if isinstance(kind, str) else " + ".join(map(str, kind))
-    return ", ".join([kinds, *(f"{names.get(key, key)} {value}" for key, value in said.items())])
+    return ", ".join([kinds, *(f"{names.get(key, key)} {value}" for key, value in settings.items())])
 
 
 def _doubt(overall: SpeedUp, claimed: bool, *, drafted: bool) -> str | None:
-    """Why a clear interval says nothing of speculation, as the end of a sentence."""
+    """Why a clear interval does not show an effect of speculation, as the end of a sentence."""
     word, matched = speed_word(overall, claimed), overall.length_matched
     if word == "faster" and not drafted:
-        return "although nothing was drafted: not by speculation"
+        return "although nothing was drafted, so speculation is not the cause"
     if word not in ("faster", "slower") or not overall.pairs_unequal or overall.pooled is None:
         return None
     if matched is not None and (matched > 1) != (overall.pooled > 1):
-        return f"but {matched:.2f}× when every answer is cut to the length that both reached, so their lengths decide"
+        return f"but {matched:.2f}× when answers are cut to the length that both reached, so it is due to their lengths"
     if overall.pairs_unequal == overall.pairs:
         return "but no answer is as long as the baseline's, so they are not the same work"
     return None
@@ -131,9 +131,9 @@ def _speed_sentence(
     speed: Speed, overall: SpeedUp, doubt: str | None, refused: AttestationRecord | None, *, of: str
 ) -> str:
     if refused:
-        return "Its speed is not judged: a cell of it or of the baseline did not run what the recipe asked for."
+        return "Its speed is not assessed: a cell of it or of the baseline did not run what the recipe requests."
     if overall.pooled is None:
-        return "Nothing can be said of its speed: no prompt was timed on both sides."
+        return "Its speed is not known: no prompt was timed in both arms."
     ratio = f"{overall.pooled:.2f}× the baseline{of}"
     if overall.interval is None:
         blocks = len(overall.by_block)
@@ -148,9 +148,11 @@ def _speed_sentence(
         together = overall.simultaneous
         if together is not None and (overall.interval.low > 1 or overall.interval.high < 1):
             ends = f"{together.low:.2f} to {together.high:.2f}"
-            return f"Undecided: {measured}, which beside the run's other claims is {ends}; more blocks would decide."
-        seen = "" if overall.detectable is None else f"; a change of {_share(overall.detectable)} would have been seen"
-        return f"Undecided: {measured}{seen}."
+            return f"Undecided: {measured}, but {ends} corrected for the run's other claims; more blocks would decide."
+        detectable = (
+            "" if overall.detectable is None else f"; a change of {_share(overall.detectable)} would have been detected"
+        )
+        return f"Undecided: {measured}{detectable}."
     return f"{speed.capitalize()}: {measured}."
 
 
@@ -167,7 +169,7 @@ def _lossless_sentence(found: Losslessness) -> str:
         return f"Its output is identical on {'the one prompt' if prompts == 1 else f'all {prompts} prompts'}."
     if found.verdict == "not judged":
         why = found.reason.partition(";")[0]
-        return f"Whether its output is the target's own is not judged: {why[0].lower()}{why[1:]}."
+        return f"Whether its output is the target's own is not assessed: {why[0].lower()}{why[1:]}."
     return f"{_START[found.verdict]}: {found.reason[0].lower()}{found.reason[1:]}"
 
 
@@ -177,7 +179,7 @@ def _refusal(refused: AttestationRecord) -> str:
 
 def _why(speed: Speed, state: str, overall: SpeedUp, accepted: Acceptance, cost: Cost) -> str:
     if overall.pooled is None:
-        return "Of this arm or of the baseline no answer was timed; the warnings name what failed."
+        return "Of this arm or of the baseline no answer was timed; the warnings list what failed."
     if state == "unverified" and accepted.rate is None:
         return "The endpoint does not show whether it speculated, so a difference may have any other cause."
     if state == "off":
@@ -185,20 +187,20 @@ def _why(speed: Speed, state: str, overall: SpeedUp, accepted: Acceptance, cost:
     if state == "idle" or accepted.drafted == 0:
         return "Speculation was on but never fired: nothing was drafted, so there was nothing to gain."
     if accepted.rate is None:
-        said = "What was drafted is not reported, or in contradictions"
-        return f"{said}, so these records cannot explain the speed."
+        reason = "What was drafted is not reported, or the counters contradict each other"
+        return f"{reason}, so these records cannot explain the speed."
     taken = f"{_percent(accepted.rate)} of its draft tokens were accepted"
     if accepted.acceptance_length is None:
-        return f"{taken}; the engine does not tell the verify rounds, so what a round costs is not known."
+        return f"{taken}; the engine does not report verify rounds, so the cost of a round is not known."
     if cost.overhead is None:
-        return f"{taken}; too few steps had a draft to tell what a round costs."
+        return f"{taken}; too few steps had a draft to measure the cost of a round."
     link = "but" if speed == "slower" else "and"
     round_ = f"a round cost {1 + cost.overhead:.1f} baseline steps and yielded {accepted.acceptance_length:.1f} tokens"
     return f"{taken}, {link} {round_}. {_break_even(speed, overall, accepted, cost)}".strip()
 
 
 def _break_even(speed: Speed, overall: SpeedUp, accepted: Acceptance, cost: Cost) -> str:
-    """What acceptance this depth would need; nothing where the cost is as uncertain as the speed-up that it is from."""
+    """The acceptance that this depth needs; empty where the cost is as uncertain as the speed-up that it comes from."""
     if speed not in ("faster", "slower") or cost.depth is None or cost.alpha is None or cost.overhead is None:
         return ""
     if cost.break_even_alpha is None:
@@ -212,20 +214,20 @@ def _break_even(speed: Speed, overall: SpeedUp, accepted: Acceptance, cost: Cost
     if cost.break_even_alpha == 0:
         return "At this cost every acceptance pays."
     if cost.break_even_alpha >= 0.995:
-        kept = f"nearly every draft token would have to be kept; here it was {_percent(cost.alpha)}"
+        kept = f"nearly every draft token would have to be accepted; here it was {_percent(cost.alpha)}"
         return f"For depth {cost.depth} to pay at this cost, {kept}."
-    pays = f"At this cost depth {cost.depth} pays when each draft token is kept with a chance of"
+    pays = f"At this cost depth {cost.depth} pays when each draft token is accepted with a probability of"
     return f"{pays} {_percent(cost.break_even_alpha)} or more; here it was {_percent(cost.alpha)}."
 
 
 def select(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Mark the fastest of several arms, and say that its value is selected."""
+    """Mark the fastest of several arms, and note that its value is selected."""
     known = [one for one in verdicts if one.speedup is not None and one.speed != "unknown"]
     if len(known) < 2:
         return list(verdicts)
     best = max(known, key=lambda one: one.speedup or 0.0)
-    said = f"It is the fastest of {len(known)} arms, so its value is selected: expect somewhat less of a new run."
-    marked = best.model_copy(update={"selected": True, "sentence": f"{best.sentence} {said}"})
+    note = f"It is the fastest of {len(known)} arms, so its value is selected: expect somewhat less of a new run."
+    marked = best.model_copy(update={"selected": True, "sentence": f"{best.sentence} {note}"})
     return [marked if one is best else one for one in verdicts]
 
 

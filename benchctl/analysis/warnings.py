@@ -1,7 +1,7 @@
 """Warnings: everything that makes a number less trustworthy, as a closed set, each with its reason and its advice.
 
-A check yields `(id, where, seen)`; the table adds why it matters and what to do. One kind warns once an arm at most,
-naming the worst cases, so that a warning is worth reading.
+A check yields an `Observation`; the table adds why it matters and what to do. One kind warns at most once an arm,
+listing the worst cases, so that warnings stay few.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.record_checks import (
-    Seen,
+    Observation,
     check_cells,
     check_depths,
     check_preflight,
@@ -40,28 +40,28 @@ class Advice(NamedTuple):
 
 ADVICE: dict[str, Advice] = {
     "degenerate-target": Advice(
-        "A target that says nothing, or the same for ever, is easy to draft for: its speed-up is that of a broken "
+        "A target whose answers are empty or repeat themselves is easy to draft for: its speed-up is that of a broken "
         "model.",
         "Check the model's file and its quantization (`benchctl inspect`); try the unquantized model, or keep tensors "
         "such as ssm_out in bf16.",
     ),
     "unsure-target": Advice(
-        "A sound model is sure of most of what it says; one that is not has broken weights, or speaks no language of "
-        "the probes.",
+        "A sound model gives most of its own tokens a high probability; one that does not has broken weights, or was "
+        "not trained on the languages of the probes.",
         "Check the model's file and its quantization (`benchctl inspect`); try the unquantized model.",
     ),
     "quantization-damage": Advice(
-        "This quantization changes what the model says: what is measured is another model than its source.",
+        "This quantization changes the model's output: the model that is measured is not its source.",
         "Quantize with more bits, or find the tensors to keep: `quantize: {tensors: {ssm_out: bf16}}`.",
     ),
     "quantization-differs": Advice(
-        "llama-quantize chose other types than the recipe asks for, so the model is larger or coarser than its name "
+        "llama-quantize chose other types than the recipe requests, so the model is larger or coarser than its name "
         "says.",
         "Choose a base type whose blocks divide the rows, such as q8_0, and see with `benchctl inspect` what there is.",
     ),
     "vocabulary-differs": Advice(
-        "Tokens that mean something else to the draft can never be drafted rightly; they cost acceptance without a "
-        "word.",
+        "Token ids that mean something else to the draft are never drafted correctly: they lower acceptance without "
+        "any error.",
         "Use a draft of the same family, or convert both models with the same version of the converter.",
     ),
     "context-too-short": Advice(
@@ -69,7 +69,7 @@ ADVICE: dict[str, Advice] = {
         "Raise `engine.context`, shorten the prompts, or lower `sampling.max_tokens`.",
     ),
     "preflight-failed": Advice(
-        "Whether the target is sound could not be found out.",
+        "Whether the target is sound could not be determined.",
         "Read logs/preflight.log in the run's folder.",
     ),
     "failed-cell": Advice(
@@ -81,25 +81,25 @@ ADVICE: dict[str, Advice] = {
         "Finish the run with `benchctl run --resume`.",
     ),
     "searched": Advice(
-        "Arms that were out early have fewer blocks, each block asked other prompts, and the largest of many noisy "
-        "values is too large.",
-        "Take the speed-up from the run that measured afresh what was chosen: `benchctl tune` names it.",
+        "Arms eliminated early have fewer blocks, each block has other prompts, and the largest of many noisy "
+        "values is biased upwards.",
+        "Take the speed-up from the run that measured the chosen setting again: `benchctl tune` prints its name.",
     ),
     "damaged-records": Advice(
         "A record that cannot be trusted is left out of every comparison.",
-        "Find out what changed the file, then measure again what is missing with `benchctl run --resume`.",
+        "Find out what changed the file, then measure what is missing with `benchctl run --resume`.",
     ),
     "few-blocks": Advice(
         "Fresh processes differ from each other by more than the requests within one; so few cannot show by how much.",
         "Measure at least three blocks: `blocks: 3` in the recipe, or `--blocks 3`.",
     ),
     "unverified": Advice(
-        "A baseline that speculates, or an arm that does not, makes every comparison here mean something else.",
-        "Ask whoever runs the endpoint how it was started; an endpoint that shows /slots, /metrics or /server_info is "
-        "verified by them.",
+        "If the baseline speculates, or an arm does not, the comparisons here do not show the effect of speculation.",
+        "Ask the operator of the endpoint how it was started; an endpoint that serves /slots, /metrics or /server_info "
+        "is verified by them.",
     ),
     "baseline-speculates": Advice(
-        "It does not show what the target alone says, nor how fast it is: no arm can be called lossless against it.",
+        "It shows neither the target's own output nor its speed: no arm can be called lossless against it.",
         "Compare with an arm without speculation (`--baseline NAME`), or measure one.",
     ),
     "baseline-not-reproducible": Advice(
@@ -115,7 +115,7 @@ ADVICE: dict[str, Advice] = {
         "Check the prompt's template and whether the model is sound; empty answers are often a broken quantization.",
     ),
     "never-fired": Advice(
-        "Speculation was on but found nothing to draft, so the arm measures the cost of looking, not of speculating.",
+        "Speculation was on but found nothing to draft, so the arm measures the cost of searching for drafts alone.",
         "Try prompts with repetition, or a shorter n-gram key.",
     ),
     "depth-ignored": Advice(
@@ -128,8 +128,8 @@ ADVICE: dict[str, Advice] = {
         "Look for a limit that comes first (p_min, the engine's own cap) and at the command lines in the manifest.",
     ),
     "repeated-prompts": Advice(
-        "This drafter remembers across requests: asked the same again, it drafts from its own earlier answer, which "
-        "no user's second request would find.",
+        "This drafter remembers earlier requests: given the same prompt again, it drafts from its own earlier answer, "
+        "which requests of real users rarely repeat.",
         "Take the repetitions out of the prompts file; blocks repeat every prompt, each in a fresh process.",
     ),
     "contradictory-counters": Advice(
@@ -137,39 +137,38 @@ ADVICE: dict[str, Advice] = {
         "Report it to the engine's project, with the records named here.",
     ),
     "unchecked-acceptance": Advice(
-        "The engine's counters stand alone: its log takes steps that the target evaluates again for accepted, so that "
-        "it cannot confirm them.",
-        "Nothing to do; that it drafted what it says is confirmed.",
+        "Nothing confirms the engine's counters: its log counts re-evaluated tokens as accepted.",
+        "Nothing to do; the number of drafted tokens is confirmed.",
     ),
     "token-ids-withheld": Advice(
         "Without token ids two answers can be compared by their text only.",
-        "Nothing to do where the text is complete; otherwise ask the engine for token ids.",
+        "Nothing to do where the text is complete; otherwise configure the engine to return token ids.",
     ),
     "clock-mismatch": Advice(
         "The two clocks should agree within 1 %; otherwise one of them times something besides decoding.",
         "Look for a busy client, a slow network or proxy, or an engine that counts its time differently.",
     ),
     "spilled": Advice(
-        "Layers beside the GPU are computed by the processor, at another speed and with other costs of a batch: what "
-        "speculation yields there says little of a model that fits.",
+        "Layers that do not fit the GPU are computed by the processor, at another speed and batch cost: the speed-up "
+        "does not carry over to a model that fits.",
         "Use a smaller model, a coarser quantization or a shorter context, or measure on the processor alone.",
     ),
     "swapping": Advice(
-        "A page that has to come from disk costs as much as many tokens, and which answer pays for it is chance.",
-        "Close what holds memory, or use smaller models or a shorter context; then measure again.",
+        "Reading a page from disk takes as long as many tokens, and which answer it delays is chance.",
+        "Close programs that use memory, or use smaller models or a shorter context; then measure again.",
     ),
     "throttling": Advice(
         "A processor that is slowed by heat slows the cells that come late, whatever their arm.",
-        "Let the machine cool, give it air, or fix a clock that it can hold; then measure again.",
+        "Let the machine cool, improve its cooling, or fix a lower clock; then measure again.",
     ),
     "high-load": Advice(
         "Other work on the machine slows some cells and not others.",
-        "Stop other work and measure again; `benchctl doctor` names what disturbs.",
+        "Stop other work and measure again; `benchctl doctor` lists what disturbs measurements.",
     ),
     "clock-jump": Advice(
-        "The machine slept or stood still in the middle of a cell, or its clock was set: durations do not count such a "
-        "gap, but what was measured around it did not run undisturbed, and times of records are out of order.",
-        "Keep the machine from sleeping while it measures; measure again.",
+        "The machine was suspended in the middle of a cell, or its clock was set: durations do not include such a "
+        "gap, but the measurement around it was disturbed, and the times of records are out of order.",
+        "Keep the machine from suspending while it measures; measure again.",
     ),
     "drift": Advice(
         "The baseline drafts nothing, so its rate should be nearly steady: either the machine changed its speed while "
@@ -177,19 +176,19 @@ ADVICE: dict[str, Advice] = {
         "Where the prompts are alike: fix the clock frequency, let the machine cool, plug it in; then measure again.",
     ),
     "not-filled": Advice(
-        "Total throughput and latency are then those of fewer requests at once than the condition is named after.",
-        "Ask more prompts: at least five times as many as the highest concurrency, so that the end of a cell, where "
-        "slots run empty, weighs little.",
+        "Total throughput and latency are then those of fewer requests at once than the condition says.",
+        "Use more prompts: at least five times as many as the highest concurrency, so that the end of a cell, where "
+        "slots run empty, has little weight.",
     ),
     "rate-not-kept": Advice(
         "Requests come faster than they are answered, so the queue grows for as long as the cell lasts: latencies "
-        "depend on how many requests there were and say nothing of a server that goes on.",
-        "Compare latencies at rates that baseline and arms keep up with; total throughput there is what the server "
-        "can do.",
+        "depend on how many requests there were and are not those of a server in steady state.",
+        "Compare latencies at rates that baseline and arms keep up with; total throughput is then the server's "
+        "capacity.",
     ),
     "late-client": Advice(
-        "Latencies count from the intended send time, so what benchctl itself was late is in them.",
-        "Stop other work on the machine, ask for a lower rate, or send from another machine than the engine's.",
+        "Latencies count from the intended send time, so they include benchctl's own delay.",
+        "Stop other work on the machine, set a lower rate, or send from another machine than the engine's.",
     ),
     "outlier": Advice(
         "One answer took much longer or shorter than the same answer in other blocks, and moves the pooled speed-up.",
@@ -199,8 +198,8 @@ ADVICE: dict[str, Advice] = {
 
 
 _NEWER = Advice(
-    "What its preflight found is a kind that this benchctl does not know.",
-    "Read the run with the benchctl that made it, or a newer one.",
+    "This version of benchctl does not know this kind of preflight finding.",
+    "Read the run with the version of benchctl that made it, or a newer one.",
 )
 
 
@@ -213,8 +212,8 @@ def find_warnings(
     damaged: Sequence[str],
     warm_ups: Sequence[Record] = (),
 ) -> list[Caution]:
-    """Return every warning of a run, the gravest kinds first."""
-    seen = [
+    """Return every warning of a run, the most serious kinds first."""
+    observations = [
         *check_preflight(frame),
         *check_cells(frame),
         *check_records(frame, answers, damaged),
@@ -228,17 +227,18 @@ def find_warnings(
         *check_drift(frame),
         *check_outliers(frame),
     ]
-    return in_order(cautions(seen))
+    return in_order(cautions(observations))
 
 
-def cautions(seen: Iterable[Seen]) -> list[Caution]:
-    """Return what checks saw as warnings, with why each matters and what to do."""
+def cautions(observations: Iterable[Observation]) -> list[Caution]:
+    """Return observations as warnings, with why each matters and what to do."""
     return [
-        Caution(id=kind, where=where, seen=what, **ADVICE.get(kind, _NEWER)._asdict()) for kind, where, what in seen
+        Caution(id=kind, where=where, seen=what, **ADVICE.get(kind, _NEWER)._asdict())
+        for kind, where, what in observations
     ]
 
 
 def in_order(found: Iterable[Caution]) -> list[Caution]:
-    """Return warnings with the gravest kinds first."""
+    """Return warnings with the most serious kinds first."""
     rank = {kind: place for place, kind in enumerate(ADVICE)}
     return sorted(found, key=lambda one: rank.get(one.id, len(rank)))

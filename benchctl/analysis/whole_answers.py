@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Probability:
-    """What the target alone gave both tokens where the answers diverge, reading the prefix in one shape."""
+    """The target's probabilities of both tokens where the answers diverge, reading the prefix in one shape."""
 
     shape: str
     width: int
     baseline: float | None
     arm: float | None
-    """Probabilities; `None` where the token was not among the likeliest that were asked for."""
+    """Probabilities; `None` where the token was not among the likeliest that were requested."""
     likeliest: int
     """The token that greedy decoding would choose."""
 
@@ -35,17 +35,17 @@ class Divergence:
 
     comparison: Comparison
     agreed: str
-    """What both said first: from the beginning, or its end where the whole answers are not kept."""
+    """The common text: from the beginning, or its end where the whole answers are not kept."""
     baseline: str
     arm: str
-    """How each went on."""
+    """The two continuations."""
     whole: bool
     probabilities: tuple[Probability, ...] = ()
 
 
 @dataclass(frozen=True)
 class PromptAnswers:
-    """One prompt, what the baseline answered, and who answered otherwise."""
+    """One prompt, the baseline's answer, and those that differ."""
 
     task: str
     prompt_idx: int
@@ -112,11 +112,11 @@ def _probabilities(one: Comparison, fork: Fork, replays: Replays | None) -> tupl
     position = next(
         (at for at in replays.positions if (at.task, at.prompt_idx, at.index, at.token, at.rival) == place), None
     )
-    judged = {(one.shape, one.width) for one in fork.shapes}
+    scored = {(one.shape, one.width) for one in fork.shapes}
     return tuple(
         Probability(reading.shape, reading.width, _exp(reading.token), _exp(reading.rival), reading.likeliest)
         for reading in (position.readings if position else ())
-        if (reading.shape, reading.width) in judged
+        if (reading.shape, reading.width) in scored
     )
 
 

@@ -1,6 +1,6 @@
-"""What an audit read of a run: whole answers, scored on the target alone, kept in `audit.json` beside the records.
+"""The audit of a run: whole answers, scored on the target alone, kept in `audit.json` beside the records.
 
-Every number that a verdict rests on is here, so that it can be judged again without an engine.
+Every number that a verdict rests on is here, so that it can be computed again without an engine.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Divergence(Part):
     """Nats by which the target prefers its likeliest token to the answer's; the least that it can be, where
     `gap_is_least`."""
     gap_is_least: bool = False
-    """Whether the answer's token is not among the likeliest that were asked for."""
+    """Whether the answer's token is not among the likeliest that were requested."""
 
 
 class ScoredAnswer(Part):
-    """One answer, whoever gave it, as the target alone has it."""
+    """One answer of any arm, scored on the target alone."""
 
     task: str
     prompt_idx: int
@@ -56,7 +56,7 @@ class NullPass(Part):
     """One reading of a scored answer in batches: how far its margins move by that alone.
 
     `width` tokens in a batch, the first batch ending at token `first`, between two of them a batch of `skipped` tokens
-    that is not looked at, as between two rounds that accept in part. `width` 0: the answer's own decoding, for a target
+    that is not scored, as between two rounds that accept in part. `width` 0: the answer's own decoding, for a target
     that is scored by prefill. `slots`: in each batch `width` tokens of so many requests, of which this is one.
     """
 
@@ -90,7 +90,7 @@ class Audit(Origin):
     shape: Literal["decode", "prefill"] = "decode"
     """How answers were scored: token by token, or prompt and answer at once."""
     seconds: float = 0.0
-    """What reading took, all together."""
+    """Total time of scoring."""
     answers: list[ScoredAnswer] = Field(default_factory=list)
     passes: list[NullPass] = Field(default_factory=list)
 

@@ -1,9 +1,9 @@
-"""A diagnosis as it lies on disk: what drafts and the target expect at the places of the target's own answers.
+"""A diagnosis as stored: the predictions of drafts and target at the places of the target's own answers.
 
     <out>/<recipe>/diagnosis/<id>/diagnosis.json    everything below; rewritten whole after every draft
     <out>/<recipe>/diagnosis/<id>/logs/             engine logs
 
-Every figure of a diagnosis is computed from this file, so that it can be judged again without an engine.
+Every figure of a diagnosis is computed from this file, so that it can be computed again without an engine.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ FORMAT = StoredFormat("diagnosis", version=1, fix="Make a new one: benchctl diag
 
 
 class Expectations(Part):
-    """What a draft expects where the target has said an answer, beside what the target expects there.
+    """The predictions of a draft along an answer of the target, beside the target's own.
 
-    A draft begins at some places of the answer and is given the answer's own tokens, not its own guesses. A draft with
-    a state of its own expects the same wherever it began: its rows hold one place each, and every place begins one. A
-    part of the target drafts from the target's state, so that its row goes on for as many places as it was let draft.
+    A draft begins at some places of the answer and is given the answer's own tokens, not those that it drafts. A draft
+    with a state of its own predicts the same wherever it began: its rows have one place each, and every place begins
+    one. A part of the target drafts from the target's state, so that its row has as many places as it drafted.
     """
 
     starts: list[int]
@@ -41,11 +41,11 @@ class Expectations(Part):
     """At every start: whether the likeliest tokens of draft and target are the same."""
     distance: list[float] = Field(default_factory=list)
     """At every start: total variation distance at temperature 1 over the target's likeliest tokens, all others as one
-    outcome; where the draft does not tell all of these, the least that it can be."""
+    outcome; where the draft does not report all of these, a lower limit."""
     distance_most: list[float] = Field(default_factory=list)
-    """The most that it can be."""
+    """An upper limit of it."""
     truncated: float = 0.0
-    """The most of a sampled distribution that lies beyond the tokens that the engine tells, on average; a share."""
+    """The most of a sampled distribution that lies beyond the tokens that the engine reports, on average; a share."""
     steps_target: list[float] = Field(default_factory=list)
     """Seconds of each step of the target alone, where both were timed in one process."""
     steps_draft: list[float] = Field(default_factory=list)
@@ -83,11 +83,11 @@ class DiagnosedDraft(Part):
 
     name: str
     arms: list[str]
-    """The recipe's arms that draft in this way; none where the pair itself was asked about."""
+    """The recipe's arms that draft in this way; none where the pair itself was requested."""
     kind: Literal["pair", "part"]
     """pair: a model of its own; part: the target with something left out."""
     what: dict[str, object] = Field(default_factory=dict)
-    """What the engine says of it, such as the parts that are left out."""
+    """The engine's description, such as the parts that are left out."""
     exact: bool
     """Whether all logits were read; else the likeliest tokens alone."""
     answers: list[ForcedAnswer] = Field(default_factory=list)
@@ -97,14 +97,14 @@ class DiagnosedDraft(Part):
 
 
 class DiagnosisSettings(Part):
-    """What a diagnosis was asked to do."""
+    """The settings of a diagnosis."""
 
     tokens: int
     """Longest answer."""
     temperature: float
     """Of the sampled answers; there is a greedy one of every prompt, too."""
     depth: int
-    """Deepest draft that is looked at."""
+    """Deepest draft that is read."""
     stride: int
     """A part of the target begins to draft at every so many places."""
     top: int
@@ -112,7 +112,7 @@ class DiagnosisSettings(Part):
 
 
 class Diagnosis(Part):
-    """The whole of it."""
+    """A whole diagnosis."""
 
     schema_version: int = Field(default=FORMAT.version, alias="schema")
     status: Literal["started", "finished", "interrupted", "failed"] = "started"

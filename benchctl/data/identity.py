@@ -1,4 +1,4 @@
-"""What a run is: hashes of its recipe and workload, and paths and files as the manifest names them."""
+"""The identity of a run: hashes of its recipe and workload, and paths and files as the manifest stores them."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def model_identity(model: ResolvedModel) -> ModelIdentity:
 
 
 def home_relative(text: Path | str) -> str:
-    """Write every path below the user's home with `~`, so that a shared run does not tell who made it."""
-    home = os.path.expanduser("~")  # noqa: PTH111 - a plain string is what is looked for
+    """Write every path below the user's home with `~`, so that a shared run does not contain the user's name."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - the search needs a plain string
     return str(text) if home == "/" else re.sub(rf"(?<![\w./-]){re.escape(home)}/", "~/", str(text))

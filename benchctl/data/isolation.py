@@ -1,10 +1,10 @@
-"""A search for the tensors that break, as it lies on disk: every measurement is there as soon as it was made.
+"""A search for the tensors that break, as stored: every measurement is saved as soon as it was made.
 
-    results/<recipe>/isolate-<type>-<key>/isolation.json   what was asked, and the measurements; rewritten whole
+    results/<recipe>/isolate-<type>-<key>/isolation.json   the request and the measurements; rewritten whole
     results/<recipe>/isolate-<type>-<key>/text.txt         the text that was read
     results/<recipe>/isolate-<type>-<key>/logs/            logs, one a program and measurement
 
-The key is a hash of everything that a measurement depends on, so the same question finds its own answers again.
+The key is a hash of everything that a measurement depends on, so a repeated request finds its own measurements.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Measurement(Part):
     kept: list[str] | None
     """As `Kept`, sorted."""
     severity: Severity | None
-    """`None` for a source that is broken itself: nothing was held against it."""
+    """`None` for a source that is broken itself: nothing was compared with it."""
     findings: list[PreflightFinding]
     """What the health probes found; empty for a healthy model."""
     probes: list[PreflightProbe]
@@ -70,18 +70,18 @@ class Measurement(Part):
 
 @dataclass(frozen=True)
 class NextMeasurement:
-    """What a search wants measured next."""
+    """The configuration that a search needs next."""
 
     kept: Kept
     more: int
-    """About so many further measurements will be wanted after it."""
+    """About how many measurements follow it."""
 
 
 class TextRead(Part):
     """The text that every model read."""
 
     origin: str
-    """Where it came from, in words."""
+    """Where it came from."""
     sha256: str
     context: int
     """Tokens of a piece; the second half of each is scored."""
@@ -100,7 +100,7 @@ class Isolation(Part):
     recipe_name: str
     key: str
     asked: dict[str, Any]
-    """What `key` is the hash of."""
+    """The request, of which `key` is the hash."""
     source: ModelIdentity
     type: str
     """The base type, such as `q8_0`."""
@@ -112,8 +112,8 @@ class Isolation(Part):
 
     def measured(self, kept: Kept) -> Measurement | None:
         """Return the measurement of a configuration, if it was made."""
-        wanted = None if kept is None else sorted(kept)
-        return next((one for one in self.measurements if one.kept == wanted), None)
+        patterns = None if kept is None else sorted(kept)
+        return next((one for one in self.measurements if one.kept == patterns), None)
 
 
 def write_isolation(folder: Path, isolation: Isolation) -> None:

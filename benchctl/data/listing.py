@@ -1,4 +1,4 @@
-"""The runs below a results folder: what each is, from its manifest alone, and taking one away."""
+"""The runs below a results folder: their facts from the manifest alone, and deleting one."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def remove_runs(folders: Sequence[Path]) -> None:
         strange = sorted(one.name for one in folder.iterdir() if one.is_dir() and one.name != "logs")
         if strange:
             raise UsageError(
-                f"this run folder holds something that is not benchctl's: {', '.join(strange[:3])}",
+                f"this run folder contains something that is not benchctl's: {', '.join(strange[:3])}",
                 where=str(folder),
                 fix="Delete it by hand if that is what you want.",
             )

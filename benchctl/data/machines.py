@@ -18,10 +18,10 @@ AXIS = "machine"
 
 
 def by_machine(manifest: Manifest, records: Sequence[Record]) -> tuple[Manifest, list[Record]]:
-    """Return a run as it is analysed: what several kinds of machines measured, apart.
+    """Return a run as it is analysed, with an arm for each kind of machine.
 
-    Blocks are numbered anew within each machine, from 0. What only one kind of machine measured stays as it is, and is
-    said to be of that machine.
+    Blocks are numbered anew within each machine, from 0. A run of only one kind of machine stays as it is, with that
+    machine's facts.
     """
     cells = [cell for cell in manifest.cells if cell.discarded is None]
     used = [one for one in manifest.machines if any(cell.machine == one.name for cell in cells)]
@@ -100,7 +100,7 @@ def _setups(manifest: Manifest) -> list[SetupIdentity]:
 
 
 def _recipe(recipe: dict[str, Any], arms: Mapping[str, ArmIdentity]) -> dict[str, Any]:
-    """Return the recipe with its arms as they are called now."""
+    """Return the recipe with the new names of its arms."""
     written = {one.get("name"): one for one in recipe.get("arms") or [] if isinstance(one, dict)}
     own = []
     for name, arm in arms.items():

@@ -21,7 +21,7 @@ Ordering = Literal["rotated", "balanced"]
 
 
 def _to_2(document: Document) -> Document:
-    """Runs of the first version rotated their arms, are finished in that order, and may not say what is lossy."""
+    """Runs of the first version rotated their arms, are finished in that order, and may not record what is lossy."""
     engine, arms = document.get("engine"), document.get("arms")
     kind = engine.get("kind") if isinstance(engine, dict) else None
     if isinstance(kind, str) and isinstance(arms, list):
@@ -31,10 +31,10 @@ def _to_2(document: Document) -> Document:
 
 
 def _labelled(kind: str, arm: Document) -> Document:
-    """Say what is lossy by design in the command line that ran; nothing is accepted where nothing is drafted."""
+    """Record what is lossy by design in the command line that ran; nothing is accepted where nothing is drafted."""
     argv, env = arm.get("argv"), arm.get("env")
     if arm.get("lossy") is not None or not _texts(argv) or not _texts(env):
-        return arm  # it says so itself, or is damaged, which validating it shows
+        return arm  # it has them, or is damaged, which validation reports
     settings = dict(setting.partition("=")[::2] for setting in env)
     return arm | {"lossy": lossy_settings(kind, argv, settings) if arm.get("speculation") else []}
 
@@ -113,7 +113,7 @@ class ArmIdentity(Part):
     name: str
     baseline: bool
     speculation: dict[str, Any] | None
-    """The recipe's words: type, max, min, …; `None` for the target alone."""
+    """The recipe's keys: type, max, min, …; `None` for the target alone."""
     argv: list[str]
     """The exact command line but for the address: host and `{port}` stand for the Unix socket, or the free port, that
     each cell was given."""
@@ -136,11 +136,11 @@ class ArmIdentity(Part):
     """Requests a second of open-loop arrival; `None`: the next is sent when one ends."""
     temperature: float | None = None
     lossy: list[str] = Field(default_factory=list)
-    """Settings that are lossy by design, in words: what the engine's adapter recognises in `argv` and `env`."""
+    """Settings that are lossy by design, as the engine's adapter recognises them in `argv` and `env`."""
     again: bool = False
     """Whether it is a second cell of the baseline in every block, whose times count as the baseline's."""
     remembers: bool | None = None
-    """Whether it drafts from what earlier requests of its process said; `None`: an older benchctl did not say."""
+    """Whether it drafts from earlier requests of its process; `None`: not recorded by an older benchctl."""
 
     @property
     def overlapping(self) -> bool:
@@ -163,17 +163,17 @@ class MachineIdentity(Part):
     name: str
     """Such as `m1`, by which cells name it."""
     kind: str
-    """SHA-256 of what its kind is known by: processor, GPUs with their driver, engine builds."""
+    """SHA-256 of what identifies its kind: processor, GPUs with their driver, engine builds."""
     nodes: list[str]
     """Ids of the cluster's nodes that are of this kind."""
     facts: dict[str, Any] = Field(default_factory=dict)
-    """See `benchctl.machine.describe`; of the first node that was seen."""
+    """See `benchctl.machine.describe`; of the first node of the kind."""
     engines: dict[str, EngineIdentity] = Field(default_factory=dict)
     """By setup, "" where the recipe has no axes."""
 
     @property
     def label(self) -> str:
-        """What tables call it."""
+        """Its name in tables."""
         named = [str(self.facts["name"])] if self.facts.get("name") else []
         cpu = str(self.facts.get("cpu") or "unknown processor")
         devices = [str(one.get("name")) for one in self.facts.get("accelerators") or [] if isinstance(one, dict)]
@@ -190,7 +190,7 @@ class CellError(Part):
 
 
 UNCHECKED_ACCEPTANCE = "acceptance is unchecked"
-"""Stands in the evidence of a cell of which nothing confirms how many tokens were accepted."""
+"""In the evidence of a cell where nothing confirms how many tokens were accepted."""
 
 
 class AttestationRecord(Part):
@@ -203,7 +203,7 @@ class AttestationRecord(Part):
 
 
 class WatchRecord(Part):
-    """`benchctl.machine.monitor.Disturbance` as it is stored: what else went on while a cell was measured.
+    """`benchctl.machine.monitor.Disturbance` as it is stored: other activity while a cell was measured.
 
     It covers the measured requests, without launch and warm-up. The cells of an interleaved block share one, in which
     all their engines are benchctl's own.
@@ -226,22 +226,22 @@ class WatchRecord(Part):
 
 
 class MemoryRecord(Part):
-    """What an engine took of the machine's memory, in bytes; `None`: not reported."""
+    """The machine's memory that an engine used, in bytes; `None`: not reported."""
 
     resident: int | None = None
     """The most that was in memory at a time: `benchctl.machine.engine_memory.EngineMemory`."""
     swapped: int | None = None
-    """The more of two readings: once the engine was ready, and after its last answer."""
+    """The larger of two readings: once the engine was ready, and after its last answer."""
     device: int | None = None
     """Likewise."""
     checkpoint: int | None = None
-    """Of one sequence's recurrent state, as the engine's log tells: target and draft together."""
+    """Of one sequence's recurrent state, from the engine's log: target and draft together."""
     spilled: str | None = None
-    """How a part of the model is not where the rest is, as the engine's log tells; a sentence."""
+    """Which part of the model is not on the device of the rest, from the engine's log; a sentence."""
 
 
 class IdlePower(Part):
-    """What the machine took before anything was started."""
+    """The power of the machine before anything was started."""
 
     seconds: float
     watts: dict[str, float]
@@ -275,11 +275,11 @@ class Cell(Part):
     node: str | None = None
     """The cluster's node."""
     discarded: str | None = None
-    """Why none of its records counts: its group could not be finished where it was begun, and is measured anew."""
+    """Why none of its records counts: its group could not be finished where it was begun, and is measured again."""
 
 
 class PreflightFinding(Part):
-    """Something amiss. The set of ids is that of warnings: `benchctl.analysis.warnings`."""
+    """A problem. The set of ids is that of warnings: `benchctl.analysis.warnings`."""
 
     id: str
     where: str
@@ -289,7 +289,7 @@ class PreflightFinding(Part):
 
 
 class PreflightProbe(Part):
-    """A health probe and what the target said; untrusted text. It is no record and is measured by nothing."""
+    """A health probe and the target's answer; untrusted text. It is no record, and not timed."""
 
     name: str
     text: str
@@ -299,23 +299,23 @@ class PreflightProbe(Part):
 
 
 class PreflightRecord(Part):
-    """What was looked at before anything was measured, and what was found."""
+    """The checks made before anything was measured, and their findings."""
 
     mode: Literal["on", "strict", "off"]
     wall_s: float = 0.0
     findings: list[PreflightFinding] = Field(default_factory=list)
     checked: list[str] = Field(default_factory=list)
-    """A sentence for every look, the good news included; what could not be looked at says why."""
+    """A sentence for every check, passed ones included; one that could not be made has its reason."""
     probes: list[PreflightProbe] = Field(default_factory=list)
 
     @property
     def holds(self) -> bool:
-        """Whether the run may go on: whatever was found, unless the recipe is strict."""
+        """Whether the run may go on: findings stop a strict recipe alone."""
         return self.mode != "strict" or not self.findings
 
-    def find(self, kind: str, where: str, seen: str) -> None:
+    def find(self, kind: str, where: str, evidence: str) -> None:
         """Add a finding."""
-        self.findings.append(PreflightFinding(id=kind, where=where, seen=seen))
+        self.findings.append(PreflightFinding(id=kind, where=where, seen=evidence))
 
 
 class Stopped(Part):
@@ -324,11 +324,11 @@ class Stopped(Part):
     reason: Literal["reached", "maximum", "budget", "no pairs"]
     """`no pairs`: after the first blocks no arm could be compared with the baseline, so no further one would help."""
     half_widths: dict[str, float | None]
-    """What was known then: half the width of each arm's interval, as a share of its speed-up; `None`: no interval."""
+    """Half the width of each arm's interval then, as a share of its speed-up; `None`: no interval."""
 
 
 class TuningRung(Part):
-    """One rung of successive halving: the arms that were still in, and what it was decided on."""
+    """One rung of successive halving: the remaining arms, and the blocks that decided it."""
 
     arms: list[str]
     """Without the baseline, which is in every block."""
@@ -340,21 +340,21 @@ class TuningRung(Part):
 
 
 class Tuning(Part):
-    """How a run searched for the fastest setting. Its values are selected: what was chosen is measured afresh."""
+    """How a run searched for the fastest setting. Its values are selected: the chosen setting is measured again."""
 
     budget_s: float
-    """For everything: timing the baseline, searching, and measuring what was chosen afresh."""
+    """For everything: timing the baseline, searching, and measuring the chosen setting again."""
     prompts_per_block: int
-    """Each block asks so many, the next ones of the suite each time."""
+    """Each block has so many, the next ones of the suite each time."""
     timing_s: float = 0.0
-    """What timing the baseline beforehand took."""
+    """The time of timing the baseline beforehand."""
     guessed: dict[str, tuple[float, float]] = Field(default_factory=dict)
-    """By arm, the baseline included: seconds that a process and one answer were taken to need before they were seen."""
+    """By arm, the baseline included: estimated seconds of a process and of one answer before either was measured."""
     left_out: list[str] = Field(default_factory=list)
-    """Settings for which the budget had no room, in words."""
+    """Settings that did not fit the budget."""
     rungs: list[TuningRung] = Field(default_factory=list)
     chosen: str | None = None
-    """The arm that is measured afresh; `None` while the search goes on, and where no arm drafted anything."""
+    """The arm that is measured again; `None` while the search goes on, and where no arm drafted anything."""
     ended: bool = False
 
 
@@ -387,7 +387,7 @@ class Manifest(Part):
     tuning: Tuning | None = None
     """Of a run that searched for the fastest setting (`benchctl tune`)."""
     tuned_in: str | None = None
-    """The run that chose what this one measures afresh."""
+    """The run that chose the setting that this one measures again."""
     engine: EngineIdentity
     target: ModelIdentity
     draft: ModelIdentity | None

@@ -1,7 +1,7 @@
 """The record: one finished or failed request, one JSON line.
 
 The first eleven keys are those of the published PLaMo 2 study, so that its files load unchanged; everything that
-benchctl adds is optional on reading. What an engine does not tell is `None`, never 0.
+benchctl adds is optional on reading. What an engine does not report is `None`, never 0.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Which process of this cell answered: `attempt` of the manifest's cell; rises when a run is resumed."""
     phase: Phase = "measure"
     prompt_sha: str | None = None
-    """SHA-256 of the rendered prompt text, as the model saw it."""
+    """SHA-256 of the rendered prompt text."""
     prompt_tokens: int | None = None
     token_ids: list[int] | None = None
     token_sha: str | None = None
@@ -93,7 +93,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     engine_prompt_s: float | None = None
     engine_decode_s: float | None = None
     phase_s: dict[str, float] | None = None
-    """Seconds of decoding by phase, as far as the engine tells: draft, verify, plain (a step without a draft), state
+    """Seconds of decoding by phase, as far as the engine reports: draft, verify, plain (a step without a draft), state
     (saving it and undoing a draft), search (choosing what drafts), other."""
     rounds: int | None = None
     """Verify steps of the target that had at least one draft token."""
@@ -103,7 +103,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     accepted_by_position: list[int] | None = None
     """How many rounds accepted the draft token at position 0, 1, … (unconditional counts)."""
     synthetic: bool = False
-    """Whether draft tokens were accepted by lot: the text is then no model's output, and says nothing of one."""
+    """Whether draft tokens were accepted at random (synthetic acceptance): the text is then no model's output."""
     error: RecordError | None = None
     started_at: str | None = None
     """ISO 8601 with offset."""
@@ -128,12 +128,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> Record:
-        """Make a record of plain data, other keys left out. Raises ValueError that names what is wrong."""
+        """Make a record of plain data, other keys left out. Raises ValueError with what is wrong."""
         return msgspec.convert(values, cls, strict=False)
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Record:
-        """Parse one line. Raises ValueError that names what is wrong for anything that is no record."""
+        """Parse one line. Raises ValueError with what is wrong for anything that is no record."""
         try:  # the decoder does not look at the encoding of keys that it skips
             return _decoder.decode(line if isinstance(line, str) or line.isascii() else line.decode())
         except ValueError:  # slower, but takes what other writers of JSON do: lone surrogates, NaN, 3.0 for 3

@@ -1,6 +1,6 @@
-"""What was replayed of a run: answers' prefixes, scored on the target alone, kept in `replays.json` beside the records.
+"""The replay of a run: answers' prefixes, scored on the target alone, kept in `replays.json` beside the records.
 
-Every number that a verdict on a difference rests on is here, so that it can be judged again without an engine.
+Every number that a verdict on a difference rests on is here, so that it can be computed again without an engine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ tokens at a time, as an arm verifies drafts. `prefill`: prompt and answer at onc
 
 
 class Reading(Part):
-    """One prefix in one shape: what the target expects next, in natural logarithms of probabilities."""
+    """One prefix in one shape: natural logarithms of the target's probabilities of the next token."""
 
     shape: Shape
     width: int
@@ -31,10 +31,10 @@ class Reading(Part):
     likeliest: int
     """The token that greedy decoding would choose."""
     token: float | None
-    """Of the baseline's token; `None` when it is not among the likeliest that were asked for."""
+    """Of the baseline's token; `None` when it is not among the likeliest that were requested."""
     rival: float | None
     rival_at_most: float | None = None
-    """Where `rival` is `None`: what the least likely of those asked for had."""
+    """Where `rival` is `None`: that of the least likely token reported."""
 
     @property
     def margin(self) -> float | None:
@@ -61,11 +61,11 @@ class Position(Part):
     fork: bool
     readings: list[Reading] = Field(default_factory=list)
     absent: dict[str, str] = Field(default_factory=dict)
-    """Shapes that could not be had, and why."""
+    """Shapes that could not be read, and why."""
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What the position is, whatever was read there."""
+        """The identity of the position, whatever was read there."""
         return (
             self.task,
             self.prompt_idx,
@@ -90,7 +90,7 @@ class Decoded(Part):
 
 
 class Origin(Part):
-    """What scored something of a run: the run's own baseline, launched again."""
+    """The engine that scored answers of a run: the run's own baseline, launched again."""
 
     run: str
     benchctl_version: str
@@ -153,7 +153,7 @@ class Replays(Origin):
 
 
 def of_part(name: str, part: str | None) -> str:
-    """Return what a file of a run is called for one of its parts: `replays-kv_q8_0.json`."""
+    """Return the name of a run's file for one of its parts: `replays-kv_q8_0.json`."""
     stem, _, suffix = name.rpartition(".")
     return name if part is None else f"{stem}-{part}.{suffix}"
 

@@ -1,6 +1,6 @@
-"""A check of an arm's sampling as it lies on disk, so that its verdict can be computed again without an engine.
+"""A check of an arm's sampling as stored, so that its verdict can be computed again without an engine.
 
-    <run>/sampling/<check>/check.json       what was asked, of which engine and models; rewritten whole
+    <run>/sampling/<check>/check.json       settings, engine and models; rewritten whole
     <run>/sampling/<check>/answers.jsonl    one line an answer
     <run>/sampling/<check>/scores.jsonl     one line an answer that was scored on the target alone, where that was done
     <run>/sampling/<check>/logs/            engine logs, one an arm
@@ -31,7 +31,7 @@ FORMAT = StoredFormat("sampling check", version=1, fix="Draw a new one.")
 
 
 class SamplingSettings(Part):
-    """What a check was asked to do."""
+    """The settings of a check."""
 
     seeds: int
     """Answers to each prompt from each arm, every one with a seed of its own."""
@@ -57,7 +57,7 @@ class SamplingCheck(Part):
 
 
 class SampledAnswer(Part):
-    """One answer; `token_ids` is `None` where the request failed or its ids could not be told."""
+    """One answer; `token_ids` is `None` where the request failed or its ids were not reported."""
 
     arm: str
     task: str
@@ -70,7 +70,7 @@ class SampledAnswer(Part):
 
 
 class TermSum(Part):
-    """A sum over places: what came less what the target expected, its variance and third moment, what was expected."""
+    """A sum over places: observed less expected by the target, its variance and third moment, the expected value."""
 
     excess: float
     variance: float
@@ -88,7 +88,7 @@ class TermSum(Part):
 
 
 class TokenScores(Part):
-    """One answer as the target alone has it; see `benchctl.analysis.sampling.tokens`."""
+    """One answer, scored on the target alone; see `benchctl.analysis.sampling.tokens`."""
 
     arm: str
     task: str
@@ -96,7 +96,7 @@ class TokenScores(Part):
     seed: int
     tokens: int
     far: int
-    """Tokens that are not among those that the target tells, or that the sampler's settings leave."""
+    """Tokens that are not among those reported of the target, or that the sampler's settings keep."""
     sums: dict[str, TermSum]
 
 
@@ -137,7 +137,7 @@ def open_check(folder: Path) -> SamplingData:
         check = FORMAT.read(folder / CHECK, SamplingCheck)
         lines = (folder / ANSWERS).read_bytes().splitlines()
     except FileNotFoundError as error:
-        raise UsageError(f"There is no check of the sampling here: {error.filename} is missing.") from None
+        raise UsageError(f"There is no sampling check here: {error.filename} is missing.") from None
     except OSError as error:
         raise FORMAT.unreadable(error.strerror or str(error), str(folder / ANSWERS)) from None
     answers, damaged = [], 0

@@ -1,4 +1,4 @@
-"""The store: a run's folder, read tolerantly and written so that nothing is lost or half-written.
+"""The store: a run's folder, read so that one damaged line costs only itself.
 
     results/<recipe>/<run>/manifest.json     rewritten whole, atomically
     results/<recipe>/<run>/records.jsonl     append-only, one write a record
@@ -32,14 +32,14 @@ TOKEN_IDS = b'"token_ids":['
 READ_AHEAD = 1 << 20
 """Bytes: a line is some thousand, and the usual buffer holds three of them."""
 CONFLICT = "conflict"
-"""`RecordError.kind` of a measurement of which two good records disagree."""
+"""`RecordError.kind` of a measurement whose two good records disagree."""
 MANY = 10_000
-"""Of so many records the garbage collector is told that they stay."""
+"""From so many records on they are exempted from garbage collection."""
 
 
 @dataclass(frozen=True)
 class RunData:
-    """A run as it lies on disk."""
+    """A run as stored."""
 
     folder: Path
     manifest: Manifest | None
@@ -48,20 +48,20 @@ class RunData:
     """In file order. Of several records of one measurement only the one that counts; warm-ups are all here.
 
     Two good ones that disagree leave a failed one (`CONFLICT`): which of them was measured is not known. Records of a
-    cell whose attestation failed are left out: what ran there is not what the recipe asked for.
+    cell whose attestation failed are left out: what ran there is not what the recipe requests.
     """
     damaged: list[str]
     """A sentence for every line that could not be read."""
     replays: Replays | None = None
-    """What was replayed to explain differences."""
+    """The replay that explains differences."""
     audit: Audit | None = None
     """Whole answers, scored on the target alone."""
     part: str | None = None
     """Of a run with axes, or with several context lengths, the part that this is; `None`: the whole run."""
     of_parts: Mapping[str, tuple[Replays | None, Audit | None]] = field(default_factory=dict)
-    """What was replayed and scored of each part, by its name."""
+    """Replay and audit of each part, by its name."""
     costs: CostTraces | None = None
-    """What rounds are made of, timed apart."""
+    """The costs of rounds, timed in runs of their own."""
 
     @property
     def name(self) -> str:
@@ -72,8 +72,8 @@ class RunData:
 def open_run(path: Path, *, as_stored: bool = False) -> RunData:
     """Read a run folder, a bare JSONL file, or a folder of one JSONL file an arm, as a published study has them.
 
-    `as_stored`: with the arms that its files name, as resuming needs; else what unlike machines of a cluster measured
-    is told apart (`benchctl.data.machines`).
+    `as_stored`: with the arms as its files name them, as resuming needs; else an arm that unlike machines of a cluster
+    measured becomes several (`benchctl.data.machines`).
 
     Raises UsageError when there is no run at `path`, StorageError when it cannot be read or is of a newer schema.
     """
@@ -94,7 +94,7 @@ def open_run(path: Path, *, as_stored: bool = False) -> RunData:
     records = _read_records([file for file in files if file.exists()], damaged, manifest)
     if manifest is None and not records:
         raise UsageError(
-            f"{'This folder' if path.is_dir() else 'This file'} holds no benchctl record.",
+            f"{'This folder' if path.is_dir() else 'This file'} contains no benchctl record.",
             where=str(path),
             fix="Name a run folder, a records.jsonl file, or a folder of one JSONL file an arm.",
         )
@@ -124,7 +124,7 @@ def study_files(folder: Path) -> list[Path]:
 
 
 def part_name(arm: ArmIdentity) -> str | None:
-    """Return what the arms have in common that one target can be asked about: group and length of prompts."""
+    """Return what arms that one target can score have in common: group and length of prompts."""
     length = None if arm.context_length is None else f"ctx{arm.context_length}"
     return "-".join(filter(None, (arm.group, length))) or None
 
@@ -145,7 +145,7 @@ def _read_records(files: Sequence[Path], damaged: list[str], manifest: Manifest 
     rejected = rejected_cells(manifest.cells) if manifest else set()
     overlapping = {arm.name for arm in manifest.arms if arm.overlapping} if manifest else set()
     collecting = gc.isenabled()
-    gc.disable()  # many small objects, none of them garbage: looking for it takes a sixth of the time
+    gc.disable()  # many small objects, none of them garbage: collecting takes a sixth of the time
     try:
         read = (record for file in files for record in _lines_of(file, damaged))
         records = _that_count(_shared(read), rejected, overlapping)
@@ -195,12 +195,12 @@ def _parse(line: bytes, known: dict[bytes, list[int]]) -> Record:
             known[written] = record.token_ids
     else:
         record = Record.from_line(head + key[:-1] + b"null" + tail)
-        force_setattr(record, "token_ids", shared)  # frozen, but nobody has seen it yet
+        force_setattr(record, "token_ids", shared)  # frozen, but not yet shared
     return record
 
 
 def rejected_cells(cells: Iterable[Cell]) -> set[tuple[int, str, int]]:
-    """Return (block, arm, attempt) of every process that did not run what was asked for, or whose group was given up.
+    """Return (block, arm, attempt) of every process that did not run as requested, or whose group was discarded.
 
     With a process whose attestation failed go the earlier ones of its cell that were broken off before their own: it
     is their attestation, too.
@@ -264,7 +264,7 @@ def is_conflict(record: Record) -> bool:
 
 
 def _disagreement(first: Record, second: Record) -> str | None:
-    """Say in what two good records of one measurement disagree; `None` where the second only adds to the first.
+    """Return in what two good records of one measurement disagree; `None` where the second only adds to the first.
 
     What a process adds to its own record is the token ids that its stream withheld.
     """
@@ -305,9 +305,9 @@ def latest_run(results: Path) -> Path:
 
 
 def resolve_run(argument: str | None, results: Path) -> Path:
-    """Turn what a user names into a run: a run folder, a recipe's folder or name, a run's id, or nothing.
+    """Return the run that an argument means: a run folder, a recipe's folder or name, a run's id, or nothing.
 
-    A JSONL file, or a folder of such files, is itself.
+    A JSONL file, or a folder of such files, is returned as it is.
 
     Raises UsageError when it is none of these.
     """

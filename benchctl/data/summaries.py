@@ -1,4 +1,4 @@
-"""Summaries beside runs: what was made of a run once, kept as long as nothing of the run changes."""
+"""Summaries beside runs: computed once, valid as long as no file of the run changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCORED = (REPLAYS, AUDIT)
 
 
 def fingerprint(run: Path, version: str) -> bytes:
-    """Return a line that changes when a file of the run, or `version` of what is made of it, does."""
+    """Return a line that changes when a file of the run, or `version` of the summary, does."""
     names = [*_OF_THE_RUN, *(file.name for stem in _SCORED for file in run.glob(f"{stem.partition('.')[0]}*.json"))]
     stamps = []
     for name in sorted(names):

@@ -1,4 +1,4 @@
-"""What rounds are made of, timed apart from the measured run, and kept in `costs.json` beside its records."""
+"""The costs of rounds, timed in runs of their own and kept in `costs.json` beside the measured run's records."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class DraftAlone(Part):
 
 
 class CostTraces(Part):
-    """Everything that was timed apart of one run."""
+    """Everything that was timed for one run beside its measurement."""
 
     schema_version: int = Field(default=FORMAT.version, alias="schema")
     run: str
@@ -62,7 +62,7 @@ class CostTraces(Part):
 
 
 def read_costs(folder: Path) -> CostTraces | None:
-    """Read what was timed of the run in `folder`; `None` when nothing was. Raises StorageError for a damaged file."""
+    """Read the costs file of the run in `folder`; `None` when there is none. Raises StorageError for a damaged file."""
     try:
         return FORMAT.read(folder / COSTS, CostTraces)
     except FileNotFoundError:

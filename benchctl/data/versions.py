@@ -26,7 +26,7 @@ class StoredFormat:
     """A kind of file."""
 
     what: str
-    """What messages call it, such as `manifest`."""
+    """Its name in messages, such as `manifest`."""
     version: int
     """The version that is written."""
     steps: Mapping[int, Step] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class StoredFormat:
         return self.migrate(raw, version)
 
     def read(self, file: Path, model: type[Model]) -> Model:
-        """Read a file. Raises FileNotFoundError, and StorageError that names what is wrong."""
+        """Read a file. Raises FileNotFoundError, and StorageError with what is wrong."""
         try:
             raw = json.loads(file.read_bytes())
         except FileNotFoundError:
@@ -66,7 +66,7 @@ class StoredFormat:
         return self.validated(model, raw, str(file))
 
     def validated(self, model: type[Model], raw: object, where: str) -> Model:
-        """Return a parsed file as its model. Raises StorageError that names the first key that is wrong."""
+        """Return a parsed file as its model. Raises StorageError with the first key that is wrong."""
         document = self.current(raw, where)
         try:
             return model.model_validate(document)

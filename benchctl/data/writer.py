@@ -23,7 +23,7 @@ LOCK = ".lock"
 
 @contextlib.contextmanager
 def folder_lock(folder: Path, what: str = "writing this run", fix: str | None = None) -> Iterator[None]:
-    """Hold a folder, made where it is not there, as its only writer.
+    """Lock a folder as its only writer; it is made where it does not exist.
 
     The lock is the operating system's, so it goes with the process even when that is killed. Raises StorageError when
     the folder cannot be written, or another benchctl is `what` there.

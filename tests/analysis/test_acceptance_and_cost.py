@@ -236,7 +236,7 @@ def test_the_cost_of_a_round_is_not_told_where_few_steps_had_a_draft(
     cost = analysis.costs[0]
     assert (cost.overhead, cost.predicted, cost.break_even_alpha) == (None, None, None)
     assert analysis.acceptance[0].acceptance_length == 2.0
-    assert analysis.verdicts[0].why.endswith("too few steps had a draft to tell what a round costs.")
+    assert analysis.verdicts[0].why.endswith("too few steps had a draft to measure the cost of a round.")
 
 
 def test_no_acceptance_pays_for_a_round_dearer_than_its_tokens(

@@ -38,7 +38,7 @@ def test_where_it_breaks_even() -> None:
 def test_a_depth_that_never_pays_and_one_that_always_does() -> None:
     never = found(arm("synth_a0", 1.0, 0.2), arm("synth_a100", 5.0, 0.9)).needs[0]
     assert (never.outcome, never.alpha) == ("never pays", None)
-    assert "even where every draft token is kept: 0.90×" in never.sentence
+    assert "even where every draft token is accepted: 0.90×" in never.sentence
     assert found(arm("synth_a0", 1.0, 1.1), arm("synth_a100", 5.0, 3.0)).needs[0].outcome == "always pays"
     assert found(arm("synth_a0", 1.0, 1.1)).needs[0].outcome == "not measured"
 
@@ -49,7 +49,7 @@ def test_real_drafts_lie_on_the_curve_or_are_said_not_to() -> None:
     spec, off = (point for point in made.points if point.kind == "draft")
     assert [spec.curve, off.curve] == pytest.approx([1.2, 1.6])
     assert (spec.curve_holds, spec.note, off.curve_holds) == (True, None, False)
-    assert off.note == "off: the curve says 1.60× at its 4.00 tokens a round, outside its interval."
+    assert off.note == "off: the curve gives 1.60× at its 4.00 tokens a round, outside its interval."
 
 
 def test_references_stand_at_this_machines_speed() -> None:
@@ -59,7 +59,7 @@ def test_references_stand_at_this_machines_speed() -> None:
     made = found(*LINE, references=references)
     (point,) = (one for one in made.points if one.kind == "reference")
     assert point.speedup == pytest.approx(1.4)
-    assert made.notes == ["Deep, eagle3, depth 7: this depth was not measured, so the reference is no point."]
+    assert made.notes == ["Deep, eagle3, depth 7: this depth was not measured, so the reference is left out."]
 
 
 def test_a_run_without_synthetic_arms_has_no_curve() -> None:
@@ -68,7 +68,7 @@ def test_a_run_without_synthetic_arms_has_no_curve() -> None:
 
 def test_an_arm_that_tells_no_rounds_is_named() -> None:
     made = found(*LINE, arm("spec", None, 1.2))
-    assert made.notes == ["spec: its rounds or its speed are not reported, so it is no point of the curve."]
+    assert made.notes == ["spec: its rounds or its speed are not reported, so it is not on the curve."]
 
 
 def test_arms_that_accept_by_lot_are_no_claims_and_never_lossless(

@@ -173,8 +173,8 @@ def test_equal_but_degenerate_answers_show_nothing(make_record: Any, make_run: A
     records = [make_record("baseline", **loop), make_record("spec", **loop)]
     found = verdict_on(records, make_run)
     assert (found.verdict, found.counts) == ("undetermined", {"degenerate": 1})
-    assert "The target itself answers badly" in only(found).reason
-    assert "degenerate answer of the target's own" in found.reason
+    assert "The target's own answer is degenerate" in only(found).reason
+    assert "degenerate answer from the target itself" in found.reason
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -217,8 +217,8 @@ def test_the_reason_names_what_could_not_be_determined(make_record: Any, make_ru
     found = verdict_on(records, make_run)
     assert (found.verdict, found.reason) == (
         "undetermined",
-        "1 of 3 prompts got another answer than the target's own; 1 could not be determined. "
-        "Its whole answers were not scored, so that no more can be said.",
+        "1 of 3 prompts got a different answer than from the target alone; 1 could not be determined. "
+        "Its whole answers were not scored, so there is no verdict on them.",
     )
     found = verdict_on([one for one in records if one.prompt_idx != 1], make_run)
     assert found.reason == ("1 of 2 prompts could not be determined (code/2: The record of block 1, spec is missing).")

@@ -41,7 +41,7 @@ def test_the_status_counts_what_has_come_by_then() -> None:
     lane = Playback("spec", "draft", tuple(pieces_of(arrivals, PREFIXES, 0.1, drafts=True)), 4, 3)
     assert lane.status(0.5) == "reading the prompt"
     assert lane.status(1.0) == "1 token in 1.00 s"
-    assert lane.status(2.5) == "4 tokens in 2.50 s, 2.0 tok/s, 2 guessed"
-    assert lane.status(9.0) == "6 tokens in 3.00 s, 2.5 tok/s, 3 guessed"
+    assert lane.status(2.5) == "4 tokens in 2.50 s, 2.0 tok/s, 2 drafted"
+    assert lane.status(9.0) == "6 tokens in 3.00 s, 2.5 tok/s, 3 drafted"
     assert (lane.text, lane.tokens, lane.acceptance) == ("abcdef", 6, "3 of 4 drafted tokens accepted (75%)")
     assert plain_step_s(arrivals) == pytest.approx(1.0) and plain_step_s(arrivals[:1]) == 0.0

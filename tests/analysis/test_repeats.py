@@ -30,7 +30,7 @@ def test_a_repeated_prompt_is_told_of_a_drafter_that_remembers(
 ) -> None:
     told = warned(make_record, make_run, make_manifest, kind)
     assert [(found, where) for found, where, _ in told] == [("repeated-prompts", "spec")]
-    assert told[0][2].startswith("Asked before in the same process: 3 records (block 1, spec, code/1;")
+    assert told[0][2].startswith("Sent before to the same process: 3 records (block 1, spec, code/1;")
 
 
 def test_other_drafters_start_each_request_anew(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -50,7 +50,7 @@ def test_a_warm_up_is_a_request_of_the_process_too(make_record: Any, make_run: A
     records = [make_record(arm, prompt_sha="a" * 64, block=block) for block in range(3) for arm in arms]
     analysis = analyse(make_run([warm_up, *records], make_manifest(arms, 1, 3)))
     assert [(one.id, one.seen) for one in analysis.warnings] == [
-        ("repeated-prompts", "Asked before in the same process: 1 record (block 1, spec, code/0).")
+        ("repeated-prompts", "Sent before to the same process: 1 record (block 1, spec, code/0).")
     ]
 
 

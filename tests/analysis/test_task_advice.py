@@ -128,7 +128,7 @@ def test_a_faster_arm_whose_output_is_undetermined_is_to_be_scored(analysis: Ana
 def test_an_open_question_needs_more_blocks(analysis: Analysis) -> None:
     open_ = Interval(low=0.9, high=1.2, method="")
     sentence, command = experiment(with_verdict(analysis, "ngram_simple", speed="undecided", interval=open_))
-    assert sentence.startswith("More blocks of ngram_simple, whose interval is 0.90 to 1.20; some ")
+    assert sentence.startswith("More blocks of ngram_simple, whose interval is 0.90 to 1.20; about ")
     assert command.endswith("--only ngram_simple --blocks auto")
 
 

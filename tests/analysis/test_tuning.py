@@ -95,7 +95,7 @@ def test_a_search_that_was_cut_off_says_that_its_best_is_no_result() -> None:
     records = [record("baseline", 0, 10.0), record("fast", 0, 20.0, drafted=4)]
     said = best_so_far(run_of(records, ["baseline", "fast"], tuning))
     assert said.startswith("Best so far: fast, 2.00× no speculation over 1 block.")
-    assert "no result" in said and "not measured afresh" in said
+    assert "no result" in said and "not measured again" in said
     assert best_so_far(run_of([], ["baseline"], None)).startswith("Nothing was measured")
     nothing = run_of([record("baseline", 0, 10.0)], ["baseline", "fast"], tuning)
     assert best_so_far(nothing).startswith("No arm has drafted")

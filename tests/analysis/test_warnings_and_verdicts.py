@@ -175,7 +175,7 @@ def test_undecided_when_the_interval_holds_one_and_is_wide(make_record: Any, mak
     assert verdict.speed == "undecided"
     assert verdict.sentence.startswith("Undecided: 0.98× the baseline (95 % interval")
     assert verdict.detectable is not None and verdict.within is None
-    assert f"a change of {math.ceil(100 * verdict.detectable)} % would have been seen" in verdict.sentence
+    assert f"a change of {math.ceil(100 * verdict.detectable)} % would have been detected" in verdict.sentence
 
 
 def test_an_arm_that_is_shown_to_be_no_different_is_within(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -282,7 +282,7 @@ def test_the_analysis_survives_json_with_hostile_text(make_record: Any, make_run
         # Short where it is slow, long where it is fast: 4 tokens at half the rate, 40 at 1.2 times.
         (
             ({"rate": 5.0, "ids": list(range(100, 105))}, {"rate": 12.0, "ids": list(range(100, 141))}),
-            "but 0.86× when every answer is cut to the length that both reached, so their lengths decide.",
+            "but 0.86× when answers are cut to the length that both reached, so it is due to their lengths.",
         ),
         (
             ({"rate": 40.0, "ids": list(range(100, 105))},) * 2,

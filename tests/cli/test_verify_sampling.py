@@ -48,7 +48,7 @@ def test_a_check_and_the_same_offline(tmp_path: Path) -> None:
         assert again.returncode == 1
         assert json.loads(again.stdout)["arms"] == document["arms"]
     shown = verify("--sampling", "--offline", "small", cwd=tmp_path).stdout
-    assert "would have seen" in shown
+    assert "would have detected" in shown
     assert "lossy by design: synthetic acceptance" in shown
 
 

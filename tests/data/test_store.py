@@ -242,5 +242,5 @@ def test_a_folder_of_one_file_an_arm_is_a_run(tmp_path: Path) -> None:
     assert [said.split(" ")[0] for said in open_run(study).damaged] == ["cut.jsonl:1"]
     for file in study.glob("*.jsonl"):
         file.write_text("")
-    with pytest.raises(UsageError, match="This folder holds no benchctl record"):
+    with pytest.raises(UsageError, match="This folder contains no benchctl record"):
         open_run(study)

@@ -66,7 +66,7 @@ def test_an_svg_is_sound_escaped_and_shows_the_end_without_animation(lanes: list
     seen = [one for one in root.findall(f".//{space}text") if one.get("visibility") != "hidden"]
     assert [one.text for one in seen if "tok/s" in (one.text or "")] == [
         "10 tokens in 2.00 s, 5.0 tok/s",
-        "3 tokens in 1.00 s, 2.5 tok/s, 1 guessed",
+        "3 tokens in 1.00 s, 2.5 tok/s, 1 drafted",
     ]
     first = spans[0].find(f"{space}animate")
     assert first is not None and first.get("dur") == "2.00s" and first.get("keyTimes") == "0;0.1000"

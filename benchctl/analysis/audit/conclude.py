@@ -1,4 +1,4 @@
-"""From scored answers to what they show of every arm: the hazard test, the farthest divergences, and their power."""
+"""From scored answers to the audit of every arm: the hazard test, the farthest divergences, and the power of both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from benchctl.analysis.answers import common_length
 from benchctl.analysis.audit.hazard import TAUS, Places, Simulation, hazard_test, null_statistics, statistic
 from benchctl.analysis.audit.noise import Noise, noise_of
-from benchctl.analysis.results import AUDIT_LEVEL, ArmAudit, Seen
+from benchctl.analysis.results import AUDIT_LEVEL, ArmAudit, DetectionPower
 
 if TYPE_CHECKING:
     from benchctl.analysis.audit.noise import Floats, Noise
@@ -26,25 +26,24 @@ BUGS = (0.1, 0.3)
 UNSCORED = "its answers were not scored on the target alone (`benchctl verify-lossless` does)"
 
 PROPOSED = 0.05
-"""How often a draft is taken to propose the runner-up at such a place. Measured with engines that are wrong inside
-(`benchmarks/lossy_engines`): at 4 to 12 % of the places within reach. A power that is stated too high promises
-what nobody keeps."""
+"""How often a draft is assumed to propose the runner-up at such a place. Measured with deliberately faulty engines
+(`benchmarks/lossy_engines`): at 4 to 12 % of the places within reach. A larger value would overstate the power."""
 ROUNDS = 500
 OFTEN = 0.9
-"""The chance of being seen that the number of prompts is told for."""
+"""The power for which the number of prompts is given."""
 TIMES = (2, 4, 8, 16, 32, 64)
-"""Times as many answers that are tried."""
+"""Multiples of the number of answers that are tried."""
 MOST_PLACES = 6_000
 """More places near a tie are not simulated."""
 
 
 def audit_arms(audit: Audit | None, selection: Selection, *, reason: str = UNSCORED) -> dict[str, ArmAudit]:
-    """Return what was found of every arm of the selection. `reason`: why what is not scored was not."""
+    """Return the audit of every arm of the selection. `reason`: why what is not scored was not."""
     return audit_parts([(audit, selection)], reason=reason)
 
 
 def audit_parts(parts: Sequence[tuple[Audit | None, Selection]], *, reason: str = UNSCORED) -> dict[str, ArmAudit]:
-    """Return what was found of every arm of all parts of a run, each scored on its own target; levels hold for all."""
+    """Return the audit of every arm of all parts of a run, each scored on its own target; levels hold for all."""
     found: dict[str, ArmAudit] = {}
     arms = sum(len(selection.arms) for _, selection in parts)
     for audit, selection in parts:
@@ -76,7 +75,7 @@ def _audit(
     )
     by_prefill = audit is not None and audit.shape == "prefill"
     prompts = len({(answer.task, answer.prompt_idx) for answer, _ in known})
-    told = ArmAudit(
+    result = ArmAudit(
         arm=arm.arm,
         widths=arm.widths,
         slots=arm.slots,
@@ -97,12 +96,12 @@ def _audit(
     )
     lacking = selection.lacks.get(arm.arm) or _lacking(arm, known, noise, reason, by_prefill=by_prefill)
     if lacking is not None:
-        return told.model_copy(update={"lacking": lacking})
+        return result.model_copy(update={"lacking": lacking})
     level = AUDIT_LEVEL / 2 / arms
     hazard = hazard_test(noise, places)
     floor = noise.floor(places.margins, level / 2)  # the other half is for rivals behind the second
     power = [find_power(noise, places, nats, level=level) for nats in BUGS]
-    return told.model_copy(
+    return result.model_copy(
         update={
             "expected": hazard.expected,
             "p": hazard.p,
@@ -110,7 +109,8 @@ def _audit(
             "beyond": sum(one.gap > floor for _, answer in known for one in answer.diverged),
             "excess_limit": _excess_limit(noise, places),
             "seen": tuple(
-                Seen(nats=one.nats, chance=one.chance, prompts=one.times and one.times * prompts) for one in power
+                DetectionPower(nats=one.nats, chance=one.chance, prompts=one.times and one.times * prompts)
+                for one in power
             ),
         }
     )
@@ -124,7 +124,7 @@ def _lacking(
     *,
     by_prefill: bool,
 ) -> str | None:
-    """Say what is missing for a test, as the end of a sentence."""
+    """Return what is missing for a test, as the end of a sentence."""
     if not known:
         return reason
     if not by_prefill and not arm.overlapping:
@@ -133,11 +133,11 @@ def _lacking(
         if others:
             places = sum(common for _, common in agreed)
             return (
-                f"read again token by token, the target alone leaves the baseline's own answers at {others:,} of "
-                f"{places:,} places: what was read is not what ran"
+                f"scored token by token, the target alone diverges from the baseline's own answers at {others:,} of "
+                f"{places:,} places, so it did not compute what the run did"
             )
     if by_prefill and arm.slots > 1:
-        return "what several requests in one batch add to the target's noise cannot be measured on this engine"
+        return "the noise that several requests in one batch add cannot be measured on this engine"
     if (max(arm.widths) > 1 or arm.slots > 1) and len(noise.margins) < PREFIXES:
         several = " or ".join(map(str, arm.widths))
         how = "in another shape" if by_prefill else f"{several} tokens at a time"
@@ -179,21 +179,23 @@ def _excess_limit(noise: Noise, places: Places) -> float | None:
 
 
 def audit_summary(audit: ArmAudit) -> str:
-    """Say what was found, or what is missing, in a sentence or two."""
+    """Return what was found, or what is missing, in a sentence or two."""
     if audit.lacking is not None:
-        return f"As a whole it cannot be told: {audit.lacking}."
+        return f"There is no verdict on its whole answers: {audit.lacking}."
     where = f"{audit.tokens:,} tokens of {_count(audit.answers, 'answer')}"
     if audit.answers < audit.of:
         where += f", sampled from {audit.of},"
     how = "at once" if audit.by_prefill else "token by token"
     width = "the arm's verify width" + (f", {audit.slots} requests in a batch," if audit.slots > 1 else "")
     noise = "the change between prefill and decode" if audit.by_prefill else f"its own noise at {width}"
-    seen = f"Scored whole on the target alone, {how}, {where} leave its likeliest token {_times(audit.diverged)}"
-    wanted = f"{noise} alone makes {audit.expected or 0:.1f}"
+    scored = (
+        f"Scored whole on the target alone, {how}, {where} diverge from its likeliest token {_times(audit.diverged)}"
+    )
+    explained = f"{noise} alone explains {audit.expected or 0:.1f}"
     if audit.violates:
-        return f"{seen}; {wanted}, and does not explain {_unexplained(audit)}."
+        return f"{scored}; {explained}, but not {_unexplained(audit)}."
     limit = f"at most {audit.excess_limit or 0:.2g} per 1,000 tokens beyond it, at 95 %"
-    return f"{seen}; {wanted}: compatible with it (p = {_p(audit.p)}; {limit}). {_power(audit)}"
+    return f"{scored}; {explained}: compatible with noise (p = {_p(audit.p)}; {limit}). {_power(audit)}"
 
 
 def _unexplained(audit: ArmAudit) -> str:
@@ -206,11 +208,13 @@ def _unexplained(audit: ArmAudit) -> str:
 
 
 def _power(audit: ArmAudit) -> str:
-    return f"An engine that accepts the target's runner-up {'; '.join(map(_seen, audit.seen))}." if audit.seen else ""
+    return (
+        f"An engine that accepts the target's runner-up {'; '.join(map(_detected, audit.seen))}." if audit.seen else ""
+    )
 
 
-def _seen(one: Seen) -> str:
-    chance = f"within {one.nats:g} nats would have been seen with a chance of {100 * one.chance:.0f} %"
+def _detected(one: DetectionPower) -> str:
+    chance = f"within {one.nats:g} nats would have been detected with a probability of {100 * one.chance:.0f} %"
     if one.chance >= 0.9:
         return chance
     return f"{chance} (90 % need {f'about {one.prompts:,} prompts' if one.prompts else 'far more prompts'})"
@@ -230,16 +234,16 @@ def _count(number: int, what: str) -> str:
 
 @dataclass(frozen=True)
 class Power:
-    """Whether a rule that accepts the runner-up within `nats` would have been seen."""
+    """Whether a rule that accepts the runner-up within `nats` would have been detected."""
 
     nats: float
     chance: float
     times: int | None
-    """Times as many answers as there are would show it with a chance of `OFTEN`; `None` where even 64 would not."""
+    """The multiple of these answers that detects it with a power of `OFTEN`; `None` where even 64 does not."""
 
 
 def find_power(noise: Noise, places: Places, nats: float, *, level: float, seed: int = 2) -> Power:
-    """Return the chance that the test at `level` would have seen such a rule at these places."""
+    """Return the power of the test at `level` against such a rule at these places."""
     near = places.up_to(max(TAUS))
     if noise.silent:
         return _of_a_silent_engine(places, nats)
@@ -266,7 +270,7 @@ def _chance(noise: Noise, near: Places, nats: float, level: float, rng: np.rando
 
 
 def _repeated(places: Places, times: int, rng: np.random.Generator) -> Places:
-    """Return so many times as many answers, drawn from these with replacement."""
+    """Return `times` as many answers, drawn from these with replacement."""
     drawn = rng.integers(places.count, size=times * places.count)
     rows = [np.flatnonzero(places.answers == one) for one in drawn]
     index = np.concatenate(rows) if rows else np.zeros(0, np.int64)
@@ -275,7 +279,7 @@ def _repeated(places: Places, times: int, rng: np.random.Generator) -> Places:
 
 
 def _of_a_silent_engine(places: Places, nats: float) -> Power:
-    """Where the target has no noise, one swapped token is seen."""
+    """Where the target has no noise, one swapped token is detected."""
     near = int((places.margins <= nats).sum())
     chance = 1 - (1 - PROPOSED) ** near
     times = next((one for one in (1, *TIMES) if 1 - (1 - PROPOSED) ** (near * one) >= OFTEN), None)

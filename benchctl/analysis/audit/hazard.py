@@ -1,4 +1,4 @@
-"""The hazard test: does an arm leave its target's likeliest token more often, or elsewhere, than noise makes it?
+"""The hazard test: does an arm diverge from its target's likeliest token more often, or elsewhere, than by noise?
 
 At place t of an arm's own answer the target alone has the margin m_t, and X_t is 1 where the arm's token is not the
 target's likeliest. Without a fault X_t is 1 with the chance h_t = P(loss > m_t). The statistic is
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TAUS = (0.05, 0.1, 0.2, 0.4)
 """Nats: the widest margins of the places that each sum is over."""
 LEAST_CHANCE = 0.01
-"""Chances below this weigh as this: else the rarest places, which hardly any fault reaches, would drown all others."""
+"""Smaller chances are set to this: else the rarest places, which hardly any fault reaches, would dominate."""
 FIRST_ROUND, SECOND_ROUND = 1_000, 19_999
 """Simulations; the second number only where the first could be significant."""
 CHUNK = 2_000_000
@@ -61,7 +61,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Hazard:
-    """What the test came to."""
+    """The result of the test."""
 
     p: float
     flips: int
@@ -88,7 +88,7 @@ class Simulation:
     """Answers that the target alone would have given: flips drawn from its noise at given places."""
 
     def __init__(self, noise: Noise, places: Places, rng: Generator) -> None:
-        """`places`: all with margins that the statistic looks at."""
+        """`places`: all with margins that the statistic includes."""
         small = noise.small
         order = np.argsort(small.answers, kind="stable")
         self._losses = small.losses[order]
@@ -99,7 +99,7 @@ class Simulation:
         self._rng = rng
 
     def flips(self, rows: int) -> Booleans:
-        """Return (rows, places): where noise alone would have made the arm leave the likeliest token."""
+        """Return (rows, places): where noise alone makes the arm diverge from the likeliest token."""
         rng, answers = self._rng, self._places.answers
         source = rng.integers(len(self._sizes), size=(rows, self._places.count))[:, answers]
         index = self._starts[source] + (rng.random((rows, len(answers))) * self._sizes[source]).astype(np.int64)
@@ -107,7 +107,7 @@ class Simulation:
         return np.asarray(losses > self._places.margins)
 
     def another_tail(self) -> Tail:
-        """Return the distribution of losses as another sample of answers would have shown it."""
+        """Return the distribution of losses of another sample of answers."""
         drawn = self._rng.integers(len(self._sizes), size=len(self._sizes))
         parts = [self._losses[self._starts[one] : self._starts[one] + self._sizes[one]] for one in drawn]
         return fit_tail(np.concatenate(parts))
@@ -135,11 +135,11 @@ def hazard_test(noise: Noise, places: Places, *, seed: int = 1, rounds: int = SE
     if not near.diverged.any():
         return Hazard(1.0, flips, expected, float("-inf"))
     own = noise.tail.chance_above(near.margins)
-    seen = float(statistic(near.diverged[np.newaxis], own[np.newaxis], near.margins)[0])
+    observed = float(statistic(near.diverged[np.newaxis], own[np.newaxis], near.margins)[0])
     if noise.silent:
-        return Hazard(0.0, flips, expected, seen)
+        return Hazard(0.0, flips, expected, observed)
     simulation = Simulation(noise, near, np.random.default_rng(seed))
     null = null_statistics(simulation, near.margins, FIRST_ROUND)
-    if (null >= seen).sum() < 0.03 * FIRST_ROUND:
+    if (null >= observed).sum() < 0.03 * FIRST_ROUND:
         null = np.concatenate([null, null_statistics(simulation, near.margins, rounds - FIRST_ROUND)])
-    return Hazard((1 + int((null >= seen).sum())) / (1 + len(null)), flips, expected, seen)
+    return Hazard((1 + int((null >= observed).sum())) / (1 + len(null)), flips, expected, observed)

@@ -1,4 +1,4 @@
-"""How far the target's own noise takes its margins: the distribution of losses, with a fitted tail.
+"""How far the target's own noise changes its margins: the distribution of losses, with a fitted tail.
 
 A *loss* is by how much a margin (the likeliest token over its best rival, in nats) shrinks when the target reads
 several tokens at once instead of one. A token flips where the loss exceeds the margin.
@@ -141,14 +141,14 @@ class Noise:
 
 def noise_of(audit: Audit, scored: Mapping[AnswerKey, ScoredAnswer], widths: Sequence[int], slots: int = 1) -> Noise:
     """Return how margins moved at these widths, in batches of so many requests; without any, there is no noise."""
-    wanted = {0} if audit.shape == "prefill" else set(widths)
+    chosen = {0} if audit.shape == "prefill" else set(widths)
     numbers: dict[AnswerKey, int] = {}
     margins: list[float] = []
     losses: list[float] = []
     answers: list[int] = []
     for one in audit.passes:
         answer = scored.get(one.answer)
-        if one.width in wanted and one.slots == slots and answer is not None:
+        if one.width in chosen and one.slots == slots and answer is not None:
             margins += [answer.margins[place] for place in one.places]
             losses += one.losses
             answers += [numbers.setdefault(one.answer, len(numbers))] * len(one.places)

@@ -41,7 +41,7 @@ class ArmAnswers:
 
     arm: str
     widths: tuple[int, ...]
-    """Tokens of one request that the target may have read at once while it gave them; empty where nothing tells."""
+    """Tokens of one request that the target may have read at once while it gave them; empty where not reported."""
     answers: tuple[Answer, ...]
     """Distinct ones, of all blocks."""
     agreed: dict[AnswerKey, int]
@@ -55,7 +55,7 @@ class ArmAnswers:
 
 @dataclass(frozen=True)
 class Selection:
-    """What an audit of a run is about."""
+    """The answers that an audit of a run scores."""
 
     arms: tuple[ArmAnswers, ...] = ()
     own: tuple[Answer, ...] = ()
@@ -65,7 +65,7 @@ class Selection:
 
     @property
     def prompts(self) -> list[list[Answer]]:
-        """The arms' distinct answers by prompt; the prompts in an order that nothing about them decides."""
+        """The arms' distinct answers by prompt; the prompts in an order independent of their content."""
         by_prompt: dict[tuple[str, int], dict[AnswerKey, Answer]] = {}
         for arm in self.arms:
             for answer in arm.answers:
@@ -111,9 +111,9 @@ def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | N
             }
             widths, slots = _widths(frame, arm), _slots(group)
             if not widths:
-                lacks[name] = "nothing tells how many tokens it verified at once"
+                lacks[name] = "its verify width is not reported"
             elif slots is None:
-                lacks[name] = "nothing tells how many requests shared a batch"
+                lacks[name] = "how many requests shared a batch is not reported"
             own_name = frame.arms[frame.baseline]
             found.append(ArmAnswers(name, widths, distinct, agreed, group.overlapping, slots or 1, own_name))
             own |= {answer.key: answer for answer in theirs.values()}
@@ -137,8 +137,8 @@ def _answer(record: Record) -> Answer:
 
 def _widths(frame: Frame, arm: int) -> tuple[int, ...]:
     """Return what an arm's rounds read at once of one request: its widest verify step."""
-    told = {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm).tolist()}
-    known = [width for width in told if width is not None]
+    reported = {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm).tolist()}
+    known = [width for width in reported if width is not None]
     return (max(known),) if known else ()
 
 

@@ -1,7 +1,7 @@
 """Two runs of one workload side by side: what got faster or slower beyond noise, and whether the answers stayed.
 
 A is the run before, B the one after; every ratio is B over A. Arms are matched by name. The blocks of two runs have
-nothing in common, so each run's own spread between blocks counts (`benchctl.analysis.comparison.compare`); prompts
+nothing in common, so each run's own spread between blocks counts (`ratio_interval`); prompts
 are the same and count as fixed.
 """
 
@@ -43,7 +43,7 @@ def compare_runs(
     arms: Collection[str] | None = None,
     names: Sequence[str] = ("A", "B"),
 ) -> RunComparison:
-    """Compare two runs of one workload; `arms` limits which. Raises UsageError where there is nothing to compare.
+    """Compare two runs of one workload; `arms` limits which arms. Raises UsageError where there is nothing to compare.
 
     `names` are what runs without a manifest are called.
     """
@@ -56,27 +56,27 @@ def compare_runs(
         if name not in known:
             fix = f"The arms are: {', '.join(known)}."
             raise UsageError(f"Neither run has an arm {name!r}.", where="--arm", fix=fix)
-    wanted = [name for name in known if not arms or name in arms]
-    both = [name for name in wanted if name in before.frame.arms and name in after.frame.arms]
+    chosen = [name for name in known if not arms or name in arms]
+    both = [name for name in chosen if name in before.frame.arms and name in after.frame.arms]
     return RunComparison(
         a=_facts(before, names[0]),
         b=_facts(after, names[1]),
         on_trust=on_trust,
         changed=find_changes(a, b),
         arms=[_compare_arm(before, after, name) for name in both],
-        only_in_a=[name for name in wanted if name not in after.frame.arms],
-        only_in_b=[name for name in wanted if name not in before.frame.arms],
+        only_in_a=[name for name in chosen if name not in after.frame.arms],
+        only_in_b=[name for name in chosen if name not in before.frame.arms],
         lossless_b=[
             OwnVerdict(arm=one.arm, verdict=one.verdict, reason=one.reason)
             for one in after.analysis.losslessness
-            if one.arm in wanted
+            if one.arm in chosen
         ],
     )
 
 
 def _side(data: RunData, baseline: str | None) -> _Side:
     analysis = analyse(data, baseline=baseline)  # every condition for itself
-    frame = make_frame(data.records, data.manifest, min(analysis.baselines))  # all arms, each told apart by its name
+    frame = make_frame(data.records, data.manifest, min(analysis.baselines))  # all arms, each with a name of its own
     return _Side(data, analysis, frame, find_answers(frame))
 
 
@@ -147,7 +147,7 @@ def _over(b: float | None, a: float | None) -> float | None:
 
 
 def speed_change(interval: Interval | None) -> SpeedChange:
-    """Return what the interval of a ratio of speeds says."""
+    """Return the class of the interval of a ratio of speeds."""
     if interval is None:
         return "unknown"
     if interval.low > 1:
@@ -156,16 +156,16 @@ def speed_change(interval: Interval | None) -> SpeedChange:
 
 
 def _doubt(rate: Ratio, matched: float | None, unequal: bool, blocks_a: int, blocks_b: int) -> str | None:
-    """Why nothing is said of the speed, or `None`."""
+    """Why there is no verdict on the speed, or `None`."""
     if rate.ratio is None:
         return "No prompt was timed in every block of both runs."
     if rate.interval is None:
-        return f"A has {_blocks(blocks_a)} and B {_blocks(blocks_b)}; below {MIN_BLOCKS} in each nothing is said."
+        return f"A has {_blocks(blocks_a)} and B {_blocks(blocks_b)}; below {MIN_BLOCKS} in each there is no interval."
     if speed_change(rate.interval) in ("faster", "slower") and unequal:
         if matched is None:
             return "No answer is as long in B as it was in A, so they are not the same work."
         if (matched > 1) != (rate.ratio > 1):
-            return f"The ratio is {matched:.2f} over the answers of equal length, so their lengths decide."
+            return f"The ratio is {matched:.2f} over the answers of equal length, so the difference is due to lengths."
     return None
 
 

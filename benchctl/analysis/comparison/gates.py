@@ -1,4 +1,4 @@
-"""Gates: what must not have happened between two runs, for CI. What cannot be told fails a gate, with the reason."""
+"""Gates: changes between two runs that fail a CI job. What cannot be determined fails a gate, with the reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchctl.recipes.problems import did_you_mean
 if TYPE_CHECKING:
     from benchctl.analysis.comparison.results import ArmComparison, RunComparison
 
-WORDS = ("slower", "lossy")
+GATES = ("slower", "lossy")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
@@ -35,11 +35,11 @@ class Judgement:
     gate: Gate
     failures: tuple[str, ...]
     note: str | None = None
-    """What a gate that held could not have seen."""
+    """What a gate that passed could not have detected."""
 
     @property
     def passed(self) -> bool:
-        """Whether nothing stands against it."""
+        """Whether there is no failure."""
         return not self.failures
 
 
@@ -47,14 +47,14 @@ def parse_gate(text: str) -> Gate:
     """Read `slower:3%` or `lossy`. Raises UsageError, with the nearest valid word."""
     word, colon, amount = (part.strip() for part in text.partition(":"))
     wrong = None
-    if word not in WORDS:
-        wrong = f"There is no gate {word!r}.{did_you_mean(word, WORDS)}"
+    if word not in GATES:
+        wrong = f"There is no gate {word!r}.{did_you_mean(word, GATES)}"
     elif word == "lossy":
         wrong = "`lossy` takes no amount." if colon else None
     else:
-        told = _AMOUNT.fullmatch(amount)
-        if told and float(told[1]) < 100:
-            return Gate("slower", float(told[1]) / 100)
+        match = _AMOUNT.fullmatch(amount)
+        if match and float(match[1]) < 100:
+            return Gate("slower", float(match[1]) / 100)
         wrong = f"`slower` needs a percentage from 0 to 100, not {amount!r}."
     if wrong:
         raise UsageError(
@@ -64,20 +64,20 @@ def parse_gate(text: str) -> Gate:
 
 
 def check_gate(gate: Gate, found: RunComparison) -> Judgement:
-    """Hold a gate against a comparison."""
+    """Check a comparison against a gate."""
     if gate.word == "lossy":
         return Judgement(gate, tuple(_lossy(found)))
-    failures = [told for arm in found.arms if (told := _slower(arm, gate.share))]
-    failures += [f"{name}: cannot tell, because B has no such arm." for name in found.only_in_a]
+    failures = [failure for arm in found.arms if (failure := _slower(arm, gate.share))]
+    failures += [f"{name}: undetermined, because B has no such arm." for name in found.only_in_a]
     if not found.arms and not failures:
-        failures.append("cannot tell, because the runs have no arm in common.")
+        failures.append("undetermined, because the runs have no arm in common.")
     return Judgement(gate, tuple(failures), None if failures else _unseen(found, gate.share))
 
 
 def _slower(arm: ArmComparison, share: float) -> str | None:
     rate, interval = arm.rate, arm.rate.interval
     if arm.doubt or rate.ratio is None or interval is None:
-        return f"{arm.arm}: cannot tell. {arm.doubt or ''}".rstrip()
+        return f"{arm.arm}: undetermined. {arm.doubt or ''}".rstrip()
     if interval.high < 1 - share:
         return (
             f"{arm.arm}: {rate.ratio:.3f}× A's decode rate (95 % interval {interval.low:.3f} to {interval.high:.3f}), "
@@ -87,19 +87,20 @@ def _slower(arm: ArmComparison, share: float) -> str | None:
 
 
 def _unseen(found: RunComparison, share: float) -> str:
-    """Name the arm that could have lost most without being noticed."""
+    """Return the smallest slow-down that is detected in every arm, and the arm that sets it."""
     limits = [
         ((1 - share) * arm.rate.ratio / arm.rate.interval.high, arm.arm)
         for arm in found.arms
         if arm.rate.ratio and arm.rate.interval
     ]
     limit, name = min(limits)
-    return f"At this noise a slow-down is seen from {100 * (1 - limit):.1f} % on in every arm ({name} is the noisiest)."
+    percent = 100 * (1 - limit)
+    return f"At this noise a slow-down is detected from {percent:.1f} % on in every arm ({name} is the noisiest)."
 
 
 def _lossy(found: RunComparison) -> list[str]:
     judged = [one for one in found.lossless_b if one.verdict != "not judged"]
     if not judged:
         many = " one request at a time" if found.lossless_b else ""
-        return [f"cannot tell, because no arm of B beside its baseline was compared{many}."]
+        return [f"undetermined, because no arm of B beside its baseline was compared{many}."]
     return [f"{one.arm}: {one.verdict}. {one.reason}" for one in judged if one.verdict != "identical"]

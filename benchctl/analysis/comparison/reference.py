@@ -1,9 +1,9 @@
-"""A run against references: the same questions on another engine or in another precision, and what changed the answers.
+"""A run against references: the same prompts on another engine or in another precision, and what changed the answers.
 
-Three answers are held against each other on every prompt: the arm's, that of its own baseline, and that of the
+Three answers are compared on every prompt: the arm's, that of its own baseline, and that of the
 reference's baseline (the target alone, mostly in float32). Where the two baselines differ, it was the engine or the
 precision, without any speculation; where an arm differs from its own baseline, it was speculation. Whether engine or
-precision changed a baseline is told apart where two runs differ in one of them alone: that needs a run of the same
+precision changed a baseline is known where two runs differ in one of them alone: that needs a run of the same
 engine in the reference's precision beside the two, so that any number of references may be named.
 """
 
@@ -26,17 +26,17 @@ from benchctl.data.store import RunData
 from benchctl.errors import UsageError
 
 Cause = Literal["none", "baseline", "speculation", "both", "undone", "undetermined"]
-"""What made an arm's answer another than the reference's. none: it is the same; baseline: its own baseline says the
-same as the arm, and not the reference's; speculation: its baseline says the reference's, the arm does not; both: all
-three differ; undone: the arm says the reference's, its baseline does not."""
+"""Why an arm's answer differs from the reference's. none: it is equal; baseline: its own baseline equals the arm, and
+differs from the reference; speculation: its baseline equals the reference, the arm does not; both: all three differ;
+undone: the arm equals the reference, its baseline does not."""
 CAUSES: tuple[Cause, ...] = ("none", "baseline", "speculation", "both", "undone", "undetermined")
 _NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 LEAST_SHARE = 0.01
-"""Of the bytes of a model that a type holds to be named."""
+"""Share of a model's bytes from which on a type is listed."""
 
 
 class Difference(Result):
-    """A prompt on which two answers part."""
+    """A prompt on which two answers diverge."""
 
     task: str
     prompt_idx: int
@@ -72,7 +72,7 @@ class ArmCauses(Result):
 
     @property
     def same(self) -> bool:
-        """Whether it says what the reference says, on every prompt."""
+        """Whether it equals the reference on every prompt."""
         return {cause for cause, count in self.counts.items() if count} == {"none"}
 
 
@@ -90,14 +90,14 @@ class ReferenceComparison(Result):
     """One run against others."""
 
     runs: list[ReferenceRun]
-    """The run itself first, then the references in the order in which they were named."""
+    """The run itself first, then the references in the order given."""
     on_trust: list[str]
     baselines: list[BaselinePair]
     arms: list[ArmCauses]
 
     @property
     def identical(self) -> bool:
-        """Whether the run and all its arms say what every reference says, on every prompt."""
+        """Whether the run and all its arms equal every reference on every prompt."""
         own = [pair for pair in self.baselines if pair.runs[0] == self.runs[0].run]
         arms = [one for one in self.arms if one.run == self.runs[0].run]
         return all(not pair.differing and not pair.undetermined and pair.prompts for pair in own) and all(
@@ -119,11 +119,11 @@ class _Side:
 def compare_with_references(
     run: RunData, references: Sequence[RunData], *, arms: Sequence[str] | None = None
 ) -> ReferenceComparison:
-    """Compare a run's answers with those of every reference. Raises UsageError for runs of other questions."""
+    """Compare a run's answers with those of every reference. Raises UsageError for runs of other prompts."""
     everything = [run, *references]
     for one, other in combinations(everything, 2):
         if one.folder.resolve() == other.folder.resolve():
-            raise UsageError("A run is no reference of itself.", where=str(one.folder), fix="Name another run.")
+            raise UsageError("A run cannot be its own reference.", where=str(one.folder), fix="Name another run.")
     on_trust = dict.fromkeys(text for other in references for text in require_same_questions(run, other))
     sides = [_side(one) for one in everything]
     known = [arm for arm in sides[0].answers if arm != sides[0].baseline]
@@ -149,7 +149,7 @@ def compare_with_references(
 def _side(data: RunData) -> _Side:
     if data.manifest is not None and not is_greedy(data.manifest):
         raise UsageError(
-            "Answers that are drawn at random differ by chance alone.",
+            "Sampled answers differ by chance alone.",
             where=str(data.folder),
             fix="Compare greedy runs (sampling.temperature 0).",
         )
@@ -181,9 +181,9 @@ def _engine(manifest: Manifest) -> str:
 
 def precision_of(manifest: Manifest) -> str:
     """Return the precision of the target's weights as the engine ran them."""
-    asked = (manifest.recipe.get("engine") or {}).get("dtype")
-    if isinstance(asked, str) and asked != "auto":
-        return _NAMES.get(asked, asked)
+    dtype = (manifest.recipe.get("engine") or {}).get("dtype")
+    if isinstance(dtype, str) and dtype != "auto":
+        return _NAMES.get(dtype, dtype)
     facts = manifest.target.facts
     sizes: dict[str, float] = {}
     for kind, group in (facts.get("tensor_types") or {}).items():
@@ -233,34 +233,39 @@ def _arm(side: _Side, arm: str, reference: _Side) -> ArmCauses:
     counts: dict[Cause, int] = dict.fromkeys(CAUSES, 0)
     differing, undetermined = [], []
     for key in dict.fromkeys([*side.prompts, *reference.prompts]):
-        said, own, theirs = (
+        answer, own, theirs = (
             answers.get(key)
             for answers in (side.answers[arm], side.answers[side.baseline], reference.answers[reference.baseline])
         )
-        if said is None or own is None or theirs is None or not (same_prompt(said, own) and same_prompt(said, theirs)):
+        if (
+            answer is None
+            or own is None
+            or theirs is None
+            or not (same_prompt(answer, own) and same_prompt(answer, theirs))
+        ):
             counts["undetermined"] += 1
             undetermined.append(_named(key))
             continue
-        cause = _cause(said, own, theirs)
+        cause = _cause(answer, own, theirs)
         counts[cause] += 1
         if cause not in ("none", "undone"):
-            differing.append(_difference(side, said, reference, theirs, cause))
+            differing.append(_difference(side, answer, reference, theirs, cause))
     return ArmCauses(
         run=side.name, arm=arm, reference=reference.name, counts=counts, differing=differing, undetermined=undetermined
     )
 
 
-def _cause(said: Record, own: Record, reference: Record) -> Cause:
-    if same_answer(said, reference):
+def _cause(answer: Record, own: Record, reference: Record) -> Cause:
+    if same_answer(answer, reference):
         return "none" if same_answer(own, reference) else "undone"
-    if same_answer(said, own):
+    if same_answer(answer, own):
         return "baseline"
     return "speculation" if same_answer(own, reference) else "both"
 
 
 def _difference(one: _Side, ours: Record, other: _Side, theirs: Record, cause: Cause | None = None) -> Difference:
     fork = find_fork(theirs, ours)
-    # Equal texts and tokens, and other endings: they part where the answers end.
+    # Equal texts and tokens, and other endings: they diverge where the answers end.
     index, unit = (fork.index, fork.unit) if fork is not None else (ours.n_predicted, "token")
     by_token = unit == "token"
     return Difference(
@@ -274,7 +279,7 @@ def _difference(one: _Side, ours: Record, other: _Side, theirs: Record, cause: C
 
 
 def _margin(side: _Side, record: Record, index: int) -> float | None:
-    """Return how far a run's own target preferred its likeliest token at a place, where that was scored."""
+    """Return the margin of a run's own target at a place, where that was scored."""
     ids = record.token_ids
     if ids is None:
         return None

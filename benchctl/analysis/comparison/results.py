@@ -65,7 +65,7 @@ class ArmComparison(Result):
     lossless_b: str | None
     """Verdict of each run on itself; `None` for its baseline."""
     outputs: Outputs
-    """Whether B says what A said."""
+    """Whether the answers of B equal those of A."""
 
 
 class OwnVerdict(Result):
@@ -77,12 +77,12 @@ class OwnVerdict(Result):
 
 
 class RunComparison(Result):
-    """Everything that `benchctl compare` found."""
+    """Everything that `benchctl compare` finds."""
 
     a: RunFacts
     b: RunFacts
     on_trust: list[str]
-    """What could not be checked of the workload being the same."""
+    """Which parts of the workload could not be checked to be the same."""
     changed: list[Change]
     arms: list[ArmComparison]
     only_in_a: list[str]

@@ -1,7 +1,7 @@
 """Any number of runs side by side, also of other drafts, targets, engines or machines.
 
-The first run is what the others are held against, arm by arm of one name. What both measured of the same work is
-compared; what is not the same work is named, and only stands beside each other.
+The others are compared with the first run, arm by arm of one name. What both measured of the same work is
+compared; what is not the same work is listed with the reason, side by side.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Part = Literal["rate", "speedup", "answers"]
 
 
 class ArmRow(Result):
-    """An arm of one run, and how it stands to the first run's arm of that name."""
+    """An arm of one run, compared with the first run's arm of that name."""
 
     run: int
     """Number of the run, from 0."""
@@ -46,7 +46,7 @@ class ArmRow(Result):
     answers_unsteady: int | None = None
     """Prompts that one of the two did not answer soundly, or not alike in every block."""
     not_compared: dict[Part, str] = Field(default_factory=dict)
-    """What is not comparable, and why: the end of a sentence."""
+    """What is not comparable, and why, as the end of a sentence."""
 
 
 class Differing(Result):
@@ -109,7 +109,7 @@ def compare_several(runs: Sequence[RunSummary], arms: Collection[str] | None = N
 
 
 def _common(first: RunSummary, run: RunSummary) -> tuple[list[int], list[int]]:
-    """Return the places of the prompts that both runs asked, in either; those of one text, where that is told."""
+    """Return the places of the prompts that both runs have, in either; those of equal text, where that is recorded."""
     place = {(task, index): number for number, (task, index, _) in enumerate(first.prompts)}
     texts = [text for _, _, text in first.prompts]
     pairs = [
@@ -141,7 +141,7 @@ def _row(number: int, run: RunSummary, arm: ArmSummary) -> ArmRow:
 def _against(
     first: RunSummary, a: ArmSummary, run: RunSummary, b: ArmSummary, common: tuple[list[int], list[int]]
 ) -> dict[str, object]:
-    """Return the fields of a row that hold an arm against the first run's."""
+    """Return the fields of a row that compare an arm with the first run's."""
     why = _unlike(first, a, run, b, common)
     level = min(first.level, run.level)
     found: dict[str, object] = {"not_compared": why}
@@ -164,25 +164,25 @@ def _against(
 def _unlike(
     first: RunSummary, a: ArmSummary, run: RunSummary, b: ArmSummary, common: tuple[list[int], list[int]]
 ) -> dict[Part, str]:
-    """Say of each thing why it is not the same work; empty where everything can be compared."""
+    """Return why each quantity cannot be compared; empty where everything can be."""
     every: tuple[Part, ...] = ("rate", "speedup", "answers")
     if not common[0]:
         return dict.fromkeys(every, "the runs have no prompt in common")
     if a.condition != b.condition:
-        return dict.fromkeys(every, "its context length, concurrency, rate or temperature is another")
+        return dict.fromkeys(every, "its context length, concurrency, rate or temperature differs")
     why: dict[Part, str] = {}
     whole = len(common[0]) == len(first.prompts) == len(run.prompts)
     if not whole:  # a speed-up is over all prompts of its run
         why["speedup"] = f"the runs have only {len(common[0])} prompts in common"
     sampling = [key for key in {**first.sampling, **run.sampling} if first.sampling.get(key) != run.sampling.get(key)]
     if sampling:
-        why |= dict.fromkeys(("rate", "answers"), f"sampling.{sampling[0]} is another")
+        why |= dict.fromkeys(("rate", "answers"), f"sampling.{sampling[0]} differs")
     if a.target_files != b.target_files:
-        why |= dict.fromkeys(("rate", "answers"), f"its target is another ({a.target} and {b.target})")
+        why |= dict.fromkeys(("rate", "answers"), f"its target differs ({a.target} and {b.target})")
     elif a.cache_type != b.cache_type:
-        why["answers"] = f"its KV type is another ({a.cache_type or 'default'} and {b.cache_type or 'default'})"
+        why["answers"] = f"its KV type differs ({a.cache_type or 'default'} and {b.cache_type or 'default'})"
     if (a.overlapping or b.overlapping) and "answers" not in why:
-        why["answers"] = "answers of overlapping requests do not repeat"
+        why["answers"] = "answers of overlapping requests are not reproducible"
     return why
 
 
@@ -213,7 +213,7 @@ def _ratio(a: float | None, b: float | None, blocks_a: list[float], blocks_b: li
 
 
 def _differing(runs: Sequence[RunSummary]) -> list[Differing]:
-    """Return what is not the same in all runs, the most telling first."""
+    """Return what is not the same in all runs, the most important first."""
 
     def every(name: str) -> list[str]:
         return ["; ".join(dict.fromkeys(str(getattr(arm, name) or "none") for arm in run.arms)) for run in runs]

@@ -1,4 +1,4 @@
-"""What a comparison of many runs needs of each: small enough to lie beside the run, so that it is made once.
+"""The summary of a run for comparing many: small enough to be saved beside the run, so that it is made once.
 
 Times and answers are kept by arm, block and prompt as arrays, everything else as the run's analysis found it.
 """
@@ -22,9 +22,9 @@ from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity, SetupId
 from benchctl.data.store import RunData
 
 SUMMARY_VERSION = f"1 {__version__}"
-"""A summary of another one is made again."""
+"""A summary of another version is made again."""
 ABSENT = 0
-"""In place of an answer's number: none that is sound."""
+"""In place of an answer's number where no sound answer is there."""
 
 
 class ArmSummary(msgspec.Struct, kw_only=True):
@@ -33,7 +33,7 @@ class ArmSummary(msgspec.Struct, kw_only=True):
     name: str
     is_baseline: bool
     baseline: str | None
-    """What it is compared with."""
+    """The arm that it is compared with."""
     labels: dict[str, str]
     """On the axes of its recipe."""
     target: str
@@ -76,7 +76,7 @@ class RunSummary(msgspec.Struct, kw_only=True):
     blocks: int
     records: int
     level: float
-    """Of its intervals: wider where the run was looked at while it was measured."""
+    """Of its intervals: wider where the run ended when they were narrow enough."""
     machine: str
     sampling: dict[str, Any]
     prompts: list[tuple[str, int, str | None]]
@@ -156,8 +156,8 @@ def _answers(frame: Frame) -> NDArray[np.uint64]:
         + [ABSENT],  # what -1 points at: no record
         dtype=np.uint64,
     )
-    told = numbers[frame.row_at]
-    return np.where((told == told[:, :1]).all(axis=1), told[:, 0], np.uint64(ABSENT))
+    by_block = numbers[frame.row_at]
+    return np.where((by_block == by_block[:, :1]).all(axis=1), by_block[:, 0], np.uint64(ABSENT))
 
 
 def _baseline_of(found: Analysis, name: str) -> str | None:

@@ -1,7 +1,7 @@
 """Whether two runs measured the same work, and what else changed between them.
 
 Prompts, sampling and models must be equal, or no speed can be compared. Everything else (engine, machine, settings of
-the arms) may differ: it is what one compares.
+the arms) may differ: that is what is compared.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchctl.errors import UsageError
 from benchctl.text import one_line
 
 NAMED = 3
-"""Prompts that a refusal names; the others are counted."""
+"""Prompts that a refusal lists; the others are counted."""
 _MACHINE = (
     *("cpu", "cores", "usable_cores", "memory_bytes", "accelerators", "os", "kernel"),
     *("governor", "boost", "virtualised", "container"),
@@ -40,7 +40,7 @@ class Change(Result):
 
 
 def require_same_workload(a: RunData, b: RunData) -> list[str]:
-    """Return what could not be checked, in sentences. Raises UsageError naming every part that differs."""
+    """Return what could not be checked, in sentences. Raises UsageError listing every part that differs."""
     if a.manifest and b.manifest:
         conditions = list(_conditions(a.manifest, b.manifest))
         if a.manifest.workload_sha256 == b.manifest.workload_sha256:
@@ -58,63 +58,62 @@ def require_same_workload(a: RunData, b: RunData) -> list[str]:
             raise OtherModelsError(what, where=where, fix=fix)
         parts += models
         _refuse(
-            parts or ["their workload hashes differ, although no part does: one was made by another benchctl"], a, b
+            parts
+            or ["their workload hashes differ, although no part does: one was made by another version of benchctl"],
+            a,
+            b,
         )
-    _refuse(list(_prompts(_asked(a.records), _asked(b.records))), a, b)
-    untold = "of at least one run only records are here, without a manifest"
-    return [f"That models, sampling and prompts are the same is taken on trust: {untold}."]
+    _refuse(list(_prompts(_recorded(a.records), _recorded(b.records))), a, b)
+    return ["That models, sampling and prompts are the same was not checked: at least one run has no manifest."]
 
 
 def require_same_questions(a: RunData, b: RunData) -> list[str]:
-    """Return what could not be checked, in sentences: engine, precision and files may differ, what was asked may not.
+    """Return what could not be checked, in sentences: engine, precision and files may differ, prompts and sampling not.
 
-    Raises UsageError naming every part that differs.
+    Raises UsageError listing every part that differs.
     """
-    asked = _prompts(_planned(a.manifest), _planned(b.manifest)) if a.manifest and b.manifest else iter(())
-    parts = list(asked)
+    parts: list[str] = []
     if a.manifest and b.manifest:
-        parts += _sampling(a.manifest, b.manifest)
+        parts += [*_prompts(_planned(a.manifest), _planned(b.manifest)), *_sampling(a.manifest, b.manifest)]
         ours, theirs = a.manifest.target.facts, b.manifest.target.facts
         for fact in ("vocab_size", "layers"):
             one, other = ours.get(fact), theirs.get(fact)
             if one is not None and other is not None and one != other:
-                parts.append(f"the target's {fact.replace('_', ' ')}: {_shown(one)} and {_shown(other)}")
+                parts.append(f"the target's {fact.replace('_', ' ')}: {_rendered(one)} and {_rendered(other)}")
     else:
-        parts += _prompts(_asked(a.records), _asked(b.records))
+        parts += _prompts(_recorded(a.records), _recorded(b.records))
     if parts:
         raise UsageError(
-            "\n  ".join(
-                ["The runs asked other questions, so their answers cannot be compared.", *map(one_line, parts)]
-            ),
+            "\n  ".join(["The runs did different work, so their answers cannot be compared.", *map(one_line, parts)]),
             where=f"{a.folder} and {b.folder}",
             fix="Run both with the same model, prompts and sampling; engine, precision and arms may differ.",
         )
     same = a.manifest and b.manifest and _hashes(a.manifest.target) == _hashes(b.manifest.target)
-    return [] if same else [f"That {a.name} and {b.name} ran the same model is taken on trust: their files differ."]
+    return [] if same else [f"That {a.name} and {b.name} ran the same model was not checked: their files differ."]
 
 
 def find_changes(a: RunData, b: RunData) -> list[Change]:
-    """Return what differs between the runs beside the workload, the most telling first."""
+    """Return what differs between the runs beside the workload, the most important first."""
     changes = []
     if a.manifest and b.manifest:
         ours, theirs = dict(_settings(a.manifest)), dict(_settings(b.manifest))
         for what in dict.fromkeys([*ours, *theirs]):
             before, after = ours.get(what), theirs.get(what)
             if before != after:
-                changes.append(Change(what=what, a=_shown(before), b=_shown(after)))
-    seen, now = _asked(a.records), _asked(b.records)
-    other = [key for key in seen if None not in (seen[key], now.get(key)) and seen[key] != now[key]]
+                changes.append(Change(what=what, a=_rendered(before), b=_rendered(after)))
+    first, second = _recorded(a.records), _recorded(b.records)
+    other = [key for key in first if None not in (first[key], second.get(key)) and first[key] != second[key]]
     if other:
         one = f"{other[0][0]}/{other[0][1]}"
-        told = f"{len(other)} of {len(seen)} prompts, such as {one}"
+        example = f"{len(other)} of {len(first)} prompts, such as {one}"
         changes.append(
-            Change(what="text that the model saw", a=f"SHA-256 {seen[other[0]]}"[:20], b=f"differs for {told}")
+            Change(what="rendered prompt text", a=f"SHA-256 {first[other[0]]}"[:20], b=f"differs for {example}")
         )
     return changes
 
 
 class OtherModelsError(UsageError):
-    """Two runs that asked the same of other models: their speed-ups can be compared, their answers cannot."""
+    """Two runs of the same prompts on other models: their speed-ups can be compared, their answers cannot."""
 
 
 def _refuse(parts: list[str], a: RunData, b: RunData) -> None:
@@ -135,7 +134,7 @@ def _planned(manifest: Manifest) -> PromptHashes:
     return {(prompt.task, prompt.prompt_idx): prompt.sha256 for prompt in manifest.prompts}
 
 
-def _asked(records: list[Record]) -> PromptHashes:
+def _recorded(records: list[Record]) -> PromptHashes:
     found: PromptHashes = {}
     for record in records:
         key = (record.task, record.prompt_idx)
@@ -147,7 +146,7 @@ def _asked(records: list[Record]) -> PromptHashes:
 def _prompts(a: PromptHashes, b: PromptHashes) -> Iterator[str]:
     other = [key for key in a if key in b and None not in (a[key], b[key]) and a[key] != b[key]]
     for what, keys in (
-        ("prompts with another text", other),
+        ("prompts with different text", other),
         ("prompts that only the first run has", [key for key in a if key not in b]),
         ("prompts that only the second run has", [key for key in b if key not in a]),
     ):
@@ -161,17 +160,17 @@ def _sampling(a: Manifest, b: Manifest) -> Iterator[str]:
     ours, theirs = a.recipe.get("sampling") or {}, b.recipe.get("sampling") or {}
     for key in dict.fromkeys([*ours, *theirs]):
         if ours.get(key) != theirs.get(key):
-            yield f"sampling.{key}: {_shown(ours.get(key))} and {_shown(theirs.get(key))}"
+            yield f"sampling.{key}: {_rendered(ours.get(key))} and {_rendered(theirs.get(key))}"
 
 
 def _conditions(a: Manifest, b: Manifest) -> Iterator[str]:
-    """Arms of one name that ran under different conditions: what they share is the name."""
+    """Arms of one name that ran under different conditions: they share only the name."""
     theirs = {arm.name: arm for arm in b.arms}
     for arm in a.arms:
         for what in DIMENSIONS:
             before, after = getattr(arm, what), getattr(theirs.get(arm.name, arm), what)
             if before != after:
-                yield f"{what} of arm {arm.name}: {_shown(before)} and {_shown(after)}"
+                yield f"{what} of arm {arm.name}: {_rendered(before)} and {_rendered(after)}"
 
 
 def _model(name: str, a: ModelIdentity | None, b: ModelIdentity | None) -> Iterator[str]:
@@ -190,7 +189,7 @@ def _model_name(model: ModelIdentity | None) -> str:
 
 
 def _settings(manifest: Manifest) -> Iterator[tuple[str, Any]]:
-    """Everything beside the workload that one would want to know, by name."""
+    """Everything of interest beside the workload, by name."""
     engine, details = manifest.engine, manifest.engine.details
     yield from (("engine", engine.kind), ("engine version", engine.version), ("engine commit", engine.commit))
     yield "engine build", engine.build
@@ -209,12 +208,12 @@ def _settings(manifest: Manifest) -> Iterator[tuple[str, Any]]:
     yield "benchctl", manifest.benchctl_version
 
 
-def _shown(value: object) -> str:
+def _rendered(value: object) -> str:
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{key} {_shown(one)}" for key, one in value.items() if one is not None and one != [])
+        inner = ", ".join(f"{key} {_rendered(one)}" for key, one in value.items() if one is not None and one != [])
         return one_line(inner, 160)
     if isinstance(value, list | tuple):
-        return one_line(" ".join(_shown(one) for one in value), 160) or _ABSENT
+        return one_line(" ".join(_rendered(one) for one in value), 160) or _ABSENT
     return _ABSENT if value is None else one_line(str(value), 160)
 
 
@@ -223,18 +222,18 @@ class Outputs(Result):
 
     same: int
     differing: list[str]
-    """`task/prompt_idx`: each run repeats itself, and they do not say the same."""
+    """`task/prompt_idx`: each run reproduces its own answer, and the two differ."""
     undetermined: list[str]
-    """A run does not repeat itself, has no sound answer, or the model did not see the same text; or several requests
-    were in flight, and they do not say the same."""
+    """A run does not reproduce its own answer, has no sound one, or had another rendered prompt; or several requests
+    were in flight, and the answers differ."""
 
 
 def compare_answers(a: Frame, answers_a: Answers, b: Frame, answers_b: Answers, arm: str) -> Outputs:
     """Compare the answers of an arm that both frames have; nothing is equal by absence."""
-    told_a, told_b = _sound(a, answers_a, arm), _sound(b, answers_b, arm)
+    records_a, records_b = _sound(a, answers_a, arm), _sound(b, answers_b, arm)
     same, differing, undetermined = 0, [], []
     for task, index in dict.fromkeys([*a.prompts, *b.prompts]):
-        before, after = told_a.get((task, index)), told_b.get((task, index))
+        before, after = records_a.get((task, index)), records_b.get((task, index))
         if not before or not after or not _alike(before) or not _alike(after) or not same_prompt(before[0], after[0]):
             undetermined.append(f"{task}/{index}")
         elif same_answer(before[0], after[0]):
@@ -255,15 +254,15 @@ def _sound(frame: Frame, answers: Answers, arm: str) -> dict[PromptKey, list[Rec
     }
 
 
-def _alike(told: Sequence[Record]) -> bool:
-    return all(same_answer(told[0], one) and same_prompt(told[0], one) for one in told[1:])
+def _alike(records: Sequence[Record]) -> bool:
+    return all(same_answer(records[0], one) and same_prompt(records[0], one) for one in records[1:])
 
 
 def sound_answers(frame: Frame, answers: Answers, arm: str) -> dict[PromptKey, Record]:
     """Return the answer to every prompt that an arm answered soundly and alike in all blocks."""
-    return {key: told[0] for key, told in _sound(frame, answers, arm).items() if told and _alike(told)}
+    return {key: records[0] for key, records in _sound(frame, answers, arm).items() if records and _alike(records)}
 
 
 def same_prompt(left: Record, right: Record) -> bool:
-    """Whether the model saw the same text, as far as that is told."""
+    """Whether the rendered prompts are equal, as far as both are reported."""
     return left.prompt_sha is None or right.prompt_sha is None or left.prompt_sha == right.prompt_sha

@@ -1,11 +1,11 @@
-"""Open-loop arrival: were requests sent when they should have been, and did the server keep up with them?
+"""Open-loop arrival: were requests sent on time, and did the server keep up with them?
 
 A server that does not keep up makes each request wait longer than the one before: at load ρ > 1 latency grows by ρ - 1
 for each second of sending, at ρ < 1 it does not grow once the queue has settled. So each cell's latency is fitted by
 send time and length of the answer, its first third left out, and the cells give Student's t limits for the slope over
 send time. The server keeps up when the slope is surely below `TOLERATED`, it does not when it is above that and surely
-above 0, and else it is not known. Of simulated queues (benchmarks/keep_up.py) 1 in 100 is judged wrongly, at load 0.95
-up to 6. A server that let requests wait until benchctl gave them up did not keep up, whatever the others tell.
+above 0, and else it is not known. Of simulated queues (benchmarks/keep_up.py) 1 in 100 is misclassified, at load 0.95
+up to 6. A server whose requests timed out did not keep up, whatever the others show.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def find_arrival(frame: Frame, arm: int) -> Arrival:
             sending += float(starts.max() - starts.min())
         rows = process[frame.answered[process]]
         sent, _ = _clocked(frame, rows)
-        latency = frame.told("e2e_s")[rows]
+        latency = frame.column("e2e_s")[rows]
         over = sent + latency
         if len(rows) >= 2 and np.isfinite(over).all():
             ends += len(rows) - 1
@@ -105,7 +105,7 @@ def limits_of_growth(slopes: Sequence[float]) -> tuple[float | None, float | Non
 
 
 def count_given_up(frame: Frame, rows: Integers) -> int:
-    """Return how many requests benchctl waited for in vain: slower than every answered one, they have no time."""
+    """Return how many requests timed out: slower than every answered one, they have no time."""
     errors = (frame.records[row].error for row in rows.tolist())
     return sum(error is not None and error.kind == "timeout" for error in errors)
 
@@ -122,8 +122,8 @@ def _processes(frame: Frame, arm: int) -> list[Integers]:
 
 def _clocked(frame: Frame, rows: Integers) -> tuple[Floats, Floats]:
     """When requests were due, and how much later they were sent, in seconds; NaN: not reported."""
-    told = [(record.sent_s, record.late_s) for record in (frame.records[row] for row in rows.tolist())]
-    due, late = np.array(told, dtype=np.float64).reshape(-1, 2).T
+    times = [(record.sent_s, record.late_s) for record in (frame.records[row] for row in rows.tolist())]
+    due, late = np.array(times, dtype=np.float64).reshape(-1, 2).T
     return due, late
 
 

@@ -28,7 +28,7 @@ class AxisRow:
     acceptance: Acceptance | None
     verdict: Verdict | None
     inactive: bool
-    """Whether it never drafted: what its times say is noise."""
+    """Whether it never drafted: differences in its times are noise."""
 
     @property
     def ratio(self) -> float | None:
@@ -88,11 +88,11 @@ def labels_of(row: Level) -> dict[str, str]:
 
 def varied_axes(levels: Iterable[Level]) -> list[str]:
     """Return the axes on which arms have different labels, in the recipe's order."""
-    seen: dict[str, set[str]] = {}
+    found: dict[str, set[str]] = {}
     for row in levels:
         for axis, label in labels_of(row).items():
-            seen.setdefault(axis, set()).add(label)
-    return [axis for axis, labels in seen.items() if len(labels) > 1]
+            found.setdefault(axis, set()).add(label)
+    return [axis for axis, labels in found.items() if len(labels) > 1]
 
 
 def group_rows(analysis: Analysis, manifest: Manifest | None) -> list[GroupRow]:
@@ -144,30 +144,30 @@ def unbeaten(rows: Sequence[AxisRow]) -> list[AxisRow]:
 
 
 def context_sentences(analysis: Analysis) -> list[str]:
-    """Say of every arm how its speed-up moves with the length of prompts, and between which lengths it crosses 1."""
+    """Return for every arm how its speed-up changes with the length of prompts, and where it crosses 1."""
     if analysis.sweep is None or CONTEXT not in analysis.sweep.dimensions:
         return []
     curves: dict[str, list[AxisRow]] = {}
     for row in axis_rows(analysis):
         if not row.level.is_baseline and row.ratio is not None:
             curves.setdefault(row.other_labels(CONTEXT), []).append(row)
-    said = []
+    sentences = []
     for name, own in curves.items():
         points = sorted(own, key=lambda row: row.level.context_length or 0)
         values = ", ".join(f"{row.ratio:.2f}× at {row.level.context_length:,} tokens" for row in points)
-        said.append(f"{name}: {values}; {_crossing(points)}.")
-    return said
+        sentences.append(f"{name}: {values}; {_crossing(points)}.")
+    return sentences
 
 
 def _crossing(points: Sequence[AxisRow]) -> str:
-    """Between which lengths a curve passes 1, as far as the verdicts at both say so."""
+    """Between which lengths a curve crosses 1, as far as the verdicts at both show it."""
     speeds = [row.verdict.speed if row.verdict else "unknown" for row in points]
     for left, right, before, after in zip(points, points[1:], speeds, speeds[1:], strict=False):
         if {before, after} == {"faster", "slower"}:
             return f"it crosses 1 between {left.level.context_length:,} and {right.level.context_length:,} tokens"
     known = set(speeds)
     if known == {"faster"}:
-        return "it pays at every length"
+        return "it is faster at every length"
     if known == {"slower"}:
-        return "it costs at every length"
-    return "where it crosses 1 cannot be said"
+        return "it is slower at every length"
+    return "where it crosses 1 is undetermined"

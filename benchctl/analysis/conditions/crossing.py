@@ -2,7 +2,7 @@
 
 Speculation fills idle compute: with more requests in flight there is less of it, so what helps one request can cost
 all of them together. The crossing is the concurrency at which `throughput_speedup` falls through 1, interpolated
-between two neighbouring measured levels: logarithm of the ratio against logarithm of the concurrency. It is told only
+between two neighbouring measured levels: logarithm of the ratio against logarithm of the concurrency. It is given only
 between a level whose interval lies above 1 and a later one whose interval lies below, and never beyond the measured.
 """
 
@@ -25,11 +25,11 @@ class Point(NamedTuple):
     """`Level.throughput_speedup`."""
     interval: Interval | None
     doubt: str | None = None
-    """Why this ratio says nothing of speculation, as the end of a sentence."""
+    """Why this ratio does not show the effect of speculation, as the end of a sentence."""
 
     @property
     def sign(self) -> int:
-        """1 where speculation helps beyond doubt, -1 where it loses, 0 where that cannot be said."""
+        """1 where speculation helps beyond noise, -1 where it loses beyond noise, else 0."""
         if self.doubt or self.interval is None:
             return 0
         return int(self.interval.low > 1) - int(self.interval.high < 1)
@@ -69,8 +69,8 @@ def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Cros
 def _where(points: Sequence[Point], low: int, high: int) -> float | None:
     """Interpolate between the neighbouring levels where the values pass 1; `None` where they do so several times."""
     sound = [p for p in points if low <= p.concurrency <= high and not p.doubt]
-    told = [(log(p.concurrency), log(p.ratio)) for p in sound if p.ratio]
-    passes = [(a, b) for a, b in pairwise(told) if (a[1] > 0) != (b[1] > 0)]
+    known = [(log(p.concurrency), log(p.ratio)) for p in sound if p.ratio]
+    passes = [(a, b) for a, b in pairwise(known) if (a[1] > 0) != (b[1] > 0)]
     if len(passes) != 1:
         return None
     (x, y), (next_x, next_y) = passes[0]
@@ -105,19 +105,19 @@ def _sentence(found: Crossing, points: Sequence[Point]) -> str:
         )
     if helps:
         return (
-            f"{name} helps total throughput at concurrency {_listed(helps)}; where it stops cannot be said: "
+            f"{name} helps total throughput at concurrency {_listed(helps)}; where it stops is undetermined: "
             f"{undecided}."
         )
     if loses:
         return (
-            f"{name} costs total throughput at concurrency {_listed(loses)}; whether it helps elsewhere cannot be "
-            f"said: {undecided}."
+            f"{name} costs total throughput at concurrency {_listed(loses)}; whether it helps elsewhere is "
+            f"undetermined: {undecided}."
         )
-    return f"Up to which concurrency {name} helps total throughput cannot be said: {undecided}.{_by_values(points)}"
+    return f"Up to which concurrency {name} helps total throughput is undetermined: {undecided}.{_by_values(points)}"
 
 
 def _undecided(points: Sequence[Point]) -> str:
-    """Why levels say nothing, as a clause: `the intervals of levels 2 and 4 contain 1`."""
+    """Why levels are undecided, as a clause: `the intervals of levels 2 and 4 contain 1`."""
     parts = []
     within = [point.concurrency for point in points if not point.doubt and point.interval]
     without = [point.concurrency for point in points if not point.doubt and not point.interval]
@@ -134,13 +134,13 @@ def _undecided(points: Sequence[Point]) -> str:
 
 
 def _by_values(points: Sequence[Point]) -> str:
-    """Where the bare values pass 1, when no level has an interval."""
-    told = [point for point in points if point.ratio and not point.doubt]
-    passes = [(a, b) for a, b in pairwise(told) if ((a.ratio or 0) > 1) != ((b.ratio or 0) > 1)]
+    """Where the point estimates cross 1, when no level has an interval."""
+    known = [point for point in points if point.ratio and not point.doubt]
+    passes = [(a, b) for a, b in pairwise(known) if ((a.ratio or 0) > 1) != ((b.ratio or 0) > 1)]
     if any(point.interval for point in points) or len(passes) != 1:
         return ""
     (low, high), word = passes[0], "fall" if (passes[0][0].ratio or 0) > 1 else "rise"
-    return f" The bare values {word} through 1 between {low.concurrency} and {high.concurrency}."
+    return f" The point estimates {word} through 1 between {low.concurrency} and {high.concurrency}."
 
 
 def _levels(levels: Sequence[int]) -> str:
@@ -148,5 +148,5 @@ def _levels(levels: Sequence[int]) -> str:
 
 
 def _listed(levels: Sequence[int]) -> str:
-    words = [str(level) for level in levels]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    numbers = [str(level) for level in levels]
+    return numbers[0] if len(numbers) == 1 else f"{', '.join(numbers[:-1])} and {numbers[-1]}"

@@ -7,7 +7,7 @@ times: what benchctl does between two of them, and the turns of other arms, are 
 Total throughput is tokens over the time in which they came. In a closed loop of several requests that is the window in
 which all slots are full: once the last request is sent slots run empty, and with fewer in flight speculation gains
 more: the drain would flatter it (width 8, 16 prompts: 1.04 over the makespan, 0.97 in the window). A request's
-tokens are taken to come evenly from its first to its last. The drain is told as its share of the makespan.
+tokens are taken to come evenly from its first to its last. The drain is given as its share of the makespan.
 
 A cell of overlapping requests that took several processes is left out, since in each of them fewer requests were in
 flight than the condition says.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 BEYOND = 2
-"""A quantile is told only where at least so many requests lie beyond it."""
+"""A quantile is given only where at least so many requests lie beyond it."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,9 @@ def _level(
     name = frame.arms[arm]
     identity = next((one for one in frame.manifest.arms if one.name == name), None) if frame.manifest else None
     is_baseline = arm == frame.baseline
-    asked = frame.rows(arm)
-    rows = asked[frame.answered[asked]]
-    given_up = count_given_up(frame, asked)
+    sent = frame.rows(arm)
+    rows = sent[frame.answered[sent]]
+    given_up = count_given_up(frame, sent)
     makespan = sum(cell.makespan_s for cell in cells.values())
     window = sum(cell.window_s for cell in cells.values())
     tokens = sum(cell.tokens for cell in cells.values())
@@ -98,8 +98,8 @@ def _level(
         group=condition.group,
         requests=len(rows),
         planned=len(frame.prompts) * len(frame.blocks),
-        ttft=quantiles(frame.told("ttft_s")[rows], beyond=given_up, independent=not group.overlapping),
-        e2e=quantiles(frame.told("e2e_s")[rows], beyond=given_up, independent=not group.overlapping),
+        ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up, independent=not group.overlapping),
+        e2e=quantiles(frame.column("e2e_s")[rows], beyond=given_up, independent=not group.overlapping),
         tpot=quantiles(1 / frame.rate[rows], independent=not group.overlapping),
         tokens=int(sum(cell.all_tokens for cell in cells.values())) if cells else None,
         makespan_s=makespan if cells else None,
@@ -122,9 +122,9 @@ def _cells(frame: Frame, arm: int, slots: int, *, one_at_a_time: bool) -> dict[i
 
     `slots`: how many requests of a closed loop are in flight at a time; 1 for an open loop.
     """
-    first_token = frame.told("ttft_s")
+    first_token = frame.column("ttft_s")
     found = {}
-    waited = frame.told("e2e_s")
+    waited = frame.column("e2e_s")
     rows = frame.rows(arm)
     rows = rows[frame.answered[rows]]
     for block in np.unique(frame.block[rows]).tolist():
@@ -185,7 +185,7 @@ def _throughput_speedup(
 def quantiles(values: Floats, beyond: int = 0, *, independent: bool = True) -> Quantiles:
     """Return the median, and the outer quantiles beyond which enough of the known values lie.
 
-    Upper limits are told of `independent` values alone: requests that share a queue or a batch are late together, and a
+    Upper limits are given for `independent` values alone: requests that share a queue or a batch are late together; a
     limit that counts them one by one lay below the true quantile in up to 65 of 100 simulated runs.
     `beyond` more are known to be larger than all of them; a quantile that lies there is not known.
     """

@@ -38,7 +38,7 @@ def parts_of(run: RunData) -> list[RunData]:
                 run,
                 manifest=_manifest(manifest, own),
                 records=records[name],
-                damaged=run.damaged if number == 0 else [],  # told once
+                damaged=run.damaged if number == 0 else [],  # listed once
                 part=name,
                 replays=scored[0],
                 audit=scored[1],
@@ -48,9 +48,9 @@ def parts_of(run: RunData) -> list[RunData]:
     return found
 
 
-def baseline_name(manifest: Manifest, wanted: str) -> str:
+def baseline_name(manifest: Manifest, baseline: str) -> str:
     """Return the arm that a recipe's arm is in this part, else the name itself."""
-    return next((arm.name for arm in manifest.arms if wanted in (arm.of, arm.name)), wanted)
+    return next((arm.name for arm in manifest.arms if baseline in (arm.of, arm.name)), baseline)
 
 
 def _manifest(manifest: Manifest, arms: Iterable[ArmIdentity]) -> Manifest:
@@ -58,8 +58,10 @@ def _manifest(manifest: Manifest, arms: Iterable[ArmIdentity]) -> Manifest:
     own = {arm.name: arm for arm in arms}
     used = {arm.setup for arm in own.values()}
     setups = [setup for setup in manifest.setups if setup.name in used]
-    wanted = next((arm.of or arm.name for arm in manifest.arms if arm.name == manifest.baseline), manifest.baseline)
-    baseline = next((arm.name for arm in own.values() if (arm.of or arm.name) == wanted), manifest.baseline)
+    recipe_baseline = next(
+        (arm.of or arm.name for arm in manifest.arms if arm.name == manifest.baseline), manifest.baseline
+    )
+    baseline = next((arm.name for arm in own.values() if (arm.of or arm.name) == recipe_baseline), manifest.baseline)
     update: dict[str, Any] = {
         "arms": list(own.values()),
         "cells": [cell for cell in manifest.cells if cell.arm in own],

@@ -30,7 +30,7 @@ class Quantiles(Result):
 
 
 class Arrival(Result):
-    """How an open loop went: requests sent by the clock, whatever is in flight."""
+    """The open loop of an arm: requests sent by the clock, whatever is in flight."""
 
     sent_rate: float | None
     """Requests a second as they were really sent, between the first and the last."""
@@ -48,7 +48,7 @@ class Arrival(Result):
     growth_high: float | None
     """Its one-sided 95 % limits, by Student's t over the cells."""
     given_up: int
-    """Requests that benchctl waited for in vain (`engine.stall_timeout_s`, `engine.request_timeout_s`): no latency
+    """Requests that timed out (`engine.stall_timeout_s`, `engine.request_timeout_s`): no latency
     counts them, and quantiles take them for longer than all others."""
     kept_up: bool | None
     """Whether the server kept up: see docs/method.md; `None` where too little is known."""
@@ -64,10 +64,10 @@ class Level(Result):
     overlapping: bool
     """Whether the engine may have worked on several requests at once."""
     judged: bool
-    """Whether losslessness is judged here: not of overlapping requests, nor of sampled answers beside greedy ones."""
+    """Whether losslessness is assessed here: not of overlapping requests, nor of sampled answers beside greedy ones."""
     concurrency: int
     rate: float | None
-    """Requests a second asked for; `None` in a closed loop."""
+    """Requests a second, as requested; `None` in a closed loop."""
     temperature: float
     context_length: int | None = None
     """Tokens that prompts were padded or cut to."""
@@ -137,7 +137,7 @@ class Sweep(Result):
     """Condition by condition, each with its baseline."""
     crossings: list[Crossing]
     unjudged: str | None
-    """Where losslessness is not judged, and why; `None` where it is everywhere."""
+    """Where losslessness is not assessed, and why; `None` where it is everywhere."""
 
     @property
     def over_axes(self) -> bool:

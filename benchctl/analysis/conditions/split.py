@@ -35,21 +35,21 @@ class Group:
     """`None` where there is only one, of one request at a time."""
     overlapping: bool = False
     """Whether the engine may have worked on several requests at once. At concurrency 1 it works on one, and lets those
-    that arrive meanwhile wait, unless it is an endpoint, which nobody told so."""
+    that arrive meanwhile wait, unless it is an endpoint, whose limit is not known."""
     sampled: bool = False
     """Whether its answers are drawn at random, while another condition's are greedy and one at a time."""
 
     @property
     def judged(self) -> bool:
-        """Whether losslessness is judged by its answers."""
+        """Whether losslessness is assessed by its answers."""
         return not (self.overlapping or self.sampled)
 
 
 def split(run: RunData, baseline: str | None = None) -> list[Group]:
     """Return the run's conditions; the run itself where nothing is varied. `baseline`: an arm, under any condition."""
-    wanted = recipe_arm(run.manifest, baseline) if baseline else None
+    recipe_baseline = recipe_arm(run.manifest, baseline) if baseline else None
     parts = parts_of(run)
-    return [group for part in parts for group in _split(part, wanted, several=len(parts) > 1)]
+    return [group for part in parts for group in _split(part, recipe_baseline, several=len(parts) > 1)]
 
 
 def _split(run: RunData, baseline: str | None, *, several: bool) -> list[Group]:
@@ -57,19 +57,19 @@ def _split(run: RunData, baseline: str | None, *, several: bool) -> list[Group]:
     manifest = run.manifest
     if manifest is None or not (several or dimensions(manifest)):
         return [Group(run, baseline)]
-    wanted = recipe_arm(manifest, baseline or manifest.baseline)
+    recipe_baseline = recipe_arm(manifest, baseline or manifest.baseline)
     found: dict[Condition, list[ArmIdentity]] = {}
     for arm in manifest.arms:
         found.setdefault(condition_of(manifest, arm), []).append(arm)
     in_order = sorted(found, key=lambda one: (one.temperature, one.rate or 0.0, one.concurrency))
-    groups = [_group(run, manifest, one, found[one], wanted, first=one == in_order[0]) for one in in_order]
+    groups = [_group(run, manifest, one, found[one], recipe_baseline, first=one == in_order[0]) for one in in_order]
     if any(is_greedy(group.run.manifest) and not group.overlapping for group in groups):
         groups = [replace(group, sampled=not is_greedy(group.run.manifest)) for group in groups]
     return groups
 
 
 def is_greedy(manifest: Manifest | None) -> bool:
-    """Whether the recipe asks for the likeliest token every time; a study without a manifest is taken to."""
+    """Whether the recipe selects the likeliest token every time; a study without a manifest is assumed to."""
     sampling = (manifest.recipe if manifest else {}).get("sampling") or {}
     return sampling.get("temperature", 0) == 0 or sampling.get("top_k") == 1
 
@@ -101,10 +101,16 @@ def condition_of(manifest: Manifest, arm: ArmIdentity) -> Condition:
 
 
 def _group(
-    run: RunData, manifest: Manifest, condition: Condition, arms: Iterable[ArmIdentity], wanted: str, *, first: bool
+    run: RunData,
+    manifest: Manifest,
+    condition: Condition,
+    arms: Iterable[ArmIdentity],
+    recipe_baseline: str,
+    *,
+    first: bool,
 ) -> Group:
     names = {arm.name: arm.of or arm.name for arm in arms}
-    baseline = next((name for name, of in names.items() if of == wanted), wanted)
+    baseline = next((name for name, of in names.items() if of == recipe_baseline), recipe_baseline)
     sampling = {**(manifest.recipe.get("sampling") or {}), "temperature": condition.temperature}
     own = {
         "arms": [arm for arm in manifest.arms if arm.name in names],
@@ -116,7 +122,7 @@ def _group(
         run,
         manifest=manifest.model_copy(update=own),
         records=[record for record in run.records if record.label in names],
-        damaged=run.damaged if first else [],  # told once
+        damaged=run.damaged if first else [],  # listed once
     )
     endpoint = any(arm.url is not None for arm in manifest.arms)
     return Group(part, baseline, condition, condition.concurrency > 1 or (condition.rate is not None and endpoint))

@@ -11,7 +11,7 @@ from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.results import Crossing, Level, Sweep
 from benchctl.analysis.conditions.split import Group, dimensions
 from benchctl.analysis.conditions.unjudged import where_unjudged
-from benchctl.analysis.record_checks import Seen
+from benchctl.analysis.record_checks import Observation
 from benchctl.analysis.results import Analysis
 from benchctl.analysis.rounds.model import join_rounds
 from benchctl.analysis.warnings import cautions, in_order
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 FILLED = 0.75
 """So much of a concurrency must have been in flight on average."""
 LATE_S = 0.005
-"""A client that is later than this …"""
+"""A client that is later than this is reported, …"""
 LATE_SHARE = 0.01
-"""… and than this share of the median latency is named."""
+"""… if it is also later than this share of the median latency."""
 OF_THE_MACHINE = frozenset({"swapping", "throttling", "high-load", "clock-jump"})
-"""Warnings that look at the cells of all conditions together."""
+"""Warnings about the cells of all conditions together."""
 EXPECTED_WHEN_OVERLAPPING = frozenset({"baseline-not-reproducible", "drift", "outlier"})
 """Warnings of one request at a time that mean nothing where several share the engine: their answers do not repeat, and
 how fast each is depends on its company, of which there is less towards the end."""
@@ -95,32 +95,32 @@ def _crossings(levels: Sequence[Level], doubts: dict[str, str | None]) -> list[C
 
 
 def _at_temperature(found: Crossing) -> str:
-    said = found.sentence
-    if not said.startswith(found.arm):
-        said = said[0].lower() + said[1:]
-    return f"At temperature {found.temperature:g}, {said}"
+    sentence = found.sentence
+    if not sentence.startswith(found.arm):
+        sentence = sentence[0].lower() + sentence[1:]
+    return f"At temperature {found.temperature:g}, {sentence}"
 
 
 def _doubt(row: Level, verdict: Verdict | None, *, refused: bool) -> str | None:
-    """Why a level's throughput says nothing of speculation."""
+    """Why a level's throughput does not show the effect of speculation."""
     if row.throughput_speedup is None:
         return "no cell can be compared with the baseline's"
     if refused:
-        return "a cell of the baseline did not run as asked"
+        return "a cell of the baseline did not run what the recipe requests"
     if verdict is not None and verdict.attestation == "failed":
-        return "a cell did not run as asked"
+        return "a cell did not run what the recipe requests"
     if verdict is not None and verdict.attestation in ("idle", "off"):
         return "nothing was drafted"
     return None
 
 
-def check_levels(levels: Sequence[Level]) -> Iterator[Seen]:
-    """Look at every arm under every condition."""
+def check_levels(levels: Sequence[Level]) -> Iterator[Observation]:
+    """Check every arm under every condition."""
     for row in levels:
-        asked = row.concurrency if row.rate is None else 1
-        if asked > 1 and row.in_flight is not None and row.in_flight < FILLED * asked:
-            seen = f"At concurrency {row.concurrency} only {row.in_flight:.1f} requests were in flight on average."
-            yield "not-filled", row.arm, seen
+        slots = row.concurrency if row.rate is None else 1
+        if slots > 1 and row.in_flight is not None and row.in_flight < FILLED * slots:
+            sentence = f"At concurrency {row.concurrency} only {row.in_flight:.1f} requests were in flight on average."
+            yield "not-filled", row.arm, sentence
         if row.arrival is None:
             continue
         if row.arrival.kept_up is False:
@@ -132,12 +132,12 @@ def check_levels(levels: Sequence[Level]) -> Iterator[Seen]:
 
 
 def not_kept_up(row: Level) -> str:
-    """Say how a server fell behind."""
+    """Return how a server fell behind, in sentences."""
     arrival = row.arrival
     if arrival is not None and arrival.given_up:
         return (
             f"The server did not keep up with {row.rate:g} requests a second: {arrival.given_up} of {row.planned} "
-            "were given up unanswered. Latencies take these for longer than all others."
+            "timed out. Quantiles of latency count these as longer than all others."
         )
     if arrival is None or arrival.growth is None:
         return f"The server did not keep up with {row.rate:g} requests a second."
@@ -147,10 +147,10 @@ def not_kept_up(row: Level) -> str:
     )
 
 
-def join(parts: Sequence[Analysis], sweep: Sweep, disturbances: Iterable[Seen]) -> Analysis:
+def join(parts: Sequence[Analysis], sweep: Sweep, disturbances: Iterable[Observation]) -> Analysis:
     """Return all conditions' rows after one another; the parts are in the order of `sweep.levels`.
 
-    `disturbances`: what was seen of the machine during the whole run.
+    `disturbances`: observations on the machine during the whole run.
     """
     together = {
         name: [row for part in parts for row in getattr(part, name)]

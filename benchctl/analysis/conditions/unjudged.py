@@ -1,8 +1,8 @@
-"""Losslessness where it is not judged: of overlapping requests, and of sampled answers beside greedy ones.
+"""Losslessness where it is not assessed: of overlapping requests, and of sampled answers beside greedy ones.
 
 What a request shares a batch with changes how its numbers are rounded, and with it which of two near-equal tokens is
 chosen: on these engines two runs of the same concurrent requests without any speculation differ. A difference from the
-baseline then says nothing of speculation, and equality is luck. So it is with answers that are drawn at random: only
+baseline then shows nothing about speculation, and equality is chance. So it is with sampled answers: only
 their distribution can be compared. A request that failed, a record that is damaged and an answer that is empty or a
 loop are flaws all the same.
 """
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
 
 WHY = "Concurrent outputs are not reproducible on these engines"
-SAMPLED = (
-    "Answers that are sampled say nothing one by one (`benchctl verify-lossless --sampling` compares distributions)"
-)
+SAMPLED = "Single sampled answers cannot be compared (`benchctl verify-lossless --sampling` compares distributions)"
 MEASURE = "Measure the same arms one request at a time, too: `concurrency: [1, …]`, without `rate`."
 
 
@@ -37,7 +35,7 @@ def find_unjudged(
     judged_elsewhere: bool,
     audit: ArmAudit | None = None,
 ) -> Losslessness:
-    """Return what can be said of an arm of a condition where answers say nothing by being equal or not.
+    """Return the verdict on an arm of a condition where equal and different answers show nothing.
 
     `judged_elsewhere`: whether the run has a condition where they do. `audit`: of overlapping requests, what scoring
     the arm's own answers on the target alone found; that needs no equality with the baseline.
@@ -52,7 +50,7 @@ def find_unjudged(
         reason = f"{why}, so that answers are not compared here."
     else:
         place = "one request at a time was measured" if group.overlapping else "they are greedy"
-        reason = f"{why}; whether the arm is lossless is judged where {place}."
+        reason = f"{why}; whether the arm is lossless is assessed where {place}."
     return Losslessness(
         arm=frame.arms[arm],
         verdict="not judged" if judged_elsewhere and not flaws else "undetermined",
@@ -77,31 +75,31 @@ def _audited(frame: Frame, answers: Answers, arm: int, audit: ArmAudit) -> Lossl
 
 
 def where_unjudged(groups: Sequence[Group]) -> str | None:
-    """Say of a run's conditions where losslessness is not judged, and why; `None` where it is everywhere."""
+    """Return under which conditions losslessness is not assessed, and why; `None` where it is everywhere."""
     overlapping = [group.condition for group in groups if group.overlapping and group.condition]
     sampled = [group.condition for group in groups if group.sampled and group.condition]
-    said = []
+    sentences = []
     if overlapping:
         several = sorted({one.concurrency for one in overlapping if one.rate is None})
         rates = sorted({one.rate for one in overlapping if one.rate is not None})
         places = [f"concurrency {', '.join(map(str, several))}"] if several else []
         places += [f"{', '.join(f'{rate:g}' for rate in rates)} requests a second"] if rates else []
         where = " or at ".join(places)
-        said.append(
+        sentences.append(
             f"Answers are compared one request at a time, not at {where}: {WHY[0].lower()}{WHY[1:]}. There an arm is "
-            "judged by its whole answers alone, scored on the target."
+            "assessed by its whole answers alone, scored on the target."
         )
         if not any(group.judged for group in groups):
-            said.append(f"Nothing was measured one request at a time. {MEASURE}")
+            sentences.append(f"Nothing was measured one request at a time. {MEASURE}")
     if sampled:
         warm = ", ".join(f"{one:g}" for one in sorted({one.temperature for one in sampled}))
-        start = "Nor is it judged" if said else "Losslessness is not judged"
-        said.append(f"{start} at temperature {warm}. {SAMPLED}.")
-    return " ".join(said) or None
+        start = "Nor is it assessed" if sentences else "Losslessness is not assessed"
+        sentences.append(f"{start} at temperature {warm}. {SAMPLED}.")
+    return " ".join(sentences) or None
 
 
 def _flaws(frame: Frame, answers: Answers, arm: int) -> list[str]:
-    """What is broken in itself, a sentence a kind: answers of the arm or the baseline that are not there or damaged,
+    """Flawed answers, a sentence a kind: answers of the arm or the baseline that are missing or damaged,
     and the arm's degenerate ones where the baseline's is not."""
     unfit, degenerate = [], []
     for prompt, (task, index) in enumerate(frame.prompts):
@@ -116,9 +114,9 @@ def _flaws(frame: Frame, answers: Answers, arm: int) -> list[str]:
             unfit += wrong
             if wrong or answers.plain[ours]:
                 continue
-            spoilt = degeneration(frame.records[ours])
-            if spoilt and not degeneration(frame.records[theirs]):
-                degenerate.append(f"{place}: it {spoilt}")
+            broken = degeneration(frame.records[ours])
+            if broken and not degeneration(frame.records[theirs]):
+                degenerate.append(f"{place}: it {broken}")
     found = []
     if unfit:
         found.append(f"{_answers(len(unfit))} missing, failed or damaged ({unfit[0]}).")

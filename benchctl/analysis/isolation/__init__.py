@@ -1,1 +1,1 @@
-"""Finding the tensors whose quantization breaks a model: which to try next, and what the measurements say."""
+"""Finding the tensors whose quantization breaks a model: which to try next, and what the measurements show."""

@@ -1,4 +1,4 @@
-"""What a search found, and the words for it."""
+"""The result of a search, and the limits that it goes by."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def usual(groups: Sequence[Measurement]) -> float | None:
 
 def limit_of(level: float | None, noise: float) -> float:
     """Return the limit in nats, from `usual` and from what the source diverges from itself when it reads twice."""
-    wanted = max(LEAST, BEYOND_USUAL * noise, BEYOND_USUAL * (level or 0.0))
-    return min(wanted, MOST)
+    limit = max(LEAST, BEYOND_USUAL * noise, BEYOND_USUAL * (level or 0.0))
+    return min(limit, MOST)
 
 
 def divergence_of(found: Measurement) -> float:
@@ -49,11 +49,11 @@ def divergence_of(found: Measurement) -> float:
 
 
 def damage(found: Measurement, limit: float) -> list[str]:
-    """Return why a measurement counts as damaged, in a few words each; empty when it does not."""
+    """Return why a measurement counts as damaged, a clause each; empty when it does not."""
     reasons = list(dict.fromkeys(finding.id for finding in found.findings))
     value = divergence_of(found)
     if value == float("inf"):
-        reasons.append("its logits are no numbers")
+        reasons.append("its logits are not numbers")
     elif value > limit:
         reasons.append(f"it diverges by {value:.3g} nats")
     return reasons
@@ -73,7 +73,7 @@ class LayerFinding:
 
 @dataclass(frozen=True)
 class Finding:
-    """The answer."""
+    """The result of a search."""
 
     verdict: Verdict
     usual: float | None
@@ -88,9 +88,9 @@ class Finding:
     """Quantizations that were measured."""
     one_by_one: int
     """How many it would have been with the full quantization, and every family (and every layer of those that were
-    looked into) kept alone and quantized alone."""
+    divided) kept alone and quantized alone."""
     layers: Mapping[str, LayerFinding] = field(default_factory=dict)
-    """By family, where layers were asked for."""
+    """By family, where layers were requested."""
 
     @property
     def kept(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Which configuration to measure next: group testing, a generator that yields questions and is sent measurements.
+"""Which configuration to measure next: group testing, a generator that yields requests and is sent measurements.
 
 Damage is taken to be monotone: what breaks a model with few tensors quantized breaks it with more. First all families
 are quantized, then each of four groups alone; that shows what the type usually costs and which groups break the model.
@@ -48,9 +48,9 @@ def recall(isolation: Isolation) -> Finding | None:
     """Return what a stored search found, from its measurements alone; `None` where it was broken off before its end."""
     steps = search(isolation.families)
     try:
-        asked = next(steps)
-        while (found := isolation.measured(asked.kept)) is not None:
-            asked = steps.send(found)
+        request = next(steps)
+        while (found := isolation.measured(request.kept)) is not None:
+            request = steps.send(found)
     except StopIteration as end:
         finding: Finding = end.value
         return finding
@@ -60,14 +60,14 @@ def recall(isolation: Isolation) -> Finding | None:
 class _Search:
     def __init__(self, families: Sequence[str], layers: Mapping[str, Sequence[str]]) -> None:
         self._families, self._layers = list(families), layers
-        self._seen: dict[Kept, Measurement] = {}
+        self._measured: dict[Kept, Measurement] = {}
         self._limit = LEAST
 
     def run(self, every: bool, layers: bool) -> Generator[NextMeasurement, Measurement, Finding]:
-        source = yield from self._ask(None, 2)
+        source = yield from self._measure(None, 2)
         if source.findings:
             return self._finding("source damaged", None)
-        full = yield from self._ask(frozenset(), self._about())
+        full = yield from self._measure(frozenset(), self._about())
         noise, level = divergence_of(source), None
         self._limit = limit_of(None, noise)
         healthy = not self._broken(full)
@@ -110,7 +110,7 @@ class _Search:
             breaking=tuple(breaking),
             repair=tuple(repair),
             layers=dict(layers or {}),
-            evaluations=sum(kept is not None for kept in self._seen),
+            evaluations=sum(kept is not None for kept in self._measured),
             one_by_one=1 + 2 * (len(self._families) + sum(len(self._layers[name]) for name in layers or ())),
         )
 
@@ -122,13 +122,13 @@ class _Search:
     def _broken(self, found: Measurement) -> bool:
         return bool(damage(found, self._limit))
 
-    def _ask(self, kept: Kept, more: int) -> Steps:
-        if kept not in self._seen:
-            self._seen[kept] = yield NextMeasurement(kept, max(0, more))
-        return self._seen[kept]
+    def _measure(self, kept: Kept, more: int) -> Steps:
+        if kept not in self._measured:
+            self._measured[kept] = yield NextMeasurement(kept, max(0, more))
+        return self._measured[kept]
 
     def _only(self, units: Sequence[str], quantized: Sequence[str], more: int) -> Steps:
-        return (yield from self._ask(frozenset(units) - frozenset(quantized), more))
+        return (yield from self._measure(frozenset(units) - frozenset(quantized), more))
 
     def _locate(self, units: Sequence[str], groups: Sequence[Sequence[str]], beside: Sequence[str]) -> Found:
         """Find which of the units in `groups` break the model alone, and which repair it when kept.
@@ -152,28 +152,28 @@ class _Search:
     def _break_down(
         self, units: Sequence[str], group: Sequence[str], breaking: list[str]
     ) -> Generator[NextMeasurement, Measurement, list[Sequence[str]]]:
-        """Follow one group down to a family that breaks the model, added to `breaking`; return what was not looked at.
+        """Follow one group down to a family that breaks the model, added to `breaking`; return what was not tested.
 
         Where the left half does not break it, the right one must, and is not measured as a whole.
         """
         if not self._broken((yield from self._only(units, group, 2 * ceil(log2(len(group))) + 1))):
             return []
-        unlooked: list[Sequence[str]] = []
+        untested: list[Sequence[str]] = []
         sure = True
         while len(group) > 1:
             middle = len(group) // 2
             left, right = group[:middle], group[middle:]
             if self._broken((yield from self._only(units, left, 2 * ceil(log2(len(left) + 1)) + 1))):
                 group, sure = left, True
-                unlooked.append(right)
+                untested.append(right)
             else:
                 group, sure = right, False
         if sure or self._broken((yield from self._only(units, group, 1))):
             breaking.append(group[0])
-        return unlooked
+        return untested
 
     def _repairs(self, kept: Sequence[str]) -> Generator[NextMeasurement, Measurement, bool]:
-        return not self._broken((yield from self._ask(frozenset(kept), 0)))
+        return not self._broken((yield from self._measure(frozenset(kept), 0)))
 
     def _by_severity(self, units: Sequence[str], members: Sequence[str]) -> Units:
         """Return the members by how far each of them alone makes the model diverge, worst first."""
@@ -199,7 +199,7 @@ class _Search:
         for number, name in enumerate(self._families):
             yield from self._only(self._families, [name], rows - number)
         for number, name in enumerate(self._families if kept else ()):
-            yield from self._ask(frozenset({name}), len(self._families) - number)
+            yield from self._measure(frozenset({name}), len(self._families) - number)
 
     def _in_layers(self, repair: Sequence[str]) -> Generator[NextMeasurement, Measurement, dict[str, LayerFinding]]:
         """Find the layers of each repairing family that need it, the other repairing families being kept whole."""

@@ -42,7 +42,7 @@ _ROLES = {
 
 
 def role(family: str) -> str | None:
-    """Return what a family does; `None` for one that is not known here."""
+    """Return the role of a family; `None` for an unknown one."""
     return _ROLES.get(family)
 
 
@@ -71,15 +71,15 @@ class Row:
 def rows(isolation: Isolation, limit: float) -> list[Row]:
     """Return the rows in an order to read: the source, the full quantization, kept, quantized alone, groups."""
     found = [
-        (place, Row(what, said, tuple(damage(one, limit)), _flawed(one), len(one.probes), one))
+        (place, Row(what, family_role, tuple(damage(one, limit)), _flawed(one), len(one.probes), one))
         for one in isolation.measurements
-        for place, what, said in [_described(one, isolation.families, isolation.type)]
+        for place, what, family_role in [_described(one, isolation.families, isolation.type)]
     ]
     return [row for _, row in sorted(found, key=lambda pair: pair[0])]
 
 
 def _described(one: Measurement, families: Sequence[Family], base: str) -> tuple[int, str, str | None]:
-    """Return where a row stands, what it is called, and the role of its one family."""
+    """Return the place of a row, its name, and the role of its one family."""
     if one.kept is None:
         return 0, "unquantized", None
     if not one.kept:

@@ -1,1 +1,1 @@
-"""Judging a fork by what the target alone showed."""
+"""Explaining a fork by replaying it on the target alone."""

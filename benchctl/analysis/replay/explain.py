@@ -1,4 +1,4 @@
-"""Judging a fork by what a replay on the target alone showed: a near-tie, which its noise may have tipped, or not."""
+"""Explaining a fork by a replay on the target alone: a near-tie that its noise may have decided, or not."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ UNREPLAYED = "benchctl verify-lossless has not replayed it"
 
 FEWEST = 20
 FEWEST_CHANGES = 5
-"""Below so many prefixes, of which fewer than so many changed, nothing is said of the noise."""
+"""Below so many prefixes, of which fewer than so many changed, the noise is not estimated."""
 FEWEST_TOKENS = 1_000
 """The floor of a shorter run is that of one of so many tokens."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known beside the records."""
+    """Readings of the target beside the records."""
 
     replays: Replays | None = None
     reason: str = UNREPLAYED
-    """Why a fork that is not in `replays` is not there; the end of a sentence."""
+    """Why a fork is not in `replays`, as the end of a sentence."""
     by_answer: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """The same for single answers, by task and index."""
     audit: Audit | None = None
     audits: Mapping[str, ArmAudit] = field(default_factory=dict)
-    """What the audit found of every arm that is not token-identical throughout."""
+    """The audit of every arm that is not token-identical throughout."""
     tokens: int = 0
     """Of all arms' distinct answers together: so many places at which noise might be taken for a fault."""
     noise: dict[int, NoiseFloor] = field(default_factory=dict, compare=False)
-    """By width, as far as it was asked for."""
+    """By width, as far as it was requested."""
 
     def noise_at(self, width: int) -> NoiseFloor:
         """The noise at a verify width, worked out once."""
@@ -52,7 +52,7 @@ class Evidence:
         return self.noise[width]
 
     def position(self, baseline: Record, fork: Fork) -> Position | None:
-        """What was replayed at a fork from this very answer."""
+        """The replay at a fork from this answer."""
         if self.replays is None or baseline.token_ids is None:
             return None
         agreed = sha256_tokens(baseline.token_ids[: fork.index])
@@ -75,7 +75,7 @@ def explain_fork(fork: Fork, baseline: Record, width: int | None, evidence: Evid
     position = evidence.position(baseline, fork)
     lack = _lack(fork, width, position, evidence, (baseline.task, baseline.prompt_idx))
     if lack is not None or position is None or width is None:
-        return "differs", f"{where}, neither excused nor condemned: {lack}.", fork
+        return "differs", f"{where}; noise and a fault are both possible: {lack}.", fork
     together = together_at(position, width)
     readings = [one for one in position.readings if one.shape != "verify" or one is together]
     own = next((one for one in readings if one.shape == "decode"), None)
@@ -84,26 +84,28 @@ def explain_fork(fork: Fork, baseline: Record, width: int | None, evidence: Evid
     noise = evidence.noise_at(width)
     verify = together_at(position, width, by_prefill=noise.by_prefill)
     bounded = own is not None and own.rival is None
-    shown = {
+    numbers = {
         "margin": margin,
         "margin_is_least": bounded and margin is not None,
         "noise_floor": noise.floor if width > 1 else 0.0,
         "shapes": tuple(dict.fromkeys(_shape(one, position) for one in readings)),  # a fork may lie in the sample, too
         "shapes_absent": position.absent,
     }
-    fork = fork.model_copy(update=shown)
+    fork = fork.model_copy(update=numbers)
     if own is not None and own.likeliest != position.token:
-        said = "the arm's token" if own.likeliest == position.rival else "a third token"
-        told = f"the target alone, token by token, says {said} there: the baseline's answer is not reproduced"
-        return "undetermined", f"{where}, but {told}.", fork
+        choice = "the arm's token" if own.likeliest == position.rival else "a third token"
+        explanation = (
+            f"the target alone, token by token, chooses {choice} there: it does not reproduce the baseline's answer"
+        )
+        return "undetermined", f"{where}, but {explanation}.", fork
     if margin is None or fork.noise_floor is None:
-        lack = f"the noise is not known ({noise.method})" if margin is not None else "the margin could not be had"
-        return "differs", f"{where}, neither excused nor condemned: {lack}.", fork
+        lack = f"the noise is not known ({noise.method})" if margin is not None else "the margin could not be measured"
+        return "differs", f"{where}; noise and a fault are both possible: {lack}.", fork
     prefers = f"the target alone prefers its own token by {'at least ' if bounded else ''}{_nats(margin)} nats there"
     moves = _moves(noise, width)
-    tipped = verify is not None and verify.likeliest == position.rival
-    itself = f" Reading {_much(noise, width)} at once, the target alone says the arm's token." if tipped else ""
-    if margin <= fork.noise_floor or tipped:
+    chosen = verify is not None and verify.likeliest == position.rival
+    itself = f" Reading {_much(noise, width)} at once, the target alone chooses the arm's token." if chosen else ""
+    if margin <= fork.noise_floor or chosen:
         return "near-tie", f"{where}, a near-tie, compatible with the target's noise: {prefers}; {moves}.{itself}", fork
     return "violation", f"{where} and numeric noise does not explain it: {prefers}; {moves}.", fork
 
@@ -111,13 +113,13 @@ def explain_fork(fork: Fork, baseline: Record, width: int | None, evidence: Evid
 def _lack(
     fork: Fork, width: int | None, position: Position | None, evidence: Evidence, answer: tuple[str, int]
 ) -> str | None:
-    """Say what is missing for a judgement, as the end of a sentence."""
+    """Return what is missing for an explanation, as the end of a sentence."""
     if fork.unit != "token":
         return "without token ids it cannot be scored"
     if fork.baseline_token is None or fork.arm_token is None:
-        return "one answer ends there without a token for its end, so there is nothing to score"
+        return "one answer ends there without an end token, so there is nothing to score"
     if width is None:
-        return "nothing tells how many tokens the arm verified at once"
+        return "the arm's verify width is not reported"
     if position is None:
         return evidence.by_answer.get(answer, evidence.reason)
     return None
@@ -141,7 +143,7 @@ def _moves(noise: NoiseFloor, width: int) -> str:
     instead = f"reading {_much(noise, width)} at once instead of {'one' if not noise.by_prefill else 'token by token'}"
     if noise.floor == 0:
         return f"{instead} changes nothing ({noise.method})"
-    return f"{instead} overturns margins up to {_nats(noise.floor)} ({noise.method})"
+    return f"{instead} changes decisions at margins up to {_nats(noise.floor)} ({noise.method})"
 
 
 def _much(noise: NoiseFloor, width: int) -> str:
@@ -159,7 +161,7 @@ def find_noise(replays: Replays | None, width: int, *, tokens: int = 0, audit: A
     the audit's level: by the losses at small margins, where tokens flip, and with as many places near a tie as the
     sample has. Of an audit its own prefixes are taken where it has more.
 
-    Where the engine could not be asked to read `width` tokens at once, the change is that of reading prompt and answer
+    Where the engine cannot read `width` tokens at once, the change is that of reading prompt and answer
     at once: the other extreme of widths, and another order of the same sums.
     """
     by_prefill = replays is not None and _no_width_was_read(replays)
@@ -170,7 +172,7 @@ def find_noise(replays: Replays | None, width: int, *, tokens: int = 0, audit: A
     count, changed = len(noise.margins), int((noise.losses != 0).sum())
     floor, method = _floor(noise, changed, max(tokens, FEWEST_TOKENS))
     if by_prefill:
-        method += "; of reading everything at once, for this engine cannot be asked for a width"
+        method += "; of reading everything at once, since this engine cannot read a given width"
     sizes = np.abs(noise.losses)
     return NoiseFloor(
         width=width,
@@ -192,16 +194,16 @@ def _sampled(replays: Replays | None, width: int, *, by_prefill: bool) -> Noise:
     numbers: dict[tuple[str, int], int] = {}
     rows = []
     for position in replays.positions if replays else ():
-        told = None if position.fork else margins(position, width, by_prefill=by_prefill)
-        if told is not None:
+        pair = None if position.fork else margins(position, width, by_prefill=by_prefill)
+        if pair is not None:
             answer = numbers.setdefault((position.task, position.prompt_idx), len(numbers))
-            rows.append((told[0], told[0] - told[1], answer))
+            rows.append((pair[0], pair[0] - pair[1], answer))
     table: Floats = np.array(rows, dtype=np.float64).reshape(-1, 3)
     return Noise(table[:, 0], table[:, 1], table[:, 2].astype(np.int64))
 
 
 def _no_width_was_read(replays: Replays) -> bool:
-    """Whether the engine told for every fork that it cannot read on in batches, and did so nowhere."""
+    """Whether the engine reported for every fork that it cannot read on in batches, and did so nowhere."""
     if any(reading.shape == "verify" for one in replays.positions for reading in one.readings):
         return False
     forks = [one for one in replays.positions if one.fork]
@@ -225,8 +227,8 @@ def margins(position: Position, width: int, *, by_prefill: bool = False) -> tupl
 def together_at(position: Position, width: int, *, by_prefill: bool = False) -> Reading | None:
     """Return the reading that stands for a round of `width` tokens at a place.
 
-    Before the `width`-th token of an answer that is one of all its tokens: what is borrowed from the prompt to fill up
-    a round, as earlier benchctls did, no round reads.
+    Before the `width`-th token of an answer, that is one of all its tokens so far: filling it up with prompt tokens, as
+    earlier versions did, is a batch that no round reads.
     """
     if by_prefill:
         return next((one for one in position.readings if one.shape == "prefill"), None)
@@ -247,5 +249,5 @@ def _floor(noise: Noise, changed: int, tokens: int) -> tuple[float | None, str]:
     of_all = f"{small} of {count} prefixes, those at {where}," if small < count else f"{count} prefixes"
     return (
         floor,
-        f"passed by noise in 1 of {2 / AUDIT_LEVEL:.0f} runs of {tokens:,} tokens; by {of_all} {changed} changed",
+        f"exceeded by noise in 1 of {2 / AUDIT_LEVEL:.0f} runs of {tokens:,} tokens; by {of_all} {changed} changed",
     )

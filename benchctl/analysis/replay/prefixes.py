@@ -1,4 +1,4 @@
-"""What a replay has to score, so that every fork of a run can be judged."""
+"""The prefixes that a replay has to score, so that every fork of a run can be explained."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ForkToScore:
-    """Where an arm's answer leaves the baseline's, and with which token."""
+    """Where an arm's answer diverges from the baseline's, and with which token."""
 
     index: int
     rival: int
     width: int | None
-    """Tokens that the arm verified in a round; `None` when nothing tells."""
+    """Tokens that the arm verified in a round; `None` when not reported."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def prefixes_to_score(frame: Frame, found: Iterable[Losslessness]) -> list[Answe
     for arm in found:
         for one in arm.comparisons:
             if one.outcome in ("differs", "near-tie", "violation", "degenerate"):
-                wanted = filter(None, map(_wanted, [one.fork, *one.other_forks]))
-                forks.setdefault((one.task, one.prompt_idx), {}).update(dict.fromkeys(wanted))
+                scorable = filter(None, map(_scorable, [one.fork, *one.other_forks]))
+                forks.setdefault((one.task, one.prompt_idx), {}).update(dict.fromkeys(scorable))
     if not any(forks.values()):
         return []
     result = []
@@ -87,7 +87,7 @@ def _is_whole(record: Record) -> bool:
     return record.error is None and record.token_ids is not None and record.token_sha == sha256_tokens(record.token_ids)
 
 
-def _wanted(fork: Fork | None) -> ForkToScore | None:
+def _scorable(fork: Fork | None) -> ForkToScore | None:
     if fork is None or fork.unit != "token" or None in (fork.baseline_token, fork.width) or fork.arm_token is None:
         return None
     return ForkToScore(fork.index, fork.arm_token, fork.width)

@@ -1,1 +1,1 @@
-"""What a round of speculation is made of: the cost of each part, and what it predicts for other depths."""
+"""The cost of a round of speculation: each of its parts, and what they predict for other depths."""

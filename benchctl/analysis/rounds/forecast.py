@@ -21,7 +21,7 @@ from benchctl.analysis.rounds.results import Forecast, RoundFit
 LEAST_R2 = 0.9
 MOST_RESIDUAL = 0.15
 CLOSE = 0.10
-"""A forecast that is off by no more, as a share of the measured speed-up, holds whatever the interval."""
+"""A forecast with at most this error, as a share of the measured speed-up, holds whatever the interval."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast
         return None, f"{held_out.arm}: no forecast from depths {_listed(beside)}, since {what}."
     tokens = expected_by_position(held_out.depth, others)
     if tokens is None:
-        return None, f"{held_out.arm}: no forecast, since no other arm tells what it accepted."
+        return None, f"{held_out.arm}: no forecast, since no other arm reports what it accepted."
     plain = sum(one.undrafted for one in beside) / len(beside)
     predicted = (tokens + plain) / (cost + plain)
     error = predicted / held_out.measured - 1
@@ -134,14 +134,14 @@ def _beside(depth: int, others: Sequence[DepthCost]) -> list[DepthCost]:
 def expected_by_position(depth: int, arms: Sequence[DepthCost]) -> float | None:
     """Return the tokens of a round to `depth` from how often other arms accepted each position, given the one before.
 
-    Beyond the positions that they tell the last one's share goes on; where they tell none, one α serves for all.
+    Beyond the positions that they report, the last one's share goes on; where they report none, one α serves for all.
     """
-    told = [one for one in arms if one.accepted_at and one.rounds]
+    reporting = [one for one in arms if one.accepted_at and one.rounds]
     shares: list[float] = []
     for place in range(depth):
         reached = [
             (one.accepted_at[place - 1] if place else one.rounds, one.accepted_at[place])
-            for one in told
+            for one in reporting
             if one.accepted_at and len(one.accepted_at) > place
         ]
         before, here = sum(pair[0] for pair in reached), sum(pair[1] for pair in reached)
@@ -159,15 +159,15 @@ def expected_by_position(depth: int, arms: Sequence[DepthCost]) -> float | None:
 
 
 def _why(arm: DepthCost, tokens: float, cost: float) -> str:
-    """Say which of the two numbers is off, and by how much."""
+    """Return which of the two numbers is off, and by how much."""
     off = {
-        f"a round costs {arm.round_cost:.2f} steps where the line says {cost:.2f}": abs(cost / arm.round_cost - 1),
-        f"a round yields {arm.tokens:.2f} tokens where the other depths' acceptance says {tokens:.2f}": abs(
+        f"a round costs {arm.round_cost:.2f} steps where the line predicts {cost:.2f}": abs(cost / arm.round_cost - 1),
+        f"a round yields {arm.tokens:.2f} tokens where the other depths' acceptance predicts {tokens:.2f}": abs(
             tokens / arm.tokens - 1
         ),
     }
-    reasons = sorted(off, key=lambda said: -off[said])
-    kept = [said for said in reasons if off[said] > CLOSE / 2] or reasons[:1]
+    reasons = sorted(off, key=lambda reason: -off[reason])
+    kept = [reason for reason in reasons if off[reason] > CLOSE / 2] or reasons[:1]
     return f"{'; '.join(kept)}."
 
 

@@ -29,7 +29,7 @@ def find_rounds(
     costs: Sequence[Cost],
     traces: CostTraces | None,
 ) -> RoundModel:
-    """Return what the arms of one condition tell of the cost of their rounds."""
+    """Return the cost of rounds by the arms of one condition."""
     units: list[UnitCost] = []
     splits: list[RoundSplit] = []
     depths: list[DepthCost] = []
@@ -39,12 +39,12 @@ def find_rounds(
             continue
         if not units:
             units.append(_target_step(frame, rounds.step_s))
-        said = _speculation(frame, name)
-        drafts = _is_drafted(said) or (rounds.phases is not None and "verify" in rounds.phases)
+        settings = _speculation(frame, name)
+        drafts = _is_drafted(settings) or (rounds.phases is not None and "verify" in rounds.phases)
         units += unit_costs(frame, arm, rounds, traces, drafts=drafts)
         here = split_rounds(frame, counters, arm, traces, drafts=drafts)
         splits += here
-        depth = said.get("max")
+        depth = settings.get("max")
         if not isinstance(depth, int) or rounds.drafted / rounds.rounds < FULL_DRAFTS * depth:
             continue
         cost = next(one for one in costs if one.arm == name)
@@ -55,7 +55,7 @@ def find_rounds(
         shares = overall.position_unconditional
         one = DepthCost(
             arm=name,
-            setting=_setting(said),
+            setting=_setting(settings),
             depth=depth,
             round_cost=1 + cost.overhead,
             rounds=rounds.rounds,
@@ -132,14 +132,14 @@ def _speculation(frame: Frame, name: str) -> dict[str, Any]:
     return (identities[name].speculation if name in identities else None) or {}
 
 
-def _is_drafted(said: dict[str, Any]) -> bool:
-    kinds = said.get("type")
+def _is_drafted(settings: dict[str, Any]) -> bool:
+    kinds = settings.get("type")
     return isinstance(kinds, str) and kinds.startswith("draft-")
 
 
-def _setting(said: dict[str, Any]) -> str:
-    """Name what arms have in common that differ in their depth alone."""
-    rest = {key: value for key, value in said.items() if key not in ("type", "max") and value is not None}
-    kind = said.get("type")
+def _setting(settings: dict[str, Any]) -> str:
+    """Return a name for the settings that arms of different depths have in common."""
+    rest = {key: value for key, value in settings.items() if key not in ("type", "max") and value is not None}
+    kind = settings.get("type")
     name = kind if isinstance(kind, str) else json.dumps(kind)
     return f"{name} ({', '.join(f'{key} {value}' for key, value in sorted(rest.items()))})" if rest else name

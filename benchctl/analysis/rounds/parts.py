@@ -25,7 +25,7 @@ _REEVALUATED = "re-evaluate"
 
 @dataclass(frozen=True)
 class Rounds:
-    """Sums over the answers of an arm that tell their rounds, and of the baseline to the same prompts."""
+    """Sums over the answers of an arm with known rounds, and of the baseline to the same prompts."""
 
     decode_s: float
     decoded: float
@@ -33,7 +33,7 @@ class Rounds:
     drafted: float
     accepted: float
     phases: Mapping[str, float] | None
-    """Seconds by phase, where every answer that drafted tells them."""
+    """Seconds by phase, where every answer that drafted has them."""
     step_s: float
     """A step of the baseline."""
 
@@ -65,7 +65,7 @@ class Trace:
 
 
 def sum_rounds(frame: Frame, counters: Counters, arm: int, task: int | None = None) -> Rounds | None:
-    """Add up an arm's rounds over the prompts that it and the baseline answered; `None` where no round is told."""
+    """Add up an arm's rounds over the prompts that it and the baseline answered; `None` where no round is reported."""
     ours, theirs = frame.pairs(arm, frame.baseline)
     known = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs]) & counters.trusted[ours]
     known &= ~np.isnan(counters.rounds[ours]) & ~np.isnan(counters.accepted[ours])
@@ -122,7 +122,7 @@ def draft_step(rounds: Rounds, trace: Trace | None, traces: CostTraces | None) -
 
 
 def unit_costs(frame: Frame, arm: int, rounds: Rounds, traces: CostTraces | None, *, drafts: bool) -> list[UnitCost]:
-    """Return what each part costs once; `drafts`: whether a model drafts, so that there is a draft step."""
+    """Return the cost of each part; `drafts`: whether a model drafts, so that there is a draft step."""
     name, step_s = frame.arms[arm], rounds.step_s
     trace = trace_of(traces, name, frame.arms[frame.baseline])
     found = []
@@ -213,13 +213,13 @@ def _known_parts(
     if step is not None:
         parts["draft"], sources["draft"] = step[0] * rounds.drafted, step[1]
     if "verify" in phases:
-        told: tuple[tuple[Part, str], ...] = (
+        timed: tuple[tuple[Part, str], ...] = (
             ("verify", "verify"),
             ("state", "state"),
             ("search", "search"),
             ("plain steps", "plain"),
         )
-        for part, phase in told:
+        for part, phase in timed:
             if phases.get(phase):
                 parts[part], sources[part] = phases[phase], "run"
         return parts, sources

@@ -1,4 +1,4 @@
-"""What is found of a round's parts: their costs, each round's time split into them, and forecasts at held-out depths.
+"""The parts of a round: their costs, each round's time split into them, and forecasts at held-out depths.
 
 Times are seconds; a *step* is the time in which the baseline decodes one token under the same condition.
 """
@@ -96,7 +96,7 @@ class Forecast(Result):
     arm: str
     depth: int
     from_depths: list[int]
-    """Beside it: what rounds cost there is all that is known of their cost."""
+    """The depths beside it, whose rounds give the predicted cost."""
     tokens: float
     """A round; from how often the other arms accepted each position."""
     tokens_measured: float
@@ -118,7 +118,7 @@ class Forecast(Result):
 
 
 class RoundModel(Result):
-    """What a run tells of the cost of its rounds."""
+    """The cost of a run's rounds."""
 
     units: list[UnitCost] = Field(default_factory=list)
     splits: list[RoundSplit] = Field(default_factory=list)
@@ -134,8 +134,8 @@ class Point(Result):
     name: str
     """The arm, or the model of a reference."""
     kind: Literal["synthetic", "draft", "reference"]
-    """synthetic: accepted by lot; draft: a real one, measured; reference: an acceptance length from elsewhere, at this
-    machine's speed."""
+    """synthetic: accepted at random; draft: a real one, measured; reference: an acceptance length from elsewhere, at
+    this machine's speed."""
     depth: int
     tokens: float
     """A round: the acceptance length, the target's own token included."""
@@ -143,7 +143,7 @@ class Point(Result):
     speedup: float
     interval: Interval | None = None
     curve: float | None = None
-    """Of a real draft: what the curve says at its tokens."""
+    """Of a real draft: the curve at its tokens."""
     curve_holds: bool | None = None
     """Whether that lies within its interval; `None` where it has none."""
     note: str | None = None
@@ -158,7 +158,7 @@ class Need(Result):
     alpha: float | None
     outcome: Literal["crosses", "always pays", "never pays", "not measured"]
     by_model: float | None = None
-    """The α that the cost of the real draft's rounds asks for; `None` where none is enough, or it is not known."""
+    """The α that the cost of the real draft's rounds requires; `None` where none is enough, or it is not known."""
     model_says: Literal["crosses", "never pays", "not known"] = "not known"
     measured: float | None = None
     """The α of the real draft."""

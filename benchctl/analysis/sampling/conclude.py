@@ -1,7 +1,7 @@
-"""Whether an arm samples from the target's distribution: what a check found, and what it would have seen.
+"""Whether an arm samples from the target's distribution: what a check found, and what it would have detected.
 
 No test shows that two distributions are equal. So the best verdict is "no difference found", and it stands beside the
-smallest difference that would have been found nine times in ten.
+smallest difference that would have been detected nine times in ten.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ MOST_LEFT_OUT = 0.02
 _HITS = 10
 """Permutations as extreme as the observation that the strictest level must leave room for."""
 
-_TOLD = (2, 4, 8)
-"""Prefix lengths whose power a sentence tells; the table has all."""
+_REPORTED = (2, 4, 8)
+"""Prefix lengths whose power a sentence reports; the table has all."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of one arm."""
+    """The data on one arm."""
 
     samples: Sequence[PromptSamples]
     scores: Sequence[TokenScores]
     power: SamplingPower | None
-    seen: TokenPower | None
+    token_power: TokenPower | None
 
 
 def sampling_verdict(data: SamplingData) -> SamplingResult:
-    """Judge a check from its stored answers alone: equal answers give equal numbers."""
+    """Return the verdicts of a check from its stored answers alone: equal answers give equal numbers."""
     manifest, settings = data.check.manifest, data.check.settings
     sampling = manifest.recipe["sampling"]
     tokens = int(sampling["max_tokens"])
@@ -95,8 +95,8 @@ def sampling_verdict(data: SamplingData) -> SamplingResult:
     for identity in (arm for arm in manifest.arms if arm.name in settings.planned):
         name = identity.name
         why = trouble[manifest.baseline] or trouble[name] or _idle(identity, answers[name])
-        seen = token_power(tokens_of[name], settings.level / family) if name in tokens_of else None
-        evidence = Evidence(samples.get(name, []), tokens_of.get(name, []), power, seen)
+        tokens_power = token_power(tokens_of[name], settings.level / family) if name in tokens_of else None
+        evidence = Evidence(samples.get(name, []), tokens_of.get(name, []), power, tokens_power)
         verdict, reason = _verdict(tests[name], evidence, why, settings.level, identity.lossy or [])
         arms.append(
             ArmSampling(
@@ -109,8 +109,8 @@ def sampling_verdict(data: SamplingData) -> SamplingResult:
                 drafted=_sum(answer.drafted for answer in answers[name]),
                 accepted=_sum(answer.accepted for answer in answers[name]),
                 tests=tests[name],
-                token_power=seen,
-                unscored=None if seen else untrue or UNSCORED,
+                token_power=tokens_power,
+                unscored=None if tokens_power else untrue or UNSCORED,
             )
         )
     return SamplingResult(
@@ -183,7 +183,7 @@ def _tests(
 
 
 def _untrue(baseline: Sequence[TokenScores], level: float) -> str | None:
-    """Say that the baseline's own tokens are not what the target was read to expect; `None` where they are."""
+    """Return that the baseline's own tokens contradict the target's distribution; `None` where they do not."""
     wrong = [
         name
         for name in (TEMPERATURE, NUCLEUS)
@@ -191,7 +191,7 @@ def _untrue(baseline: Sequence[TokenScores], level: float) -> str | None:
     ]
     if not wrong:
         return None
-    return f"the baseline's own tokens are not what the target was read to expect ({', '.join(wrong)})"
+    return f"the baseline's own tokens contradict the target's distribution as it was read ({', '.join(wrong)})"
 
 
 def _power(data: SamplingData, baseline: Sequence[SampledAnswer], tokens: int, level: float) -> SamplingPower | None:
@@ -203,12 +203,12 @@ def _power(data: SamplingData, baseline: Sequence[SampledAnswer], tokens: int, l
 
 
 def _last_cells(manifest: Manifest) -> dict[str, Cell]:
-    """Return the last entry of every arm: a check that was gone on with has several."""
+    """Return the last entry of every arm: a resumed check has several."""
     return {cell.arm: cell for cell in manifest.cells}
 
 
 def _trouble(data: SamplingData, arm: str, answers: Sequence[SampledAnswer]) -> str | None:
-    """Say why an arm's answers cannot be used."""
+    """Return why an arm's answers cannot be used, in a sentence."""
     cell = _last_cells(data.check.manifest).get(arm)
     if cell is None:
         return f"The check ended before {arm} had answered."
@@ -234,76 +234,78 @@ def _verdict(
 ) -> tuple[SamplingWord, str]:
     design = f"Lossy by design ({', '.join(lossy)}). " if lossy else ""
     power = evidence.power
-    seen = [test for test in tests if test.adjusted <= level]
-    if trouble is None and seen:
-        return "difference found", design + difference(seen, evidence.samples, evidence.scores)
+    significant = [test for test in tests if test.adjusted <= level]
+    if trouble is None and significant:
+        return "difference found", design + difference(significant, evidence.samples, evidence.scores)
     if lossy:
-        return "lossy by design", design + (trouble or "These answers do not show it; nothing binds others to that.")
+        return "lossy by design", design + (trouble or "These answers do not show it, but others may.")
     if trouble is not None:
         return "undetermined", trouble
     blind = power is None or all(shift is None for shift in power.shifts.values())
-    if blind and (evidence.seen is None or evidence.seen.temperature is None):
-        return "undetermined", "Too few answers: no shift of the distribution up to 0.5 would have been seen."
+    if blind and (evidence.token_power is None or evidence.token_power.temperature is None):
+        return "undetermined", "Too few answers: no shift of the distribution up to 0.5 would have been detected."
     count = sum(len(one.arm) for one in evidence.samples)
-    by_answers = would_have_seen(power) if power is not None and not blind else "too few to compare as a whole"
-    if evidence.seen is None:
+    by_answers = describe_power(power) if power is not None and not blind else "too few to compare as a whole"
+    if evidence.token_power is None:
         return "no difference found", f"No difference found in {count:,} answers; {by_answers}."
     return "no difference found", (
-        f"No difference found in {count:,} answers; {by_answers}. Nor in {evidence.seen.tokens:,} tokens, each held "
-        f"against what the target alone expects there; {tokens_would_have_seen(evidence.seen)}."
+        f"No difference found in {count:,} answers; {by_answers}. Nor in {evidence.token_power.tokens:,} tokens, each "
+        f"compared with the target's own distribution there; {describe_token_power(evidence.token_power)}."
     )
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    told = [value for value in values if value is not None]
-    return sum(told) if told else None
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
-def would_have_seen(power: SamplingPower) -> str:
-    """Say in a clause what a check would have found nine times in ten."""
+def describe_power(power: SamplingPower) -> str:
+    """Return what a check would have detected nine times in ten, as a clause."""
     known = {length: shift for length, shift in power.shifts.items() if shift is not None}
-    told = {length: shift for length, shift in known.items() if length in _TOLD} or known
-    shifts = ", ".join(f"{shift:.2f} in the {prefix_name(length)}" for length, shift in told.items())
+    reported = {length: shift for length, shift in known.items() if length in _REPORTED} or known
+    shifts = ", ".join(f"{shift:.2f} in the {prefix_name(length)}" for length, shift in reported.items())
     sharp = "" if power.temperature is None else f" or a temperature wrong by {100 * power.temperature:.0f} %"
-    return f"would have seen, nine times in ten, a shift of total variation of {shifts}{',' if sharp else ''}{sharp}"
+    return (
+        f"would have detected, nine times in ten, a shift of total variation of {shifts}{',' if sharp else ''}{sharp}"
+    )
 
 
-def tokens_would_have_seen(power: TokenPower) -> str:
-    """Say in a clause what the tests of single tokens would have found."""
-    told = [] if power.temperature is None else [f"a temperature wrong by {100 * power.temperature:.2g} %"]
+def describe_token_power(power: TokenPower) -> str:
+    """Return what the tests of single tokens would have detected, as a clause."""
+    reported = [] if power.temperature is None else [f"a temperature wrong by {100 * power.temperature:.2g} %"]
     if power.nucleus is not None:
-        told.append(f"a nucleus that cuts off {100 * power.nucleus:.2g} % of what lies beyond 0.9")
-    found = [f"would have seen, nine times in ten, {' or '.join(told)}"] if told else []
+        reported.append(f"a nucleus that cuts off {100 * power.nucleus:.2g} % of what lies beyond 0.9")
+    found = [f"would have detected, nine times in ten, {' or '.join(reported)}"] if reported else []
     if power.residual is not None:
         rule = "rejected tokens drawn from the target's own distribution"
-        found.append(f"{rule} with a chance of {100 * power.residual:.0f} %")
-    return ", and ".join(found) or "too few to see anything"
+        found.append(f"{rule} with a probability of {100 * power.residual:.0f} %")
+    return ", and ".join(found) or "too few to detect anything"
 
 
 def difference(
-    seen: Sequence[SamplingTest], samples: Sequence[PromptSamples], scores: Sequence[TokenScores] = ()
+    significant: Sequence[SamplingTest], samples: Sequence[PromptSamples], scores: Sequence[TokenScores] = ()
 ) -> str:
-    """Say what differs: every significant test, and what the clearest one shows."""
-    clearest = min(seen, key=lambda test: test.p)
-    tests = ", ".join(f"{test.name} (p = {test.adjusted:.2g})" for test in seen)
-    said = f"The arm samples otherwise than the target, by {tests}, p corrected for the number of tests."
-    names = {test.name for test in seen}
+    """Return what differs: every significant test, and what the clearest one shows."""
+    clearest = min(significant, key=lambda test: test.p)
+    tests = ", ".join(f"{test.name} (p = {test.adjusted:.2g})" for test in significant)
+    message = f"The arm samples differently from the target, by {tests}, p corrected for the number of tests."
+    names = {test.name for test in significant}
     if prefix_name(1) in names:
-        return f"{said} The first token, which is never speculated, differs already: another sampler or prompt."
-    said += "".join(f" {text}" for name in (*TERMS, FAR) if name in names and (text := _of_tokens(name, scores)))
+        return f"{message} The first token, which is never speculated, differs already: another sampler or prompt."
+    message += "".join(f" {text}" for name in (*TERMS, FAR) if name in names and (text := _of_tokens(name, scores)))
     if SHARPNESS in names:
-        said += f" It chooses {_tendency(samples)} tokens than the target."
+        message += f" It chooses {_tendency(samples)} tokens than the target."
     if clearest.name.startswith("first"):
-        said += f" {_most_shifted(int(clearest.name.split()[1]), samples)}"
-    return said
+        message += f" {_most_shifted(int(clearest.name.split()[1]), samples)}"
+    return message
 
 
 def _of_tokens(name: str, scores: Sequence[TokenScores]) -> str:
-    """Say what a test of single tokens shows."""
+    """Return what a test of single tokens shows, in a sentence."""
     count = sum(one.tokens for one in scores)
     total = added(scores, name)
     if name == FAR:
-        return f"{sum(one.far for one in scores):,} of {count:,} tokens are none that the sampler should leave."
+        return f"{sum(one.far for one in scores):,} of {count:,} tokens are outside what the sampler settings allow."
     if total is None:
         return ""
     if name == TEMPERATURE:
@@ -323,16 +325,16 @@ def _tendency(samples: Sequence[PromptSamples]) -> str:
 
 
 def _most_shifted(length: int, samples: Sequence[PromptSamples]) -> str:
-    """Name the prefix whose share differs most."""
-    largest, said = 0.0, ""
+    """Return the prefix whose share differs most, in a sentence."""
+    largest, sentence = 0.0, ""
     for one in samples:
         for prefix in np.unique(np.concatenate([one.baseline, one.arm])[:, :length], axis=0):
             theirs, ours = ((rows[:, :length] == prefix).all(axis=1).mean() for rows in (one.baseline, one.arm))
             if abs(ours - theirs) > largest:
                 largest = abs(ours - theirs)
                 ids = " ".join(str(token) for token in prefix.tolist() if token != END)
-                said = (
+                sentence = (
                     f"Most of all, {100 * ours:.0f} % of its answers to a prompt begin with the tokens {ids}, "
                     f"and {100 * theirs:.0f} % of the target's."
                 )
-    return said
+    return sentence

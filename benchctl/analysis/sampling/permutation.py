@@ -39,8 +39,8 @@ END = -1
 
 POSITIONS, SHARPNESS = "tokens by position", "sharpness"
 FEW = 20
-"""Answers that must have begun alike before the tokens that follow say how sharp a sampler is."""
-FIRST_LOOK = 1_000
+"""Answers that must have begun alike before the tokens that follow show how sharp a sampler is."""
+FIRST_BATCH = 1_000
 """Permutations after which a test without any sign of a difference ends."""
 
 
@@ -70,7 +70,7 @@ def prefix_name(length: int) -> str:
 def p_values(samples: Sequence[PromptSamples], resamples: int, *, seed: int = 0) -> list[float]:
     """Return the permutation p-value of every test of `names_of_tests`, at least 1 / (1 + resamples).
 
-    Ends after `FIRST_LOOK` permutations when no test can become significant any more.
+    Ends after `FIRST_BATCH` permutations when no test can become significant any more.
     """
     rng = np.random.default_rng(seed)
     prompts = [_features(one) for one in samples]
@@ -78,7 +78,7 @@ def p_values(samples: Sequence[PromptSamples], resamples: int, *, seed: int = 0)
     as_extreme = np.zeros(len(observed))
     done = 0
     while done < resamples:
-        size = min(FIRST_LOOK, resamples - done)
+        size = min(FIRST_BATCH, resamples - done)
         drawn = sum((one.statistics(one.shuffled(rng, size)) for one in prompts), np.zeros(1))
         as_extreme += (drawn >= observed * (1 - 1e-9) - 1e-9).sum(axis=1)
         done += size

@@ -1,7 +1,7 @@
-"""What a check of a distribution would have seen: without it, "no difference found" says nothing.
+"""What a check of a distribution would have detected: without it, "no difference found" means little.
 
 Computed from the baseline's own answers, the numbers of answers and the level that each test is held to, which is the
-strictest that Holm's method can ask for. Both figures are for a difference that would be found nine times in ten.
+strictest that Holm's method can require. Both figures are for a difference that is detected nine times in ten.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ _DRAWS = 400
 _STEPS = 9
 """Halvings of the interval from 0 to `LARGEST`: to within 0.001."""
 LARGEST = 0.5
-"""A larger shift than this is not looked for: where it would not be seen, the check is blind."""
+"""A larger shift than this is not simulated: a check that does not detect it is blind."""
 
 
 def visible_shifts(baseline: Sequence[Tokens], answers: int, level: float, *, seed: int = 0) -> dict[int, float | None]:
-    """Return for every prefix length the smallest total variation that would be seen; `None` for none up to `LARGEST`.
+    """Return the smallest total variation that is detected, by prefix length; `None` for none up to `LARGEST`.
 
     `baseline`: the target's answers, a prompt an array (answers x tokens); `answers`: how many of an arm's are compared
     with each. The shift is of the same size in every prompt and spread at random over its prefixes: one half of the
     mass grows at the cost of the other (Paninski, *A coincidence-based test for uniformity*, 2008), which is hard to
-    see; a shift that falls on few prefixes is seen earlier. Prefixes that came once stand for the many that did not
-    come: their mass shifts, too, and cannot be seen. Where all answers begin alike, the shift goes to one other prefix.
-    Simulated, with the test's permutations replaced by the gamma distribution of their mean and variance.
+    detect; a shift that falls on few prefixes is detected earlier. Prefixes that came once stand for the many that did
+    not come: their mass shifts, too, and cannot be detected. Where all answers begin alike, the shift goes to one other
+    prefix. Simulated, with the test's permutations replaced by the gamma distribution of their mean and variance.
     """
     found: dict[int, float | None] = {}
     for length in prefix_lengths(baseline[0].shape[1]):
         prompts = [(_shares(rows, length), len(rows), answers) for rows in baseline]
         low, high = 0.0, LARGEST
-        if _seen(prompts, LARGEST, level, np.random.default_rng([seed, length])) < POWER:
+        if _detected(prompts, LARGEST, level, np.random.default_rng([seed, length])) < POWER:
             found[length] = None
             continue
         for _ in range(_STEPS):
             middle = (low + high) / 2
-            seen = _seen(prompts, middle, level, np.random.default_rng([seed, length])) >= POWER
-            low, high = (low, middle) if seen else (middle, high)
+            detected = _detected(prompts, middle, level, np.random.default_rng([seed, length])) >= POWER
+            low, high = (low, middle) if detected else (middle, high)
         found[length] = high
     return found
 
 
 def visible_sharpening(baseline: Sequence[Tokens], answers: int, level: float) -> float | None:
-    """Return the smallest relative change of the temperature that would be seen; `None` for none up to 1.
+    """Return the smallest relative change of the temperature that is detected; `None` for none up to 1.
 
     0.1 stands for a temperature ten per cent lower or higher. Where p becomes p^(1 + x), the mean score of an arm moves
     by x times the score's variance; the test sees it from x = (z(level / 2) + z(1 - power)) / sqrt(information) on.
@@ -72,7 +72,9 @@ def _shares(rows: Tokens, length: int) -> Scores:
     return np.asarray(counts[counts > 1] / len(rows), dtype=np.float64)
 
 
-def _seen(prompts: Sequence[tuple[Scores, int, int]], shift: float, level: float, rng: np.random.Generator) -> float:
+def _detected(
+    prompts: Sequence[tuple[Scores, int, int]], shift: float, level: float, rng: np.random.Generator
+) -> float:
     """Return the share of simulated checks that find the shift; a prompt is (shares, answers of both sides)."""
     from scipy.stats import gamma
 

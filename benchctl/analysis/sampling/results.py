@@ -1,4 +1,4 @@
-"""What a check of an arm's sampling finds: plain, serialisable results that tables show and programs read."""
+"""The result of a check of an arm's sampling: plain and serialisable, for tables and programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SamplingTest(Result):
 
 
 class SamplingPower(Result):
-    """What would have been found nine times in ten."""
+    """What would have been detected nine times in ten."""
 
     shifts: dict[int, float | None]
     """By prefix length, the smallest total variation of the prefixes' distribution; `None`: none up to 0.5."""
@@ -29,7 +29,7 @@ class SamplingPower(Result):
 
 
 class TokenPower(Result):
-    """What the tests of single tokens would have found."""
+    """What the tests of single tokens would have detected."""
 
     tokens: int
     """That were scored on the target alone."""
@@ -38,7 +38,7 @@ class TokenPower(Result):
     nucleus: float | None
     """The smallest share, of the mass beyond the likeliest 90 %, whose loss is found nine times in ten."""
     residual: float | None
-    """The chance of finding that rejected tokens are drawn from the target's distribution; `None` without a draft."""
+    """The power against rejected tokens drawn from the target's distribution; `None` without a draft."""
 
 
 class ArmSampling(Result):
@@ -48,7 +48,7 @@ class ArmSampling(Result):
     verdict: SamplingWord
     reason: str
     lossy: list[str]
-    """Settings that are lossy by design, in words."""
+    """Settings that are lossy by design."""
     answers: int
     left_out: int
     """Answers that failed, or whose token ids are not known."""

@@ -1,4 +1,4 @@
-"""Sampled tokens against what the target alone expected there: sums that are 0 on average for a right sampler.
+"""Sampled tokens against the target's own distribution there: sums that are 0 on average for a correct sampler.
 
 At every place of an answer the target's own distribution, after the sampler's settings, gives each token a weight w.
 For a function g of the token, g(x) - sum(w g) has mean 0 and a known variance, whatever came before; so the sum over
@@ -8,13 +8,13 @@ distribution with these moments, or of Freedman's inequality (1975) where the va
     p = 2 exp(-s^2 / (2 (V + b s / 3)))      s: the sum's size, V: its variance, b: the largest step
 
 - `temperature`: g = log w, cut off at `CUT`. The score test for a sampler that is too bold or too timid.
-- `nucleus`: g = 1 beyond the likeliest 90 % of the mass. Falls short where a nucleus is applied that nobody asked for.
+- `nucleus`: g = 1 beyond the likeliest 90 % of the mass. Falls short where a nucleus is applied that was not requested.
 - `draft`: g = min(1, q / w) with the draft's distribution q. The best direction for a rejected token that is drawn from
   the target's distribution in place of norm(max(0, p - q)), or a draft token that is accepted too often.
 - `draft's likeliest`: g = 1 for the token that the draft expects first, for drafts that are not sampled.
 
-Only the likeliest tokens are told. Given that a token is among those that the sampler surely leaves, its distribution
-is theirs, whatever the rest is; the others are counted (`far tokens`) and compared with the baseline's.
+Only the likeliest tokens are reported. Given that a token is among those that the sampler surely keeps, its
+distribution is theirs, whatever the rest is; the others are counted (`far tokens`) and compared with the baseline's.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Sampler:
 
 
 def weights(logprobs: Mapping[int, float], sampler: Sampler) -> tuple[dict[int, float], set[int]]:
-    """Return the weights of the tokens that the sampler surely leaves, and those that are told and surely left out.
+    """Return the weights of the tokens that the sampler surely keeps, and the reported ones that it surely drops.
 
     `logprobs`: the likeliest tokens, likeliest first, in nats.
     """
@@ -81,7 +81,7 @@ def weights(logprobs: Mapping[int, float], sampler: Sampler) -> tuple[dict[int, 
 def terms(
     token: int, target: Mapping[int, float], draft: Mapping[int, float] | None, sampler: Sampler
 ) -> dict[str, TermSum]:
-    """Return what one token, of those that the sampler surely leaves, adds to every sum."""
+    """Return what one token, of those that the sampler surely keeps, adds to every sum."""
     w, _ = weights(target, sampler)
     mean = sum(one * math.log(one) for one in w.values() if one > 0)
     least = mean - CUT
@@ -137,7 +137,7 @@ def token_tests(arm: Sequence[TokenScores], baseline: Sequence[TokenScores]) -> 
 
 
 def token_power(arm: Sequence[TokenScores], level: float) -> TokenPower:
-    """Return what the tests of an arm's tokens would have seen, each held to `level`."""
+    """Return the power of the tests of an arm's tokens, each at `level`."""
     heat, tail, draft = (added(arm, name) for name in (TEMPERATURE, NUCLEUS, DRAFT))
     return TokenPower(
         tokens=sum(one.tokens for one in arm),
@@ -159,7 +159,7 @@ def critical(total: TermSum, name: str, level: float) -> float:
 
 
 def _visible(total: TermSum | None, name: str, level: float, moved: float) -> float | None:
-    """Return the smallest relative change that is seen nine times in ten; a whole one moves the sum by `moved`."""
+    """Return the smallest relative change that is detected nine times in ten; a whole one moves the sum by `moved`."""
     if total is None or moved <= 0:
         return None
     change = (critical(total, name, level) + OFTEN * math.sqrt(total.variance)) / moved
@@ -167,7 +167,7 @@ def _visible(total: TermSum | None, name: str, level: float, moved: float) -> fl
 
 
 def _chance(total: TermSum | None, level: float) -> float | None:
-    """Return the chance of seeing a residual drawn from the target: it moves a token, on average, by its variance."""
+    """Return the power against a residual drawn from the target: it moves a token, on average, by its variance."""
     if total is None or total.variance <= 0:
         return None
     excess = IN_ROUNDS * total.variance - critical(total, DRAFT, level)

@@ -118,7 +118,7 @@ def test_an_arm_that_leaves_its_target_at_a_near_tie_is_consistent_and_says_what
     shown = Explained(outputs, list(found.values()), [], None, None)
     assert not shown.only("identical")
     assert shown.only("identical", "consistent with the target")
-    assert "compatible with it" in found["spec"].reason
+    assert "compatible with noise" in found["spec"].reason
     assert found["same"].verdict == "identical"
     assert found["same"].differing_limit == pytest.approx(1 - 0.05 ** (1 / PROMPTS))
 
@@ -127,7 +127,7 @@ def test_a_token_that_noise_cannot_reach_is_a_violation(run: RunData) -> None:
     found = verdicts(run, audit(run, gap=2.5))["spec"]
     assert found.verdict == "violation"
     assert found.audit is not None and found.audit.beyond == 1
-    assert "does not explain 1 divergence at margins above" in found.reason
+    assert "but not 1 divergence at margins above" in found.reason
 
 
 def test_many_near_ties_are_a_violation_although_each_is_compatible_with_noise(run: RunData) -> None:
@@ -146,7 +146,7 @@ def test_many_near_ties_are_a_violation_although_each_is_compatible_with_noise(r
     ("change", "lacking"),
     [
         ({"prefixes": 600}, "was measured at 600 prefixes; 1,000 are needed"),
-        ({"others": [Divergence(index=2, likeliest=1, gap=0.01)]}, "leaves the baseline's own answers at 1 of"),
+        ({"others": [Divergence(index=2, likeliest=1, gap=0.01)]}, "diverges from the baseline's own answers at 1 of"),
     ],
 )
 def test_without_enough_noise_or_with_another_reading_it_is_undetermined(

@@ -123,7 +123,7 @@ def test_an_arm_that_got_slower_is_found_and_the_others_are_not(runs: Runs) -> N
     assert len(failed.failures) == 1
     assert failed.failures[0].startswith("spec: 0.900× A's decode rate (95 % interval 0.8")
     assert check_gate(Gate("slower", 0.09), found).passed, "its interval reaches above 0.91"
-    assert "is seen from" in (check_gate(Gate("slower", 0.09), found).note or "")
+    assert "is detected from" in (check_gate(Gate("slower", 0.09), found).note or "")
     assert compare_runs(runs("b", factor=0.9, only="spec"), runs("a")).arms[1].speed == "faster"
 
 
@@ -142,7 +142,7 @@ def test_below_three_blocks_nothing_is_claimed_and_the_gate_fails(runs: Runs) ->
     assert {one.speed for one in found.arms} == {"unknown"}
     assert arm(found, "spec").rate.ratio == pytest.approx(1.0, abs=0.02)
     assert check_gate(Gate("slower", 0.03), found).failures[1] == (
-        "spec: cannot tell. A has 3 blocks and B 2 blocks; below 3 in each nothing is said."
+        "spec: undetermined. A has 3 blocks and B 2 blocks; below 3 in each there is no interval."
     )
     assert check_gate(Gate("lossy"), found).passed
 
@@ -189,7 +189,7 @@ def test_lengths_that_decide_the_sign_leave_it_open(runs: Runs) -> None:
     assert spec.rate_length_matched == pytest.approx(0.95)
     assert (spec.speed, spec.doubt) == (
         "unknown",
-        "The ratio is 0.95 over the answers of equal length, so their lengths decide.",
+        "The ratio is 0.95 over the answers of equal length, so the difference is due to lengths.",
     )
 
 
@@ -206,16 +206,16 @@ def test_another_answer_is_named_and_an_unsteady_one_is_undetermined(runs: Runs,
 
 def test_another_rendered_prompt_is_told_and_its_answers_are_not_compared(runs: Runs) -> None:
     found = compare_runs(runs("a"), runs("b", change=lambda one: one.changed(prompt_sha="f" * 64)))
-    assert [one.what for one in found.changed] == ["text that the model saw"]
+    assert [one.what for one in found.changed] == ["rendered prompt text"]
     assert arm(found, "baseline").outputs.same == 0
 
 
 def test_arms_of_one_run_only_are_named_and_fail_a_gate_on_speed(runs: Runs) -> None:
     found = compare_runs(runs("a"), runs("b", arms={"baseline": None}))
     assert (found.only_in_a, found.only_in_b) == (["spec"], [])
-    assert check_gate(Gate("slower", 0.03), found).failures == ("spec: cannot tell, because B has no such arm.",)
+    assert check_gate(Gate("slower", 0.03), found).failures == ("spec: undetermined, because B has no such arm.",)
     assert check_gate(Gate("lossy"), found).failures == (
-        "cannot tell, because no arm of B beside its baseline was compared.",
+        "undetermined, because no arm of B beside its baseline was compared.",
     )
     limited = compare_runs(runs("a"), runs("b", arms={"baseline": None}), arms=["baseline"])
     assert check_gate(Gate("slower", 0.03), limited).passed
@@ -235,7 +235,7 @@ def test_an_arm_that_says_something_else_than_its_baseline_is_lossy(runs: Runs, 
     assert (arm(found, "spec").lossless_a, arm(found, "spec").lossless_b) == ("identical", "undetermined")
     judged = check_gate(Gate("lossy"), found)
     assert len(judged.failures) == 1
-    assert judged.failures[0].startswith("spec: undetermined. 1 of 4 prompts got another answer")
+    assert judged.failures[0].startswith("spec: undetermined. 1 of 4 prompts got a different answer")
 
 
 def test_an_arm_that_is_lossy_by_design_is_labelled_and_never_lossless(runs: Runs) -> None:
@@ -265,7 +265,7 @@ def test_other_work_is_refused_with_every_part_named(runs: Runs) -> None:
     with pytest.raises(UsageError) as refused:
         compare_runs(a, b)
     assert refused.value.what.splitlines()[1:] == [
-        "  prompts with another text: code/0, code/1, code/2 and 1 more",
+        "  prompts with different text: code/0, code/1, code/2 and 1 more",
         "  prompts that only the second run has: code/4",
         "  sampling.temperature: 0.0 and 0.8",
         f"  target model: a.gguf (SHA-256 {'a' * 12}) and b.gguf (SHA-256 {'b' * 12})",
@@ -312,7 +312,7 @@ def test_records_without_a_manifest_are_compared_over_the_same_prompts_only(runs
     assert arm(found, "spec").speed == "slower"
     with pytest.raises(UsageError, match="only the first run has: code/3"):
         compare_runs(study(runs, "a"), study(runs, "b", change=lambda one: one if one.prompt_idx < 3 else None))
-    with pytest.raises(UsageError, match="with another text: code/0"):
+    with pytest.raises(UsageError, match="with different text: code/0"):
         compare_runs(runs("a"), study(runs, "b", change=lambda one: one.changed(prompt_sha="f" * 64)))
 
 

@@ -46,7 +46,7 @@ def test_a_gate_cannot_pass_where_nothing_was_judged(tmp_path: Path) -> None:
         write_sweep(tmp_path / name, Sweep(concurrency=(1, 4)), server({1: gain, 4: gain}))
     found = compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"), arms=["spec_d4-c4"])
     failures = check_gate(parse_gate("lossy"), found).failures
-    assert failures == ("cannot tell, because no arm of B beside its baseline was compared one request at a time.",)
+    assert failures == ("undetermined, because no arm of B beside its baseline was compared one request at a time.",)
 
 
 def test_other_answers_of_overlapping_requests_are_no_change(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_requests_that_were_given_up_are_longer_than_all_others(tmp_path: Path) 
     assert row.e2e.median is not None
     assert (row.e2e.p95, row.ttft.p95) == (None, None)
     (told, _) = [one.seen for one in found.warnings if one.id == "rate-not-kept"]
-    assert "48 of 99 were given up unanswered" in told
+    assert "48 of 99 timed out" in told
 
 
 @pytest.mark.parametrize(("late_s", "warned"), [(0.0, False), (0.004, False), (0.05, True)])

@@ -208,4 +208,4 @@ def test_where_speed_ups_cross_one_by_length_is_said_by_verdicts_alone() -> None
     assert "## By context length" in files["report.md"].decode()
     assert "figures/by-context.svg" in files
     manifest, records = of_lengths(rates | {"spec-ctx900": 10.0})
-    assert "cannot be said" in context_sentences(analyse(RunData(Path("x"), manifest, records, [])))[0]
+    assert "undetermined" in context_sentences(analyse(RunData(Path("x"), manifest, records, [])))[0]

@@ -60,10 +60,10 @@ def test_values_that_pass_1_several_times_give_no_place() -> None:
 @pytest.mark.parametrize(
     ("points", "said"),
     [
-        ([point(1, 1.5), point(8, 1.01)], "1; where it stops cannot be said: the interval of level 8 contains 1."),
-        ([point(1, 1.01), point(8, 0.7)], "elsewhere cannot be said: the interval of level 1 contains 1."),
-        ([point(1, 1.01), point(8, 0.99)], "cannot be said: the intervals of levels 1 and 8 contain 1."),
-        ([point(1, 1.5, None), point(8, 0.7, None)], "an interval. The bare values fall through 1 between 1 and 8."),
+        ([point(1, 1.5), point(8, 1.01)], "1; where it stops is undetermined: the interval of level 8 contains 1."),
+        ([point(1, 1.01), point(8, 0.7)], "elsewhere is undetermined: the interval of level 1 contains 1."),
+        ([point(1, 1.01), point(8, 0.99)], "is undetermined: the intervals of levels 1 and 8 contain 1."),
+        ([point(1, 1.5, None), point(8, 0.7, None)], "interval. The point estimates fall through 1 between 1 and 8."),
         ([point(1, 1.5, doubt="nothing was drafted"), point(8, 0.7)], "at level 1 nothing was drafted."),
         ([point(1, None, None, "no cell can be compared"), point(8, 1.4)], "at level 1 no cell can be compared."),
     ],
@@ -106,4 +106,4 @@ def test_an_interval_that_touches_1_decides_nothing() -> None:
 
 def test_levels_with_one_doubt_are_named_together() -> None:
     found = find_crossing("spec", 0.0, [point(level, 1.5, doubt="nothing was drafted") for level in (1, 2, 4)])
-    assert found.sentence.endswith("cannot be said: at levels 1, 2 and 4 nothing was drafted.")
+    assert found.sentence.endswith("is undetermined: at levels 1, 2 and 4 nothing was drafted.")

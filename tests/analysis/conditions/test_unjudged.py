@@ -143,7 +143,9 @@ def test_sampled_answers_are_not_compared_where_greedy_ones_are(tmp_path: Path) 
     assert (found["spec_d4-t0"].verdict, found["spec_d4-t0.8"].verdict) == ("identical", "not judged")
     code, document = verify(tmp_path / "run")
     assert (code, document["lossless"]) == (0, True)
-    assert document["unjudged"].startswith("Losslessness is not judged at temperature 0.8. Answers that are sampled")
+    assert document["unjudged"].startswith(
+        "Losslessness is not assessed at temperature 0.8. Single sampled answers cannot be compared"
+    )
     assert "--sampling" in document["unjudged"]
     assert verify(tmp_path / "run", "--arm", "spec_d4-t0.8")[0] == 1
 
@@ -172,7 +174,7 @@ def test_a_baseline_that_did_not_run_as_asked_decides_no_level(tmp_path: Path) -
     assert sweep is not None
     (crossing,) = sweep.crossings
     assert (crossing.helps_at, crossing.undecided_at) == ([1], [4])
-    assert "at level 4 a cell of the baseline did not run as asked" in crossing.sentence
+    assert "at level 4 a cell of the baseline did not run what the recipe requests" in crossing.sentence
 
 
 def test_each_temperature_has_its_own_sentence(tmp_path: Path) -> None:

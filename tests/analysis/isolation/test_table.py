@@ -80,7 +80,7 @@ def test_damage_is_what_the_probes_find_or_what_diverges_too_far() -> None:
     assert damage(measured([], LEAST), LEAST) == []
     assert damage(measured([], 0.02), LEAST) == ["it diverges by 0.02 nats"]
     assert damage(measured([], 0.0, "degenerate-target"), LEAST) == ["degenerate-target"]
-    assert damage(measured([], None), LEAST) == ["its logits are no numbers"]
+    assert damage(measured([], None), LEAST) == ["its logits are not numbers"]
 
 
 @pytest.mark.parametrize(

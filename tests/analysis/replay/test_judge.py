@@ -73,7 +73,7 @@ def test_the_baselines_own_shape_decides_and_not_a_larger_margin_in_another(fork
 def test_a_target_that_says_the_arms_token_at_the_arms_width_explains_it(forked: Forked) -> None:
     _, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 2.5), ("verify", 5, -0.01)])]))
     assert one.outcome == "near-tie"
-    assert "says the arm's token" in one.reason
+    assert "chooses the arm's token" in one.reason
     _, other = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 2.5), ("prefill", 20, -0.01)])]))
     assert other.outcome == "violation"  # no arm reads everything at once
     there = fork_at(7, 7, [("decode", 1, 2.5), ("verify", 9, -0.01), ("verify", 5, 2.5)])
@@ -104,7 +104,7 @@ def test_noise_of_another_width_excuses_nothing(forked: Forked) -> None:
 def test_a_target_that_does_not_repeat_the_baseline_decides_nothing(forked: Forked) -> None:
     _, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, -0.2), ("verify", 5, -0.2)])]))
     assert one.outcome == "undetermined"
-    assert "not reproduced" in one.reason
+    assert "does not reproduce" in one.reason
 
 
 def test_a_token_too_far_down_the_list_has_at_least_that_margin(forked: Forked) -> None:
@@ -194,10 +194,10 @@ def test_where_no_width_can_be_read_reading_at_once_is_the_measure_and_said_to_b
     absent = {"verify": "this engine reads on no more than one token at a time"}
     found, one = verdict(forked([*positions, fork.model_copy(update={"absent": absent})]))
     assert one.outcome == "violation"
-    assert "reading everything at once instead of token by token overturns margins up to" in one.reason
+    assert "reading everything at once instead of token by token changes decisions at margins up to" in one.reason
     assert found.noise[0].by_prefill
     assert one.fork is not None and one.fork.shapes_absent == absent
     near = fork_at(7, 7, [("decode", 1, 0.05), ("prefill", 20, -0.01)])
     _, tied = verdict(forked([*positions, near.model_copy(update={"absent": absent})]))
     assert tied.outcome == "near-tie"
-    assert "Reading everything at once, the target alone says the arm's token" in tied.reason
+    assert "Reading everything at once, the target alone chooses the arm's token" in tied.reason

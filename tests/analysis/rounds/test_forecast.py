@@ -67,7 +67,7 @@ def test_a_forecast_is_made_of_the_other_depths_alone() -> None:
     assert other is not None
     assert other.predicted == pytest.approx(found.predicted), "its own rounds must not be in it"
     assert not other.holds
-    assert other.why == "a round costs 9.00 steps where the line says 4.20."
+    assert other.why == "a round costs 9.00 steps where the line predicts 4.20."
 
 
 def test_a_forecast_within_the_interval_holds() -> None:
