@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchctl.errors import UsageError
-from benchctl.prompts.importers.format import Fields, Question, UnexpectedRowError
-from benchctl.prompts.importers.formats import NO_TASK, TaskNames, read_json_line
+from benchctl.prompts.importers.formats import NO_TASK, Fields, Question, TaskNames, UnexpectedRowError, read_json_line
 from benchctl.prompts.importers.rows import read_rows
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.problems import Plain, quoted

@@ -1,1 +1,1 @@
-"""Prompt suites made from public question files: one file a format, and the table of formats in `registry`."""
+"""Prompt suites made from public question files: the formats, their rows, and the suite that is written."""

@@ -12,8 +12,7 @@ from pathlib import Path
 from benchctl.errors import StorageError, UsageError
 from benchctl.models.hashes import Notice
 from benchctl.models.hub import OfflineError, fetch_dataset
-from benchctl.prompts.importers.format import Format, Kind, Question, UnexpectedRowError
-from benchctl.prompts.importers.formats import TaskNames
+from benchctl.prompts.importers.formats import Format, Kind, Question, TaskNames, UnexpectedRowError
 from benchctl.prompts.importers.rows import ENDINGS, read_rows
 from benchctl.prompts.load import MAX_BYTES, SUITE_SCHEMA, Suite, load_suite
 from benchctl.prompts.suite import Message, Prompt

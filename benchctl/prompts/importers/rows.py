@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from benchctl.errors import UsageError
-from benchctl.prompts.importers.format import Fields
+from benchctl.prompts.importers.formats import Fields
 from benchctl.recipes.problems import Plain, quoted
 from benchctl.text import one_line
 
