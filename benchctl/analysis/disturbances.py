@@ -1,7 +1,7 @@
 """Checks of what was recorded of the machine beside the engine: other work, heat, swapping, clocks that jump.
 
 Each yields an `Observation`. Where a cell has no such record, or the system does not report a value, there is no
-warning; other work is then judged by the load average.
+warning; other work is then estimated by the load average.
 """
 
 from __future__ import annotations

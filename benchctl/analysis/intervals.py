@@ -179,7 +179,7 @@ def _like_these(
         return None
     tasks = task[np.unique(prompt, return_index=True)[1]]
     if min(np.bincount(tasks)[np.unique(tasks)]) < 2:
-        tasks = np.zeros_like(tasks)  # a task of one prompt says nothing of its spread
+        tasks = np.zeros_like(tasks)  # a task of one prompt shows no spread
     without = np.log(_ratio(prompts.sum(axis=0) - prompts))
     of_prompts = 0.0
     for one in np.unique(tasks):

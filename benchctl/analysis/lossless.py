@@ -27,7 +27,7 @@ from benchctl.analysis.cells import speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.degenerate import degeneration, runs_on
 from benchctl.analysis.replay.explain import Evidence, explain_fork
-from benchctl.analysis.results import ArmAudit, Comparison, Fork, Kept, Losslessness, PromptClass
+from benchctl.analysis.results import ArmAudit, Comparison, Fork, Losslessness, LosslessVerdict, PromptClass
 from benchctl.data.record import Record
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ def find_losslessness(
     return _verdict(frame, arm, "undetermined", f"{explanation}.", comparisons)
 
 
-def _verdict(frame: Frame, arm: int, verdict: Kept, reason: str, comparisons: list[Comparison]) -> Losslessness:
+def _verdict(
+    frame: Frame, arm: int, verdict: LosslessVerdict, reason: str, comparisons: list[Comparison]
+) -> Losslessness:
     counts = Counter(comparison.outcome for comparison in comparisons)
     return Losslessness.model_validate(
         {
@@ -249,7 +251,7 @@ def _outcome(
     return "identical", IDENTICAL
 
 
-def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tuple[Kept, str]:
+def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tuple[LosslessVerdict, str]:
     """Return the verdict on an arm that differs somewhere, and the reason in a sentence."""
     outcomes = {one.outcome for one in comparisons}
     summary = (

@@ -256,7 +256,7 @@ class ArmAudit(Result):
 AUDIT_LEVEL = 0.01
 """Chance that any sound arm of a run is called a violation: half for the hazard test, half for single places."""
 
-Kept = Literal["identical", "consistent with the target", "violation", "undetermined", "not judged"]
+LosslessVerdict = Literal["identical", "consistent with the target", "violation", "undetermined", "not judged"]
 """Whether an arm's output is the target's own, see docs/method.md. `not judged`: it samples while other conditions are
 greedy, or ran with several requests at once and nothing was audited; and nothing else is wrong with its answers."""
 
@@ -265,7 +265,7 @@ class Losslessness(Result):
     """The verdict on one arm."""
 
     arm: str
-    verdict: Kept
+    verdict: LosslessVerdict
     reason: str
     lossy: list[str] = Field(default_factory=list)
     """Settings of the arm that are lossy by design: with any, the verdict is never `identical`."""
@@ -338,7 +338,7 @@ class Verdict(Result):
     """Of a speed that is `undecided`: the change, as a share, that would have been detected with a power of 80 %."""
     selected: bool = False
     """Whether this is the fastest of several arms: the best of noisy values is, on average, above its true value."""
-    lossless: Kept
+    lossless: LosslessVerdict
     lossy: list[str] = Field(default_factory=list)
     """Settings of the arm that are lossy by design."""
     acceptance: float | None

@@ -119,7 +119,7 @@ ADVICE: dict[str, Advice] = {
         "Try prompts with repetition, or a shorter n-gram key.",
     ),
     "depth-ignored": Advice(
-        "The engine drafted deeper than the recipe allows, so the arm is not what its name says.",
+        "The engine drafted deeper than the recipe allows, so the arm does not match its name.",
         "Check how this engine build reads its depth option, and use another build if it ignores it.",
     ),
     "depth-without-effect": Advice(

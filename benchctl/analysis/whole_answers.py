@@ -91,7 +91,7 @@ def find_whole_answers(run: RunData, analysis: Analysis, prompts: dict[tuple[str
 def _divergence(
     one: Comparison, fork: Fork, pairs: Sequence[tuple[Record, Record]], replays: Replays | None
 ) -> Divergence:
-    """The pair of the block whose answers diverge where the fork says, whole."""
+    """The whole answers of the block that diverges at the fork."""
     probabilities = _probabilities(one, fork, replays)
     for baseline, arm in pairs:
         theirs, ours = baseline.content or "", arm.content or ""

@@ -17,7 +17,7 @@ from benchctl.analysis.conditions.parts import parts_of
 from benchctl.analysis.conditions.split import recipe_arm
 from benchctl.analysis.replay.explain import Evidence
 from benchctl.analysis.replay.prefixes import prefixes_to_score
-from benchctl.analysis.results import Kept, Losslessness, SelfConsistency
+from benchctl.analysis.results import Losslessness, LosslessVerdict, SelfConsistency
 from benchctl.data.audits import Audit
 from benchctl.data.machines import AXIS as MACHINE
 from benchctl.data.replays import Replays
@@ -54,7 +54,7 @@ class Explained:
         """Return the arm that `arm` is compared with."""
         return next(frame.arms[frame.baseline] for frame in self.outputs.frames if arm in frame.arms)
 
-    def only(self, *accepted: Kept) -> bool:
+    def only(self, *accepted: LosslessVerdict) -> bool:
         """Whether every arm that can be judged has one of these verdicts; where none can be, none is shown to."""
         judged = [one.verdict for one in self.found if one.verdict != "not judged"]
         return bool(judged) and all(verdict in accepted for verdict in judged)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchctl.analysis.comparison.gates import Judgement
+from benchctl.analysis.comparison.gates import GateResult
 from benchctl.analysis.comparison.results import ArmComparison, RunComparison, RunFacts
 from benchctl.errors import GateError
 from benchctl.reports import numbers
@@ -24,7 +24,7 @@ NAMED = 6
 """Prompts that are named; the others are counted."""
 
 
-def print_document(found: RunComparison, judged: Sequence[Judgement]) -> None:
+def print_document(found: RunComparison, judged: Sequence[GateResult]) -> None:
     """Print everything as one JSON document in ASCII."""
     gates = [
         {"gate": str(one.gate), "passed": one.passed, "failures": one.failures, "note": one.note} for one in judged
@@ -33,7 +33,7 @@ def print_document(found: RunComparison, judged: Sequence[Judgement]) -> None:
     sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
 
 
-def print_comparison(found: RunComparison, judged: Sequence[Judgement]) -> None:
+def print_comparison(found: RunComparison, judged: Sequence[GateResult]) -> None:
     """Print both runs, what changed, the table of arms, and the gates."""
     console = table_console()
     for letter, run in (("A", found.a), ("B", found.b)):
@@ -54,7 +54,7 @@ def print_comparison(found: RunComparison, judged: Sequence[Judgement]) -> None:
         console.print(line)
 
 
-def gate_error(found: RunComparison, judged: Sequence[Judgement]) -> GateError:
+def gate_error(found: RunComparison, judged: Sequence[GateResult]) -> GateError:
     """Return the error that says which gates failed, and why."""
     failed = [one for one in judged if not one.passed]
     lines = [f"{len(failed)} of {len(judged)} {'gate' if len(judged) == 1 else 'gates'} failed."]

@@ -15,7 +15,7 @@ from benchctl.errors import BenchctlError, UsageError
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run folder. `manifest` is `None` where it cannot be read; `problem` then says why."""
+    """A run folder. `manifest` is `None` where it cannot be read; `problem` is then the reason."""
 
     folder: Path
     manifest: Manifest | None

@@ -161,7 +161,7 @@ class MachineIdentity(Part):
     """A kind of machine that cells of a run on a cluster ran on. What was measured on unlike ones is never pooled."""
 
     name: str
-    """Such as `m1`, by which cells name it."""
+    """Such as `m1`, as in `Cell.machine`."""
     kind: str
     """SHA-256 of what identifies its kind: processor, GPUs with their driver, engine builds."""
     nodes: list[str]

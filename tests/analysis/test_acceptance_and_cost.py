@@ -35,10 +35,12 @@ def test_rates_lengths_and_positions(make_record: Any, make_run: Any, make_manif
     assert found.position_conditional == pytest.approx([0.75, 2 / 3, 0.5, 0.0])
 
 
-def test_steps_without_a_draft_count_where_they_are_told(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+def test_steps_without_a_draft_count_where_they_are_reported(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
     # One answer tells nine plain steps (20 tokens: the first, 4 rounds, 6 accepted, 9 plain), the other does not.
-    told = spec(make_record, n_predicted=20, token_ids=None, plain_steps=9)
-    records = [make_record(), make_record(index=1), told, spec(make_record, 1)]
+    plain = spec(make_record, n_predicted=20, token_ids=None, plain_steps=9)
+    records = [make_record(), make_record(index=1), plain, spec(make_record, 1)]
     found = overall(analyse(make_run(records, make_manifest(DEPTH_4, 1, 2))))
     assert found.acceptance_length == pytest.approx(1 + 6 / 4)
     assert found.plain_steps == 9
@@ -64,8 +66,8 @@ def test_drafts_of_unequal_length_do_not_count_against_the_late_positions(
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:
     # Four rounds: two drafted one token (both accepted), two drafted four (accepted 1 and 3 of them).
-    told: dict[str, Any] = {"draft_n": 10, "draft_n_accepted": 6, "rounds": 4, "accepted_by_position": [4, 1, 1, 0]}
-    records = [make_record(), spec(make_record, **told, drafted_by_position=[4, 2, 2, 2])]
+    counters: dict[str, Any] = {"draft_n": 10, "draft_n_accepted": 6, "rounds": 4, "accepted_by_position": [4, 1, 1, 0]}
+    records = [make_record(), spec(make_record, **counters, drafted_by_position=[4, 2, 2, 2])]
     found = overall(analyse(make_run(records, make_manifest(DEPTH_4, 1, 1))))
     assert found.position_unconditional == pytest.approx([1.0, 0.25, 0.25, 0.0])
     assert found.position_rate == pytest.approx([1.0, 0.5, 0.5, 0.0])
@@ -93,32 +95,32 @@ def test_means_over_requests_and_tasks_stand_beside_the_pooled_rate(
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("counters", "message"),
     [
         ({"drafted_by_position": [4, 4, 4, 3]}, "The drafts by position do not add up to the total"),
         ({"drafted_by_position": [8, 1, 4, 3]}, "More draft tokens were accepted at a position than drafted there"),
     ],
 )
 def test_drafts_by_position_that_contradict_are_named(
-    make_record: Any, make_run: Any, told: dict[str, Any], said: str
+    make_record: Any, make_run: Any, counters: dict[str, Any], message: str
 ) -> None:
-    analysis = analyse(make_run([make_record(), spec(make_record, **told)]))
-    assert any(one.id == "contradictory-counters" and one.seen.startswith(said) for one in analysis.warnings)
+    analysis = analyse(make_run([make_record(), spec(make_record, **counters)]))
+    assert any(one.id == "contradictory-counters" and one.seen.startswith(message) for one in analysis.warnings)
 
 
 def test_a_depth_that_changes_nothing_is_a_warning(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     kinds = {"baseline": None} | {f"d{k}": {"type": "draft-simple", "max": k} for k in (4, 8)}
-    told = {"draft_n": 16, "draft_n_accepted": 6, "rounds": 4, "accepted_by_position": [3, 2, 1, 0]}
+    counters = {"draft_n": 16, "draft_n_accepted": 6, "rounds": 4, "accepted_by_position": [3, 2, 1, 0]}
 
     def warned(deeper: dict[str, Any]) -> list[str]:
         records = [make_record(index=n) for n in range(4)]
-        records += [make_record("d4", n, **told) for n in range(4)]
-        records += [make_record("d8", n, **(told | deeper)) for n in range(4)]
+        records += [make_record("d4", n, **counters) for n in range(4)]
+        records += [make_record("d8", n, **(counters | deeper)) for n in range(4)]
         analysis = analyse(make_run(records, make_manifest(kinds, 4, 1)))
         return [one.seen for one in analysis.warnings if one.id == "depth-without-effect"]
 
-    (seen,) = warned({})
-    assert seen == "d4 (depth 4) and d8 (depth 8) drafted and accepted the same numbers in all 4 answers."
+    (message,) = warned({})
+    assert message == "d4 (depth 4) and d8 (depth 8) drafted and accepted the same numbers in all 4 answers."
     assert warned({"draft_n": 17}) == []
 
 
@@ -159,7 +161,7 @@ def test_counts_without_rounds_give_a_rate_and_nothing_more(make_record: Any, ma
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"draft_n": 5}, "more draft tokens were accepted than drafted"),
         ({"draft_n": 40, "draft_n_accepted": 30, "accepted_by_position": None}, "than tokens came out"),
@@ -173,13 +175,13 @@ def test_counts_without_rounds_give_a_rate_and_nothing_more(make_record: Any, ma
         ({"n_predicted": 12}, "token ids"),
     ],
 )
-def test_a_contradiction_is_shown_and_not_averaged(
-    make_record: Any, make_run: Any, make_manifest: Any, wrong: dict[str, Any], said: str
+def test_a_contradiction_is_reported_and_not_averaged(
+    make_record: Any, make_run: Any, make_manifest: Any, wrong: dict[str, Any], message: str
 ) -> None:
     records = [make_record("baseline", 0), make_record("baseline", 1), spec(make_record), spec(make_record, 1, **wrong)]
     analysis = analyse(make_run(records, make_manifest(DEPTH_4, 2, 1)))
-    seen = [one.seen for one in analysis.warnings if one.id == "contradictory-counters"]
-    assert any(said in one.lower() and "code/1" in one and "code/0" not in one for one in seen), seen
+    messages = [one.seen for one in analysis.warnings if one.id == "contradictory-counters"]
+    assert any(message in one.lower() and "code/1" in one and "code/0" not in one for one in messages), messages
     assert (overall(analysis).accepted, overall(analysis).rounds) == (6, 4)
 
 
@@ -188,7 +190,7 @@ def test_sound_counters_raise_no_warning(make_record: Any, make_run: Any, make_m
     assert analyse(make_run(records, make_manifest(DEPTH_4, 1, 3))).warnings == []
 
 
-def test_a_round_deeper_than_the_recipe_is_told(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+def test_a_round_deeper_than_the_recipe_is_reported(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     deep = spec(make_record, draft_n=20, accepted_by_position=[2, 1, 1, 1, 1])
     analysis = analyse(make_run([make_record(), deep], make_manifest(DEPTH_4, 1, 1)))
     assert "depth-ignored" in {one.id for one in analysis.warnings}
@@ -227,7 +229,7 @@ def test_steps_without_a_draft_are_not_charged_to_the_rounds(
     assert analysis.costs[0].overhead == pytest.approx(2.0)
 
 
-def test_the_cost_of_a_round_is_not_told_where_few_steps_had_a_draft(
+def test_the_cost_of_a_round_is_not_known_where_few_steps_had_a_draft(
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:
     # One round with one accepted and eight plain steps: 1 ms more for each of those would be 8 ms more for the round.
@@ -271,17 +273,17 @@ def test_no_break_even_is_claimed_from_a_speed_up_that_may_be_none(
 
 
 @pytest.mark.parametrize(
-    ("rates", "said"),
+    ("rates", "claimed"),
     [
         ((2.50, 2.52, 2.48), True),
         ((3.6, 4.0, 4.4), False),  # the point estimate is above 5 steps a round, the interval reaches below
     ],
 )
-def test_no_acceptance_pays_is_said_only_when_the_whole_interval_says_so(
-    make_record: Any, make_run: Any, make_manifest: Any, rates: tuple[float, ...], said: bool
+def test_no_acceptance_pays_only_when_the_whole_interval_shows_it(
+    make_record: Any, make_run: Any, make_manifest: Any, rates: tuple[float, ...], claimed: bool
 ) -> None:
     records = [make_record(rate=10, block=b) for b in range(3)]
     records += [spec(make_record, rate=rate, block=b) for b, rate in enumerate(rates)]
     analysis = analyse(make_run(records, make_manifest(DEPTH_4, 1, 3)))
     assert analysis.costs[0].break_even_alpha is None and analysis.verdicts[0].speed == "slower"
-    assert ("no acceptance would pay" in analysis.verdicts[0].why) is said
+    assert ("no acceptance would pay" in analysis.verdicts[0].why) is claimed

@@ -43,7 +43,7 @@ def test_a_depth_that_never_pays_and_one_that_always_does() -> None:
     assert found(arm("synth_a0", 1.0, 1.1)).needs[0].outcome == "not measured"
 
 
-def test_real_drafts_lie_on_the_curve_or_are_said_not_to() -> None:
+def test_real_drafts_lie_on_the_curve_or_are_reported_off_it() -> None:
     ends = Interval(low=1.1, high=1.3, method="")
     made = found(*LINE, arm("spec", 3.0, 1.25, interval=ends), arm("off", 4.0, 1.2, interval=ends))
     spec, off = (point for point in made.points if point.kind == "draft")
@@ -66,7 +66,7 @@ def test_a_run_without_synthetic_arms_has_no_curve() -> None:
     assert find_breakeven([arm("spec", 3.0, 1.2)]) is None
 
 
-def test_an_arm_that_tells_no_rounds_is_named() -> None:
+def test_an_arm_without_rounds_is_listed() -> None:
     made = found(*LINE, arm("spec", None, 1.2))
     assert made.notes == ["spec: its rounds or its speed are not reported, so it is not on the curve."]
 

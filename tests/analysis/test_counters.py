@@ -11,8 +11,8 @@ from benchctl.analysis.frame import make_frame
 
 
 def test_positions_of_unequal_depth_stand_in_their_columns(make_record: Any) -> None:
-    told: list[list[int] | None] = [[3, 1], None, [], [5, 4, 2], [0]]
-    records = [make_record(prompt_idx=index, accepted_by_position=counts) for index, counts in enumerate(told)]
+    reported: list[list[int] | None] = [[3, 1], None, [], [5, 4, 2], [0]]
+    records = [make_record(prompt_idx=index, accepted_by_position=counts) for index, counts in enumerate(reported)]
     found = find_counters(make_frame(records, None))
     assert found.positions.tolist() == [2, 0, 0, 3, 1]
     np.testing.assert_array_equal(
@@ -20,7 +20,7 @@ def test_positions_of_unequal_depth_stand_in_their_columns(make_record: Any) -> 
     )
 
 
-def test_of_nothing_told_there_is_one_unknown_column(make_record: Any) -> None:
+def test_unreported_counters_make_one_unknown_column(make_record: Any) -> None:
     found = find_counters(make_frame([make_record()], None))
     assert found.by_position.shape == (1, 1)
     assert np.isnan(found.by_position).all()

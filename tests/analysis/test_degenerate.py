@@ -11,7 +11,7 @@ from benchctl.analysis.degenerate import degeneration, find_loop, runs_on
 
 
 @pytest.mark.parametrize(
-    ("text", "ids", "said"),
+    ("text", "ids", "message"),
     [
         ("", [2], "is empty"),
         (" \n\n", [5, 5, 2], "white space"),
@@ -25,10 +25,10 @@ from benchctl.analysis.degenerate import degeneration, find_loop, runs_on
         ("la " * 40, None, "repeats 3 characters ('la ') over 120 of its 120 characters"),
     ],
 )
-def test_degenerate_answers_are_told(make_record: Any, text: str, ids: list[int] | None, said: str) -> None:
+def test_degenerate_answers_are_reported(make_record: Any, text: str, ids: list[int] | None, message: str) -> None:
     record = make_record(text=text, ids=ids or [], **({"token_ids": None} if ids is None else {}))
     found = degeneration(record)
-    assert found is not None and said in found
+    assert found is not None and message in found
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_eight_broken_characters_in_a_row_are_found_wherever_they_begin(make_rec
     assert degeneration(make_record(text=f"{sound}{chr(0xFFFD) * 7} and more", ids=list(range(10)))) is None
 
 
-def test_a_hostile_text_is_judged_quickly(make_record: Any) -> None:
+def test_a_hostile_text_is_checked_quickly(make_record: Any) -> None:
     text = "<" + "reserved" * 50_000 + "[" * 50_000 + "<|pad" * 50_000
     began = time.process_time()
     assert degeneration(make_record(text=text)) is None
@@ -76,6 +76,6 @@ def test_an_answer_that_finds_no_end_where_the_other_does(
     make_record: Any, length: int, finish: str, other: int, found: bool
 ) -> None:
     ours = make_record(n_predicted=length, finish_reason=finish)
-    said = runs_on(ours, make_record(n_predicted=other, finish_reason="stop"))
-    assert (said is not None) == found
+    message = runs_on(ours, make_record(n_predicted=other, finish_reason="stop"))
+    assert (message is not None) == found
     assert runs_on(ours, make_record(n_predicted=other, finish_reason="length")) is None

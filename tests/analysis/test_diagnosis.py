@@ -75,13 +75,13 @@ def judged(*answers: ForcedAnswer, costs: DraftCosts | None = None) -> diagnosis
 @pytest.mark.parametrize("temperature", [0.6, 1.0])
 def test_all_token_acceptance_of_samples_is_the_sum_over_all_drafts(temperature: float) -> None:
     rng = np.random.default_rng(5)
-    told = windows(read(sampled_answer(20_000, temperature, rng), temperature))
+    by_depth = windows(read(sampled_answer(20_000, temperature, rng), temperature))
     p, q = sharpened(TARGET, temperature), sharpened(DRAFT, temperature)
     overlap = np.minimum(p, q)
     share = np.linalg.matrix_power(p, 200)[0]
     for depth in (1, 2, 4):
         exact = float((share @ np.linalg.matrix_power(overlap, depth)).sum())
-        assert told[depth].mean() == pytest.approx(exact, rel=0.06)
+        assert by_depth[depth].mean() == pytest.approx(exact, rel=0.06)
 
 
 def test_rounds_that_are_played_out_accept_as_often() -> None:
@@ -99,29 +99,29 @@ def test_rounds_that_are_played_out_accept_as_often() -> None:
             token, depth = drafted, depth + 1
             if depth in alive:
                 alive[depth] += 1
-    told = windows(read(answer, 0.6))
+    by_depth = windows(read(answer, 0.6))
     for depth, count in alive.items():
-        assert told[depth].mean() == pytest.approx(count / len(answer), abs=0.02)
+        assert by_depth[depth].mean() == pytest.approx(count / len(answer), abs=0.02)
 
 
 def test_greedy_windows_are_matches_in_a_row() -> None:
     matches = [1, 1, 0, 1, 1, 1, 1]
     rows = [[float(one)] for one in matches]
-    told = windows(Expectations(starts=list(range(1, 8)), overlap=rows, accept=rows))
-    assert told[2].tolist() == [1, 0, 0, 1, 1, 1]
-    assert told[4].tolist() == [0, 0, 0, 1]
-    assert 8 not in told
+    by_depth = windows(Expectations(starts=list(range(1, 8)), overlap=rows, accept=rows))
+    assert by_depth[2].tolist() == [1, 0, 0, 1, 1, 1]
+    assert by_depth[4].tolist() == [0, 0, 0, 1]
+    assert 8 not in by_depth
 
 
 def test_a_part_of_the_target_is_read_row_by_row() -> None:
     row = Expectations(starts=[1, 5], overlap=[[1.0, 1.0, 0.5], [0.5]], accept=[[1.0, 0.5, 1.0], [1.0]])
-    told = windows(row)
-    assert told[1].tolist() == [1.0, 0.5]
-    assert told[2].tolist() == [1.0]
-    assert told[3].tolist() == [1.0 * 0.5 * 0.5]
+    by_depth = windows(row)
+    assert by_depth[1].tolist() == [1.0, 0.5]
+    assert by_depth[2].tolist() == [1.0]
+    assert by_depth[3].tolist() == [1.0 * 0.5 * 0.5]
 
 
-def test_a_distance_that_is_not_wholly_told_lies_within_what_is_told() -> None:
+def test_a_partly_reported_distance_lies_within_its_bounds() -> None:
     rng = np.random.default_rng(8)
     for _ in range(200):
         p, q = rng.dirichlet(np.full(40, 0.3), 2)
@@ -134,16 +134,16 @@ def test_a_distance_that_is_not_wholly_told_lies_within_what_is_told() -> None:
         assert whole == pytest.approx((exact, exact), abs=1e-6)
 
 
-def test_what_lies_beyond_the_told_tokens_is_bounded() -> None:
+def test_what_lies_beyond_the_reported_tokens_is_bounded() -> None:
     rng = np.random.default_rng(9)
     for _ in range(100):
         p = np.maximum(rng.dirichlet(np.full(60, 0.2)), 1e-12)
         p /= p.sum()
-        told, beyond = Place(logs(p, 12)).sharpened(0.6)
+        known, beyond = Place(logs(p, 12)).sharpened(0.6)
         exact = p ** (1 / 0.6) / (p ** (1 / 0.6)).sum()
-        missing = 1 - sum(exact[token] for token in told)
+        missing = 1 - sum(exact[token] for token in known)
         assert missing <= beyond + 1e-12
-        assert all(told[token] >= exact[token] - 1e-12 for token in told)
+        assert all(known[token] >= exact[token] - 1e-12 for token in known)
 
 
 def test_engines_that_tell_fewer_tokens_never_make_a_draft_look_better() -> None:
@@ -212,7 +212,7 @@ def test_perplexity_is_of_all_tokens_together() -> None:
     assert found.perplexity_verdict == "between"
 
 
-def test_nothing_read_is_nothing_said() -> None:
+def test_nothing_read_is_nothing_concluded() -> None:
     found = judged()
     assert (found.acceptance, found.payoff, found.best, found.cost, found.perplexity_ratio) == (
         [],
@@ -232,28 +232,28 @@ KEPT = (
 
 
 def test_the_calibration_is_what_the_kept_diagnoses_say() -> None:
-    told = {}
+    found = {}
     for folder in KEPT:
         kept = read_diagnosis(Path(__file__).parents[2] / "results" / folder)
         for one in judge_diagnosis(kept):
             assert one.perplexity_ratio is not None
             assert one.cost_flops is not None
             greedy = next(row for row in one.acceptance if row.temperature == 0)
-            told[kept.manifest.recipe_name, one.draft] = (one.perplexity_ratio, greedy.per_token.value, one.cost_flops)
-    assert {(known.model, known.part) for known in CALIBRATION} == set(told)
+            found[kept.manifest.recipe_name, one.draft] = (one.perplexity_ratio, greedy.per_token.value, one.cost_flops)
+    assert {(known.model, known.part) for known in CALIBRATION} == set(found)
     for known in CALIBRATION:
-        expected = told[known.model, known.part]
+        expected = found[known.model, known.part]
         assert (known.ratio, known.per_token, known.cost) == pytest.approx(expected, abs=0.006)
 
 
-def test_a_draft_is_held_against_parts_in_its_own_range() -> None:
+def test_a_draft_is_compared_with_parts_in_its_own_range() -> None:
     one = forced(Expectations(starts=[1], overlap=[[1.0]], accept=[[1.0]]))
     of = {
         ratio: judged(one.model_copy(update={"loss_target": 0.0, "loss_draft": math.log(ratio) * 10, "scored": 10}))
         for ratio in (2.0, 50.0)
     }
     paying = sum(known.per_token > known.cost for known in CALIBRATION)
-    told = calibration_of(of[2.0])
-    assert told is not None
-    assert f"of {len(CALIBRATION)} parts in this range {paying} would pay by FLOP" in told
+    sentence = calibration_of(of[2.0])
+    assert sentence is not None
+    assert f"of {len(CALIBRATION)} parts in this range {paying} would pay by FLOP" in sentence
     assert calibration_of(of[50.0]) == f"none of {len(CALIBRATION)} parts was in this range"

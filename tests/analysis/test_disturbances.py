@@ -48,7 +48,7 @@ def warned(make_record: Any, make_run: Any, make_manifest: Any, second: Any, **f
 
 
 @pytest.mark.parametrize(
-    ("saw", "kind", "said"),
+    ("saw", "kind", "message"),
     [
         (
             {"other_cpu_s": 6.0},
@@ -95,10 +95,10 @@ def warned(make_record: Any, make_run: Any, make_manifest: Any, second: Any, **f
         ),
     ],
 )
-def test_a_disturbance_is_told_with_its_worst_cell(
-    make_record: Any, make_run: Any, make_manifest: Any, saw: dict[str, Any], kind: str, said: str
+def test_a_disturbance_is_reported_with_its_worst_cell(
+    make_record: Any, make_run: Any, make_manifest: Any, saw: dict[str, Any], kind: str, message: str
 ) -> None:
-    assert warned(make_record, make_run, make_manifest, QUIET, **saw) == [(kind, said)]
+    assert warned(make_record, make_run, make_manifest, QUIET, **saw) == [(kind, message)]
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_a_quiet_machine_is_not_warned_of(
 
 
 @pytest.mark.parametrize("watch", [None, {"wall_s": 10.0}, QUIET | {"other_cpu_s": None}])
-def test_without_a_word_on_others_the_load_average_speaks(
+def test_without_the_use_of_others_the_load_average_counts(
     make_record: Any, make_run: Any, make_manifest: Any, watch: Any
 ) -> None:
-    told = warned(make_record, make_run, make_manifest, watch)
-    assert [kind for kind, _ in told] == ["high-load"]
-    assert "6 of 6 cells started at a higher load" in told[0][1]
+    warnings = warned(make_record, make_run, make_manifest, watch)
+    assert [kind for kind, _ in warnings] == ["high-load"]
+    assert "6 of 6 cells started at a higher load" in warnings[0][1]

@@ -95,7 +95,7 @@ def test_a_baseline_that_varies_excuses_and_condemns_nothing(make_record: Any, m
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "message"),
     [
         ({"error": {"kind": "crash", "message": "the engine died"}}, "the engine died"),
         ({"finish_reason": None}, "cut off"),
@@ -107,13 +107,13 @@ def test_a_baseline_that_varies_excuses_and_condemns_nothing(make_record: Any, m
     ],
 )
 @pytest.mark.parametrize("side", ["baseline", "spec"])
-def test_what_is_broken_is_undetermined(make_record: Any, make_run: Any, broken: Any, said: str, side: str) -> None:
+def test_what_is_broken_is_undetermined(make_record: Any, make_run: Any, broken: Any, message: str, side: str) -> None:
     records = both(make_record)
     place = 1 if side == "baseline" else 3
     records[place] = Record.from_dict(records[place].to_dict() | broken)
     found = verdict_on(records, make_run)
     assert (found.verdict, only(found).outcome) == ("undetermined", "undetermined")
-    assert said in only(found).reason
+    assert message in only(found).reason
 
 
 @pytest.mark.parametrize("missing", range(4))
@@ -224,14 +224,14 @@ def test_the_reason_names_what_could_not_be_determined(make_record: Any, make_ru
     assert found.reason == ("1 of 2 prompts could not be determined (code/2: The record of block 1, spec is missing).")
 
 
-@pytest.mark.parametrize("told", ["recipe", "counters"])
+@pytest.mark.parametrize("evidence", ["recipe", "counters"])
 def test_nothing_is_lossless_against_a_baseline_that_speculates(
-    make_record: Any, make_run: Any, make_manifest: Any, told: str
+    make_record: Any, make_run: Any, make_manifest: Any, evidence: str
 ) -> None:
     arms = {"spec_a": {"type": "ngram-simple"}, "spec_b": {"type": "ngram-simple"}}
-    drafted = {"draft_n": 4, "draft_n_accepted": 2} if told == "counters" else {}
+    drafted = {"draft_n": 4, "draft_n_accepted": 2} if evidence == "counters" else {}
     records = [make_record(arm, **drafted) for arm in arms]
-    manifest = make_manifest(arms, 1, 1, baseline="spec_a") if told == "recipe" else None
+    manifest = make_manifest(arms, 1, 1, baseline="spec_a") if evidence == "recipe" else None
     analysis = analyse(make_run(records, manifest), baseline="spec_a")
     found = analysis.losslessness[0]
     assert (found.verdict, found.counts) == ("undetermined", {"identical": 1})

@@ -46,17 +46,19 @@ def test_an_arm_without_answers_is_not_waited_for_and_one_without_an_interval_is
     assert half_widths(make_run(records(make_record, 2), manifest)) == {"spec": None}
 
 
-def test_a_run_that_was_looked_at_has_wider_intervals(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+def test_a_run_that_was_monitored_has_wider_intervals(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     arms = {"baseline": None, "spec": {"type": "ngram-mod"}}
     rule = {"half_width": 0.02, "max": 20, "budget_min": None}
     fixed = overall(make_run(records(make_record, 6), make_manifest(arms, prompts=3, blocks=6)))
-    looked = overall(make_run(records(make_record, 6), make_manifest(arms, 3, 6, recipe={"blocks": rule})))
+    sequential = overall(make_run(records(make_record, 6), make_manifest(arms, 3, 6, recipe={"blocks": rule})))
     assert fixed.interval is not None
-    assert looked.interval is not None
+    assert sequential.interval is not None
     # Student's t with 5 degrees of freedom: 2.571 at 95 %, 3.003 at 97 % (tables).
-    widened = math.log(looked.interval.high / looked.interval.low) / math.log(fixed.interval.high / fixed.interval.low)
+    widened = math.log(sequential.interval.high / sequential.interval.low) / math.log(
+        fixed.interval.high / fixed.interval.low
+    )
     assert widened == pytest.approx(3.003 / 2.571, abs=0.002)
-    assert f"{100 * SEQUENTIAL_LEVEL:g} %" in looked.interval.method
+    assert f"{100 * SEQUENTIAL_LEVEL:g} %" in sequential.interval.method
     assert "97 %" not in fixed.interval.method
 
 
@@ -88,7 +90,7 @@ def test_what_auto_came_to_is_recomputed(make_record: Any, make_run: Any, make_m
     assert analyse(run, baseline="spec").stopping is None, "the run did not stop by what other baselines show"
 
 
-def test_an_unfinished_run_says_so_and_another_has_nothing_to_say(
+def test_an_unfinished_run_says_so_and_a_fixed_run_has_no_stopping(
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:
     arms = {"baseline": None, "spec": {"type": "ngram-mod"}}

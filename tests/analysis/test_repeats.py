@@ -25,12 +25,12 @@ def warned(make_record: Any, make_run: Any, make_manifest: Any, kind: Any, **sec
 
 
 @pytest.mark.parametrize("kind", ["ngram-cache", "ngram-mod", ["ngram-mod", "draft-simple"]])
-def test_a_repeated_prompt_is_told_of_a_drafter_that_remembers(
+def test_a_repeated_prompt_of_a_drafter_that_remembers_is_reported(
     make_record: Any, make_run: Any, make_manifest: Any, kind: Any
 ) -> None:
-    told = warned(make_record, make_run, make_manifest, kind)
-    assert [(found, where) for found, where, _ in told] == [("repeated-prompts", "spec")]
-    assert told[0][2].startswith("Sent before to the same process: 3 records (block 1, spec, code/1;")
+    warnings = warned(make_record, make_run, make_manifest, kind)
+    assert [(found, where) for found, where, _ in warnings] == [("repeated-prompts", "spec")]
+    assert warnings[0][2].startswith("Sent before to the same process: 3 records (block 1, spec, code/1;")
 
 
 def test_other_drafters_start_each_request_anew(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -54,7 +54,7 @@ def test_a_warm_up_is_a_request_of_the_process_too(make_record: Any, make_run: A
     ]
 
 
-def test_acceptance_of_new_prompts_is_told_from_that_of_repeated_ones(
+def test_acceptance_of_new_and_repeated_prompts_is_reported(
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:
     arms = {"baseline": None, "spec": {"type": "ngram-mod"}}
@@ -65,11 +65,11 @@ def test_acceptance_of_new_prompts_is_told_from_that_of_repeated_ones(
         for index, (drafted, accepted) in enumerate(counts)
     ]
     analysis = analyse(make_run(records, make_manifest(arms, 2, 1)))
-    (seen,) = [one.seen for one in analysis.warnings if one.id == "repeated-prompts"]
-    assert seen.endswith("Accepted: 25 % where a prompt was new, 88 % where it was repeated.")
+    (message,) = [one.seen for one in analysis.warnings if one.id == "repeated-prompts"]
+    assert message.endswith("Accepted: 25 % where a prompt was new, 88 % where it was repeated.")
 
 
-def test_the_engine_says_which_types_remember(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+def test_the_engine_declares_which_types_remember(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     """The same type looks up its own request on one engine, and every earlier one on another."""
     assert [remembers(kind, ["ngram-simple"]) for kind in ("llama.cpp", "vllm", "sglang", "openai")] == [
         False,
@@ -79,9 +79,9 @@ def test_the_engine_says_which_types_remember(make_record: Any, make_run: Any, m
     ]
     assert remembers("sglang", ["NGRAM"])
     assert remembers("llama.cpp", ["ngram-map-k4v", "draft-simple"])
-    for told, ids in ((True, ["repeated-prompts"]), (False, [])):
+    for remembered, ids in ((True, ["repeated-prompts"]), (False, [])):
         manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-simple"}}, 2, 3)
-        manifest.arms[1].remembers = told
+        manifest.arms[1].remembers = remembered
         records = [
             make_record(arm, index, block=block, prompt_sha="a" * 64)
             for block in range(3)

@@ -58,9 +58,9 @@ def test_a_block_without_energy_takes_its_tokens_with_it() -> None:
     assert baseline.above_idle_per_token is None, "idle power was not measured"
 
 
-def test_what_is_not_told_says_why() -> None:
-    told = {"baseline": {"processor": 1.0}, "spec": {"processor": 1.0}}
-    cells = [cell(arm, 0, joules) for arm, joules in told.items()]
+def test_unreported_energy_has_its_reason() -> None:
+    energy = {"baseline": {"processor": 1.0}, "spec": {"processor": 1.0}}
+    cells = [cell(arm, 0, joules) for arm, joules in energy.items()]
     assert {one.untold for one in found(*cells, recipe={"schedule": "interleaved"})} == {TOGETHER}
     endpoint = EngineIdentity(
         kind="openai", binary=None, found_in="url", version=None, build=None, commit=None, speculation_types=[]
@@ -80,6 +80,6 @@ def test_memory_is_the_most_of_all_blocks_and_swap_warns() -> None:
     assert (baseline.resident_bytes, baseline.checkpoint_bytes, baseline.device_bytes) == (300 * MIB, 7, None)
     assert spec.swapped_bytes == 64 * MIB
     manifest = build_manifest({"baseline": None, "spec": {}}, 1, 2).model_copy(update={"cells": cells})
-    seen = {kind: said for kind, _, said in check_disturbances(make_frame([build_record()], manifest))}
-    assert "64 MiB" in seen["swapping"]
-    assert seen["spilled"] == "spec: 20 of 29 layers are on the GPU."
+    observed = {kind: message for kind, _, message in check_disturbances(make_frame([build_record()], manifest))}
+    assert "64 MiB" in observed["swapping"]
+    assert observed["spilled"] == "spec: 20 of 29 layers are on the GPU."

@@ -198,17 +198,17 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says(blocks: int, mon
     """Blocks that differ by 5 %, prompts by 2 %: percentiles of the bootstrap alone hold 1 in 80 % of such runs."""
     monkeypatch.setattr(intervals, "RESAMPLES", 500)
     rng = np.random.default_rng(3)
-    block, held = np.repeat(np.arange(blocks), 6), 0
+    block, covered = np.repeat(np.arange(blocks), 6), 0
     for _ in range(200):
         seconds = np.exp(rng.normal(0, 0.05, (2, blocks))[:, block] + rng.normal(0, 0.02, (2, len(block))))
         sums = np.stack([np.ones(len(block)), seconds[0], np.ones(len(block)), seconds[1]], axis=1)
         interval = intervals.pooled_interval(sums, block)
-        held += interval is not None and interval.low <= 1 <= interval.high
-    assert held >= 180
+        covered += interval is not None and interval.low <= 1 <= interval.high
+    assert covered >= 180
 
 
 @pytest.mark.parametrize(
-    ("held", "claimed"),
+    ("counts", "claimed"),
     [
         ([], []),
         ([3, 3, 3], [True, True, True]),
@@ -219,18 +219,18 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says(blocks: int, mon
         ([0, 1], [False, False]),
     ],
 )
-def test_claims_step_down(held: list[int], claimed: list[bool]) -> None:
-    assert intervals.claims_that_hold(held) == claimed
+def test_claims_step_down(counts: list[int], claimed: list[bool]) -> None:
+    assert intervals.claims_that_hold(counts) == claimed
 
 
-def test_a_claim_is_held_among_as_many_as_its_interval_excludes_one_for() -> None:
+def test_a_claim_counts_among_as_many_as_its_interval_excludes_one_for() -> None:
     rng = np.random.default_rng(4)
     seconds = np.exp(rng.normal(0.2, 0.05, 5))
     sums = np.stack([np.ones(5), np.ones(5), np.ones(5), seconds], axis=1)
     block, zero = np.arange(5), np.zeros(5, dtype=np.int64)
-    held = intervals.pooled_spread(sums, block, zero, zero, claims=200).claims_held
-    assert 1 <= held < 200
-    for number, excludes in ((held, True), (held + 1, False)):
+    most = intervals.pooled_spread(sums, block, zero, zero, claims=200).claims_held
+    assert 1 <= most < 200
+    for number, excludes in ((most, True), (most + 1, False)):
         found = intervals.pooled_interval(sums, block, claims=number)
         assert found is not None
         assert (found.low > 1) == excludes
@@ -241,9 +241,9 @@ def test_equal_arms_are_seldom_claimed_to_differ() -> None:
     block, zero = np.arange(5), np.zeros(5, dtype=np.int64)
     for _ in range(60):
         baseline = np.exp(rng.normal(0, 0.03, 5))
-        held = []
+        counts = []
         for _ in range(10):
             sums = np.stack([np.ones(5), np.exp(rng.normal(0, 0.03, 5)), np.ones(5), baseline], axis=1)
-            held.append(intervals.pooled_spread(sums, block, zero, zero, claims=10).claims_held)
-        claims += any(intervals.claims_that_hold(held))
+            counts.append(intervals.pooled_spread(sums, block, zero, zero, claims=10).claims_held)
+        claims += any(intervals.claims_that_hold(counts))
     assert claims <= 8, "of 60 runs at a level of 5 %"

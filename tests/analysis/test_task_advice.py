@@ -85,7 +85,7 @@ def test_what_is_never_advised(analysis: Analysis, fields: dict[str, Any]) -> No
     assert not row.certainty.startswith("Certain by this run: 1.20")
 
 
-def test_consistent_is_said_to_be_that(analysis: Analysis) -> None:
+def test_consistent_output_is_marked(analysis: Analysis) -> None:
     row = by_task(with_verdict(analysis, "ngram_simple", lossless="consistent with the target"))["code"]
     assert (row.arm, row.output) == ("ngram_simple", "consistent with the target")
     assert row.certainty.endswith("its output is consistent with the target, not identical.")

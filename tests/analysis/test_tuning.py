@@ -90,12 +90,12 @@ def test_every_rung_has_half_of_the_arms_before(arms: int, rungs: list[int]) -> 
     assert rungs_of(arms) == rungs
 
 
-def test_a_search_that_was_cut_off_says_that_its_best_is_no_result() -> None:
+def test_the_best_of_an_unfinished_search_is_no_result() -> None:
     tuning = Tuning(budget_s=60, prompts_per_block=1, rungs=[TuningRung(arms=["fast"], first_block=0, blocks=2)])
     records = [record("baseline", 0, 10.0), record("fast", 0, 20.0, drafted=4)]
-    said = best_so_far(run_of(records, ["baseline", "fast"], tuning))
-    assert said.startswith("Best so far: fast, 2.00× no speculation over 1 block.")
-    assert "no result" in said and "not measured again" in said
+    sentence = best_so_far(run_of(records, ["baseline", "fast"], tuning))
+    assert sentence.startswith("Best so far: fast, 2.00× no speculation over 1 block.")
+    assert "no result" in sentence and "not measured again" in sentence
     assert best_so_far(run_of([], ["baseline"], None)).startswith("Nothing was measured")
     nothing = run_of([record("baseline", 0, 10.0)], ["baseline", "fast"], tuning)
     assert best_so_far(nothing).startswith("No arm has drafted")

@@ -78,7 +78,7 @@ def test_a_client_that_wakes_up_late_is_no_other_clock(make_record: Any, make_ru
         assert ids(analyse(make_run(records, make_manifest(ARMS, 6, 3)))) == expected
 
 
-def test_load_before_a_cell_is_told_with_the_worst(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+def test_load_before_a_cell_is_reported_with_the_worst(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     # Below 2 nobody else works before the first cell; before later ones the run itself may have added up to 4.
     loads = [(0, "baseline", 0.2), (0, "spec", 5.5), (1, "baseline", 6.4), (1, "spec", 3.5)]
     cells = [
@@ -139,9 +139,7 @@ def test_speculation_that_never_fired_is_a_state_of_its_own(
     assert "never fired" in verdict.why
 
 
-def test_a_cell_that_crashed_before_it_drafted_is_not_said_to_have_never_fired(
-    make_record: Any, make_run: Any, make_manifest: Any
-) -> None:
+def test_a_cell_that_crashed_before_it_drafted_is_not_idle(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     error = {"kind": "crash", "message": "The engine ended with signal SIGABRT."}
     crashed = {"attestation": {"state": "idle", "evidence": []}, "status": "failed", "error": error}
     cells = [cell(block, "spec", **crashed) for block in range(3)]
@@ -152,7 +150,7 @@ def test_a_cell_that_crashed_before_it_drafted_is_not_said_to_have_never_fired(
     assert len(analysis.failed_cells) == 3
 
 
-def test_withheld_token_ids_are_told_with_their_reason(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+def test_missing_token_ids_are_reported_with_their_reason(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     gap = {"token_ids": None, "token_sha": None, "token_gap": "incomplete UTF-8"}
     records = [
         make_record(one.label, one.prompt_idx, block=one.block, rate=one.tok_per_sec, **gap)
@@ -225,7 +223,7 @@ def test_what_one_arm_may_claim_alone_it_may_not_among_many(
     assert "40 claims" in among[1].simultaneous.method
 
 
-def test_the_fastest_of_several_is_said_to_be_selected(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+def test_the_fastest_of_several_is_marked_as_selected(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     kinds = {"baseline": None, "arm0": {"type": "ngram-simple"}, "arm1": {"type": "ngram-simple"}}
     records = [
         one.changed(draft_n=4, draft_n_accepted=2) if one.label != "baseline" else one
@@ -250,9 +248,9 @@ def test_the_docs_name_every_warning_in_its_order() -> None:
     assert re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE) == list(ADVICE)
 
 
-def test_a_finding_of_a_newer_benchctl_is_shown(make_record: Any, make_run: Any, make_manifest: Any) -> None:
-    told = {"mode": "on", "findings": [{"id": "from-the-future", "where": "models.target", "seen": "Something."}]}
-    analysis = analyse(make_run(steady_records(make_record), make_manifest(ARMS, 6, 3, preflight=told)))
+def test_a_finding_of_a_newer_benchctl_is_listed(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    preflight = {"mode": "on", "findings": [{"id": "from-the-future", "where": "models.target", "seen": "Something."}]}
+    analysis = analyse(make_run(steady_records(make_record), make_manifest(ARMS, 6, 3, preflight=preflight)))
     assert [(one.id, one.seen) for one in analysis.warnings] == [("from-the-future", "Something.")]
     assert "does not know" in analysis.warnings[0].why
 
@@ -277,7 +275,7 @@ def test_the_analysis_survives_json_with_hostile_text(make_record: Any, make_run
 
 
 @pytest.mark.parametrize(
-    ("others", "said"),
+    ("others", "message"),
     [
         # Short where it is slow, long where it is fast: 4 tokens at half the rate, 40 at 1.2 times.
         (
@@ -291,7 +289,7 @@ def test_the_analysis_survives_json_with_hostile_text(make_record: Any, make_run
     ],
 )
 def test_a_sign_that_answers_of_equal_length_do_not_bear_out_is_no_verdict(
-    make_record: Any, make_run: Any, others: tuple[dict[str, Any], dict[str, Any]], said: str
+    make_record: Any, make_run: Any, others: tuple[dict[str, Any], dict[str, Any]], message: str
 ) -> None:
     records = []
     for block in range(3):
@@ -303,7 +301,7 @@ def test_a_sign_that_answers_of_equal_length_do_not_bear_out_is_no_verdict(
     verdict = analysis.verdicts[0]
     assert verdict.interval is not None and verdict.interval.low > 1
     assert verdict.speed == "unknown"
-    assert said in verdict.sentence
+    assert message in verdict.sentence
 
 
 def test_an_arm_without_speculation_is_not_called_a_gain(make_record: Any, make_run: Any, make_manifest: Any) -> None:

@@ -165,7 +165,7 @@ def test_what_is_not_known_fails_the_gates(before: Path, tmp_path: Path, compare
     failed = compare(before, after, "--fail-if", "slower:3%", "--fail-if", "lossy")
     assert failed.returncode == 1
     assert "2 of 2 gates failed." in failed.stderr
-    assert "slower:3%: spec: cannot tell. A has 3 blocks and B 2 blocks" in failed.stderr
+    assert "slower:3%: spec: undetermined. A has 3 blocks and B 2 blocks" in failed.stderr
     assert "lossy: spec: undetermined." in failed.stderr
 
 

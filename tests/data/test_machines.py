@@ -1,4 +1,4 @@
-"""A cluster's run by machine: what one kind of machine measured is said to be of that machine."""
+"""A cluster's run by machine: a run of one kind of machine has that machine's facts."""
 
 from __future__ import annotations
 

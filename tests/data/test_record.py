@@ -18,7 +18,7 @@ def line(**more: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("not json", "Expecting value"),
         ("[1, 2]", "no JSON object"),
@@ -35,9 +35,9 @@ def line(**more: object) -> str:
         (f'{{"label": {"[" * 100_000}', "nested too deeply"),
     ],
 )
-def test_what_is_no_record_is_a_value_error_that_names_why(text: str, said: str) -> None:
+def test_what_is_no_record_is_a_value_error_that_names_why(text: str, message: str) -> None:
     for form in (text, text.encode()):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             Record.from_line(form)
 
 

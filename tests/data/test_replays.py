@@ -31,7 +31,7 @@ def test_a_run_comes_with_its_replays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("{", "cannot be read"),
         ("[]", "cannot be read"),
@@ -39,9 +39,9 @@ def test_a_run_comes_with_its_replays(tmp_path: Path) -> None:
         ('{"run": 3}', "is damaged: run: Input should be a valid string"),
     ],
 )
-def test_a_file_that_is_not_understood_is_refused(tmp_path: Path, content: str, said: str) -> None:
+def test_a_file_that_is_not_understood_is_refused(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / REPLAYS).write_text(content, "utf-8")
-    with pytest.raises(StorageError, match=said):
+    with pytest.raises(StorageError, match=message):
         read_replays(tmp_path)
 
 

@@ -75,7 +75,7 @@ def test_the_last_good_record_of_a_measurement_counts(writer: RunWriter, folder:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "said"),
+    ("first", "second", "message"),
     [
         ({"text": "forged"}, {}, "text"),
         ({"token_sha": "a"}, {"token_sha": "b"}, "token ids"),
@@ -86,13 +86,13 @@ def test_the_last_good_record_of_a_measurement_counts(writer: RunWriter, folder:
     ],
 )
 def test_two_good_records_that_disagree_are_neither(
-    writer: RunWriter, folder: Path, first: dict[str, Any], second: dict[str, Any], said: str
+    writer: RunWriter, folder: Path, first: dict[str, Any], second: dict[str, Any], message: str
 ) -> None:
     for line in (record(**first), record(**second), record(**first), record(**second)):
         writer.append(line)
     (found,) = open_run(folder).records
     assert found.error == RecordError(
-        kind="conflict", message=f"two good records of this measurement disagree in their {said}"
+        kind="conflict", message=f"two good records of this measurement disagree in their {message}"
     )
     assert found.content is None
 
@@ -239,7 +239,7 @@ def test_a_folder_of_one_file_an_arm_is_a_run(tmp_path: Path) -> None:
         (arm, rep) for arm in ("baseline", "spec_d4") for rep in range(2)
     ]
     (study / "cut.jsonl").write_text("{")
-    assert [said.split(" ")[0] for said in open_run(study).damaged] == ["cut.jsonl:1"]
+    assert [sentence.split(" ")[0] for sentence in open_run(study).damaged] == ["cut.jsonl:1"]
     for file in study.glob("*.jsonl"):
         file.write_text("")
     with pytest.raises(UsageError, match="This folder contains no benchctl record"):

@@ -74,7 +74,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b'{"schema": 99}', "was written by a newer benchctl .schema 99; this one reads up to"),
         (b'{"schema": "1"}', "its schema is no version"),
@@ -86,9 +86,9 @@ READERS: dict[str, Callable[[Path], object]] = {
         (b'{"schema": 1}', "is damaged: .*: "),
     ],
 )
-def test_what_is_no_such_file_is_one_message(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_what_is_no_such_file_is_one_message(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(StorageError, match=said) as caught:
+    with pytest.raises(StorageError, match=message) as caught:
         READERS[name](tmp_path)
     assert caught.value.where is not None
     assert name in caught.value.where

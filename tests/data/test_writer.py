@@ -27,7 +27,7 @@ def test_a_half_written_line_is_cut_before_more_is_appended(folder: Path, manife
     assert run.damaged == []
 
 
-def test_a_second_writer_is_refused_and_told_who_writes(folder: Path, manifest: Manifest) -> None:
+def test_a_second_writer_is_refused_with_the_owners_process(folder: Path, manifest: Manifest) -> None:
     code = textwrap.dedent(
         """
         import sys

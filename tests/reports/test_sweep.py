@@ -182,10 +182,10 @@ def test_a_rate_that_is_not_kept_is_told_first(tmp_path: Path) -> None:
 def test_too_few_blocks_say_so_in_place_of_a_crossing(tmp_path: Path) -> None:
     _, files = reported(tmp_path, Sweep(concurrency=(1, 8), blocks=2, prompts=40), server())
     text = files.markdown.read_text()
-    assert "Up to which concurrency spec_d4 helps total throughput cannot be said" in text.splitlines()[2].replace(
+    assert "Up to which concurrency spec_d4 helps total throughput is undetermined" in text.splitlines()[2].replace(
         "\\", ""
     )
-    assert "The bare values fall through 1 between 1 and 8." in text
+    assert "The point estimates fall through 1 between 1 and 8." in text
     assert {row[4] for row in markdown_tables(text)["By concurrency: all requests together"]} == {
         "",
         "2 blocks: no interval",

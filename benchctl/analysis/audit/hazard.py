@@ -6,7 +6,7 @@ target's likeliest. Without a fault X_t is 1 with the chance h_t = P(loss > m_t)
     max over tau of  sum over m_t <= tau of (X_t - h_t) / h_t  /  sqrt(sum (1 - h_t) / h_t)
 
 which weighs a flip by how unlikely it was. Its distribution is simulated: losses are drawn by answer, since those of
-one answer are alike, and h_t is estimated anew each time from answers drawn with replacement, since it is an estimate.
+one answer are alike, and h_t is estimated again each time from answers drawn with replacement, since it is an estimate.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ def ratio_interval(
 
     exp(log ratio ± t · √(s²/n + s'²/n')), s and s' the standard deviations of the logarithms of `ours` (n blocks) and
     `theirs` (n'), t Student's with the degrees of freedom of Welch (Biometrika 1947) and Satterthwaite (1946). The
-    prompts are the same in both runs and count as fixed: the interval speaks of these prompts. `None` below three
+    prompts are the same in both runs and count as fixed: the interval is for these prompts. `None` below three
     blocks in either run.
     """
     from scipy.special import stdtrit

@@ -29,7 +29,7 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class GateResult:
     """Whether a gate held, and why not: a sentence an arm."""
 
     gate: Gate
@@ -63,15 +63,15 @@ def parse_gate(text: str) -> Gate:
     return Gate("lossy")
 
 
-def check_gate(gate: Gate, found: RunComparison) -> Judgement:
+def check_gate(gate: Gate, found: RunComparison) -> GateResult:
     """Check a comparison against a gate."""
     if gate.word == "lossy":
-        return Judgement(gate, tuple(_lossy(found)))
+        return GateResult(gate, tuple(_lossy(found)))
     failures = [failure for arm in found.arms if (failure := _slower(arm, gate.share))]
     failures += [f"{name}: undetermined, because B has no such arm." for name in found.only_in_a]
     if not found.arms and not failures:
         failures.append("undetermined, because the runs have no arm in common.")
-    return Judgement(gate, tuple(failures), None if failures else _unseen(found, gate.share))
+    return GateResult(gate, tuple(failures), None if failures else _unseen(found, gate.share))
 
 
 def _slower(arm: ArmComparison, share: float) -> str | None:

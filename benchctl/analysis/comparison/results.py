@@ -22,7 +22,7 @@ class RunFacts(Result):
     blocks: int
     failed_cells: list[str]
     warnings: list[str]
-    """Ids of `benchctl.analysis.warnings`, the gravest first."""
+    """Ids of `benchctl.analysis.warnings`, the most serious first."""
 
 
 class Ratio(Result):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TOLERATED = 0.05
 """Seconds of latency for each second of sending: a server that is surely below this keeps up. At load 0.95 the slope of
-a finite cell is still hard to tell from it, and the answer is that it is not known."""
+a finite cell is hard to distinguish from it, and the result is not known."""
 FEWEST = 20
 """Requests of a cell, from which on its trend counts."""
 SETTLING = 1 / 3
@@ -111,7 +111,7 @@ def count_given_up(frame: Frame, rows: Integers) -> int:
 
 
 def _processes(frame: Frame, arm: int) -> list[Integers]:
-    """The requests of an arm that were sent, process by process: their clocks start anew."""
+    """The requests of an arm that were sent, process by process: their clocks start at 0."""
     found: dict[tuple[int, int], list[int]] = {}
     for row in frame.rows(arm).tolist():
         if not frame.answered[row] and frame.records[row].sent_s is None:

@@ -30,7 +30,7 @@ class Group:
 
     run: RunData
     baseline: str | None
-    """`None`: as the run says."""
+    """`None`: the run's own."""
     condition: Condition | None = None
     """`None` where there is only one, of one request at a time."""
     overlapping: bool = False

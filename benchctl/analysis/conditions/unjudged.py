@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchctl.analysis.audit.conclude import audit_summary
 from benchctl.analysis.degenerate import degeneration
-from benchctl.analysis.results import ArmAudit, Kept, Losslessness
+from benchctl.analysis.results import ArmAudit, Losslessness, LosslessVerdict
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
@@ -63,7 +63,7 @@ def find_unjudged(
 def _audited(frame: Frame, answers: Answers, arm: int, audit: ArmAudit) -> Losslessness:
     """Return the verdict on an arm of overlapping requests by its audit, whose noise is that of shared batches."""
     flaws = _flaws(frame, answers, arm)
-    verdict: Kept = "undetermined" if flaws or audit.lacking is not None else "consistent with the target"
+    verdict: LosslessVerdict = "undetermined" if flaws or audit.lacking is not None else "consistent with the target"
     return Losslessness(
         arm=frame.arms[arm],
         verdict="violation" if audit.violates else verdict,

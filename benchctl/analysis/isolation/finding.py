@@ -1,4 +1,4 @@
-"""The result of a search, and the limits that it goes by."""
+"""The result of a search, and the limits for its verdict."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class LayerFinding:
     repair: tuple[str, ...]
     """Keeping these, and nothing else of the family, repairs it."""
     whole: bool = False
-    """Whether that is every layer of the family, so that its name says the same."""
+    """Whether that is every layer of the family, so that its name is enough."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def test_a_sound_arm_passes_and_its_flips_are_those_expected() -> None:
     assert np.mean([one.flips for one in found]) == pytest.approx(np.mean([one.expected for one in found]), rel=0.2)
 
 
-def test_runner_ups_taken_too_often_are_seen() -> None:
+def test_runner_ups_accepted_too_often_are_detected() -> None:
     rng = np.random.default_rng(2)
     noise = sample(rng)
     assert hazard_test(noise, arm(rng, accepts=0.3)).p < 0.001

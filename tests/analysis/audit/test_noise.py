@@ -56,7 +56,7 @@ def test_noise_is_that_at_small_margins() -> None:
     assert len(sure.small.losses) == FEWEST_SMALL
 
 
-def test_the_floor_is_passed_as_often_as_asked() -> None:
+def test_the_floor_is_exceeded_at_its_level() -> None:
     rng = np.random.default_rng(4)
     places = rng.uniform(0, 4, 2_000)
     passed = 0

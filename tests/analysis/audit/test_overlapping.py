@@ -27,7 +27,7 @@ def test_an_audit_of_overlapping_requests_clears_and_condemns(
 ) -> None:
     run = make_run([make_record("baseline"), make_record("spec")])
     frame = make_frame(run.records, run.manifest, "baseline")
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "arm": "spec",
         "widths": (3,),
         "slots": 4,
@@ -36,8 +36,8 @@ def test_an_audit_of_overlapping_requests_clears_and_condemns(
         "of": 1,
         "prompts": 1,
     }
-    told |= {"tokens": 11, "diverged": 1, "expected": 0.5, "p": 0.4, "p_adjusted": 0.4, "floor": 0.1, "beyond": 0}
-    audit = ArmAudit(**told | {"excess_limit": 9.0, "prefixes": 1_000, "changed": 400} | change)
+    fields |= {"tokens": 11, "diverged": 1, "expected": 0.5, "p": 0.4, "p_adjusted": 0.4, "floor": 0.1, "beyond": 0}
+    audit = ArmAudit(**fields | {"excess_limit": 9.0, "prefixes": 1_000, "changed": 400} | change)
     group = Group(run, "baseline", overlapping=True)
     found = find_unjudged(group, frame, find_answers(frame), 1, judged_elsewhere=True, audit=audit)
     assert found.verdict == verdict

@@ -76,12 +76,12 @@ def test_the_interval_of_two_runs_is_welchs() -> None:
     assert same is not None and (same.low, same.high) == (0.9, 0.9)
 
 
-def test_runs_that_were_looked_at_are_compared_with_wider_intervals(runs: Runs) -> None:
+def test_runs_that_were_monitored_are_compared_with_wider_intervals(runs: Runs) -> None:
     auto = {"blocks": {"half_width": 0.02, "max": 20}}
     fixed = arm(compare_runs(runs("a"), runs("b")), "spec").rate
-    looked = arm(compare_runs(runs("a"), runs("b", recipe=auto)), "spec").rate
+    sequential = arm(compare_runs(runs("a"), runs("b", recipe=auto)), "spec").rate
     # Both runs have the same spread, so 2 (3 - 1) degrees of freedom: t is 2.776 at 95 %, 3.298 at 97 % (tables).
-    widened = np.log(looked.interval.high / looked.ratio) / np.log(fixed.interval.high / fixed.ratio)
+    widened = np.log(sequential.interval.high / sequential.ratio) / np.log(fixed.interval.high / fixed.ratio)
     assert widened == pytest.approx(3.298 / 2.776, abs=0.001)
 
 
@@ -90,13 +90,13 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(
     blocks: tuple[int, int], spreads: tuple[float, float]
 ) -> None:
     rng = np.random.default_rng(7)
-    held = 0
+    covered = 0
     for _ in range(1000):
         ours, theirs = (np.exp(rng.normal(0, spread, n)) for n, spread in zip(blocks, spreads, strict=True))
         found = ratio_interval(float(np.mean(ours) / np.mean(theirs)), ours.tolist(), theirs.tolist())
         assert found is not None
-        held += found.low <= 1 <= found.high
-    assert 0.92 <= held / 1000 <= 0.985
+        covered += found.low <= 1 <= found.high
+    assert 0.92 <= covered / 1000 <= 0.985
 
 
 def test_equal_runs_show_no_difference(runs: Runs) -> None:
@@ -204,7 +204,7 @@ def test_another_answer_is_named_and_an_unsteady_one_is_undetermined(runs: Runs,
     assert (own.same, own.differing, own.undetermined) == (2, ["code/1"], ["code/2"])
 
 
-def test_another_rendered_prompt_is_told_and_its_answers_are_not_compared(runs: Runs) -> None:
+def test_another_rendered_prompt_is_reported_and_its_answers_are_not_compared(runs: Runs) -> None:
     found = compare_runs(runs("a"), runs("b", change=lambda one: one.changed(prompt_sha="f" * 64)))
     assert [one.what for one in found.changed] == ["rendered prompt text"]
     assert arm(found, "baseline").outputs.same == 0
@@ -225,7 +225,7 @@ def test_arms_of_one_run_only_are_named_and_fail_a_gate_on_speed(runs: Runs) -> 
         compare_runs(runs("a"), runs("b"), arms=["spek"])
 
 
-def test_an_arm_that_says_something_else_than_its_baseline_is_lossy(runs: Runs, make_record: Any) -> None:
+def test_an_arm_that_differs_from_its_baseline_is_lossy(runs: Runs, make_record: Any) -> None:
     def wrong(record: Any) -> Any:
         if (record.label, record.prompt_idx) != ("spec", 2):
             return record
@@ -331,7 +331,7 @@ def test_gates_are_read(text: str, gate: Gate) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("slowr:3%", "There is no gate 'slowr'. Did you mean 'slower'?"),
         ("losy", "Did you mean 'lossy'?"),
@@ -345,8 +345,8 @@ def test_gates_are_read(text: str, gate: Gate) -> None:
         ("", "There is no gate ''."),
     ],
 )
-def test_a_malformed_gate_is_a_usage_error(text: str, said: str) -> None:
+def test_a_malformed_gate_is_a_usage_error(text: str, message: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_gate(text)
-    assert said in refused.value.what
+    assert message in refused.value.what
     assert "slower:3%" in (refused.value.fix or "")

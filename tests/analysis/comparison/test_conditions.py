@@ -41,7 +41,7 @@ def test_one_name_under_two_conditions_is_refused(tmp_path: Path) -> None:
     ]
 
 
-def test_a_gate_cannot_pass_where_nothing_was_judged(tmp_path: Path) -> None:
+def test_a_gate_cannot_pass_where_nothing_was_assessed(tmp_path: Path) -> None:
     for name, gain in (("a", 1.1), ("b", 1.2)):
         write_sweep(tmp_path / name, Sweep(concurrency=(1, 4)), server({1: gain, 4: gain}))
     found = compare_runs(open_run(tmp_path / "a"), open_run(tmp_path / "b"), arms=["spec_d4-c4"])

@@ -17,7 +17,7 @@ from benchctl.data.store import RunData
 from benchctl.errors import UsageError
 from tests.analysis.conftest import build_manifest, build_record
 
-SAID = {"x": [1, 2, 3, 4], "y": [1, 2, 9, 4], "z": [1, 7, 3, 4]}
+TOKENS = {"x": [1, 2, 3, 4], "y": [1, 2, 9, 4], "z": [1, 7, 3, 4]}
 
 
 def engine(kind: str) -> EngineIdentity:
@@ -34,7 +34,7 @@ def run(
     types: Mapping[str, int] | None = None,
     **more: Any,
 ) -> RunData:
-    """A run whose arms say, prompt by prompt, an answer of `SAID`."""
+    """A run whose arms give, prompt by prompt, an answer of `TOKENS`."""
     facts = {"tensor_types": {name: {"count": 1, "bytes": size} for name, size in (types or {"q8_0": 100}).items()}}
     model = ModelIdentity(source="m", path="m", files=[], facts=facts)
     manifest = build_manifest(
@@ -44,10 +44,10 @@ def run(
         **{"run": name, "engine": engine(kind), "target": model, "recipe": {"sampling": {"temperature": 0}}} | more,
     )
     records = [
-        build_record(arm, number, text=said, ids=SAID[said])
-        for arm, told in answers.items()
-        for number, said in enumerate(told)
-        if said
+        build_record(arm, number, text=text, ids=TOKENS[text])
+        for arm, texts in answers.items()
+        for number, text in enumerate(texts)
+        if text
     ]
     return RunData(folder=Path(name), manifest=manifest, records=records, damaged=[])
 
@@ -79,7 +79,7 @@ def test_every_prompt_has_its_cause() -> None:
     assert three.arms[0].counts["both"] == 1
 
 
-def test_a_third_run_tells_quantization_and_engine_apart() -> None:
+def test_a_third_run_separates_quantization_from_engine() -> None:
     judged = run("q8", {"baseline": "yx"})
     middle = run("f32", {"baseline": "xx"}, types={"f32": 100})
     reference = run("hf", {"baseline": "xz"}, kind="transformers", types={"f32": 100})
@@ -97,7 +97,7 @@ def test_nothing_is_equal_by_absence() -> None:
     assert found.arms[0].counts["undetermined"] == 1
     assert not found.identical
     other_text = run("a", {"baseline": "xx"})
-    other_text.records[0] = build_record(text="x", ids=SAID["x"], prompt_sha=sha256_text("another template"))
+    other_text.records[0] = build_record(text="x", ids=TOKENS["x"], prompt_sha=sha256_text("another template"))
     assert compare_with_references(other_text, [reference]).baselines[0].undetermined == ["code/0"]
     assert compare_with_references(run("c", {"baseline": "xx", "spec": "xx"}), [reference]).identical
 
@@ -109,7 +109,7 @@ def test_margins_come_from_what_was_scored() -> None:
         task="code",
         prompt_idx=0,
         prompt_sha=judged.records[0].prompt_sha,
-        token_sha=sha256_tokens(SAID["y"]),
+        token_sha=sha256_tokens(TOKENS["y"]),
         margins=[3.0, 2.0, 0.25, 1.0],
     )
     audit = Audit(
@@ -157,13 +157,13 @@ def test_sampled_answers_and_the_same_run_are_refused() -> None:
 
 
 def test_the_precision_of_a_run() -> None:
-    def told(facts: dict[str, Any], **recipe: Any) -> str:
+    def precision(facts: dict[str, Any], **recipe: Any) -> str:
         model = ModelIdentity(source="m", path="m", files=[], facts=facts)
         return precision_of(build_manifest({"baseline": None}, 1, 1, target=model, recipe={"engine": recipe}))
 
     mixed = {"q4_k": {"bytes": 700}, "q6_k": {"bytes": 300}, "f32": {"bytes": 5}}
-    assert told({"tensor_types": mixed}) == "q4_k + q6_k"
-    assert told({"parameters_by_dtype": {"bf16": 10}}) == told({}, dtype="bfloat16") == "bfloat16"
-    assert told({"parameters_by_dtype": {"bf16": 10}}, dtype="float32") == "float32"
-    assert told({"parameters_by_dtype": {"bf16": 10}}, dtype="auto") == "bfloat16"
-    assert told({}) == "not recorded"
+    assert precision({"tensor_types": mixed}) == "q4_k + q6_k"
+    assert precision({"parameters_by_dtype": {"bf16": 10}}) == precision({}, dtype="bfloat16") == "bfloat16"
+    assert precision({"parameters_by_dtype": {"bf16": 10}}, dtype="float32") == "float32"
+    assert precision({"parameters_by_dtype": {"bf16": 10}}, dtype="auto") == "bfloat16"
+    assert precision({}) == "not recorded"

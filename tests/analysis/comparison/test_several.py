@@ -31,7 +31,7 @@ def compared(*runs: RunData) -> SeveralRuns:
     return compare_several([summarise(run) for run in runs])
 
 
-def asked(run: RunData, prompts: list[PromptIdentity]) -> RunData:
+def with_prompts(run: RunData, prompts: list[PromptIdentity]) -> RunData:
     assert run.manifest is not None
     return replace(run, manifest=run.manifest.model_copy(update={"prompts": prompts}))
 
@@ -88,12 +88,12 @@ def test_other_machines_and_engines_are_compared_and_named(runs: Runs) -> None:
 
 def test_prompts_that_only_some_runs_have_are_left_out_and_no_speed_up_is_compared(runs: Runs) -> None:
     fewer = [PromptIdentity(task="code", prompt_idx=n, sha256=("0" if n < 2 else "9") * 64) for n in range(4)]
-    found = compared(runs("a"), asked(runs("b"), fewer))
+    found = compared(runs("a"), with_prompts(runs("b"), fewer))
     spec = row(found, 1, "spec")
     assert spec.not_compared == {"speedup": "the runs have only 2 prompts in common"}
     assert spec.answers_same == 2
     other = [one.model_copy(update={"sha256": "9" * 64}) for one in fewer]
-    none = row(compared(runs("a"), asked(runs("b"), other)), 1, "spec")
+    none = row(compared(runs("a"), with_prompts(runs("b"), other)), 1, "spec")
     assert set(none.not_compared) == {"rate", "speedup", "answers"}
 
 

@@ -32,16 +32,16 @@ def test_numbers_recompute(tmp_path: Path) -> None:
         ends = [[r["sent_s"] + r["e2e_s"] for r in cell] for cell in cells]
         arrival = row.arrival
         assert arrival is not None
-        for told, times in ((arrival.sent_rate, starts), (arrival.finished_rate, ends)):
-            assert told == pytest.approx(3 * 23 / sum(max(one) - min(one) for one in times))
-        for told, part in ((arrival.first_third_s, slice(0, 8)), (arrival.last_third_s, slice(16, 24))):
+        for reported, times in ((arrival.sent_rate, starts), (arrival.finished_rate, ends)):
+            assert reported == pytest.approx(3 * 23 / sum(max(one) - min(one) for one in times))
+        for reported, part in ((arrival.first_third_s, slice(0, 8)), (arrival.last_third_s, slice(16, 24))):
             in_order = [sorted(cell, key=lambda r: r["sent_s"])[part] for cell in cells]
-            assert told == pytest.approx(statistics.median(r["e2e_s"] for cell in in_order for r in cell))
+            assert reported == pytest.approx(statistics.median(r["e2e_s"] for cell in in_order for r in cell))
         assert arrival.late_p95_s == pytest.approx(0.02)
         assert row.throughput == pytest.approx(recount.totals(records, row.arm)["throughput"])
 
 
-def test_a_server_that_falls_behind_is_told(tmp_path: Path) -> None:
+def test_a_server_that_falls_behind_is_reported(tmp_path: Path) -> None:
     found = analysed(tmp_path / "run", Sweep(rate=(0.5, 4.0), prompts=24), Server(gain=lambda *_: 2.0, slots=1))
     assert found.sweep is not None
     kept = {row.arm: row.arrival.kept_up for row in found.sweep.levels if row.arrival}
@@ -75,17 +75,17 @@ def test_requests_that_were_given_up_are_longer_than_all_others(tmp_path: Path) 
     assert row.arrival.kept_up is False, "although those that were answered never waited"
     assert row.e2e.median is not None
     assert (row.e2e.p95, row.ttft.p95) == (None, None)
-    (told, _) = [one.seen for one in found.warnings if one.id == "rate-not-kept"]
-    assert "48 of 99 timed out" in told
+    (message, _) = [one.seen for one in found.warnings if one.id == "rate-not-kept"]
+    assert "48 of 99 timed out" in message
 
 
 @pytest.mark.parametrize(("late_s", "warned"), [(0.0, False), (0.004, False), (0.05, True)])
-def test_a_late_client_is_told(tmp_path: Path, late_s: float, *, warned: bool) -> None:
+def test_a_late_client_is_reported(tmp_path: Path, late_s: float, *, warned: bool) -> None:
     found = analysed(tmp_path / "run", Sweep(rate=(0.2,), late_s=late_s), Server(slots=1))
     assert any(one.id == "late-client" for one in found.warnings) == warned
 
 
-def test_one_slot_is_judged_at_any_rate(tmp_path: Path) -> None:
+def test_one_slot_is_assessed_at_any_rate(tmp_path: Path) -> None:
     found = analysed(tmp_path / "run", Sweep(rate=(0.5, 2.0)), Server(slots=1))
     assert {one.verdict for one in found.losslessness} == {"identical"}
     assert found.sweep is not None

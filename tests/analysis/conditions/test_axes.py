@@ -193,7 +193,7 @@ def of_lengths(rates: dict[str, float]) -> tuple[Manifest, list[Record]]:
     return manifest, records
 
 
-def test_where_speed_ups_cross_one_by_length_is_said_by_verdicts_alone() -> None:
+def test_a_crossing_by_length_needs_verdicts_on_both_sides() -> None:
     rates = {"baseline-ctx100": 10.0, "spec-ctx100": 15.0, "baseline-ctx900": 10.0, "spec-ctx900": 6.0}
     manifest, records = of_lengths(rates)
     run = RunData(Path("x"), manifest, records, [])

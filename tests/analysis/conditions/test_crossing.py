@@ -34,7 +34,7 @@ def test_levels_may_come_in_any_order() -> None:
     assert find_crossing("spec", 0.0, points[::-1]) == find_crossing("spec", 0.0, points)
 
 
-def test_no_crossing_is_told_beyond_what_was_measured() -> None:
+def test_no_crossing_is_reported_beyond_what_was_measured() -> None:
     helps = find_crossing("spec", 0.0, [point(1, 1.5), point(8, 1.06)])
     assert (helps.outcome, helps.at) == ("always helps", None)
     assert "no crossing up to 8" in helps.sentence
@@ -58,7 +58,7 @@ def test_values_that_pass_1_several_times_give_no_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("points", "said"),
+    ("points", "ending"),
     [
         ([point(1, 1.5), point(8, 1.01)], "1; where it stops is undetermined: the interval of level 8 contains 1."),
         ([point(1, 1.01), point(8, 0.7)], "elsewhere is undetermined: the interval of level 1 contains 1."),
@@ -68,10 +68,10 @@ def test_values_that_pass_1_several_times_give_no_place() -> None:
         ([point(1, None, None, "no cell can be compared"), point(8, 1.4)], "at level 1 no cell can be compared."),
     ],
 )  # fmt: skip
-def test_what_cannot_be_said_says_why(points: list[Point], said: str) -> None:
+def test_an_undetermined_crossing_has_its_reason(points: list[Point], ending: str) -> None:
     found = find_crossing("spec", 0.0, points)
     assert (found.outcome, found.at) == ("cannot be said", None)
-    assert found.sentence.endswith(said)
+    assert found.sentence.endswith(ending)
 
 
 def test_the_other_way_round_is_no_crossing() -> None:
@@ -94,7 +94,7 @@ def test_a_doubtful_level_is_no_place_to_cross_at() -> None:
     assert found.at == find_crossing("spec", 0.0, [points[0], *points[2:]]).at
 
 
-def test_one_doubtful_level_says_so() -> None:
+def test_one_doubtful_level_is_reported() -> None:
     found = find_crossing("spec", 0.0, [point(8, 0.98, doubt="nothing was drafted")])
     assert found.sentence.endswith("is 0.98× that without speculation, but nothing was drafted.")
 

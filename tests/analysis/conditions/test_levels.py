@@ -38,13 +38,13 @@ def test_every_level_recomputes(made: tuple[list[dict[str, Any]], Analysis]) -> 
         f"{arm}-c{level}" for level in (1, 2, 4, 8) for arm in ("baseline", "spec_d4")
     ]
     for row in found.sweep.levels:
-        for key, wanted in recount.totals(records, row.arm, row.concurrency).items():
-            assert getattr(row, key) == pytest.approx(wanted), (row.arm, key)
+        for key, expected in recount.totals(records, row.arm, row.concurrency).items():
+            assert getattr(row, key) == pytest.approx(expected), (row.arm, key)
         for name, values in recount.latencies(records, row.arm).items():
-            told = getattr(row, name)
-            assert told.median == pytest.approx(recount.quantile(values, 0.5))
-            assert told.p95 == pytest.approx(recount.quantile(values, 0.95))
-            assert told.p99 is None  # 72 requests: none is told
+            quantiles = getattr(row, name)
+            assert quantiles.median == pytest.approx(recount.quantile(values, 0.5))
+            assert quantiles.p95 == pytest.approx(recount.quantile(values, 0.95))
+            assert quantiles.p99 is None  # 72 requests are too few for it
         assert (row.requests, row.planned) == (72, 72)
         if row.is_baseline:
             assert (row.throughput_speedup, row.latency_speedup) == (None, None)
@@ -269,11 +269,11 @@ def test_the_drain_is_no_part_of_the_throughput(tmp_path: Path) -> None:
     found = analyse(open_run(tmp_path / "run"))
     assert found.sweep is not None
     row = found.sweep.levels[0]
-    wanted = recount.totals(records, row.arm, 8)
-    assert row.drain_share == pytest.approx(wanted["drain_share"])
-    assert 0.2 < wanted["drain_share"] < 0.8
-    assert row.throughput == pytest.approx(wanted["throughput"])
-    assert wanted["throughput"] > 1.1 * wanted["tokens"] / wanted["makespan_s"]
+    expected = recount.totals(records, row.arm, 8)
+    assert row.drain_share == pytest.approx(expected["drain_share"])
+    assert 0.2 < expected["drain_share"] < 0.8
+    assert row.throughput == pytest.approx(expected["throughput"])
+    assert expected["throughput"] > 1.1 * expected["tokens"] / expected["makespan_s"]
 
 
 def test_too_few_requests_never_fill_the_slots(tmp_path: Path) -> None:
@@ -297,8 +297,8 @@ def test_the_upper_limit_of_a_tail_is_an_order_statistic(requests: int, rank: in
 def test_the_upper_limit_holds_the_tail_as_often_as_it_says() -> None:
     rng = np.random.default_rng(2)
     limits = [quantiles(rng.exponential(size=100)).p95_upper for _ in range(400)]
-    held = sum(limit is not None and limit >= -np.log(0.05) for limit in limits)
-    assert 0.93 * 400 <= held < 400
+    covered = sum(limit is not None and limit >= -np.log(0.05) for limit in limits)
+    assert 0.93 * 400 <= covered < 400
 
 
 def test_requests_that_were_given_up_set_no_limit() -> None:

@@ -24,8 +24,8 @@ def judged(folder: Path) -> dict[str, Losslessness]:
 
 
 def verify(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
-    shown = CliRunner().invoke(app, ["verify-lossless", str(folder), "--offline", "--json", *more])
-    return shown.exit_code, json.loads(shown.stdout)
+    result = CliRunner().invoke(app, ["verify-lossless", str(folder), "--offline", "--json", *more])
+    return result.exit_code, json.loads(result.stdout)
 
 
 def test_concurrent_answers_make_a_run_neither_lossless_nor_not(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_concurrent_answers_make_a_run_neither_lossless_nor_not(tmp_path: Path) 
     assert not kinds & {"baseline-not-reproducible", "drift"}
 
 
-def test_what_is_not_judged_shows_nothing_by_itself(tmp_path: Path) -> None:
+def test_what_is_not_assessed_shows_nothing_by_itself(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", BOTH)
     assert verify(tmp_path / "run", "--arm", "spec_d4-c4")[0] == 1
     code, document = verify(tmp_path / "run", "--arm", "spec_d4")  # under every condition
@@ -65,7 +65,7 @@ def test_a_difference_at_concurrency_1_is_one(tmp_path: Path) -> None:
     assert verify(tmp_path / "run")[0] == 1
 
 
-def test_without_one_at_a_time_nothing_is_judged(tmp_path: Path) -> None:
+def test_without_one_at_a_time_nothing_is_assessed(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(4, 8), prompts=40))
     found = judged(tmp_path / "run")
     assert {one.verdict for one in found.values()} == {"undetermined"}
@@ -89,9 +89,9 @@ def empty(record: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"), [(failed, "missing, failed or damaged"), (empty, "degenerate where the baseline's is sound")]
+    ("harm", "message"), [(failed, "missing, failed or damaged"), (empty, "degenerate where the baseline's is sound")]
 )
-def test_what_is_broken_in_itself_is_named(tmp_path: Path, harm: Any, said: str) -> None:
+def test_flawed_answers_are_listed(tmp_path: Path, harm: Any, message: str) -> None:
     def edit(record: dict[str, Any]) -> None:
         if (record["label"], record["block"], record["prompt_idx"]) == ("spec_d4-c4", 1, 3):
             harm(record)
@@ -100,7 +100,7 @@ def test_what_is_broken_in_itself_is_named(tmp_path: Path, harm: Any, said: str)
     found = judged(tmp_path / "run")
     assert found["spec_d4-c1"].verdict == "identical"
     assert found["spec_d4-c4"].verdict == "undetermined"
-    assert said in found["spec_d4-c4"].reason
+    assert message in found["spec_d4-c4"].reason
     assert "block 2, code/3" in found["spec_d4-c4"].reason
     assert verify(tmp_path / "run")[0] == 1
 
@@ -164,7 +164,7 @@ def test_a_run_that_only_samples_shows_nothing_by_its_text(tmp_path: Path) -> No
     assert verify(tmp_path / "run")[0] == 1
 
 
-def test_a_baseline_that_did_not_run_as_asked_decides_no_level(tmp_path: Path) -> None:
+def test_a_baseline_that_did_not_run_as_requested_decides_no_level(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), blocks=4), Server(gain=lambda *_: 1.5))
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     refused = next(cell for cell in manifest["cells"] if cell["arm"] == "baseline-c4")

@@ -58,19 +58,19 @@ class Model:
     def __init__(self, count: int, damage: Damage, *, layers: int = 0, usual: float = USUAL) -> None:
         self.families = families(count, layers)
         self.damage, self.usual = damage, usual
-        self.asked: list[Kept] = []
+        self.requested: list[Kept] = []
         self.findings: Callable[[frozenset[str]], Sequence[str]] = lambda quantized: ()
 
     def quantized(self, kept: Kept) -> frozenset[str]:
         if kept is None:
             return frozenset()
         tensors = {part for one in self.families for part in (one.layers or [one.name])}
-        held = {part for one in self.families if one.name in kept for part in (one.layers or [one.name])}
-        return frozenset(tensors - held - kept)
+        kept_parts = {part for one in self.families if one.name in kept for part in (one.layers or [one.name])}
+        return frozenset(tensors - kept_parts - kept)
 
     def answer(self, kept: Kept) -> Measurement:
-        assert kept not in self.asked, "asked twice"
-        self.asked.append(kept)
+        assert kept not in self.requested, "requested twice"
+        self.requested.append(kept)
         quantized = self.quantized(kept)
         whole = sum(1 for one in self.families for _ in one.layers or [one.name])
         divergence = self.usual * len(self.families) * len(quantized) / whole + self.damage(quantized)
@@ -84,7 +84,7 @@ class Model:
                 ask = steps.send(self.answer(ask.kept))
         except StopIteration as end:
             finding: Finding = end.value
-            assert finding.evaluations == sum(kept is not None for kept in self.asked)
+            assert finding.evaluations == sum(kept is not None for kept in self.requested)
             return finding
 
 
@@ -123,7 +123,7 @@ def test_a_sound_quantization_takes_one_question() -> None:
     model = Model(10, lambda quantized: 0.0)
     finding = model.hunt()
     assert (finding.verdict, finding.evaluations, finding.repair) == ("healthy", 1, ())
-    assert model.asked == [None, frozenset()]
+    assert model.requested == [None, frozenset()]
 
 
 def test_a_coarse_type_is_measured_by_its_own_cost_and_not_called_broken() -> None:
@@ -135,7 +135,7 @@ def test_a_coarse_type_is_measured_by_its_own_cost_and_not_called_broken() -> No
     assert finding.evaluations == 1 + GROUPS
 
 
-def test_what_no_family_does_alone_is_said_to_add_up() -> None:
+def test_damage_of_no_single_family_adds_up() -> None:
     together = Model(10, lambda quantized: 0.3 if {"f2", "f5"} <= quantized else 0.0)
     finding = together.hunt()
     assert finding.breaking == ()
@@ -147,12 +147,12 @@ def test_what_no_family_does_alone_is_said_to_add_up() -> None:
     assert len(spread.repair) == 6  # 0.6 nats in all, 0.25 the most that is sound
 
 
-def test_a_broken_source_is_asked_nothing_more() -> None:
+def test_a_broken_source_ends_the_search() -> None:
     model = Model(10, lambda quantized: 0.0)
     model.findings = lambda quantized: ["degenerate-target"] if not quantized else []
     finding = model.hunt()
     assert finding.verdict == "source damaged"
-    assert model.asked == [None]
+    assert model.requested == [None]
 
 
 def test_degenerate_probes_alone_are_damage() -> None:
@@ -201,8 +201,8 @@ def test_all_measures_every_family_alone_and_kept() -> None:
     finding = model.hunt(every=True)
     assert finding.repair == ("f3",)
     names = frozenset(one.name for one in model.families)
-    assert {names - {name} for name in names} <= set(model.asked)
-    assert {frozenset({name}) for name in names} <= set(model.asked)
+    assert {names - {name} for name in names} <= set(model.requested)
+    assert {frozenset({name}) for name in names} <= set(model.requested)
     sound = Model(10, lambda quantized: 0.0)
     assert sound.hunt(every=True).verdict == "healthy"
-    assert len(sound.asked) == 2 + 10
+    assert len(sound.requested) == 2 + 10

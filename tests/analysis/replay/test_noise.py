@@ -22,7 +22,7 @@ def test_a_target_that_never_moves_excuses_nothing() -> None:
     assert f"none of {FEWEST} prefixes" in noise.method
 
 
-def test_too_few_prefixes_say_nothing_even_when_none_moved() -> None:
+def test_too_few_prefixes_show_nothing_even_when_none_moved() -> None:
     noise = find_noise(replays(sample([0.0] * (FEWEST - 1))), 5)
     assert noise.floor is None
     assert str(FEWEST) in noise.method

@@ -39,7 +39,7 @@ def test_a_line_is_found_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("costs", "said"),
+    ("costs", "reason"),
     [
         ({2: 3.0, 4: 2.5, 8: 2.0}, "a further draft token would cost -0.16 steps"),
         ({4: 1.0, 8: 4.0, 16: 9.0}, "a round without a draft would cost -1.50 steps"),
@@ -48,9 +48,9 @@ def test_a_line_is_found_again() -> None:
         ({4: 3.0}, "a line needs two depths"),
     ],
 )
-def test_a_line_that_fails_its_check_is_not_shown(costs: dict[int, float], said: str) -> None:
+def test_a_line_that_fails_its_check_is_not_used(costs: dict[int, float], reason: str) -> None:
     fit = fit_rounds("draft-simple", [arm(depth, cost) for depth, cost in costs.items()])
-    assert (fit.intercept, fit.slope, fit.refused) == (None, None, said)
+    assert (fit.intercept, fit.slope, fit.refused) == (None, None, reason)
 
 
 def test_a_forecast_is_made_of_the_other_depths_alone() -> None:
@@ -85,7 +85,7 @@ def test_steps_without_a_draft_count_on_both_sides() -> None:
     assert found.predicted == pytest.approx((found.tokens + 0.5) / (4.2 + 0.5))
 
 
-def test_what_is_not_told_by_position_comes_from_alpha() -> None:
+def test_unreported_positions_come_from_alpha() -> None:
     assert expected_by_position(2, [arm(4, accepted_at=None)]) == pytest.approx(1 + 0.8 + 0.64)
     assert expected_by_position(2, [arm(4, accepted_at=None, alpha=None)]) is None
     deeper = expected_by_position(4, [arm(2)])

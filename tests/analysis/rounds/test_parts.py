@@ -119,9 +119,9 @@ def test_an_engine_that_times_every_phase(analysed: Any) -> None:
 def test_what_a_search_takes_is_a_part_of_its_own_with_its_share(analysed: Any) -> None:
     found = analysed(phase_s={"draft": 1.0, "verify": 2.0, "search": 0.2})
     assert split(found).parts["search"] == pytest.approx(0.05)
-    shown = next(column for column in round_splits(found).columns if column.header == "Search")
-    assert shown.cell is not None
-    assert shown.cell(split(found)) == f"50.00 ms ({100 * 0.05 / split(found).seconds:.1f} %)"
+    search = next(column for column in round_splits(found).columns if column.header == "Search")
+    assert search.cell is not None
+    assert search.cell(split(found)) == f"50.00 ms ({100 * 0.05 / split(found).seconds:.1f} %)"
 
 
 def test_the_draft_alone_is_inferred(analysed: Any) -> None:

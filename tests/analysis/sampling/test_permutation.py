@@ -122,7 +122,7 @@ def test_holm() -> None:
     assert holm([0.5, 0.9]) == [1.0, 1.0]
 
 
-def test_what_is_said_to_be_visible_is_seen() -> None:
+def test_the_stated_power_is_reached() -> None:
     level = 0.01 / len(names_of_tests(8))
     models = [chain(prompt) for prompt in range(4)]
     rng = np.random.default_rng(8)
@@ -148,9 +148,9 @@ def test_what_is_said_to_be_visible_is_seen() -> None:
 def test_more_answers_see_more_and_few_see_nothing() -> None:
     rng = np.random.default_rng(9)
     many, few, two = ([sampled(chain(0), count, 4, 0.8, rng)] for count in (800, 100, 2))
-    seen = [visible_shifts(rows, len(rows[0]), 0.001)[2] for rows in (many, few, two)]
-    assert seen[0] is not None
-    assert seen[1] is not None
-    assert seen[0] < seen[1]
-    assert seen[2] is None
+    visible = [visible_shifts(rows, len(rows[0]), 0.001)[2] for rows in (many, few, two)]
+    assert visible[0] is not None
+    assert visible[1] is not None
+    assert visible[0] < visible[1]
+    assert visible[2] is None
     assert visible_sharpening(two, 2, 0.001) is None

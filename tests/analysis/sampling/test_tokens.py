@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-VOCABULARY, PLACES, TOLD = 60, 50, 40
+VOCABULARY, PLACES, TOP = 60, 50, 40
 PLAIN = Sampler(1.0, 0, 1.0, truncates_first=False)
 Draw = Callable[["Floats", "Floats", np.random.Generator], int]
 
@@ -49,10 +49,10 @@ def softmax(logits: Floats) -> Floats:
     return np.asarray(powers / powers.sum())
 
 
-def told(logits: Floats) -> dict[int, float]:
+def top_logprobs(logits: Floats) -> dict[int, float]:
     """What an engine tells: the likeliest tokens with their logarithms, likeliest first."""
     p = softmax(logits)
-    return {int(one): math.log(p[one]) for one in np.argsort(-p)[:TOLD]}
+    return {int(one): math.log(p[one]) for one in np.argsort(-p)[:TOP]}
 
 
 @cache
@@ -60,7 +60,7 @@ def known(sampler: Sampler) -> tuple[tuple[dict[int, dict[str, TermSum]], set[in
     """Of every place what each token would add, and which are told and left out."""
     found = []
     for target, draft in places():
-        p, q = told(target), told(draft)
+        p, q = top_logprobs(target), top_logprobs(draft)
         kept, out = weights(p, sampler)
         found.append(({token: terms(token, p, q, sampler) for token in kept}, out))
     return tuple(found)
@@ -78,7 +78,7 @@ def scored(draw: Draw, tokens: int, seed: int, sampler: Sampler = PLAIN) -> Toke
         if token in adds:
             for name, one in adds[token].items():
                 sums[name] = sums[name].plus(one) if name in sums else one
-        elif token in out or token not in told(target):
+        elif token in out or token not in top_logprobs(target):
             far += 1
     return TokenScores(arm="spec", task="code", prompt_idx=0, seed=seed, tokens=tokens, far=far, sums=sums)
 
@@ -155,11 +155,11 @@ def test_wrong_samplers_are_found(wrong: Draw, by: str) -> None:
     assert ps_of(wrong)[by] < 0.001
 
 
-def test_truncation_that_was_asked_for_is_right_and_more_is_not() -> None:
-    asked = Sampler(1.0, 0, 0.9, truncates_first=False)
-    assert min(ps_of(nucleus, sampler=asked).values()) > 0.01
-    assert ps_of(right, sampler=asked)[FAR] > 0.05, "the control draws from the whole, too"
-    inside, outside = scored(nucleus, 2_000, 3, asked), scored(right, 2_000, 4, asked)
+def test_requested_truncation_is_right_and_more_is_not() -> None:
+    requested = Sampler(1.0, 0, 0.9, truncates_first=False)
+    assert min(ps_of(nucleus, sampler=requested).values()) > 0.01
+    assert ps_of(right, sampler=requested)[FAR] > 0.05, "the control draws from the whole, too"
+    inside, outside = scored(nucleus, 2_000, 3, requested), scored(right, 2_000, 4, requested)
     assert token_tests([outside], [inside])[FAR] < 1e-6
 
 

@@ -33,16 +33,16 @@ def run(make_record: Any, make_manifest: Any) -> RunData:
     """One arm of depth 4 that leaves the baseline at one prompt, and one that never does."""
     depths = {"spec": {"type": "draft-simple", "max": 4}, "same": {"type": "draft-simple", "max": 2}}
     manifest = make_manifest({"baseline": None, **depths}, prompts=PROMPTS, blocks=1)
-    told = {"draft_n": 8, "rounds": 2}
+    counters = {"draft_n": 8, "rounds": 2}
     records = [make_record("baseline", one, ids=ids(one)) for one in range(PROMPTS)]
-    records += [make_record("same", one, ids=ids(one), **told) for one in range(PROMPTS)]
+    records += [make_record("same", one, ids=ids(one), **counters) for one in range(PROMPTS)]
     records += [
         make_record(
             "spec",
             one,
             ids=ids(one, forked=one == 3),
             text=f"{one == 3}" if one == 3 else "def add(a, b): return a + b",
-            **told,
+            **counters,
         )
         for one in range(PROMPTS)
     ]
@@ -91,17 +91,17 @@ def verdicts(run: RunData, audit: Audit | None) -> dict[str, Losslessness]:
     return {one.arm: one for one in analyse(replace(run, audit=audit)).losslessness}
 
 
-def test_an_arm_that_leaves_its_target_at_a_near_tie_is_consistent_and_says_what_it_could_hide(run: RunData) -> None:
+def test_an_arm_that_diverges_at_a_near_tie_is_consistent_with_its_power_stated(run: RunData) -> None:
     scored = audit(run)
     outputs = OutputComparison(run)
     found = {one.arm: one for one in outputs.verdicts(Evidence(), audit=scored)}
-    told = found["spec"].audit
-    assert told is not None and told.lacking is None
-    assert (told.diverged, told.tokens, told.answers, told.of) == (1, PROMPTS * TOKENS, PROMPTS, PROMPTS)
-    assert told.p is not None and told.p > 0.05
-    assert not told.violates
-    assert [one.nats for one in told.seen] == [0.1, 0.3]
-    assert told.excess_limit is not None and 0 < told.excess_limit < 20
+    result = found["spec"].audit
+    assert result is not None and result.lacking is None
+    assert (result.diverged, result.tokens, result.answers, result.of) == (1, PROMPTS * TOKENS, PROMPTS, PROMPTS)
+    assert result.p is not None and result.p > 0.05
+    assert not result.violates
+    assert [one.nats for one in result.seen] == [0.1, 0.3]
+    assert result.excess_limit is not None and 0 < result.excess_limit < 20
     assert found["spec"].verdict == "undetermined"  # its fork itself was not replayed
     rival = {"token": ids(3)[FORK], "rival": 7, "task": "code", "prompt_idx": 3, "index": FORK}
     fork = fork_at(FORK - 30, 7, [("decode", 1, 0.05), ("verify", 5, 0.02)]).model_copy(
@@ -115,9 +115,9 @@ def test_an_arm_that_leaves_its_target_at_a_near_tie_is_consistent_and_says_what
     evidence = Evidence(replays([fork]), audit=scored)
     found = {one.arm: one for one in outputs.verdicts(evidence, audit=scored)}
     assert (found["spec"].verdict, found["spec"].counts["near-tie"]) == ("consistent with the target", 1)
-    shown = Explained(outputs, list(found.values()), [], None, None)
-    assert not shown.only("identical")
-    assert shown.only("identical", "consistent with the target")
+    explained = Explained(outputs, list(found.values()), [], None, None)
+    assert not explained.only("identical")
+    assert explained.only("identical", "consistent with the target")
     assert "compatible with noise" in found["spec"].reason
     assert found["same"].verdict == "identical"
     assert found["same"].differing_limit == pytest.approx(1 - 0.05 ** (1 / PROMPTS))

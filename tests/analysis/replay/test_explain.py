@@ -31,8 +31,8 @@ def forked(make_record: Any, make_manifest: Any) -> Forked:
     def make(positions: list[Position] | None, *, ids: list[int] = OTHER, **arm: Any) -> RunData:
         manifest = make_manifest({"baseline": None, "spec": {"type": "draft-simple", "max": 4}}, prompts=1, blocks=2)
         records = [make_record("baseline", block=block) for block in range(2)]
-        told = {"text": "def add(a, b): pass", "draft_n": 8, "rounds": 2} | arm
-        records += [make_record("spec", block=block, ids=ids, **told) for block in range(2)]
+        fields = {"text": "def add(a, b): pass", "draft_n": 8, "rounds": 2} | arm
+        records += [make_record("spec", block=block, ids=ids, **fields) for block in range(2)]
         found = None if positions is None else replays(positions)
         return RunData(Path("by-hand"), manifest, records, [], replays=found)
 
@@ -70,7 +70,7 @@ def test_the_baselines_own_shape_decides_and_not_a_larger_margin_in_another(fork
     assert [round(shape.margin or 0, 3) for shape in one.fork.shapes] == [0.1, 0.4, 0.9]
 
 
-def test_a_target_that_says_the_arms_token_at_the_arms_width_explains_it(forked: Forked) -> None:
+def test_a_target_that_chooses_the_arms_token_at_the_arms_width_explains_it(forked: Forked) -> None:
     _, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 2.5), ("verify", 5, -0.01)])]))
     assert one.outcome == "near-tie"
     assert "chooses the arm's token" in one.reason
@@ -131,7 +131,7 @@ def test_a_fork_that_was_not_replayed_stays_open(forked: Forked, how: str) -> No
     assert "another run" in one.reason if how == "other-run" else "has not replayed it" in one.reason
 
 
-def test_the_reason_why_it_was_not_replayed_is_told(forked: Forked) -> None:
+def test_the_reason_why_it_was_not_replayed_is_reported(forked: Forked) -> None:
     evidence = Evidence(reason="it could not be replayed: the model is gone", by_answer={("code", 1): "another"})
     found = OutputComparison(forked(None)).verdicts(evidence)
     assert "the model is gone" in found[0].comparisons[0].reason
@@ -143,7 +143,7 @@ def test_an_answer_that_ends_without_a_token_cannot_be_scored(forked: Forked) ->
     assert "nothing to score" in one.reason
 
 
-def test_the_gravest_of_several_forks_speaks(forked: Forked, make_record: Any) -> None:
+def test_the_most_serious_of_several_forks_counts(forked: Forked, make_record: Any) -> None:
     run = forked(
         [
             *NOISY,
@@ -158,19 +158,19 @@ def test_the_gravest_of_several_forks_speaks(forked: Forked, make_record: Any) -
     assert [fork.index for fork in one.other_forks] == [7]
 
 
-def test_what_is_wanted_are_the_forks_with_their_width_and_every_answer(forked: Forked) -> None:
+def test_prefixes_to_score_are_the_forks_with_their_width_and_every_answer(forked: Forked) -> None:
     outputs = OutputComparison(forked(None))
     frame, found = outputs.frame, outputs.verdicts()
-    (wanted,) = prefixes_to_score(frame, found)
-    assert (wanted.task, wanted.prompt_idx, wanted.token_ids) == ("code", 0, tuple(ANSWER))
-    assert [(fork.index, fork.rival, fork.width) for fork in wanted.forks] == [(7, 7, 5)]
+    (answer,) = prefixes_to_score(frame, found)
+    assert (answer.task, answer.prompt_idx, answer.token_ids) == ("code", 0, tuple(ANSWER))
+    assert [(fork.index, fork.rival, fork.width) for fork in answer.forks] == [(7, 7, 5)]
     outputs = OutputComparison(forked(None, ids=ANSWER, text="def add(a, b): return a + b"))
     frame, found = outputs.frame, outputs.verdicts()
     assert prefixes_to_score(frame, found) == []
 
 
 @pytest.mark.parametrize(
-    ("speculation", "told", "width"),
+    ("speculation", "counters", "width"),
     [
         ({"type": "draft-simple", "max": 4}, {}, 5),
         ({"type": "draft-simple", "max": 4}, {"draft_n": 0}, 1),
@@ -179,13 +179,13 @@ def test_what_is_wanted_are_the_forks_with_their_width_and_every_answer(forked: 
     ],
 )
 def test_the_width_is_the_depth_or_what_was_drafted(
-    make_record: Any, make_manifest: Any, speculation: Any, told: Any, width: int | None
+    make_record: Any, make_manifest: Any, speculation: Any, counters: Any, width: int | None
 ) -> None:
     manifest = make_manifest({"baseline": None, "spec": speculation}, prompts=1, blocks=1)
-    assert verify_width(manifest, make_record("spec", **told)) == width
+    assert verify_width(manifest, make_record("spec", **counters)) == width
 
 
-def test_where_no_width_can_be_read_reading_at_once_is_the_measure_and_said_to_be(forked: Forked) -> None:
+def test_where_no_width_can_be_read_reading_at_once_is_the_measure(forked: Forked) -> None:
     positions = [
         one.model_copy(update={"readings": [reading("decode", 1, 3.0, 1, 2), reading("prefill", 40, 3.1, 1, 2)]})
         for one in QUIET

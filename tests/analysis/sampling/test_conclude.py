@@ -94,7 +94,7 @@ def test_a_first_token_that_differs_is_not_laid_at_speculation(make_check: Calla
     ],
     ids=["missing", "none", "idle", "unknown ids"],
 )
-def test_what_cannot_be_told_is_undetermined(make_check: Callable[..., SamplingData], spoil: Any, why: str) -> None:
+def test_unusable_answers_are_undetermined(make_check: Callable[..., SamplingData], spoil: Any, why: str) -> None:
     arm = sampling_verdict(make_check(spoil(answers("spec", 0.5, seed=2)))).arms[0]
     assert arm.verdict == "undetermined"
     assert why in arm.reason
