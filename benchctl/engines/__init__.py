@@ -1,1 +1,1 @@
-"""Floor 2: one adapter an engine, behind the contract of `benchctl.engines.base`."""
+"""One adapter an engine, behind the contract of `benchctl.engines.base`."""

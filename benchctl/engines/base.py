@@ -1,8 +1,8 @@
-"""What an engine adapter is: the contract between the runner (floor 3) and the engines (floor 2).
+"""What an engine adapter is: the contract between the runner (`benchctl.measure`) and the engines.
 
-The runner knows nothing of flags, endpoints or log lines. It asks an `Engine` for its capabilities, has it check a
-recipe, and for every cell gets a `Server`, which renders prompts, answers requests and tells what it drafted. The
-adapter turns the engine's own numbers into these neutral types; what an engine does not tell is `None`, never 0.
+The runner knows nothing of flags, endpoints or log lines. It reads an `Engine`'s capabilities, has it check a
+recipe, and for every cell gets a `Server`, which renders prompts, answers requests and reports what it drafted. The
+adapter turns the engine's own numbers into these neutral types; what an engine does not report is `None`, never 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchctl.recipes.speculation import Speculation
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What the actual binary is and can do, found by probing it, never from a list of ours."""
+    """What the actual binary is and can do, found by probing it, never from a built-in list."""
 
     kind: str
     binary: Path | None
@@ -37,7 +37,7 @@ class Capabilities:
     speculation_types: tuple[str, ...]
     """In benchctl's words; empty when the binary has none."""
     option_names: tuple[tuple[str, ...], ...] = ()
-    """Every option of its command line, the names that mean the same together; empty where it does not tell."""
+    """Every option of its command line, the names that mean the same together; empty where it lists none."""
     details: Mapping[str, object] = field(default_factory=dict)
     """JSON-able facts of this adapter: flag dialect, devices, SHA-256 of the binary and its sibling libraries."""
 
@@ -63,12 +63,12 @@ class Rendered:
 
     text: str
     token_ids: tuple[int, ...]
-    """Empty where the engine does not tell how it tokenizes."""
+    """Empty where the engine does not report how it tokenizes."""
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """What was drafted and accepted in one answer. Every field is `None` when the engine does not tell."""
+    """What was drafted and accepted in one answer. Every field is `None` when the engine does not report it."""
 
     drafted: int | None = None
     accepted: int | None = None
@@ -85,7 +85,7 @@ class Completion:
 
     text: str
     token_ids: tuple[int, ...] | None
-    """Every generated token, an end-of-sequence token included; `None` when the stream withheld some."""
+    """Every generated token, an end-of-sequence token included; `None` when some are missing from the stream."""
     n_predicted: int
     finish_reason: FinishReason
     prompt_tokens: int
@@ -97,7 +97,8 @@ class Completion:
     ledger: Ledger
     token_gap: str | None = None
     phase_s: Mapping[str, float] | None = None
-    """Seconds after the first token by phase, as far as the engine tells: `benchctl.data.record.Record.phase_s`."""
+    """Seconds after the first token by phase, as far as the engine reports them:
+    `benchctl.data.record.Record.phase_s`."""
     first_tokens: int = 1
     """How many tokens came at `ttft_s`: more than one where the client got the first steps' tokens together."""
     sent_at: float | None = None
@@ -109,16 +110,16 @@ AttestationState = Literal["off", "active", "idle", "unverified", "failed"]
 
 @dataclass(frozen=True)
 class Attestation:
-    """The evidence that an arm ran as the recipe asked.
+    """The evidence that an arm ran as the recipe requests.
 
-    `off`: no speculation, and none was asked for. `active`: it drafted. `idle`: it was on but never fired (an n-gram
-    that found nothing). `unverified`: the engine does not show whether it speculated; `reason` says what is not known,
-    and the run goes on. `failed`: what ran is not what was asked for; `reason` and `remedy` are set.
+    `off`: no speculation, and none was requested. `active`: it drafted. `idle`: it was on but never fired (an n-gram
+    that found nothing). `unverified`: the engine does not report whether it speculated; `reason` says what is unknown,
+    and the run goes on. `failed`: what ran is not what was requested; `reason` and `remedy` are set.
     """
 
     state: AttestationState
     evidence: tuple[str, ...]
-    """What was seen, one observation a line: log lines, endpoint fields, counters."""
+    """What was observed, one observation a line: log lines, endpoint fields, counters."""
     reason: str | None = None
     remedy: str | None = None
 
@@ -128,7 +129,7 @@ Progress = Callable[[int], None]
 
 
 class Renders(Protocol):
-    """What shows a prompt as the model sees it."""
+    """What renders a prompt as the model sees it."""
 
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the model's chat template (or nothing, for raw prompts) and tokenize."""
@@ -159,12 +160,12 @@ class Server(Protocol):
         """
         ...
 
-    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
-        """Fetch the ids that the stream withheld, after measuring; `None` unless text and known ids agree."""
+    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
+        """Fetch the ids that are missing from the stream, after measuring; `None` unless text and known ids agree."""
         ...
 
     def attest(self, drafted: int | None) -> Attestation:
-        """Judge the cell from logs, endpoints and counters. `drafted`: all tokens drafted so far; None before any."""
+        """Assess the cell from logs, endpoints and counters. `drafted`: all tokens drafted so far; None before any."""
         ...
 
     def alive(self) -> bool:
@@ -189,7 +190,7 @@ class Engine(Protocol):
         ...
 
     def probe(self) -> Capabilities:
-        """Find the binary and ask it what it can do. Raises EngineError (`launch`) when it is no such engine."""
+        """Find the binary and probe what it can do. Raises EngineError (`launch`) when it is no such engine."""
         ...
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
@@ -219,13 +220,13 @@ class TunableEngine(Protocol):
 
 
 @dataclass(frozen=True)
-class MemoryTold:
-    """What an engine's own log tells of its memory."""
+class MemoryReport:
+    """What an engine's own log reports of its memory."""
 
     checkpoint: int | None = None
     """Bytes of one sequence's recurrent state, as it is saved to go back to: target and draft together."""
     spilled: str | None = None
-    """How a part of the model is not where the rest is, as a sentence."""
+    """Which part of the model is not on the device, as a sentence."""
 
 
 @runtime_checkable
@@ -237,14 +238,14 @@ class LaunchedProcess(Protocol):
         """Its process id; what it starts descends from it."""
         ...
 
-    def memory_told(self) -> MemoryTold:
-        """Read the log for what it tells of memory."""
+    def memory_report(self) -> MemoryReport:
+        """Read the log for what it reports of memory."""
         ...
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What a model expects after a prefix, from its raw logits: nothing of the sampler is in it."""
+    """A model's next-token distribution after a prefix, from its raw logits, before any sampler."""
 
     logprobs: Mapping[int, float]
     """Natural logarithms of the probabilities of the likeliest next tokens, by id, likeliest first."""
@@ -258,10 +259,10 @@ class Scores:
 
 
 class Scorer(Protocol):
-    """A target that scores prefixes and answers nothing: for explaining answers, never while measuring.
+    """A target that scores prefixes and generates nothing: for explaining answers, never while measuring.
 
     What it has read last stays in its memory, so that a prefix can be read in pieces, each a batch of its own.
-    `top` is how many of the likeliest tokens are told. Every method raises EngineError.
+    `top` is how many of the likeliest tokens are returned. Every method raises EngineError.
     """
 
     @property
@@ -301,7 +302,7 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class PrefillScorer(Protocol):
-    """A scorer that tells what the target expects at every place of an answer that it reads at once."""
+    """A scorer that returns the target's distribution at every position of an answer, read in one request."""
 
     def score_answer(self, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
         """Return the scores before every token of `answer`, given those before it. Raises EngineError."""
@@ -332,7 +333,7 @@ class SlotScorer(Protocol):
 
 @runtime_checkable
 class SlotScoringEngine(Protocol):
-    """An engine that can be asked for its target's logits where several requests share a batch."""
+    """An engine that returns its target's logits where several requests share a batch."""
 
     def start_slot_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> SlotScorer:
         """Start the target alone; `launch` is that of a baseline of several requests. Else as `start_scorer`."""
@@ -341,7 +342,7 @@ class SlotScoringEngine(Protocol):
 
 @runtime_checkable
 class ScoringEngine(Protocol):
-    """An engine whose target can be asked for its logits."""
+    """An engine that returns its target's logits."""
 
     def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> Scorer:
         """Start the target alone; `launch` is a baseline's. Raises EngineError (`launch`, `health`).
@@ -358,13 +359,13 @@ class Comparer(Protocol):
     """
 
     def describe(self) -> Mapping[str, object]:
-        """Return what the engine says of the draft, such as the parts that are left out."""
+        """Return what the engine reports of the draft, such as the parts that are left out."""
         ...
 
     def compare(
         self, prompt: Sequence[int], answer: Sequence[int], temperature: float, settings: DiagnosisSettings
     ) -> Expectations:
-        """Return what the draft expects where the target has said `answer`, beside what the target expects there."""
+        """Return the distributions of the draft and of the target along the target's own `answer`."""
         ...
 
     def flops(self, prompt: Sequence[int]) -> tuple[float, float]:

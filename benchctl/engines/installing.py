@@ -9,12 +9,12 @@ from typing import Literal, Protocol
 
 Backend = Literal["cpu", "cuda", "metal"]
 Report = Callable[[str, int, int], None]
-"""Told what is being done, and how many of how many steps are; 0 of 0 when that is not known."""
+"""Called with what is being done, steps done and steps in all; 0 and 0 when that is not known."""
 
 
 @dataclass(frozen=True)
 class InstallOptions:
-    """What was typed; an installer refuses what it has no use for."""
+    """The options given; an installer refuses those that it does not support."""
 
     backend: Backend | None = None
     version: str | None = None
@@ -23,7 +23,7 @@ class InstallOptions:
     force: bool = False
 
     def named(self, *names: str) -> list[str]:
-        """Return those of the options called `names` that were typed, as they are typed."""
+        """Return those of the options called `names` that were given, as they are written on the command line."""
         return [f"--{name}" for name in names if getattr(self, name) is not None]
 
 

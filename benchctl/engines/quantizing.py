@@ -10,7 +10,7 @@ from benchctl.models.program import Program
 
 
 class TextTooShortError(Exception):
-    """The text has fewer than two pieces of the asked length; `tokens` is what it has."""
+    """The text has fewer than two pieces of the requested length; `tokens` is its own."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__(f"the text has {tokens} tokens")
@@ -30,14 +30,14 @@ class Divergence:
     worst: float | None
     """The divergence that one scored token in a thousand exceeds."""
     same_top: float | None
-    """Share of places where both expect the same token first."""
+    """Share of positions at which both have the same most likely token."""
     same_top_error: float | None
     perplexity: float | None
     perplexity_error: float | None
 
 
 class DivergenceMeter(Protocol):
-    """Holds the next-token distributions of one model against another's over the same text."""
+    """Compares the next-token distributions of two models over the same text."""
 
     @property
     def program(self) -> Program:
@@ -47,12 +47,12 @@ class DivergenceMeter(Protocol):
     def write_reference(self, model: Path, text: Path, target: Path, log: Path, *, context: int, pieces: int) -> int:
         """Write the distributions of `model` over the first `pieces` pieces of `text`, each of `context` tokens.
 
-        Returns how many places were scored. Raises TextTooShortError, EngineError, OSError (a full disk).
+        Returns how many positions were scored. Raises TextTooShortError, EngineError, OSError (a full disk).
         """
         ...
 
     def compare(self, model: Path, reference: Path, log: Path, *, context: int) -> Divergence:
-        """Hold `model` against a file of `write_reference`. Raises EngineError."""
+        """Compare `model` with a file of `write_reference`. Raises EngineError."""
         ...
 
 

@@ -84,7 +84,7 @@ def memory_record(server: Server | None, earlier: EngineMemory) -> MemoryRecord 
     """Return the memory of a server, by a reading now and one before; `None` where it is not reported."""
     if not isinstance(server, LaunchedProcess):
         return None
-    found, reported = read_engine_memory(server.pid).at_least(earlier), server.memory_told()
+    found, reported = read_engine_memory(server.pid).at_least(earlier), server.memory_report()
     return MemoryRecord(**asdict(found), **asdict(reported))
 
 

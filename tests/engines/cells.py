@@ -40,9 +40,9 @@ def recipe_of(*arms: Arm, engine: EngineSpec | None = None, draft: bool = True) 
     )
 
 
-def arm_of(type_: Any = None, args: Sequence[str] = (), **words: Any) -> Arm:
+def arm_of(type_: Any = None, args: Sequence[str] = (), **keys: Any) -> Arm:
     """An arm; without a type the target alone."""
-    return Arm(name="arm", speculation=Speculation(type=type_, **words) if type_ else None, args=list(args))
+    return Arm(name="arm", speculation=Speculation(type=type_, **keys) if type_ else None, args=list(args))
 
 
 def fault(name: str, **more: str) -> Mapping[str, str]:
@@ -68,10 +68,10 @@ def at_once(server: Server, prompts: Sequence[Rendered], sampling: Sampling, mos
     """Ask everything, `most` at a time."""
 
     async def together() -> list[Completion]:
-        room = asyncio.Semaphore(most)
+        limit = asyncio.Semaphore(most)
 
         async def one(prompt: Rendered) -> Completion:
-            async with room:
+            async with limit:
                 return await server.complete(prompt, sampling)
 
         return await asyncio.gather(*map(one, prompts))
@@ -83,10 +83,10 @@ def stopped_in_flight(server: Server, prompt: Rendered, sampling: Sampling, coun
     """Stop a server with so many requests in flight; return the kinds of the errors that they end with."""
 
     async def together() -> list[str]:
-        asked = [asyncio.ensure_future(server.complete(prompt, sampling)) for _ in range(count)]
+        requests = [asyncio.ensure_future(server.complete(prompt, sampling)) for _ in range(count)]
         await asyncio.sleep(0.5)
         server.stop()
-        ended = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
+        ended = await asyncio.wait_for(asyncio.gather(*requests, return_exceptions=True), 20)
         return [failure.kind for failure in ended if isinstance(failure, EngineError)]
 
     return asyncio.run(together())

@@ -20,7 +20,7 @@ from benchctl.engines.llama_cpp import causes as llama_causes
 from benchctl.engines.llama_cpp.attest import Observed, attest
 from benchctl.engines.llama_cpp.ledger import contradiction, read_counts
 from benchctl.engines.llama_cpp.ledger import make_ledger as llama_ledger
-from benchctl.engines.llama_cpp.speculation import Asked
+from benchctl.engines.llama_cpp.speculation import RequestedSpeculation
 from benchctl.engines.llama_cpp.stream import LlamaReader
 from benchctl.engines.openai.address import parse_address
 from benchctl.engines.openai.discovery import discover, engine_times
@@ -125,10 +125,10 @@ def read_completion(chunks: list[bytes]) -> None:
         return
     received = sum(map(len, chunks))
     assert answer.completion_tokens is None or answer.completion_tokens <= received
-    metrics = answer.told.get("metrics")
+    metrics = answer.extra.get("metrics")
     found = vllm_ledger(metrics if isinstance(metrics, dict) else {})
     contradictions(found, len(answer.ids))
-    engine_times(answer.told)
+    engine_times(answer.extra)
     transformers_ledger(answer)
 
 
@@ -232,7 +232,7 @@ def test_a_log_is_read_as_far_as_it_goes() -> None:
             llama_causes.silence_cause(log)
             contradiction(read_counts(log), Counters(), None)
             tokens_a_step("\n".join(log))
-            attest(Observed(Asked(("draft-simple",), False), None, 1, "/m", "/m", 0, 9, log))
+            attest(Observed(RequestedSpeculation(("draft-simple",), False), None, 1, "/m", "/m", 0, 9, log))
         SEEN["log: read"] += 1
 
     one()
@@ -314,9 +314,9 @@ def test_facts_of_a_server_are_judged_whatever_they_are() -> None:
                 asking = {"type": "self-ssm", "max": 4, "options": {}}
                 transformers_attest.attest(info, Tally(), None, model="/m", dtype="float32", speculation=asking)
             else:
-                told = tuple(data.draw(st.lists(st.one_of(st.none(), st.booleans()), max_size=2)))
-                requested_of = Asked(("draft-simple",), False)
-                attest(Observed(requested_of, told, info.get("total_slots"), info.get("model_path"), "/m", 0, 9, []))
+                slots = tuple(data.draw(st.lists(st.one_of(st.none(), st.booleans()), max_size=2)))
+                requested_of = RequestedSpeculation(("draft-simple",), False)
+                attest(Observed(requested_of, slots, info.get("total_slots"), info.get("model_path"), "/m", 0, 9, []))
         SEEN["facts: judged"] += 1
 
     one()

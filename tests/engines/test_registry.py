@@ -61,8 +61,8 @@ def test_declarations_import_no_engine() -> None:
         " and not m.endswith(('.adapter', '.options'))"
         " and m.count('.') > 1 and not hasattr(sys.modules[m], '__path__')))"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == "[]"
 
 
 def ask(folder: Path, *packages: tuple[str, str, str]) -> str:
@@ -73,18 +73,18 @@ def ask(folder: Path, *packages: tuple[str, str, str]) -> str:
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
         (info / "entry_points.txt").write_text(f"[benchctl.engines]\n{entry}\n")
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.append({str(folder)!r}); {ASK}"],
         capture_output=True,
         text=True,
         check=True,
     )
-    return told.stdout
+    return printed.stdout
 
 
 def test_another_package_brings_an_engine(tmp_path: Path) -> None:
-    told = ask(tmp_path, ("other", "other = other:ADAPTER", ADAPTER.format(kind="other")))
-    assert "'other'" in told.partition("{")[0]
+    printed = ask(tmp_path, ("other", "other = other:ADAPTER", ADAPTER.format(kind="other")))
+    assert "'other'" in printed.partition("{")[0]
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ class ToyServer:
                 self.running = error.kind == "http"
                 raise
 
-    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
+    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
         self.engine.steps.append(f"{self.arm}: recover")
         return tuple(range(8))
 

@@ -1,7 +1,8 @@
-"""How a process of an engine is reached, and that nobody else reaches it: a Unix socket where it can, and a key.
+"""How a process of an engine is reached, and kept from everybody else: a Unix socket where the engine can listen on
+one, and a key.
 
-Other users of the machine, and web pages open on it, can connect to every port of loopback. A socket in a folder of
-this user's alone they cannot see; where an engine listens on a port, it lets in nobody without the key.
+Other users of the machine, and web pages open on it, can connect to every port of loopback. They cannot reach a socket
+in a folder of this user's alone; on a port, the engine refuses every request without the key.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from benchctl.errors import StorageError
 
 _LONGEST_PATH = 103
-"""Bytes of a socket's path: macOS has room for 104 with the NUL at the end, Linux for 108."""
+"""Bytes of a socket's path: at most 104 with the NUL at the end on macOS, 108 on Linux."""
 _LONGEST_NAME = 40
 """Bytes of what engines put into the folder: the sockets of vLLM's processes are called by UUIDs."""
 _SOCKET = "engine.sock"
@@ -31,9 +32,9 @@ class Access:
     folder: Path
     """Made for this process, and for this user alone; it goes with the process."""
     socket_path: Path | None
-    """Where the engine is to listen; `None`: on a port of loopback."""
+    """Where the engine listens; `None`: on a port of loopback."""
     key: str
-    """What it lets in with. It is handed over in the environment or in a file: others can read command lines."""
+    """Its API key. It is passed in the environment or in a file: others can read command lines."""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -46,7 +47,7 @@ class Access:
 
 
 def make_access(*, by_socket: bool) -> Access:
-    """Return the way to a process that is about to be started; `by_socket`: whether it can listen on a Unix socket.
+    """Return how to reach a process that is about to be launched; `by_socket`: whether it can listen on a Unix socket.
 
     Raises StorageError where no folder can be made.
     """

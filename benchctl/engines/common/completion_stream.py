@@ -1,6 +1,6 @@
 """Reading one streamed answer of `/v1/completions` or `/v1/chat/completions`, cheaply.
 
-Events carry pieces of text; how many tokens a piece stands for nobody says, so tokens are counted by their ids, where
+Events carry pieces of text; they do not say how many tokens a piece is, so tokens are counted by their ids, where
 the server streams ids, and by `usage`, never by events. An answer is whole once its `finish_reason` has come.
 https://platform.openai.com/docs/api-reference/completions; `token_ids` as vLLM and SGLang send them with
 `return_token_ids`, `__verbose` as llama-server does with `verbose`.
@@ -27,7 +27,7 @@ class StreamedAnswer:
     """One answer as it was received. Times are seconds since the request was sent."""
 
     text: str
-    """What was thought before the answer, where the server tells it apart, stands in it where it came."""
+    """Reasoning that the server sends separately is included, in the order received."""
     ids: tuple[int, ...]
     """Those that came with the stream, which need not be all."""
     finish_reason: FinishReason
@@ -38,17 +38,17 @@ class StreamedAnswer:
     received: int = 2**53
     """Bytes of the stream, which bound every count of tokens in it."""
     usage: Mapping[str, Any] = field(default_factory=dict)
-    told: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
     """What servers add to their last events by their own names: `timings`, `metrics`, `system_fingerprint`, …"""
 
     @property
     def completion_tokens(self) -> int | None:
-        """How many tokens the server says it generated; `None` for more than the bytes that came can hold."""
+        """How many tokens the server reports as generated; `None` for more than the bytes that came can hold."""
         return count_in(self.usage.get("completion_tokens"), self.received)
 
     @property
     def prompt_tokens(self) -> int | None:
-        """How many tokens the server says the prompt has."""
+        """How many tokens the server reports for the prompt."""
         return count_in(self.usage.get("prompt_tokens"), 2**31)
 
 
@@ -90,7 +90,7 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
         self._pieces: list[str] = []
         self._ids: list[int] = []
         self._usage: Mapping[str, Any] = {}
-        self._told: dict[str, Any] = {}
+        self._extra: dict[str, Any] = {}
         self._finish: object = None
 
     def payload(self, payload: bytes) -> None:
@@ -124,7 +124,9 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
                     self.tokens(0)
         if isinstance(event.get("usage"), dict):
             self._usage = event["usage"]
-        self._told.update((name, value) for name, value in event.items() if name not in _STANDARD and value is not None)
+        self._extra.update(
+            (name, value) for name, value in event.items() if name not in _STANDARD and value is not None
+        )
 
     def _add(self, piece: str, ids: Sequence[int]) -> None:
         self._pieces.append(piece)
@@ -147,20 +149,20 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
             first_tokens=max(1, self.first_tokens),
             received=self.received,
             usage=self._usage,
-            told=self._told,
+            extra=self._extra,
         )
 
 
 def _piece(choice: Mapping[str, Any]) -> str:
-    """Return the text of a choice: `text` of a completion, `content` of a chat, thoughts in front."""
+    """Return the text of a choice: `text` of a completion, `content` of a chat, reasoning in front."""
     if "delta" not in choice:
-        said = [choice.get("text")]
+        parts = [choice.get("text")]
     else:
         delta = choice["delta"] or {}
-        said = [delta.get("reasoning_content") or delta.get("reasoning"), delta.get("content")]
-    if not all(isinstance(one, str | None) for one in said):
+        parts = [delta.get("reasoning_content") or delta.get("reasoning"), delta.get("content")]
+    if not all(isinstance(one, str | None) for one in parts):
         raise TypeError("text is text")
-    return "".join(one or "" for one in said)
+    return "".join(one or "" for one in parts)
 
 
 def _ids(choice: Mapping[str, Any], event: Mapping[str, Any]) -> list[int]:

@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
         self._watch()
 
     def abort(self, why: str = "The connection was closed") -> None:
-        """End it at once; whoever waits for the answer is told."""
+        """Close it at once; what waits for the answer gets an error."""
         self._end(BrokenConnectionError(why))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
             self._end(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever waits that no more will come."""
+        """Report the end of the connection to what waits for the answer."""
         if self._status and self._until_close and exc is None:
             self._ended_whole()
         self._end(BrokenConnectionError("The connection to the engine broke"))
@@ -121,7 +121,7 @@ class Connection(asyncio.Protocol):
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """See how the body ends, and that nothing was made of it on the way."""
+        """Check how the body is framed, and that it is not compressed."""
         status = self._parser.get_status_code()
         if status < 200:  # not yet the answer
             self._headers.clear()
@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
         self._until_close = not self._headers.keys() & {"transfer-encoding", "content-length"}
         encoding = self._headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity") and status == 200:
-            raise protocol_error(f"The engine compresses its stream ({encoding[:40]!r}), which was not asked for.")
+            raise protocol_error(f"The engine compresses its stream ({encoding[:40]!r}), which was not requested.")
 
     def on_message_complete(self) -> None:
         """Note that all of the body has come."""
@@ -145,11 +145,11 @@ class Connection(asyncio.Protocol):
     def _unfinished(self) -> bool:
         try:
             return self._reader is None or self._reader.answer() is None
-        except EngineError:  # told to whoever asks for the answer
+        except EngineError:  # raised where the answer is awaited
             return False
 
     def _watch(self) -> None:
-        """Look again when the answer must have come on."""
+        """Check again when the next token is due."""
         if self.ended.done() or self._reader is None:
             return
         now = time.perf_counter()
@@ -217,8 +217,8 @@ async def _through(proxy: SplitResult, host: str, port: int, tls: ssl.SSLContext
     try:
         opened.setblocking(False)
         named = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        asked = f"CONNECT {named} HTTP/1.1\r\nHost: {named}\r\n{proxy_header(proxy)}\r\n"
-        await loop.sock_sendall(opened, asked.encode("latin-1"))
+        request = f"CONNECT {named} HTTP/1.1\r\nHost: {named}\r\n{proxy_header(proxy)}\r\n"
+        await loop.sock_sendall(opened, request.encode("latin-1"))
         head = bytearray()
         while b"\r\n\r\n" not in head:
             block = await loop.sock_recv(opened, 4096)

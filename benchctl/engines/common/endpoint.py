@@ -1,7 +1,7 @@
-"""How an adapter recognises its own server behind an OpenAI-compatible endpoint, and reads what it tells of drafts.
+"""How an adapter recognises its own server behind an OpenAI-compatible endpoint, and reads what it reports of drafts.
 
-An adapter declares a `ServerFamily` (`benchctl.recipes.adapters.Adapter.endpoint`); the adapter of endpoints asks every
-registered one. Nothing is concluded from silence: an endpoint behind a gateway tells none of this.
+An adapter declares a `ServerFamily` (`benchctl.recipes.adapters.Adapter.endpoint`); the adapter of endpoints tries
+every registered one. Nothing is concluded from what is absent: an endpoint behind a gateway may report none of this.
 """
 
 from __future__ import annotations
@@ -36,37 +36,38 @@ class Reading:
 
 @dataclass(frozen=True)
 class Recognised:
-    """What a server tells of itself."""
+    """What a server reports of itself."""
 
     version: str | None
     speculates: bool | None
-    """What it says of its own setting; `None` where it says nothing."""
+    """Whether it reports that speculation is on; `None` where it reports neither."""
     metrics: Reading | None
     evidence: tuple[str, ...]
     drafts_counted: bool = True
-    """Whether what it says of drafted tokens is a count."""
+    """Whether its figure of drafted tokens is a count."""
 
 
 class Pages:
-    """The places below a server's root where it may tell something of itself."""
+    """The paths below a server's root at which it may report something of itself."""
 
     def __init__(self, client: HttpClient, root: str) -> None:
         self._client = client
         self._root = root
 
     def json(self, path: str) -> Any:  # noqa: ANN401 - whatever JSON can hold
-        """Return what is told at `path`; `None` where nothing is."""
+        """Return the JSON at `path`; `None` where there is none."""
         return self._client.get_json(f"{self._root}{path}")
 
     def object(self, path: str) -> dict[str, Any]:
-        """Return the object that is told at `path`, its strings without the key; empty where there is none."""
+        """Return the JSON object at `path`, its strings without the key; empty where there is none."""
         found = self.json(path)
         if not isinstance(found, dict):
             return {}
         return {name: self._client.redact(value) if isinstance(value, str) else value for name, value in found.items()}
 
     def metrics(self, prefix: str, generated: str) -> Reading | None:
-        """Read the counters below `prefix` of `/metrics`, and the total called `generated`; `None`: neither is told."""
+        """Read the counters below `prefix` of `/metrics`, and the total called `generated`; `None`: neither is
+        there."""
         response = self._client.get(f"{self._root}/metrics")
         if response.status_code != 200:
             return None
@@ -80,10 +81,11 @@ def _no_metrics(pages: Pages) -> Reading | None:
 
 
 class EndpointTarget:
-    """A baseline's endpoint that is asked for logits: what a family's scorer talks to."""
+    """A baseline's endpoint that returns log-probabilities: what a family's scorer sends its requests to."""
 
     def __init__(self, http: HttpClient, model: str, *, context: int | None, timeout_s: float) -> None:
-        """`model`: the name that it is served by; `context`: the longest sequence, where that is told, in tokens."""
+        """`model`: the name that it is served by; `context`: the longest sequence, in tokens, where that is
+        reported."""
         self.http = http
         self.model = model
         self.context = context
@@ -91,7 +93,7 @@ class EndpointTarget:
 
     @staticmethod
     def messages(prompt: Prompt) -> list[dict[str, Any]]:
-        """Return what a chat route is sent."""
+        """Return the messages of a request to a chat route."""
         return [message.model_dump() for message in prompt.messages or ()]
 
     @staticmethod
@@ -99,11 +101,11 @@ class EndpointTarget:
         """Read the answer to a `/tokenize`. Raises EngineError."""
         ids = answer.get("tokens")
         if not isinstance(ids, list) or not ids or not all(isinstance(one, int) for one in ids):
-            raise protocol_error("The endpoint did not tell the prompt's token ids.")
+            raise protocol_error("The endpoint returned no token ids for the prompt.")
         return tuple(ids)
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:
-        """Its log is its owner's."""
+        """Return nothing: an endpoint's log is not accessible."""
         del lines
         return ()
 
@@ -118,17 +120,18 @@ class ServerFamily:
     """One kind of server, as an endpoint."""
 
     recognise: Callable[[Pages], Recognised | None]
-    """Look at the server; `None` where it is none of this family."""
+    """Inspect the server; `None` where it is not of this family."""
     ledger: Callable[[Recognised, Mapping[str, Any], Counters, Counters], Ledger]
-    """Return the ledger of one answer from what its stream told beside the text, and the counters before and after."""
+    """Return the ledger of one answer from the further fields of its stream, and the counters before and after."""
     metrics: Callable[[Pages], Reading | None] = _no_metrics
     """Read the counters of all requests."""
     scorer: Callable[[EndpointTarget], Scorer] | None = None
-    """Return what asks the server for the log-probabilities of tokens that it is given; `None` where it tells none."""
+    """Return a scorer that reads the log-probabilities of given tokens from the server; `None` where it returns
+    none."""
 
 
-def word(value: object) -> str | None:
-    """Return what a server says of itself as one short line."""
+def short_line(value: object) -> str | None:
+    """Return a value that a server reports as one short line."""
     return None if value is None else one_line(str(value), 120)
 
 

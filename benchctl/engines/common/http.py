@@ -47,7 +47,7 @@ _ERROR_BODY_BYTES = 65536
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 Broken = Callable[[str], EngineError]
-"""Says what it means that a connection broke; it is given what happened, without a full stop."""
+"""Makes the error for a broken connection from what happened (without a full stop)."""
 Redact = Callable[[str], str]
 
 
@@ -86,7 +86,7 @@ class Streamed(Generic[Answer]):
 class HttpClient:
     """Requests to one engine below `url`, or below the Unix socket `socket_path`.
 
-    `broken` makes the error for a connection that breaks; `redact` cleans whatever the engine says of secrets.
+    `broken` makes the error for a connection that breaks; `redact` removes secrets from whatever the engine sends.
     Streams run on the event loop, many at a time; the other requests are made one after the other.
     """
 
@@ -122,11 +122,11 @@ class HttpClient:
                 follow_redirects=False,
                 event_hooks={"request": [self._watched]},
             )
-        except (ImportError, ValueError) as error:  # of a proxy: one by SOCKS, or by nothing that is known
+        except (ImportError, ValueError) as error:  # a proxy by SOCKS or by an unknown scheme
             fix = (
                 "Name one by http:// in the environment (https_proxy, http_proxy, all_proxy), or the host in no_proxy."
             )
-            raise EngineError("A proxy that this shell names cannot be used.", kind="http", fix=fix) from error
+            raise EngineError("The proxy that the environment names cannot be used.", kind="http", fix=fix) from error
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._streams: set[Connection] = set()
         self._broken = broken or (lambda what: protocol_error(f"{what}."))
@@ -143,7 +143,7 @@ class HttpClient:
         request.extensions["trace"] = self._remember
 
     def _remember(self, event: str, info: Mapping[str, Any]) -> None:
-        """Note the socket of a new connection; httpcore calls this with everything that it does."""
+        """Note the socket of a new connection; httpcore calls this for each of its steps."""
         if event in (
             "connection.connect_tcp.complete",
             "connection.connect_unix_socket.complete",
@@ -162,7 +162,7 @@ class HttpClient:
         return self._request("GET", path, None, timeout_s)
 
     def status(self, path: str, timeout_s: float) -> int | None:
-        """Return the status of an endpoint; `None` where nobody answers, whatever that means."""
+        """Return the status of an endpoint; `None` where there is no answer, for whatever reason."""
         with suppress(httpx.HTTPError, RuntimeError, EngineError):
             return self._fetch("GET", path, None, timeout_s).status_code
         return None
@@ -205,7 +205,7 @@ class HttpClient:
             except httpx.TimeoutException as error:
                 raise _too_slow(timeout_s) from error
             except httpx.ConnectError as error:
-                raise self._broken("The engine takes no connections") from error
+                raise self._broken("The engine accepts no connections") from error
             except (httpx.TransportError, httpx.StreamError) as error:
                 raise self._broken("The connection to the engine broke") from error
             except RuntimeError as error:
@@ -270,7 +270,7 @@ class HttpClient:
             try:
                 stream = await connect(url, self._socket_path)
             except (OSError, TimeoutError) as error:
-                raise await _in_thread(self._broken, "The engine takes no connections") from error
+                raise await _in_thread(self._broken, "The engine accepts no connections") from error
             self._streams.add(stream)
             try:
                 if self._client.is_closed:  # while the connection was made
@@ -310,7 +310,7 @@ class HttpClient:
 
     @contextmanager
     def _redacted(self) -> Iterator[None]:
-        """Let no error out that holds a secret, or that sends to a log without saying where it is."""
+        """Remove secrets from every error, and name the path of a log that its advice mentions."""
         try:
             yield
         except EngineError as error:
@@ -324,7 +324,7 @@ class HttpClient:
         """Return what a status other than 200 means."""
         # Before anything is cut or escaped, which could leave a part of a secret that is no longer recognised.
         body = self.redact(reply.text).encode()
-        message = repr(clean(body[:500].decode("utf-8", "replace"))) if body else "without a word"
+        message = repr(clean(body[:500].decode("utf-8", "replace"))) if body else "an empty body"
         with suppress(ValueError, RecursionError):
             message = error_in(json.loads(body)) or message
         status, fix = reply.status_code, None if self._log_path is None else READ_THE_LOG
@@ -332,8 +332,11 @@ class HttpClient:
             fix = "Name the environment variable that holds a valid key: engine.api_key_env."
         elif status == 429:
             wait = reply.headers.get("retry-after")
-            told = f" The endpoint asks to wait: {clean(wait)[:40]}." if wait else ""
-            fix = f"benchctl does not retry, which would be measured.{told} Ask for less at once, or lift the limit."
+            advised = f" It sent Retry-After: {clean(wait)[:40]}." if wait else ""
+            fix = (
+                f"benchctl does not retry, because retries would be measured.{advised} "
+                "Lower the concurrency or the rate, or raise the endpoint's limit."
+            )
         elif 300 <= status < 400:
             target = clean(reply.headers.get("location", "elsewhere"))[:200]
             fix = f"No redirect is followed; write the address itself: {target}"
@@ -345,7 +348,7 @@ class HttpClient:
 
 
 class _Inflate:
-    """Takes the compression off an answer, which was not asked for, and never makes more of it than is wanted."""
+    """Decompresses an answer whose compression was not requested, up to a limit of bytes."""
 
     def __init__(self, encoding: str, path: str) -> None:
         self._path = path
@@ -354,7 +357,9 @@ class _Inflate:
         if encoding in ("gzip", "x-gzip", "deflate"):
             self._packed = zlib.decompressobj(zlib.MAX_WBITS if encoding == "deflate" else zlib.MAX_WBITS | 16)
         elif encoding not in ("", "identity"):
-            raise protocol_error(f"The engine compressed its answer to {path} ({encoding[:40]!r}), unasked.")
+            raise protocol_error(
+                f"The engine compressed its answer to {path} ({encoding[:40]!r}), which was not requested."
+            )
 
     def feed(self, block: bytes, most: int) -> bytes:
         """Return what `block` holds, at most `most` bytes of it. Raises EngineError."""
@@ -372,5 +377,6 @@ def _too_slow(timeout_s: float, how: str = "sent nothing") -> EngineError:
 
 
 async def _in_thread(broken: Broken, what: str) -> EngineError:
-    """Ask what a broken connection means, which may take seconds: others must be read meanwhile."""
+    """Make the error of a broken connection off the event loop: it may take seconds, and other streams are read
+    meanwhile."""
     return await asyncio.to_thread(broken, what)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Completion, MemoryTold, Progress, Rendered
+from benchctl.engines.base import Completion, MemoryReport, Progress, Rendered
 from benchctl.engines.common.access import Access
 from benchctl.engines.common.http import HttpClient, Streamed
 from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log, read_log
@@ -40,8 +40,8 @@ class LaunchedServer:
     ) -> None:
         """`dying_s`: how long the process may outlive a connection that broke.
 
-        `interrupt_s`: so long it is given after a SIGINT when SIGTERM did not end it.
-        `access`: how this one process is reached, where not everybody may.
+        `interrupt_s`: how long it may take to end after a SIGINT when SIGTERM did not end it.
+        `access`: how this one process is reached, where access is restricted.
         """
         self._process = process
         self._log_path = log_path
@@ -51,7 +51,7 @@ class LaunchedServer:
         self._interrupt_s = interrupt_s
         self._tally = Tally()
         self._stopping = False
-        """Set by `stop`: what breaks from then on is no finding."""
+        """Set by `stop`: what breaks after that is no failure."""
         self.access = access
         self.http = HttpClient(
             url,
@@ -79,13 +79,13 @@ class LaunchedServer:
         """The engine's last log lines, oldest first, cleaned."""
         return log_tail(self._log_path, lines)
 
-    def memory_told(self) -> MemoryTold:
-        """Return nothing: most engines' logs tell neither."""
-        return MemoryTold()
+    def memory_report(self) -> MemoryReport:
+        """Return nothing: most engines' logs report neither."""
+        return MemoryReport()
 
-    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
+    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
         """Return the ids, all of which the stream brought."""
-        return seen.token_ids
+        return completion.token_ids
 
     def stop(self) -> int | None:
         """Close the connections first (a request in flight would delay SIGTERM), then end the process."""
@@ -107,10 +107,10 @@ class LaunchedServer:
 
     @staticmethod
     def _prompt_ids(answer: Mapping[str, object]) -> tuple[int, ...]:
-        """Return the token ids that `/tokenize` told of a prompt. Raises EngineError, also for one without any."""
+        """Return the token ids in an answer of `/tokenize`. Raises EngineError, also where there are none."""
         ids = answer.get("tokens")
         if not isinstance(ids, list) or not all(isinstance(one, int) for one in ids):
-            raise protocol_error("The engine did not tell the prompt's token ids.")
+            raise protocol_error("The engine returned no token ids for the prompt.")
         if not ids:
             raise EngineError("The prompt has no tokens.", kind="http", fix="Give every prompt of the suite some text.")
         return tuple(ids)
@@ -130,7 +130,7 @@ class LaunchedServer:
 
 @dataclass
 class StartUp:
-    """An engine that is coming up; ask it in a loop whether that still goes on."""
+    """An engine that is starting; call `wait_a_moment` in a loop until it is healthy."""
 
     process: EngineProcess
     log_path: Path
@@ -156,7 +156,7 @@ class StartUp:
 
 
 def _ended(how: str, kind: str, process: EngineProcess, log_path: Path, launch_cause: LaunchCause) -> EngineError:
-    """Return the error of an engine that has ended, with the remedy where its log tells a known reason."""
+    """Return the error of an engine that has ended, with the remedy where its log shows a known reason."""
     cause = launch_cause([*read_log(log_path).split("\n"), describe_exit(process.status)])
     return EngineError(
         f"{how} {cause[0]}" if cause else how,

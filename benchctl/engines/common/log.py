@@ -1,6 +1,6 @@
-"""Reading an engine's log: its last lines, cleaned of whatever a terminal would obey, and why the engine ended.
+"""Reading an engine's log: its last lines, cleaned of terminal control sequences, and why the engine ended.
 
-Why it ended is read by a closed list of patterns an engine, each with what to do.
+Why it ended is read by a closed list of patterns for each engine, each with what to do.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def log_tail(path: Path, lines: int = 20) -> tuple[str, ...]:
 
 
 def name_log(advice: str, path: Path | None) -> str:
-    """Return `advice` with the file's path where it sends the reader to the engine's log; `None`: it is not ours."""
+    """Return `advice` with the file's path where it mentions the engine's log; `None`: the log is not benchctl's."""
     return _LOG_MENTIONED.sub(lambda found: f"{found[0]} ({path})" if path else "the server's own log", advice)
 
 
 def make_private(path: Path) -> None:
-    """Make the file of a log that nobody else may read. Raises StorageError."""
+    """Create the file of a log that only this user may read. Raises StorageError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

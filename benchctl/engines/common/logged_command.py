@@ -26,7 +26,7 @@ class CommandFailedError(Exception):
         self.lines = tuple(lines)
 
     def tail(self) -> tuple[str, ...]:
-        """Return the lines that tell why: from the first sign of trouble on, else the last ones."""
+        """Return the lines that show the cause: from the first sign of trouble on, else the last ones."""
         for index, line in enumerate(self.lines):
             if _TROUBLE.search(line):
                 return self.lines[index : index + _TAIL_LINES]

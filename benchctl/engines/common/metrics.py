@@ -1,4 +1,4 @@
-"""The counters of speculation that a server shows in Prometheus' text format, as llama-server and vLLM do.
+"""The counters of speculation that a server exposes in Prometheus' text format, as llama-server and vLLM do.
 
 Both call them `<engine>:spec_decode_num_…_total`; they count over the life of the server and over all its requests.
 https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
@@ -16,7 +16,7 @@ from benchctl.engines.base import Ledger
 _SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?[ \t]+([-+\w.]+)(?:[ \t]+\d+)?[ \t\r]*$", re.MULTILINE)
 _POSITION = re.compile(r'(?:^|,)\s*position="(\d{1,5})"')
 _DEEPEST = 10_000
-"""No draft is deeper, whatever a server says."""
+"""No draft is deeper, whatever a server reports."""
 _MOST = 2**53
 """No counter is higher."""
 
@@ -62,7 +62,7 @@ def read_total(text: str, name: str) -> int | None:
 def since(before: Counters, after: Counters) -> Counters:
     """Return what was counted between two readings; `None` for a counter that one of them lacks.
 
-    Positions that the earlier reading lacks began at 0: servers show a position once something was accepted there.
+    Positions that the earlier reading lacks began at 0: servers list a position once something was accepted there.
     """
     by_position = None
     if after.accepted_by_position is not None:
@@ -91,7 +91,7 @@ def _number(text: str) -> int | None:
 
 @dataclass
 class Tally:
-    """Sums over the requests of a server so far. A sum is `None` while no answer has told of it."""
+    """Sums over the requests of a server so far. A sum is `None` while no answer has reported it."""
 
     answers: int = 0
     tokens: int = 0
@@ -103,7 +103,7 @@ class Tally:
     drafted: int | None = None
     accepted: int | None = None
     plain_steps: int | None = 0
-    """Steps without a draft; `None` once an answer could not tell."""
+    """Steps without a draft; `None` once an answer did not report them."""
     broken: int = 0
     """Requests without an answer: what was drafted for them is in the server's counters alone."""
 
@@ -129,9 +129,9 @@ class Tally:
             self.plain_steps = None if ledger.plain_steps is None else self.plain_steps + ledger.plain_steps
 
     def agrees(self, counted: Counters) -> bool | None:
-        """Whether a server's counters over its whole life are these sums; `None` where either does not tell.
+        """Whether a server's counters over its whole life are these sums; `None` where either is not reported.
 
-        Rounds count where the answers told them.
+        Rounds are compared where the answers report them.
         """
         if counted.drafted is None or self.drafted is None:
             return None
@@ -139,7 +139,7 @@ class Tally:
         return same and self.rounds in (None, counted.rounds)
 
     def most_drafted(self, *counts: int | None) -> int | None:
-        """Return the largest of these counts of draft tokens and the sum here; `None` where nobody tells."""
+        """Return the largest of these counts of draft tokens and the sum here; `None` where none is reported."""
         return max((count for count in (self.drafted, *counts) if count is not None), default=None)
 
 

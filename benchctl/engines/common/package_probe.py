@@ -1,4 +1,4 @@
-"""Asking an installed Python package what it is, with its own Python; the answer is kept while the installation stays.
+"""Probing an installed Python package with its own Python; the result is kept while the installation is unchanged.
 
 Importing such a package takes 10 s and more, and every command would pay for it.
 """
@@ -23,12 +23,12 @@ PROBE_TIMEOUT_S = 300.0
 """Importing takes 10 s, and minutes on a busy machine."""
 
 Unusable = Callable[[str, tuple[str, ...]], EngineError]
-"""Makes the error of a package that cannot be used, of what is wrong and the last lines that it said."""
+"""Makes the error of a package that cannot be used, of what is wrong and the last lines of its output."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What an installation is asked: by `script`, run by its `python` in the environment `env`."""
+    """One probe of an installation: `script`, run by its `python` in the environment `env`."""
 
     package: str
     """What its distribution's name begins with."""
@@ -41,7 +41,7 @@ class Question:
     """Of `env`: what the recipe adds."""
 
     def known(self) -> dict[str, Any] | None:
-        """Return what was answered before, without asking."""
+        """Return the kept result of an earlier probe; `None` where there is none."""
         file = self._file()
         if file is None:
             return None
@@ -69,7 +69,7 @@ class Question:
             raise unusable(f"its Python cannot be run: {error.strerror}", ()) from None
         lines = clean(answer.stderr.decode("utf-8", "replace")).splitlines()
         if answer.returncode:
-            last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+            last = next((line for line in reversed(lines) if line.strip()), "it printed nothing")
             raise unusable(f"it cannot be imported: {last[:300]}", tuple(lines[-12:]))
         try:
             facts = json.loads(answer.stdout.decode("utf-8", "replace").strip().splitlines()[-1])
@@ -80,7 +80,7 @@ class Question:
         return facts
 
     def keep(self, facts: Mapping[str, Any]) -> None:
-        """Keep an answer; where that cannot be, the next command asks again."""
+        """Keep a result; where it cannot be written, the next command probes again."""
         file = self._file()
         if file is None or file.exists():
             return
@@ -94,7 +94,7 @@ class Question:
     def _file(self) -> Path | None:
         """Return the file that keeps the answer of this very installation: another package or device, another file.
 
-        `None` where the package's own files are not seen, so that nothing would show that another one was installed.
+        `None` where the package's own files are not seen, so that a changed installation would go unnoticed.
         """
         devices = {name: value for name, value in self.env.items() if name.endswith("_VISIBLE_DEVICES")}
         stamps: list[object] = [str(self.program), str(self.python), self.script.read_text("utf-8"), platform.node()]

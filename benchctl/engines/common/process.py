@@ -151,21 +151,21 @@ class EngineProcess:
 
     @property
     def status(self) -> int | None:
-        """The exit status, negative for the signal that ended it; `None` while it runs or when nobody knows."""
+        """The exit status, negative for the signal that ended it; `None` while it runs or when it is unknown."""
         return self._status
 
     def alive(self) -> bool:
         """Whether the engine still runs."""
         return not self.wait(0.0)
 
-    def _ask(self, request: bytes) -> None:
+    def _send(self, request: bytes) -> None:
         with contextlib.suppress(OSError, ValueError):
             self._requests.write(request)
             self._requests.flush()
 
     def remember_shared_memory(self) -> None:
         """Have the supervisor note the engine's shared memory, so that nothing of it stays when it is killed."""
-        self._ask(b"R")
+        self._send(b"R")
 
     def stop(self, grace_s: float = STOP_GRACE_S, interrupt_s: float = 0.0) -> int | None:
         """SIGTERM once, wait `grace_s` seconds, SIGKILL to the whole group; return the exit status. Idempotent.
@@ -176,7 +176,7 @@ class EngineProcess:
             try:
                 for request, patience in ((b"T", grace_s), (b"I", interrupt_s), (b"K", KILL_GRACE_S)):
                     if not self.wait(0.0) and patience:
-                        self._ask(request)
+                        self._send(request)
                         self.wait(patience)
             finally:
                 # An interrupt during the wait ends here too: the closed pipe has the supervisor finish the work.
@@ -193,11 +193,11 @@ def refused_variables(added: Mapping[str, str]) -> list[str]:
     problems = []
     for name in added:
         if name.startswith("LLAMA_ARG_"):
-            problems.append(f"{name} sets a flag behind the recipe's back; write the flag in engine.args.")
+            problems.append(f"{name} sets a flag that the recipe does not show; write the flag in engine.args.")
         elif _SECRET.search(name):
             problems.append(f"{name} looks like a secret; a recipe is recorded as it is, and must not hold one.")
         elif name in {"XDG_CONFIG_HOME", "AIP_MODE", "AIP_HTTP_PORT"}:
-            problems.append(f"{name} would let settings in that benchctl does not see.")
+            problems.append(f"{name} would load settings that benchctl does not see.")
     return problems
 
 

@@ -1,7 +1,7 @@
 """A Python environment of benchctl's own for an engine that is a Python package: every package pinned by its hash.
 
 The environment has to lie where it will stay (its programs name their Python by path), so it is not renamed into
-place: a file written last says that it is whole. An interrupted installation leaves it without that file, and the
+place: a file written last marks it as complete. An interrupted installation leaves it without that file, and the
 next one goes on where it stopped.
 """
 
@@ -32,7 +32,7 @@ _OFFLINE = (
 )
 
 Report = Callable[[str, int, int], None]
-"""Told what is being done, and how many of how many steps are; 0 of 0 when that is not known."""
+"""Called with what is being done, steps done and steps in all; 0 and 0 when that is not known."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class PythonEnvironment:
     """What is installed where. The packages come from wheels alone: nothing of them runs while they are installed."""
 
     engine: str
-    """The word of recipes: `vllm`."""
+    """The engine's kind in recipes: `vllm`."""
     name: str
     """For people: `vLLM`."""
     folder: Path
@@ -56,7 +56,7 @@ class PythonEnvironment:
     program: str = "python"
     """What it is made for, in its `bin`; an environment without it is made anew."""
     cuda_bytes: int | None = None
-    """What has to be free where torch's build brings CUDA's libraries; `None`: it is not looked at beforehand."""
+    """What has to be free where torch's build brings CUDA's libraries; `None`: it is not checked beforehand."""
 
     @property
     def program_path(self) -> Path:
@@ -99,7 +99,7 @@ class PythonEnvironment:
             raise self.disk_error(error.strerror or str(error)) from error
 
     def disk_error(self, what: str) -> StorageError:
-        """Return the error for a disk that does not take it."""
+        """Return the error for a full disk."""
         fix = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
         return StorageError(f"{self.name} could not be installed: {what}", where=str(self.folder), fix=fix)
 
@@ -138,7 +138,7 @@ class Making:
         self._pip(f"installing torch {torch}", 0, f"torch=={torch}")
 
     def _check_build(self, cuda_bytes: int) -> None:
-        """See which build of torch the index has; one for CUDA takes many times the disk. Raises StorageError."""
+        """Check which build of torch the index has; one for CUDA takes many times the disk. Raises StorageError."""
         found = self.environment.folder / "torch.json"
         torch = f"torch=={self.environment.torch}"
         self._pip(f"looking for {torch}", 0, "--dry-run", "--ignore-installed", "--report", str(found), torch)
@@ -156,7 +156,7 @@ class Making:
         return self._run(stage, argv)
 
     def finish(self, facts: Mapping[str, object]) -> None:
-        """Write down that it is whole, with `facts` of its adapter. Raises OSError."""
+        """Mark it as complete, with `facts` of its adapter. Raises OSError."""
         environment = self.environment
         known = {
             "schema": 1,
@@ -169,7 +169,7 @@ class Making:
         part.write_text(json.dumps({**known, **facts}, indent=1) + "\n", "utf-8")
         finish(part, environment.folder / MARKER)
 
-    def _pip(self, stage: str, count: int, *words: str) -> None:
+    def _pip(self, stage: str, count: int, *arguments: str) -> None:
         packages = 0
 
         def on_line(line: str) -> None:
@@ -188,7 +188,7 @@ class Making:
             "--disable-pip-version-check",
             "--no-input",
         )
-        self._run(stage, (*pip, "install", "--progress-bar", "off", *words), on_line)
+        self._run(stage, (*pip, "install", "--progress-bar", "off", *arguments), on_line)
 
     def _run(self, stage: str, argv: tuple[str, ...], on_line: Callable[[str], None] | None = None) -> tuple[str, ...]:
         try:
@@ -197,7 +197,7 @@ class Making:
             raise self._explained(stage, failure) from failure
 
     def _explained(self, stage: str, failure: CommandFailedError) -> BenchctlError:
-        """Say why a step failed; pip blames the package where it could not reach any index."""
+        """Return the error of a failed step; pip blames the package where it could not reach any index."""
         text = "\n".join(failure.lines)
         if "No space left on device" in text:
             return self.environment.disk_error("the disk is full")
@@ -210,12 +210,12 @@ class Making:
         elif "No matching distribution found" in text:
             what, fix = f"the package index has no build of it for this machine ({here})", self.environment.fix
         else:
-            what, fix = f"it ended with status {failure.status}", "The lines above are the first that tell of trouble."
+            what, fix = f"it ended with status {failure.status}", "The lines above are the first that show an error."
         return EngineError(
             f"{stage}: {what}",
             kind="install",
             where=self.environment.engine,
-            fix=f"{fix} What is there already is kept: the same command goes on from there. The whole log: "
+            fix=f"{fix} What was downloaded is kept: the same command continues from there. The whole log: "
             f"{self.log_path}",
             log_tail=failure.tail(),
         )

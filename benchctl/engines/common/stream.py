@@ -66,7 +66,9 @@ class SseParser:
         self._bytes += len(data) + 1
 
 
-def protocol_error(what: str, fix: str = "Read the engine's log; is this really such a server?") -> EngineError:
+def protocol_error(
+    what: str, fix: str = "Read the engine's log, and check that this is the kind of server that the recipe names."
+) -> EngineError:
     """Return the error for an answer that is not what the server's protocol says."""
     return EngineError(what, kind="protocol", fix=fix)
 
@@ -99,21 +101,21 @@ def decode(payload: bytes) -> Any:  # noqa: ANN401 - whatever a server sends
 
 
 def count_in(value: object, most: float = math.inf) -> int | None:
-    """Return a number that a server tells as a count; `None` where it is none, or more than `most`."""
+    """Return a number that a server reports as a count; `None` where it is none, or more than `most`."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
         return value
     return None
 
 
 def seconds_in(milliseconds: object) -> float | None:
-    """Return a time that a server tells in milliseconds; `None` where it is none, or longer than a year."""
+    """Return a time that a server reports in milliseconds; `None` where it is none, or longer than a year."""
     if isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool) and 0 <= milliseconds < 3.2e10:
         return milliseconds / 1000
     return None
 
 
 class AnswerReader(ABC, Generic[Answer]):
-    """Takes one streamed answer as it comes. An adapter says what an event means, and what the answer is.
+    """Takes one streamed answer as it comes. An adapter defines what an event means, and what the answer is.
 
     Times are seconds of `time.perf_counter`. While the answer comes, `clock` is when the bytes at hand were received.
     """
@@ -130,7 +132,7 @@ class AnswerReader(ABC, Generic[Answer]):
         self.received = 0
         """Bytes so far."""
         self.count = 0
-        """Tokens so far, or pieces of text where the server tells no more."""
+        """Tokens so far, or pieces of text where the server reports no ids."""
         self.first_tokens = 0
         """How many came at the time of the first."""
         self._first: float | None = None
@@ -155,8 +157,8 @@ class AnswerReader(ABC, Generic[Answer]):
     def feed(self, chunk: bytes, now: float) -> None:
         """Take bytes that were received at `now`.
 
-        `on_tokens` is told `count` after them, when it has grown. Raises EngineError: `protocol` for what is no such
-        event, `http` for an error that the engine sends in the middle of an answer, `timeout` as `check_time`.
+        `on_tokens` is called with `count` after them, when it has grown. Raises EngineError: `protocol` for what is no
+        such event, `http` for an error that the engine sends in the middle of an answer, `timeout` as `check_time`.
         """
         self.clock = now
         self.received += len(chunk)
@@ -188,7 +190,7 @@ class AnswerReader(ABC, Generic[Answer]):
         if not isinstance(event, dict):
             raise unreadable(event, TypeError())
         if event.get("error") is not None or {"code", "message"} <= event.keys():
-            raise EngineError(f"The engine gave up in the middle of the answer: {error_in(event)}", kind="http")
+            raise EngineError(f"The engine aborted the answer: {error_in(event)}", kind="http")
         try:
             self.event(event)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
@@ -231,7 +233,7 @@ class AnswerReader(ABC, Generic[Answer]):
     def check_time(self, now: float) -> None:
         """Raise EngineError (`timeout`) once an answer takes too long, or too long without a token.
 
-        What brings no token ends no silence: a server's pings, events without text.
+        Pings and events without text do not count as tokens.
         """
         if now <= self.due:
             return
@@ -243,7 +245,7 @@ class AnswerReader(ABC, Generic[Answer]):
             )
         since = "since the request was sent" if self._last is None else f"after {self.count} tokens (or pieces of text)"
         raise EngineError(
-            f"The engine sent nothing for {self._silence_s:g} s {since}: no token, whatever else came.",
+            f"The engine sent nothing for {self._silence_s:g} s {since}: no token (pings do not count).",
             kind="timeout",
             fix="Raise engine.stall_timeout_s if the engine is that slow: the limit covers the wait for a slot and the "
             "reading of the prompt, too. Else read the engine's log.",
@@ -252,5 +254,5 @@ class AnswerReader(ABC, Generic[Answer]):
 
 def unreadable(event: object, error: Exception) -> EngineError:
     """Return the error for an event that lacks what its protocol promises."""
-    shown = clean(json.dumps(event, default=str) if not isinstance(event, str) else event[:400])[:200]
-    return protocol_error(f"The engine sent an event that cannot be read ({type(error).__name__}): {shown}")
+    rendered = clean(json.dumps(event, default=str) if not isinstance(event, str) else event[:400])[:200]
+    return protocol_error(f"The engine sent an event that cannot be read ({type(error).__name__}): {rendered}")

@@ -31,7 +31,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SHARED = re.compile(r" (/dev/shm/(?:psm_|sem\.mp-)[\w.-]+)$", re.MULTILINE)
 """Shared memory as Python's multiprocessing names it; killed processes leave it behind."""
 _OPENMP = "/dev/shm/__KMP_REGISTERED_LIB_{pid}_{user}"  # noqa: S108 - its own, by its process id
-"""By what Intel's OpenMP makes itself known to a process; it, too, stays when the process is killed."""
+"""The file by which Intel's OpenMP registers itself for a process; it, too, stays when the process is killed."""
 
 
 def _prctl(option: int, value: int) -> None:
@@ -47,7 +47,7 @@ def _die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _tell(line: str) -> None:
+def _reply(line: str) -> None:
     """Write one line to benchctl; it may be gone."""
     with contextlib.suppress(OSError):
         os.write(1, (line.replace("\n", " ") + "\n").encode("utf-8", "replace"))
@@ -98,21 +98,21 @@ def _kill(engine: int) -> None:
 
 
 class _SharedMemory:
-    """The shared-memory files that an engine made, as far as it was seen to hold them."""
+    """The shared-memory files that an engine made, as far as they were observed."""
 
     def __init__(self) -> None:
         self._since = time.time()
         self._files: set[str] = set()
 
     def remember(self) -> None:
-        """Look what the descendants have mapped now."""
+        """Note what the descendants have mapped now."""
         for pid in _descendants():
             self._files.add(_OPENMP.format(pid=pid, user=os.getuid()))
             with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
                 self._files |= set(_SHARED.findall(file.read()))
 
     def remove(self) -> None:
-        """Delete what is left of it, unless it is older than the engine and so another's."""
+        """Delete what is left of it, unless it is older than the engine and so not its own."""
         for file in self._files:
             with contextlib.suppress(OSError):
                 if os.stat(file).st_ctime >= self._since:  # noqa: PTH116
@@ -184,16 +184,16 @@ def main(scratch: str, command: list[str]) -> int:
             preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - one thread
         )
     except OSError as error:
-        _tell(f"fail {error.strerror}: {command[0]}")
+        _reply(f"fail {error.strerror}: {command[0]}")
         return 1
-    _tell(f"pid {engine.pid}")
+    _reply(f"pid {engine.pid}")
     _watch(engine, wake, shared)
     shared.remember()
     _end_family(engine.pid)
     shared.remove()
     if scratch:
         shutil.rmtree(scratch, ignore_errors=True)
-    _tell(f"exit {engine.returncode}")
+    _reply(f"exit {engine.returncode}")
     return 0
 
 

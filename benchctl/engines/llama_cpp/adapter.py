@@ -96,7 +96,7 @@ OPTIONS = OptionList(
         },
         **{"webui-mcp-proxy": "ui-mcp-proxy", "webui-config-file": "ui-config-file", "webui-config": "ui-config"},
     },
-    variables={r"LLAMA_(?:ARG|API)_.*": "sets an option behind the recipe's back", r"GGML_RPC.*": NETWORK},
+    variables={r"LLAMA_(?:ARG|API)_.*": "sets an option that the recipe does not show", r"GGML_RPC.*": NETWORK},
 )
 
 
@@ -107,7 +107,7 @@ class LlamaCppSpec(LaunchedEngineSpec):
 
 
 def lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """A synthetic acceptance takes draft tokens that the target would not have said."""
+    """A synthetic acceptance accepts draft tokens that the target would not generate."""
     named = {name for name, _ in read_flags(argv)} & {"spec-synth-len", "spec-synth-rates"}
     if named or {"LLAMA_ARG_SPEC_SYNTH_LEN", "LLAMA_ARG_SPEC_SYNTH_RATES"} & set(env):
         return [SYNTHETIC]

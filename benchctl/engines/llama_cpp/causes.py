@@ -25,7 +25,7 @@ _HOW_IT_ENDED = (
         "Run `benchctl doctor`: it tries this llama-server with small quantized models.",
     ),
 )
-"""By `describe_exit`, the last line of what `launch_cause` is given."""
+"""From `describe_exit`: the last line that `launch_cause` gets."""
 
 _LAUNCH = (
     Cause(
@@ -100,7 +100,7 @@ _LAUNCH = (
     ),
     Cause(
         r"failed to remove sequence \d+ with p0=",
-        "llama-server could not take back a rejected draft token, for one model of the pair keeps a recurrent state.",
+        "llama-server could not remove a rejected draft token, because one model of the pair keeps a recurrent state.",
         "With an attention-only target take a draft without a recurrent state, or an n-gram type.",
     ),
     Cause(
@@ -115,7 +115,7 @@ _LAUNCH = (
     ),
     Cause(
         r"GGML_ASSERT\((.*?)\) failed",
-        "llama-server broke an assertion of its own: {0}.",
+        "llama-server failed an assertion of its own: {0}.",
         "Report it to llama.cpp, with the engine's log.",
     ),
     Cause(r"error loading model: (.*)", "The model could not be loaded: {0}.", "See the engine's log."),
@@ -140,7 +140,7 @@ _NOT_SPECULATING = (
     ),
     Cause(
         r"speculative decoding not supported by this context",
-        "llama-server cannot take tokens back from this target's state, so it serves without speculation.",
+        "llama-server cannot roll back this target's state, so it serves without speculation.",
         "Use another target, or a newer llama.cpp.",
     ),
     Cause(
@@ -159,10 +159,10 @@ _NOT_SPECULATING = (
 def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
     """Return (sentence, fix) for the first known reason in the log's lines why the engine ended.
 
-    The last line may say how it ended: `signal SIGSEGV`.
+    The last line may be how it ended: `signal SIGSEGV`.
     """
     if log and log[-1] == "signal SIGSEGV" and any(_AMX.search(line) for line in log):
-        return "This llama-server crashes in its code for AMX: its compiler made it wrong.", BROKEN_BUILD
+        return "This llama-server crashes in its code for AMX: it was miscompiled.", BROKEN_BUILD
     found = first_cause(log, (*_LAUNCH, *_HOW_IT_ENDED))
     return found[:2] if found else None
 

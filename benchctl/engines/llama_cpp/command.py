@@ -36,19 +36,21 @@ _RESERVED = {
     **dict.fromkeys(sorted(speculation_flags()), "arms[].speculation"),
     **dict.fromkeys(
         ("--host", "--port", "--reuse-port", "--api-prefix", "--api-key", "--api-key-file"),
-        "nothing: benchctl talks to its own server on loopback",
+        "nothing (benchctl talks to its own server on loopback)",
     ),
-    **dict.fromkeys(("--ssl-key-file", "--ssl-cert-file"), "nothing: benchctl talks to its own server on loopback"),
+    **dict.fromkeys(("--ssl-key-file", "--ssl-cert-file"), "nothing (benchctl talks to its own server on loopback)"),
     **dict.fromkeys(("--parallel", "--sleep-idle-seconds"), "concurrency (a slot for every request in flight)"),
-    **dict.fromkeys(("--slots", "--metrics", "--cache-ram"), "nothing: benchctl sets it for its measurement"),
+    **dict.fromkeys(("--slots", "--metrics", "--cache-ram"), "nothing (benchctl sets it for its measurement)"),
     **dict.fromkeys(
         ("--log-disable", "--log-file", "--log-jsonl", "--log-colors"),
-        "nothing: benchctl keeps the log and reads it",
+        "nothing (benchctl keeps the log and reads it)",
     ),
-    **dict.fromkeys(("--embedding", "--rerank", "--models-dir", "--models-preset"), "nothing: no text would come"),
+    **dict.fromkeys(
+        ("--embedding", "--rerank", "--models-dir", "--models-preset"), "nothing (no text would be generated)"
+    ),
     **dict.fromkeys(("--help", "--version", "--cache-list", "--completion-bash", "--list-devices"), "nothing"),
 }
-"""Flags that would break what the other floors rely on, and the word of the recipe that stands for each."""
+"""Flags that benchctl itself relies on, and the recipe's key for each."""
 
 
 def default_threads() -> int:
@@ -88,11 +90,11 @@ def command_line(binary: Path, flags: Flags, engine: LlamaCppSpec, arm: Arm, mod
     if no_ui:
         own.append([no_ui])
     verbosity = flags.get("-lv")
-    if verbosity and "4: trace" in verbosity.description:  # Told at this level: how speculation was initialised.
+    if verbosity and "4: trace" in verbosity.description:  # This level logs how speculation was initialised.
         own.append(["-lv", "4"])
     theirs = [*engine.args, *arm.args]
     replaced = {name for flag in map(flags.get, _flags_in(theirs)) if flag for name in flag.names}
-    kept = [word for setting in own if setting[0] not in replaced for word in setting]
+    kept = [argument for setting in own if setting[0] not in replaced for argument in setting]
     return (str(binary), *kept, *speculation_args(arm.speculation, flags), *theirs)
 
 
@@ -100,7 +102,7 @@ def _slots(count: int, context: int, flags: Flags) -> list[list[str]]:
     """Return the settings for `count` slots of `context` tokens each, each with a KV cache of its own.
 
     llama-server divides `-c` among the slots, the draft's context too. A unified cache would let what one slot holds
-    decide how much attention another computes over, and how much room it has.
+    decide how much attention another computes over, and how much memory it has.
     """
     settings = [["-np", str(count)], ["-c", str(count * context)]]
     if count > 1:
@@ -109,7 +111,7 @@ def _slots(count: int, context: int, flags: Flags) -> list[list[str]]:
 
 
 def slots_of(argv: Sequence[str]) -> int:
-    """Return how many slots a command line of `command_line` asks for."""
+    """Return how many slots a command line of `command_line` requests."""
     return _own(argv, "-np", 1)
 
 
@@ -120,7 +122,7 @@ def with_one_slot(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def _own(argv: Sequence[str], name: str, default: int) -> int:
-    return int(next((value for word, value in reversed([*itertools.pairwise(argv)]) if word == name), default))
+    return int(next((value for argument, value in reversed([*itertools.pairwise(argv)]) if argument == name), default))
 
 
 def _device(device: str, with_draft: bool, flags: Flags) -> list[list[str]]:
@@ -152,46 +154,48 @@ def _cache_types(arm: Arm, *, with_draft: bool, flags: Flags) -> list[list[str]]
 
 
 def _flags_in(args: Sequence[str]) -> list[str]:
-    return [word for word in args if _IS_FLAG.match(word)]
+    return [argument for argument in args if _IS_FLAG.match(argument)]
 
 
 def argument_problems(args: Sequence[str], flags: Flags) -> list[str]:
     """Return a sentence for every argument of a recipe that the binary lacks or that benchctl sets itself."""
     problems = []
     if args and not _IS_FLAG.match(args[0]):
-        problems.append(f"`{args[0]}` is no flag; write each flag and its value as items of their own.")
-    for word in _flags_in(args):
-        flag = flags.get(word)
+        problems.append(f"`{args[0]}` is not a flag; write each flag and its value as items of their own.")
+    for argument in _flags_in(args):
+        flag = flags.get(argument)
         if flag is None:
-            near = difflib.get_close_matches(word, flags.names(), n=1)
+            near = difflib.get_close_matches(argument, flags.names(), n=1)
             hint = (
                 " write its value as an item of its own."
-                if "=" in word
+                if "=" in argument
                 else f" did you mean {near[0]}?"
                 if near
                 else ""
             )
             problems.append(
-                f"This llama-server has no flag {word};{hint}" if hint else f"This llama-server has no flag {word}."
+                f"This llama-server has no flag {argument};{hint}"
+                if hint
+                else f"This llama-server has no flag {argument}."
             )
         elif flag.removed:
             use = f"; use {flag.replacement}" if flag.replacement else ""
-            word_of_recipe = next((f" (in a recipe: {_RESERVED[n]})" for n in flag.names if n in _RESERVED), "")
-            problems.append(f"{word} was removed from this llama-server{use}{word_of_recipe}.")
+            recipe_key = next((f" (in a recipe: {_RESERVED[n]})" for n in flag.names if n in _RESERVED), "")
+            problems.append(f"{argument} was removed from this llama-server{use}{recipe_key}.")
         else:
             instead = next((_RESERVED[name] for name in flag.names if name in _RESERVED), None)
             if instead is not None:
-                problems.append(f"{word} is not for a recipe's arguments; in its place there is {instead}.")
+                problems.append(f"{argument} may not be among a recipe's arguments; use {instead}.")
             elif flag.names[-1].endswith(("-default", "-spec")):
-                problems.append(f"{word} chooses its own models and settings; write them in the recipe.")
+                problems.append(f"{argument} chooses its own models and settings; write them in the recipe.")
     return problems
 
 
 def batch_problem(args: Sequence[str], slots: int, deepest: int, flags: Flags) -> str | None:
-    """Say why a round of `deepest` draft tokens in every slot does not fit the batch: llama-server would abort."""
+    """Return why a round of `deepest` draft tokens in every slot does not fit the batch: llama-server would abort."""
     size = BATCH
-    for word, value in itertools.pairwise(args):
-        flag = flags.get(word) if _IS_FLAG.match(word) else None
+    for argument, value in itertools.pairwise(args):
+        flag = flags.get(argument) if _IS_FLAG.match(argument) else None
         if flag is not None and "--batch-size" in flag.names and value.isdigit():
             size = int(value)
     needed = slots * (1 + deepest)

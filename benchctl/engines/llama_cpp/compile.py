@@ -27,7 +27,7 @@ QUICK_BUILD = Path(__file__).with_name("quick_build.cmake")
 """What shortens the build; its place is no flag of the build, as it says where benchctl lies."""
 
 Report = Callable[[str, int, int], None]
-"""Told what is being done, and how many of how many steps are; 0 of 0 when that is not known."""
+"""Called with what is being done, steps done and steps in all; 0 and 0 when that is not known."""
 
 _WHAT = {
     "configure": "CMake could not configure llama.cpp",
@@ -49,7 +49,7 @@ _CAUSES = (
         "Install a working C++ compiler (Debian: `apt install g++`; macOS: `xcode-select --install`), or set CXX.",
     ),
     (r"^\s*CUDA::\w+$", "The CUDA toolkit is there in part only: install its development libraries (cuBLAS, cudart)."),
-    (r"Illegal instruction", "Flags in CMAKE_ARGS or CXXFLAGS ask for instructions that this processor lacks."),
+    (r"Illegal instruction", "Flags in CMAKE_ARGS or CXXFLAGS enable instructions that this processor lacks."),
 )
 
 
@@ -86,13 +86,13 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
     started = time.monotonic()
     work.report("unpacking the source", 0, 0)
     source = extract_llama_cpp(sdist, work.folder / "source")
-    # A plain build of the unpacked archive counts one commit, too: its history is cut off. The commit is what tells.
+    # A plain build of the unpacked archive counts one commit, too: its history is cut off. The commit identifies it.
     identity = ("-DLLAMA_BUILD_NUMBER=1", f"-DLLAMA_BUILD_COMMIT={(source.commit or 'unknown')[:7]}")
     variants: Iterator[LeftOut] = without_more_and_more(work.toolchain.cxx)
-    left_out, quick = LeftOut(), sdist.sha256 in KNOWN_SHA256.values()  # of another source nobody tried it
+    left_out, quick = LeftOut(), sdist.sha256 in KNOWN_SHA256.values()  # untested with other sources
     while True:
         flags = (*_flags(work.flags, left_out), *identity)
-        server, told = _compiled(work, source, flags, quick=quick)
+        server, printed = _compiled(work, source, flags, quick=quick)
         tried = _tried(work, server)
         if not tried.crashed:
             break
@@ -120,7 +120,7 @@ def make_build(work: Work, sdist: Sdist, key: str) -> Path:
         host=Host.here(),
         built_at=datetime.now(UTC).isoformat(timespec="seconds"),
         build_s=round(time.monotonic() - started, 1),
-        version_output=" · ".join(line for line in told if line.strip()),
+        version_output=" · ".join(line for line in printed if line.strip()),
         files={name: sha256_file(staged / "bin" / name) for name in TARGETS},
         left_out=left_out.features,
     )
@@ -200,20 +200,20 @@ def explain(step: str, failure: CommandFailedError, log: Path) -> BenchctlError:
             fix="Free some space, or set BENCHCTL_CACHE to a folder on another disk.",
         )
     advice = next((fix for pattern, fix in _CAUSES if re.search(pattern, output, re.MULTILINE)), None)
-    if advice is None and step == "try" and failure.status == -4:  # SIGILL says nothing
+    if advice is None and step == "try" and failure.status == -4:  # SIGILL prints nothing
         advice = _CAUSES[-1][1]
     return EngineError(
         _WHAT[step],
         kind="install",
         where="llama.cpp",
-        fix=f"{advice or 'The lines above are the first that tell of trouble.'} The whole log: {log}",
+        fix=f"{advice or 'The lines above are the first that show an error.'} The whole log: {log}",
         log_tail=failure.tail(),
     )
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Instructions that a build does without, and how the build is told: flags of the compilers, CMake arguments."""
+    """Instructions that a build does without, as flags of the compilers and CMake arguments."""
 
     features: tuple[str, ...] = ()
     compiler_flags: tuple[str, ...] = ()
@@ -238,7 +238,7 @@ _ANY_SUCH_PROCESSOR = LeftOut(("all that only some processors of its kind have",
 
 
 def without_more_and_more(compiler: str) -> Iterator[LeftOut]:
-    """Yield what a build for this processor is told to leave out, a little more each time."""
+    """Yield what a build for this processor leaves out, a little more each time."""
     defined = _macros(compiler)
     left_out = LeftOut()
     for macro, feature in _OPTIONAL.items():
@@ -249,7 +249,7 @@ def without_more_and_more(compiler: str) -> Iterator[LeftOut]:
 
 
 def _macros(compiler: str) -> frozenset[str]:
-    """Return the names of what `compiler` defines when it compiles for this processor; none where it cannot tell."""
+    """Return the names of what `compiler` defines when it compiles for this processor; none where it cannot be run."""
     argv = [compiler, "-march=native", "-dM", "-E", "-x", "c++", "/dev/null"]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)

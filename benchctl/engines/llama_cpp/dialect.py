@@ -1,4 +1,4 @@
-"""What a llama-server binary's own help text says it can do: its flags, their aliases, and which were removed."""
+"""What a llama-server binary can do by its own help text: its flags, their aliases, and which were removed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Flag:
 
     @property
     def removed(self) -> bool:
-        """Whether it stands in the help only to say that it is gone."""
+        """Whether the help lists it only as removed."""
         return _REMOVED.search(self.description) is not None
 
     @property
@@ -42,7 +42,7 @@ class Flag:
 
     @property
     def default(self) -> int | None:
-        """The whole-number default that the help tells."""
+        """The whole-number default that the help states."""
         found = _DEFAULT.search(self.description)
         return int(found[1]) if found else None
 
@@ -81,7 +81,7 @@ class Flags:
         return "current" if "--spec-draft-n-max" in self else "legacy"
 
     def speculation_names(self) -> dict[str, str]:
-        """Return benchctl's word for every speculation type of the binary, and the binary's own word for it.
+        """Return benchctl's name for every speculation type of the binary, and the binary's own name for it.
 
         Builds of the legacy dialect speculate as soon as they are given a draft model, and know nothing else.
         """
@@ -90,8 +90,8 @@ class Flags:
         kind = self.get("--spec-type")
         if kind is None or kind.removed:
             return {"draft-simple": ""} if "--model-draft" in self else {}
-        told = {_OWN_NAMES.get(name, name): name for name in re.findall(r"[a-z0-9][a-z0-9-]*", kind.metavar)}
-        return {word: told[word] for word in SPECULATION_TYPES if word in told}
+        own_names = {_OWN_NAMES.get(name, name): name for name in re.findall(r"[a-z0-9][a-z0-9-]*", kind.metavar)}
+        return {name: own_names[name] for name in SPECULATION_TYPES if name in own_names}
 
 
 def parse_help(text: str) -> Flags:

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchctl.engines.base import Ledger, Rendered
-from benchctl.engines.common.endpoint import EndpointTarget, Pages, Reading, Recognised, ServerFamily, as_sent, word
+from benchctl.engines.common.endpoint import (
+    EndpointTarget,
+    Pages,
+    Reading,
+    Recognised,
+    ServerFamily,
+    as_sent,
+    short_line,
+)
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.llama_cpp.ledger import make_ledger
@@ -22,33 +30,33 @@ def _recognise(pages: Pages) -> Recognised | None:
     props = pages.object("/props")
     if "build_info" not in props and "total_slots" not in props:
         return None
-    version, slots = word(props.get("build_info")), pages.json("/slots")
-    told = [slot.get("speculative") for slot in slots if isinstance(slot, dict)] if isinstance(slots, list) else []
-    known = [one for one in told if isinstance(one, bool)]
+    version, slots = short_line(props.get("build_info")), pages.json("/slots")
+    reported = [slot.get("speculative") for slot in slots if isinstance(slot, dict)] if isinstance(slots, list) else []
+    known = [one for one in reported if isinstance(one, bool)]
     reading = _metrics(pages)
     evidence = (
-        f"GET /props: build {version}, total_slots = {word(props.get('total_slots'))}",
+        f"GET /props: build {version}, total_slots = {short_line(props.get('total_slots'))}",
         f"GET /slots: speculative = {', '.join(str(one).lower() for one in known) or 'not reported'}",
         str(reading or Reading(Counters(), None)),
     )
     return Recognised(version, any(known) if known else None, reading, evidence)
 
 
-def _ledger(seen: Recognised, told: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
-    timings = told.get("timings")
-    return make_ledger(before, after, timings if isinstance(timings, dict) else {}, speculating=bool(seen.speculates))
+def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
+    timings = extra.get("timings")
+    return make_ledger(before, after, timings if isinstance(timings, dict) else {}, speculating=bool(server.speculates))
 
 
 class _Served(EndpointTarget):
     """A llama-server that serves the target."""
 
     def render(self, prompt: Prompt) -> Rendered:
-        """Apply its chat template and tokenize; the text is what was sent."""
+        """Apply its chat template and tokenize; the text is what is sent."""
         text = prompt.prompt
         if text is None:
             text = self.http.post("/apply-template", {"messages": self.messages(prompt)}).get("prompt")
         if not isinstance(text, str):
-            raise protocol_error("The endpoint did not tell the prompt's text.")
+            raise protocol_error("The endpoint did not return the prompt's text.")
         return Rendered(as_sent(prompt), self.tokenize(text, special=True))
 
     def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:

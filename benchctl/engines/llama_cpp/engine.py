@@ -58,9 +58,7 @@ def _vocabulary_problems(recipe: Recipe, models: ResolvedPair) -> list[str]:
         return []
     found = compare(models.target.path, models.draft.path)
     fix = "Choose a draft of the same model family: it must have the target's vocabulary."
-    return (
-        [f"arms {', '.join(arms)}: the draft cannot speak for the target: {'; '.join(found)}. {fix}"] if found else []
-    )
+    return [f"arms {', '.join(arms)}: the draft does not fit the target: {'; '.join(found)}. {fix}"] if found else []
 
 
 class LlamaCppEngine:
@@ -84,7 +82,7 @@ class LlamaCppEngine:
         return replace(probe, capabilities=replace(probe.capabilities, details=details))
 
     def probe(self) -> Capabilities:
-        """Find the binary and ask it what it can do. Raises EngineError (`launch`), UsageError."""
+        """Find the binary and probe what it can do. Raises EngineError (`launch`), UsageError."""
         return self._probe.capabilities
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
@@ -119,12 +117,12 @@ class LlamaCppEngine:
         return worth_trying(draft, read_facts(models.target.path).mtp_layers, self._probe.flags)
 
     def _device_problems(self) -> list[str]:
-        wanted = _DEVICE_PREFIXES.get(self._spec.device)
+        prefix = _DEVICE_PREFIXES.get(self._spec.device)
         devices = self._probe.capabilities.details["devices"]
-        if wanted is None or not isinstance(devices, list) or any(str(d).startswith(wanted) for d in devices):
+        if prefix is None or not isinstance(devices, list) or any(str(d).startswith(prefix) for d in devices):
             return []
-        seen = ", ".join(map(str, devices)) or "no accelerator"
-        return [f"engine.device: this llama-server sees {seen}, and the recipe asks for {self._spec.device}."]
+        available = ", ".join(map(str, devices)) or "no accelerator"
+        return [f"engine.device: this llama-server finds {available}, but the recipe requests {self._spec.device}."]
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of one cell."""

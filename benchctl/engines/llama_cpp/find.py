@@ -20,7 +20,7 @@ VARIABLE = "BENCHCTL_LLAMA_SERVER"
 PERPLEXITY = "llama-perplexity"
 QUANTIZE = "llama-quantize"
 _MEASURING = frozenset({PERPLEXITY})
-"""Programs whose numbers are those of their own build: one of another build than the server's would measure that."""
+"""Programs that measure their own build: one of another build than the server's would not measure the server."""
 _INSTALL = "Build it with `benchctl engines install llama.cpp`, or name your own with --engine-binary."
 
 
@@ -78,7 +78,7 @@ def find_tool(name: str, server: Path) -> Path:
             kind="launch",
             where="llama.cpp",
             fix=f"Build llama.cpp's target {name} there too; or `benchctl engines install llama.cpp`, which builds "
-            "both, and leave your own llama-server out.",
+            "both, and use that one in place of your own llama-server.",
         )
     raise EngineError(f"no {name} was found beside {server}", kind="launch", where="llama.cpp", fix=_INSTALL)
 
@@ -88,7 +88,7 @@ def _named(value: str, where: str, *, optional: bool = False) -> Path | None:
 
 
 def inventory() -> list[FoundEngine]:
-    """Return every llama-server that is found, the one that runs first, with what it says of itself."""
+    """Return every llama-server that is found, the one that runs first, with its version."""
     try:
         found = candidates()
     except BenchctlError as error:

@@ -48,7 +48,7 @@ _BACKEND_FLAGS: dict[Backend, tuple[str, ...]] = {
 _LAST_FLAGS = ("-DBUILD_SHARED_LIBS=OFF",)  # the programs are moved after they are linked
 _COMPILER_SETTINGS = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS")
 _FREE_BYTES: dict[Backend, int] = {"cpu": 700 * 10**6, "metal": 700 * 10**6, "cuda": 4 * 10**9}
-"""Measured for cpu: 80 MB archive, 180 MB source, 110 MB objects and programs; with room to spare."""
+"""Measured for cpu: 80 MB archive, 180 MB source, 110 MB objects and programs; with a margin."""
 _BYTES_A_JOB = 1.5e9
 """What the largest translation units take to compile."""
 
@@ -67,7 +67,7 @@ class InstallRequest:
 
 
 def default_backend() -> Backend:
-    """Return `metal` on macOS and `cpu` elsewhere: what works without asking."""
+    """Return `metal` on macOS and `cpu` elsewhere: what works everywhere there."""
     return "metal" if sys.platform == "darwin" else "cpu"
 
 
@@ -80,7 +80,7 @@ def cmake_args_from_environment() -> tuple[str, ...]:
 
 
 def install(request: InstallRequest, report: Report) -> Build:
-    """Return the build that `request` asks for, from the cache when it is there. Raises BenchctlError."""
+    """Return the build of `request`, from the cache when it is there. Raises BenchctlError."""
     if request.backend == "metal" and sys.platform != "darwin":
         raise UsageError("Metal exists on macOS only", where="--metal", fix="Build with --cuda or --cpu.")
     sdist = read_sdist(request.sdist) if request.sdist else None

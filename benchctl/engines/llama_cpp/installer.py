@@ -44,8 +44,8 @@ def check(found: Sequence[FoundEngine], *, others: bool) -> list[Check]:
     if not first.found_in:
         todo = "Run `benchctl engines install llama.cpp`."
         return [Check(name, "warn" if others else "fail", "There is no llama-server.", why, todo)]
-    seen = f"{first.where} ({first.found_in}) is {first.version or 'of an unknown version'}."
+    summary = f"{first.where} ({first.found_in}) is {first.version or 'of an unknown version'}."
     if not first.speculation_types:
         todo = "Use a newer build: `benchctl engines install llama.cpp` makes one."
-        return [Check(name, "warn", f"{seen} It knows no speculation types.", why, todo)]
-    return [Check(name, "ok", seen, why), check_quantized(Path(first.where or ""))]
+        return [Check(name, "warn", f"{summary} It knows no speculation types.", why, todo)]
+    return [Check(name, "ok", summary, why), check_quantized(Path(first.where or ""))]

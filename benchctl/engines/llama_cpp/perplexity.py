@@ -2,7 +2,7 @@
 
 It reads a text in pieces of `context` tokens and scores the second half of each, so that every scored token has some
 text before it. First the reference's distributions over the whole vocabulary are written to a file, with the tokens;
-then another model is held against that file (`tools/perplexity/perplexity.cpp`, `--kl-divergence`).
+then another model is compared with that file (`tools/perplexity/perplexity.cpp`, `--kl-divergence`).
 """
 
 from __future__ import annotations
@@ -49,34 +49,35 @@ class Perplexity:
     """As in a recipe: `auto`, `cpu`, `cuda` or `metal`."""
 
     def write_reference(self, model: Path, text: Path, target: Path, log: Path, *, context: int, pieces: int) -> int:
-        """Write the distributions of `model` over the first `pieces` pieces of `text`; return how many were scored.
+        """Write the distributions of `model` over the first `pieces` pieces of `text`; return how many positions were
+        scored.
 
         Raises TextTooShortError, EngineError (`crash`, `protocol`), and OSError when the file came out short: the
         program itself does not notice a full disk.
         """
         options = ["-f", str(text), "-c", str(context), "-b", str(context), "--chunks", str(pieces)]
         for _ in range(_ATTEMPTS):
-            said = self._run(model, [*options, "--kl-divergence-base", str(target)], log)
-            if found := _TOO_SHORT.search(said):
+            output = self._run(model, [*options, "--kl-divergence-base", str(target)], log)
+            if found := _TOO_SHORT.search(output):
                 raise TextTooShortError(int(found[1]))
             if (places := _scored(target)) is not None:
                 return places
         raise _silent("wrote no distributions", log)
 
     def compare(self, model: Path, reference: Path, log: Path, *, context: int) -> Divergence:
-        """Hold `model` against a file of `write_reference`. Raises EngineError (`crash`, `protocol`)."""
+        """Compare `model` with a file of `write_reference`. Raises EngineError (`crash`, `protocol`)."""
         options = ["-c", str(context), "-b", str(context), "--kl-divergence", "--kl-divergence-base", str(reference)]
         for _ in range(_ATTEMPTS):
             if (found := read_divergence(self._run(model, options, log))) is not None:
                 return found
-        raise _silent("did not tell the divergence", log)
+        raise _silent("did not print the divergence", log)
 
     def _run(self, model: Path, options: Sequence[str], log: Path) -> str:
         device = [] if self.device == "auto" else ["-ngl", "0" if self.device == "cpu" else "999"]
         if self.device == "cpu":
             device += ["--device", "none"]
-        words = ["-m", str(model), "-t", str(self.threads), *device, *options]
-        status = self.program.run([*self.program.command, *words], log, None)
+        arguments = ["-m", str(model), "-t", str(self.threads), *device, *options]
+        status = self.program.run([*self.program.command, *arguments], log, None)
         if status == -signal.SIGXFSZ:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         if status != 0:
@@ -84,17 +85,17 @@ class Perplexity:
                 f"llama-perplexity {f'ended by signal {-status}' if status < 0 else f'failed with status {status}'}",
                 kind="crash",
                 where=str(model),
-                fix="Its last lines say why; too little memory is the usual cause.",
+                fix="Its last lines show why; too little memory is the usual cause.",
                 log_tail=log_tail(log),
             )
         return read_log(log)
 
 
-def read_divergence(said: str) -> Divergence | None:
+def read_divergence(output: str) -> Divergence | None:
     """Read the table at the end of the program's output; `None` when it is not all there."""
     found: dict[str, float | None] = {}
     for name, pattern in _LINES.items():
-        line = re.search(pattern, said)
+        line = re.search(pattern, output)
         if line is None:
             return None
         found[name], found[f"{name}_error"] = _finite(line[1]), _finite(line[2])
@@ -121,7 +122,7 @@ def _scored_of(context: int) -> int:
 
 
 def _scored(file: Path) -> int | None:
-    """Return how many places a file holds, `None` when it holds none. Raises OSError when it is not whole."""
+    """Return how many positions a file holds, `None` when it holds none. Raises OSError when it is not whole."""
     head = b""
     if file.is_file():
         with file.open("rb") as stream:
@@ -136,9 +137,9 @@ def _scored(file: Path) -> int | None:
 
 def _silent(what: str, log: Path) -> EngineError:
     return EngineError(
-        f"llama-perplexity {what}, though it ended well",
+        f"llama-perplexity {what}, although it exited with status 0",
         kind="protocol",
-        fix="Its last lines may say why; or use the build of `benchctl engines install llama.cpp`.",
+        fix="Its last lines may show why; or use the build of `benchctl engines install llama.cpp`.",
         log_tail=log_tail(log),
     )
 

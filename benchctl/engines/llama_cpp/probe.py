@@ -1,4 +1,4 @@
-"""Asking a binary what it is: `--help`, `--version`, `--list-devices`, and the hashes of its files."""
+"""Probing a binary: `--help`, `--version`, `--list-devices`, and the hashes of its files."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ class Probe:
 
 
 def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
-    """Ask `binary` what it can do, in the environment that it will run in; `added` is the recipe's `engine.env`.
+    """Probe what `binary` can do, in the environment that it will run in; `added` is the recipe's `engine.env`.
 
     Raises EngineError (`launch`) when it is no llama-server that runs here.
     """
     environment = engine_environment(os.environ, added)
-    flags = parse_help(_ask(binary, "--help", environment))
+    flags = parse_help(_run(binary, "--help", environment))
     missing = sorted(name for name in SERVER_FLAGS if name not in flags)
     if missing:
         raise EngineError(
-            f"This is no llama-server: its --help does not know {', '.join(missing)}.",
+            f"This is not llama-server: its --help lacks {', '.join(missing)}.",
             kind="launch",
             where=str(binary),
             fix="Point engine.binary, --engine-binary or BENCHCTL_LLAMA_SERVER at llama.cpp's llama-server.",
         )
-    told = _ask(binary, "--version", environment)
-    found = _VERSION.search(told)
-    line = found[0] if found else next((line for line in told.splitlines() if line.strip()), None)
+    output = _run(binary, "--version", environment)
+    found = _VERSION.search(output)
+    line = found[0] if found else next((line for line in output.splitlines() if line.strip()), None)
     speculation = flags.speculation_names()
     capabilities = Capabilities(
         kind="llama.cpp",
@@ -74,7 +74,7 @@ def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = Mapping
     return Probe(binary, capabilities, flags)
 
 
-def _ask(binary: Path, question: str, environment: Mapping[str, str]) -> str:
+def _run(binary: Path, question: str, environment: Mapping[str, str]) -> str:
     """Run the binary with one option; return what it prints on both streams."""
     fix = "Check that the file is a llama-server built for this machine and that it is executable (chmod +x)."
     try:
@@ -97,7 +97,7 @@ def _ask(binary: Path, question: str, environment: Mapping[str, str]) -> str:
     if answer.returncode != 0:
         last = tuple(line for line in text.splitlines() if line.strip())[-5:]
         raise EngineError(
-            f"It ended with status {answer.returncode} when asked for {question}.",
+            f"It ended with status {answer.returncode} on {question}.",
             kind="launch",
             where=str(binary),
             fix=fix,
@@ -107,8 +107,8 @@ def _ask(binary: Path, question: str, environment: Mapping[str, str]) -> str:
 
 
 def _devices(binary: Path, flags: Flags, environment: Mapping[str, str]) -> list[str] | None:
-    """Return the accelerators that the binary sees, as `CUDA0: NVIDIA …`; `None` when it cannot tell."""
+    """Return the accelerators that the binary sees, as `CUDA0: NVIDIA …`; `None` when it cannot list them."""
     if "--list-devices" not in flags:
         return None
-    told = _ask(binary, "--list-devices", environment)
-    return [f"{name}: {text}" for name, text in _DEVICE.findall(told.partition("Available devices:")[2])]
+    output = _run(binary, "--list-devices", environment)
+    return [f"{name}: {text}" for name, text in _DEVICE.findall(output.partition("Available devices:")[2])]

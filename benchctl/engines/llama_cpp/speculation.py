@@ -1,4 +1,4 @@
-"""benchctl's words for speculation, written in the flags of the binary at hand.
+"""The recipe's keys of speculation as flags of the binary at hand.
 
 `max`, `min`, … mean the same in every recipe; which flag carries them depends on the type, and on the binary's
 dialect. What limits a draft's length was read in llama.cpp's `common/speculative.cpp`: for the n-gram look-ups it is
@@ -14,7 +14,7 @@ from itertools import chain, zip_longest
 from benchctl.engines.llama_cpp.dialect import Flags
 from benchctl.recipes.speculation import Speculation
 
-WORDS = ("max", "min", "p_min", "size_n", "size_m", "min_hits")
+KEYS = ("max", "min", "p_min", "size_n", "size_m", "min_hits")
 
 _DRAFT = {"max": "--spec-draft-n-max", "min": "--spec-draft-n-min", "p_min": "--spec-draft-p-min"}
 _LEGACY_DRAFT = {"max": "--draft-max", "min": "--draft-min", "p_min": "--draft-p-min"}
@@ -39,19 +39,19 @@ _CACHE_DEPTH = 8
 
 
 def speculation_flags() -> frozenset[str]:
-    """Return every flag that the recipe's words control, of both dialects."""
+    """Return every flag that the recipe's keys control, of both dialects."""
     tables = (*_CURRENT.values(), _LEGACY_DRAFT)
     return frozenset({"--spec-type", "--spec-default"}.union(*(table.values() for table in tables)))
 
 
-def _flag_of(type_name: str, word: str, flags: Flags) -> str | None:
+def _flag_of(type_name: str, key: str, flags: Flags) -> str | None:
     table = _CURRENT[type_name] if flags.dialect == "current" else _LEGACY_DRAFT
-    return flags.first(table[word]) if word in table else None
+    return flags.first(table[key]) if key in table else None
 
 
 def _given(speculation: Speculation) -> dict[str, int | float]:
-    values = {word: getattr(speculation, word) for word in WORDS}
-    return {word: value for word, value in values.items() if value is not None}
+    values = {key: getattr(speculation, key) for key in KEYS}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def speculation_problems(speculation: Speculation, flags: Flags) -> list[str]:
@@ -68,12 +68,12 @@ def speculation_problems(speculation: Speculation, flags: Flags) -> list[str]:
         problems.append(f"This llama-server has no speculation type `{name}`: {why}.")
     if problems:
         return problems
-    for word in _given(speculation):
-        if all(_flag_of(name, word, flags) is None for name in speculation.types):
-            usable = sorted({w for name in speculation.types for w in WORDS if _flag_of(name, w, flags)})
+    for key in _given(speculation):
+        if all(_flag_of(name, key, flags) is None for name in speculation.types):
+            usable = sorted({w for name in speculation.types for w in KEYS if _flag_of(name, w, flags)})
             problems.append(
-                f"`{word}` means nothing for {', '.join(speculation.types)} on this llama-server; "
-                + (f"it takes {', '.join(usable)}." if usable else "it takes no words.")
+                f"`{key}` has no effect on {', '.join(speculation.types)} in this llama-server; "
+                + (f"it takes {', '.join(usable)}." if usable else "it takes no keys.")
             )
     if speculation.max is not None and speculation.min is not None and speculation.min > speculation.max:
         problems.append(f"`min` ({speculation.min}) is above `max` ({speculation.max}), so nothing could be drafted.")
@@ -113,19 +113,19 @@ def worth_trying(draft: str | None, mtp_layers: int, flags: Flags) -> list[Specu
     """
     heads = [{"type": "draft-mtp", "max": depth} for depth in (1, 2, 3)] if mtp_layers else []
     kind = _HEADS.get(draft or "", "draft-simple")
-    drafts = [*heads, *({"type": kind, **words} for words in _OF_DRAFT if draft is not None)]
+    drafts = [*heads, *({"type": kind, **values} for values in _OF_DRAFT if draft is not None)]
     turns = chain.from_iterable(zip_longest(drafts, _LOOKED_UP))
     settings = [Speculation.model_validate(one) for one in turns if one is not None]
     return [one for one in settings if not speculation_problems(one, flags)]
 
 
 def speculation_warnings(speculation: Speculation, flags: Flags) -> list[str]:
-    """Return what the binary accepts although it does not do what one would think."""
+    """Return what the binary accepts although it has another effect than expected."""
     warnings = []
     if "ngram-simple" in speculation.types:
         if speculation.min_hits is not None and speculation.types == ("ngram-simple",):
             warnings.append("llama-server reads `min_hits` for ngram-simple, but its search does not use it.")
-        defaults = {word: flags.get(flag) for word, flag in _CURRENT["ngram-simple"].items()}
+        defaults = {key: flags.get(flag) for key, flag in _CURRENT["ngram-simple"].items()}
         size_n = speculation.size_n or (defaults["size_n"].default if defaults["size_n"] else None) or 0
         size_m = speculation.size_m or speculation.max
         if size_m is not None and size_m < size_n:
@@ -141,14 +141,14 @@ def deepest_draft(speculation: Speculation, flags: Flags) -> int:
     deepest = 0
     for name in speculation.types:
         flag = flags.get(_flag_of(name, "max", flags) or "")
-        asked = speculation.size_m if speculation.size_m and "size_m" in _CURRENT[name] else speculation.max
+        requested = speculation.size_m if speculation.size_m and "size_m" in _CURRENT[name] else speculation.max
         default = (flag.default if flag else None) or _CACHE_DEPTH
-        deepest = max(deepest, asked if asked is not None and flag else default)
+        deepest = max(deepest, requested if requested is not None and flag else default)
     return deepest
 
 
 def speculation_args(speculation: Speculation | None, flags: Flags) -> list[str]:
-    """Return the flags that set speculation as asked, or off where the binary has a way to say so."""
+    """Return the flags that set speculation as requested, or turn it off where the binary has a flag for that."""
     names = flags.speculation_names()
     if speculation is None:
         return ["--spec-type", "none"] if "--spec-type" in flags else []
@@ -159,8 +159,8 @@ def speculation_args(speculation: Speculation | None, flags: Flags) -> list[str]
         given["min"] = min(int(given["max"]), 48)  # Its own minimum is 48, which a smaller maximum contradicts.
     seen: set[str] = set()
     for name in speculation.types:
-        for word, value in given.items():
-            flag = _flag_of(name, word, flags)
+        for key, value in given.items():
+            flag = _flag_of(name, key, flags)
             if flag is not None and flag not in seen:
                 seen.add(flag)
                 args += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
@@ -168,26 +168,26 @@ def speculation_args(speculation: Speculation | None, flags: Flags) -> list[str]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a command line asks of speculation."""
+class RequestedSpeculation:
+    """The speculation that a command line requests."""
 
     types: tuple[str, ...]
-    """In benchctl's words; empty for the target alone."""
+    """By benchctl's names; empty for the target alone."""
     may_hold_back: bool
     """Whether a minimum length or probability can keep a working drafter from ever drafting."""
 
 
-def requested_of(argv: Sequence[str], flags: Flags) -> Asked:
-    """Read from a command line what was asked, so that the judgement needs nothing but what really ran."""
-    words = {own: word for word, own in flags.speculation_names().items()}
+def requested_of(argv: Sequence[str], flags: Flags) -> RequestedSpeculation:
+    """Read the requested speculation from a command line, so that the check uses what really ran."""
+    names = {own: key for key, own in flags.speculation_names().items()}
     settings = dict(zip(argv, [*argv[1:], ""], strict=True))
     if "--spec-type" in settings:
         own = [name for name in settings["--spec-type"].split(",") if name != "none"]
-        types = tuple(words.get(name, name) for name in own)
+        types = tuple(names.get(name, name) for name in own)
     else:
         types = ("draft-simple",) if any(flag in settings for flag in ("-md", "--model-draft")) else ()
-    minimums = {table[word] for table in (_DRAFT, _LEGACY_DRAFT) for word in ("min", "p_min")}
+    minimums = {table[key] for table in (_DRAFT, _LEGACY_DRAFT) for key in ("min", "p_min")}
     may_hold_back = any(float(settings[flag]) > 0 for flag in minimums if flag in settings)
     if flags.dialect == "legacy" and "--draft-p-min" not in settings:
         may_hold_back = True  # Its default is not 0, as today, but as high as 0.9.
-    return Asked(types, may_hold_back)
+    return RequestedSpeculation(types, may_hold_back)

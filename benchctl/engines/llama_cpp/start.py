@@ -24,7 +24,7 @@ _PORT_ATTEMPTS = 5
 
 def start_server(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags) -> LlamaServer:
     """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
-    # On a port, current builds choose a free one themselves and log it; for older ones one is looked for beforehand.
+    # On a port, current builds choose a free one themselves and log it; for older ones a free one is chosen beforehand.
     chooses = flags.dialect == "current"
     for attempt in range(1, _PORT_ATTEMPTS + 1):
         port = 0 if chooses else free_port()
@@ -39,7 +39,7 @@ def start_server(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags
 
 def _started(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags, port: int) -> LlamaServer:
     access = make_access(by_socket=listens_on_sockets(flags))
-    argv = [str(port) if word == "{port}" else word for word in launch.argv]
+    argv = [str(port) if argument == "{port}" else argument for argument in launch.argv]
     if access.socket_path is not None and "--host" in argv:
         argv[argv.index("--host") + 1] = str(access.socket_path)
     process = EngineProcess(argv, {**launch.env, "LLAMA_API_KEY": access.key}, log_path, scratch=access.folder)
@@ -67,13 +67,13 @@ def _started(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Fl
 
 
 def listens_on_sockets(flags: Flags) -> bool:
-    """Whether this build takes the path of a Unix socket for its address, by what it says of the option."""
+    """Whether this build takes the path of a Unix socket for its address, by its help for the option."""
     host = flags.get("--host")
     return host is not None and "unix socket" in host.description.lower()
 
 
 def _listening_port(start_up: StartUp) -> int:
-    """Wait for the log to tell on which port this very process listens."""
+    """Wait for the log line with the port on which this very process listens."""
     while True:
         found = _LISTENING.search(start_up.log_path.read_bytes())
         if found:

@@ -25,7 +25,7 @@ _FINISH: dict[str, FinishReason] = {"eos": "stop", "word": "stop", "limit": "len
 
 @dataclass(frozen=True)
 class Gap:
-    """Token ids that the stream withheld, and what it says about them."""
+    """Token ids that are missing from the stream, and what is known of them."""
 
     position: int
     count: int
@@ -56,7 +56,7 @@ class LlamaAnswer:
 
     @property
     def token_ids(self) -> tuple[int, ...] | None:
-        """Every generated id, or `None` when the stream withheld some."""
+        """Every generated id, or `None` when some are missing from the stream."""
         if len(self.known_ids) != self.n_predicted:
             return None
         return tuple(token for _, token in self.known_ids)
@@ -67,7 +67,7 @@ class LlamaAnswer:
         missing = self.n_predicted - len(self.known_ids)
         if not missing:
             return None
-        return f"the stream withheld {missing} of {self.n_predicted} token ids (characters of several tokens)"
+        return f"the stream lacks {missing} of {self.n_predicted} token ids (characters of several tokens)"
 
 
 class _Token(msgspec.Struct):
@@ -87,7 +87,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
 
     def __init__(self, most_tokens: float = math.inf) -> None:
         super().__init__()
-        self._most_tokens = max(1, most_tokens)  # one token comes even where none was asked for
+        self._most_tokens = max(1, most_tokens)  # one token comes even where none was requested
         self._pieces: list[str] = []
         self._known: list[tuple[int, int]] = []
         self._gaps: list[Gap] = []
@@ -111,13 +111,13 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         """Take one event."""
         content, count = event["content"], int(event["tokens_predicted"])
         if not 0 <= count <= self._most_tokens:
-            raise protocol_error(f"The engine counts {str(count)[:20]} tokens; {self._most_tokens} were asked for.")
+            raise protocol_error(f"The engine counts {str(count)[:20]} tokens; {self._most_tokens} were requested.")
         before = self.count
         if count < before:
-            raise protocol_error(f"The engine took tokens back: it counts {count} after {before}.")
+            raise protocol_error(f"The engine retracted tokens: it counts {count} after {before}.")
         if event["stop"]:
             if count != before or not before:
-                self.tokens(count - before)  # the end is all that shows of them
+                self.tokens(count - before)  # only the end shows them
             self._answer = self._finished(event)
             self.over = True
             return
@@ -141,14 +141,14 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
             raise protocol_error(f"The answer ended for an unknown reason: {clean(str(event['stop_type']))[:80]}")
         if not isinstance(event["timings"], dict) or not isinstance(event["generation_settings"], dict):
             raise TypeError("timings and generation_settings are objects")
-        asked = count_in(int(event["tokens_evaluated"]), 2**31)
-        if asked is None:
+        prompt_tokens = count_in(int(event["tokens_evaluated"]), 2**31)
+        if prompt_tokens is None:
             raise ValueError("tokens_evaluated is a count")
         return LlamaAnswer(
             text="".join(self._pieces) + event["content"],
             known_ids=tuple(self._known),
             n_predicted=int(event["tokens_predicted"]),
-            prompt_tokens=asked,
+            prompt_tokens=prompt_tokens,
             finish_reason=finish,
             ttft_s=self.ttft_s,
             decode_s=self.decode_s,
@@ -180,11 +180,11 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: boo
     }
 
 
-def scoring_body(prefix: list[int] | list[list[int]], *, top: int, cached: bool, spoken: int) -> dict[str, Any]:
+def scoring_body(prefix: list[int] | list[list[int]], *, top: int, cached: bool, forced: int) -> dict[str, Any]:
     """Return the JSON of a `/completion` request for the `top` likeliest tokens after one prefix or each of several.
 
-    llama-server tells logits only with a token that it generates, and only once that token's text is whole UTF-8, so
-    `spoken`, a token of plain text, is forced; what it tells of the logits is from before that.
+    llama-server returns logits only with a token that it generates, and only once that token's text is whole UTF-8, so
+    `forced`, a token of plain text, is forced; the logits that it returns are from before that.
     """
     return {
         "prompt": prefix,
@@ -192,7 +192,7 @@ def scoring_body(prefix: list[int] | list[list[int]], *, top: int, cached: bool,
         "temperature": 0,
         "top_k": 1,
         "samplers": ["top_k", "temperature"],
-        "logit_bias": [[spoken, 1e6]],
+        "logit_bias": [[forced, 1e6]],
         "n_probs": top,
         "cache_prompt": cached,
         "return_tokens": True,
@@ -207,13 +207,15 @@ def check_echo(body: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     Raises EngineError (`attestation`).
     """
     for name in ("samplers", "temperature", "top_k", "top_p", "seed"):
-        asked, used = body[name], settings.get(name)
+        requested, used = body[name], settings.get(name)
         equal = (
-            abs(asked - used) < 1e-5 if isinstance(asked, float) and isinstance(used, int | float) else asked == used
+            abs(requested - used) < 1e-5
+            if isinstance(requested, float) and isinstance(used, int | float)
+            else requested == used
         )
         if not equal:
             raise EngineError(
-                f"The engine sampled with {name} = {used!r}; {asked!r} was asked for.",
+                f"The engine sampled with {name} = {used!r}; {requested!r} was requested.",
                 kind="attestation",
-                fix="Nothing that it answers is comparable; use a llama-server that takes these settings.",
+                fix="Its answers are not comparable; use a llama-server that takes these settings.",
             )

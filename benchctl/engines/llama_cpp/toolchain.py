@@ -68,16 +68,16 @@ def _find(program: str) -> str | None:
 
 
 def _compiler() -> tuple[str, str]:
-    wanted = shlex.split(os.environ.get("CXX", ""))[:1] or ["c++", "g++", "clang++"]
-    for name in wanted:
+    compilers = shlex.split(os.environ.get("CXX", ""))[:1] or ["c++", "g++", "clang++"]
+    for name in compilers:
         if (path := shutil.which(name)) and (
             version := _version(path)
-        ):  # macOS has a c++ that only asks to be installed
+        ):  # macOS has a placeholder c++ that only offers an installation
             return path, version
     fix = "Debian and Ubuntu: `sudo apt install g++`; Fedora: `sudo dnf install gcc-c++`."
     if sys.platform == "darwin":
         fix = "Run `xcode-select --install`."
-    raise EngineError(f"there is no working C++ compiler (tried {', '.join(wanted)})", kind="install", fix=fix)
+    raise EngineError(f"there is no working C++ compiler (tried {', '.join(compilers)})", kind="install", fix=fix)
 
 
 def _nvcc_candidates() -> list[str]:

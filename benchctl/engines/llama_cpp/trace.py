@@ -1,4 +1,4 @@
-"""Where the time of a round goes, read from llama-server's log at its most talkative level (`-lv 5`).
+"""Where the time of a round goes, read from llama-server's log at its most verbose level (`-lv 5`).
 
 At that level one turn of the server's loop leaves, among others, these lines, each with its time to the microsecond:
 
@@ -39,7 +39,7 @@ _SAVED = "created speculative checkpoint"
 _GOES_BACK = "restoring speculative checkpoint"
 
 Line = tuple[float, str]
-"""Seconds since the server started, and what was said."""
+"""Seconds since the server started, and the message."""
 
 
 def traced(launch: Launch, flags: Flags) -> Launch | None:
@@ -57,7 +57,7 @@ def read_passes(log: str) -> list[Pass]:
     for turn in _turns(log):
         for kind, width, took in _passes(turn, again=again):
             found[kind, width].append(took)
-        again = any(_GOES_BACK in said for _, said in turn)
+        again = any(_GOES_BACK in message for _, message in turn)
     return [Pass(*key, len(times), sum(times), median(times)) for key, times in sorted(found.items())]
 
 
@@ -68,21 +68,21 @@ def _turns(log: str) -> Iterator[list[Line]]:
         if found is None:
             continue
         minutes, whole, thousandths, millionths = map(int, found.groups()[:4])
-        said = (60 * minutes + whole + thousandths / 1e3 + millionths / 1e6, found[5])
-        if _TURN in said[1]:
+        entry = (60 * minutes + whole + thousandths / 1e3 + millionths / 1e6, found[5])
+        if _TURN in entry[1]:
             yield turn
             turn = []
-        turn.append(said)
+        turn.append(entry)
     yield turn
 
 
 def _passes(turn: Sequence[Line], *, again: bool) -> Iterator[tuple[PassKind, int, float]]:
     """Yield what one turn did; `again`: the turn before went back to a checkpoint."""
-    words = [said for _, said in turn]
-    drafted = next((int(found[1]) for said in words if (found := _DRAFTED.search(said))), 0)
-    if not drafted and not any(_PLAIN in said for said in words):
+    messages = [message for _, message in turn]
+    drafted = next((int(found[1]) for message in messages if (found := _DRAFTED.search(message))), 0)
+    if not drafted and not any(_PLAIN in message for message in messages):
         return  # it read a prompt, or nothing
-    begins = next((place for place, said in enumerate(words) if _EVALUATES in said), None)
+    begins = next((place for place, message in enumerate(messages) if _EVALUATES in message), None)
     if begins is None:
         return
     before, after = turn[:begins], turn[begins:]
@@ -90,14 +90,14 @@ def _passes(turn: Sequence[Line], *, again: bool) -> Iterator[tuple[PassKind, in
     away = list(_away(before))
     if away:
         yield "draft", drafted, away[0][1] - away[0][0]
-    saved = next((time for time, said in before if _SAVED in said), None)
+    saved = next((time for time, message in before if _SAVED in message), None)
     if saved is not None and away:
-        may = next((time for time, said in before if _MAY_DRAFT in said), away[0][0])
+        may = next((time for time, message in before if _MAY_DRAFT in message), away[0][0])
         yield "checkpoint", 1, saved - away[0][1] + (away[0][0] - may)
     for kind, (left, back) in zip((_target_pass(drafted, again=again), "draft-read"), _away(after), strict=False):
         yield kind, width, back - left
-    for (began, said), (ended, _) in pairwise(after):
-        if _GOES_BACK in said:
+    for (began, message), (ended, _) in pairwise(after):
+        if _GOES_BACK in message:
             yield "restore", 1, ended - began
 
 
@@ -110,9 +110,9 @@ def _target_pass(drafted: int, *, again: bool) -> PassKind:
 def _away(lines: Sequence[Line]) -> Iterator[tuple[float, float]]:
     """Yield when the loop left for a computation, and when it was back."""
     left: float | None = None
-    for time, said in lines:
-        if said.endswith(_LEAVE):
+    for time, message in lines:
+        if message.endswith(_LEAVE):
             left = time
-        elif said.endswith(_BACK) and left is not None:
+        elif message.endswith(_BACK) and left is not None:
             yield left, time
             left = None

@@ -1,8 +1,8 @@
-"""Does a llama-server survive quantized models? Bundled ones are not quantized, and would never tell.
+"""Does a llama-server survive quantized models? Bundled ones are not quantized, and would not show it.
 
 Compilers have made builds that start, answer with f16 models and crash on every quantized one: GCC 12.2 on processors
-with AMX (it drops stores before `ldtilecfg`). So tiny models of the common quantizations are loaded and asked, alone
-and with a draft.
+with AMX (it drops stores before `ldtilecfg`). So tiny models of the common quantizations are loaded and run, alone and
+with a draft.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of trying a build, each failure a sentence; kept beside `build.json` unless something is unclear."""
+    """The result of trying a build, each failure a sentence; kept beside `build.json` unless something is unclear."""
 
     crashed: tuple[str, ...]
     unclear: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class Trial:
 
 
 def tried_once(build: Build) -> Trial:
-    """Return what became of trying `build`, which is done now if it was never done; takes seconds then."""
+    """Return the result of trying `build`, which is tried now if it never was; takes seconds then."""
     known = Trial.read(build.folder)
     if known is None:
         known = Trial.of(try_quantized(build.binary()))
@@ -118,7 +118,7 @@ def refuse_crashing(build: Build) -> None:
 
 
 def try_quantized(binary: Path, on_case: Callable[[str], None] | None = None) -> list[Failure]:
-    """Load and ask a model of every common quantization, alone and with a draft; return what failed.
+    """Load and run a model of every common quantization, alone and with a draft; return what failed.
 
     Takes some seconds. Raises EngineError where `binary` is no llama-server that runs here.
     """
@@ -136,7 +136,7 @@ def try_quantized(binary: Path, on_case: Callable[[str], None] | None = None) ->
                 if on_case:
                     on_case(case)
                 try:
-                    _ask(probe, model, arm, Path(folder) / "server.log")
+                    _request(probe, model, arm, Path(folder) / "server.log")
                 except EngineError as error:
                     failures.append(Failure(case, error))
     return failures
@@ -150,11 +150,11 @@ def check_quantized(binary: Path) -> Check:
     except EngineError as error:
         return Check(name, "fail", f"It cannot be tried: {error.what}", why, error.fix)
     if trial.crashed:
-        seen = f"It crashes with {len(trial.crashed)} of {len(_cases())} small models: {' '.join(trial.crashed)}"
-        return Check(name, "fail", seen, why, BROKEN_BUILD)
+        summary = f"It crashes with {len(trial.crashed)} of {len(_cases())} small models: {' '.join(trial.crashed)}"
+        return Check(name, "fail", summary, why, BROKEN_BUILD)
     if trial.unclear:
         todo = "Run `benchctl doctor` again when the machine is less busy."
-        return Check(name, "warn", f"Not all small models were answered: {' '.join(trial.unclear)}", why, todo)
+        return Check(name, "warn", f"Not all small models gave an answer: {' '.join(trial.unclear)}", why, todo)
     return Check(name, "ok", f"It answers with {', '.join(QUANTIZATIONS)}, alone and with a draft.", why)
 
 
@@ -162,7 +162,7 @@ def _cases() -> list[str]:
     return [f"{quantization} {name}" for quantization in QUANTIZATIONS for name in _ARMS]
 
 
-def _ask(probe: Probe, model: Path, arm: Arm, log: Path) -> None:
+def _request(probe: Probe, model: Path, arm: Arm, log: Path) -> None:
     resolved = ResolvedModel(str(model), (ModelFile(model, model.stat().st_size, ""),))
     spec = LlamaCppSpec(context=256, health_timeout_s=60, request_timeout_s=60)
     argv = command_line(probe.binary, probe.flags, spec, arm, ResolvedPair(resolved, resolved))

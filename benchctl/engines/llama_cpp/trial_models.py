@@ -1,7 +1,7 @@
 """Tiny models of the common quantizations, written on the spot to try a llama-server with.
 
 Their weights are random, so their answers mean nothing; what counts is that every kernel of the quantization runs. Rows
-have 256 values, the block of the K-quants, and outputs are multiples of 32: what the kernels for AMX ask for.
+have 256 values, the block of the K-quants, and outputs are multiples of 32: what the kernels for AMX require.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ ADAPTER = Adapter(
     engine="benchctl.engines.openai.engine:OpenAiEngine",
     inventory="benchctl.engines.openai.engine:inventory",
     model_format="served",
-    # Which server it is decides, and it need not tell: whatever remembers on one of them.
+    # Depends on the server, which may be unknown: whatever remembers on any of them.
     remembers=frozenset(
         {"ngram", "ngram-simple", "ngram-cache", "ngram-mod", "ngram-map-k", "ngram-map-k4v", "suffix"}
     ),

@@ -1,4 +1,4 @@
-"""Where an endpoint is, and the key that opens it. The key is read from the environment and shown to nobody."""
+"""Where an endpoint is, and the key that opens it. The key is read from the environment and never printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchctl.errors import UsageError
 
 _HIDDEN = "[API key]"
 _TELLING = 8
-"""Shorter keys are placeholders such as `none`, and would be found in honest words."""
+"""Shorter keys are placeholders such as `none`, and would occur in ordinary text."""
 _REACH_S = 3.0
 _SENDABLE = re.compile(r"[\x21-\x7e]+")
 
@@ -26,7 +26,7 @@ class Address:
     api: str
 
     def takes_connections(self) -> bool:
-        """Whether anybody listens there; a proxy between is not asked."""
+        """Whether a connection is accepted there; a proxy between is not used."""
         parts = urlsplit(self.root)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         try:
@@ -53,7 +53,7 @@ def parse_address(url: str | None, where: str) -> Address:
         )
     if parts.query or parts.fragment:
         raise UsageError(
-            "The URL has a query or fragment, which no request of benchctl's would keep.",
+            "The URL has a query or fragment, which benchctl's requests would not carry.",
             where=where,
             fix="Write scheme, host, port and path; a key belongs into the environment: engine.api_key_env.",
         )
@@ -99,7 +99,7 @@ def check_key(key: ApiKey, address: Address) -> None:
         raise UsageError(
             f"The key in {key.variable} has fewer than {_TELLING} characters: it could not be taken out of logs.",
             where="engine.api_key_env",
-            fix="Use a longer key, or leave api_key_env out where the endpoint asks for none.",
+            fix="Use a longer key, or leave api_key_env out where the endpoint needs none.",
         )
 
 

@@ -1,6 +1,7 @@
-"""What an endpoint tells of itself: which server it is, what it serves, and whether it speculates.
+"""What an endpoint reports of itself: which server it is, what it serves, and whether it speculates.
 
-Nothing is concluded from silence: an endpoint behind a gateway tells none of this, and `speculates` is then `None`.
+Nothing is concluded from what is absent: an endpoint behind a gateway may report none of this, and `speculates` is then
+`None`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.completion_stream import StreamedAnswer
-from benchctl.engines.common.endpoint import Pages, Reading, Recognised, ServerFamily, word
+from benchctl.engines.common.endpoint import Pages, Reading, Recognised, ServerFamily, short_line
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.stream import seconds_in
@@ -23,7 +24,7 @@ from benchctl.text import one_line
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One look at an endpoint."""
+    """One inspection of an endpoint."""
 
     family: str | None
     """The kind of engine that it is, by the adapter that recognised it."""
@@ -33,26 +34,27 @@ class Endpoint:
     """What `/v1/models` lists; `None` where there is no such list."""
     evidence: tuple[str, ...]
     context: int | None = None
-    """The longest sequence of the first model that it lists, in tokens, where that is told."""
+    """The longest sequence of the first model that it lists, in tokens, where that is reported."""
 
     @property
     def version(self) -> str | None:
-        """What it says of its version."""
+        """The version that it reports."""
         return self.server.version
 
     @property
     def speculates(self) -> bool | None:
-        """What it says of its own setting; `None` where it says nothing."""
+        """Whether it reports that speculation is on; `None` where it reports neither."""
         return self.server.speculates
 
     @property
     def metrics(self) -> Reading | None:
-        """`None` where `/metrics` tells nothing of this server."""
+        """`None` where `/metrics` has none of its counters."""
         return self.server.metrics
 
 
 def discover(client: HttpClient, address: Address) -> Endpoint:
-    """Look at every place where a server may tell something. Raises EngineError when nobody answers or lets us in."""
+    """Inspect every path at which a server may report something. Raises EngineError when there is no answer or no
+    access."""
     models, context = _models(client, address)
     listed = f"GET /v1/models: {'not reported' if models is None else ', '.join(models) or 'none'}"
     pages = Pages(client, address.root)
@@ -61,7 +63,7 @@ def discover(client: HttpClient, address: Address) -> Endpoint:
         if server is not None:
             return Endpoint(kind, reader, server, models, (listed, *server.evidence), context)
     silent = "/props, /slots, /server_info and /metrics: not reported"
-    nobody = Recognised(word(pages.object("/version").get("version")), None, None, ())
+    nobody = Recognised(short_line(pages.object("/version").get("version")), None, None, ())
     return Endpoint(None, None, nobody, models, (listed, silent))
 
 
@@ -74,7 +76,7 @@ def families() -> Iterator[tuple[str, ServerFamily]]:
 
 
 def read_metrics(client: HttpClient, address: Address, endpoint: Endpoint) -> Reading | None:
-    """Read the counters of a server; `None` where it tells none."""
+    """Read the counters of a server; `None` where it has none."""
     return None if endpoint.reader is None else endpoint.reader.metrics(Pages(client, address.root))
 
 
@@ -83,7 +85,7 @@ def _models(client: HttpClient, address: Address) -> tuple[tuple[str, ...] | Non
     response = client.get(f"{address.api}/models")
     if response.status_code in (401, 403):
         raise EngineError(
-            f"The endpoint lets nobody in without a key: HTTP {response.status_code}.",
+            f"The endpoint requires a valid API key: HTTP {response.status_code}.",
             kind="launch",
             where=address.api,
             fix="Name the environment variable that holds a valid key: engine.api_key_env.",
@@ -119,26 +121,26 @@ def endpoint_ledger(
     """Return the ledger of one answer.
 
     `before` and `after` are readings of the shared counters, `None` where there are none or several requests are in
-    flight. They count only where they moved by exactly this answer's tokens: else somebody else was served as well.
+    flight. They count only where they moved by exactly this answer's tokens: else other clients were served as well.
     """
     if endpoint.reader is None:
         return Ledger()
     ours = alone(before, after, n_predicted)
     earlier = before.counters if ours and before else Counters()
     later = after.counters if ours and after else Counters()
-    return endpoint.reader.ledger(endpoint.server, answer.told, earlier, later)
+    return endpoint.reader.ledger(endpoint.server, answer.extra, earlier, later)
 
 
 def alone(before: Reading | None, after: Reading | None, n_predicted: int) -> bool:
-    """Whether nobody else's tokens were generated between two readings."""
+    """Whether no other client's tokens were generated between two readings."""
     if before is None or after is None or before.generated is None or after.generated is None:
         return False
     return after.generated - before.generated == n_predicted
 
 
-def engine_times(told: Mapping[str, Any]) -> tuple[float | None, float | None]:
+def engine_times(extra: Mapping[str, Any]) -> tuple[float | None, float | None]:
     """Return the server's own seconds of prefill and of decoding, from llama-server's timings or vLLM's metrics."""
-    timings, metrics = told.get("timings"), told.get("metrics")
+    timings, metrics = extra.get("timings"), extra.get("metrics")
     if isinstance(timings, dict):
         return seconds_in(timings.get("prompt_ms")), seconds_in(timings.get("predicted_ms"))
     if isinstance(metrics, dict):

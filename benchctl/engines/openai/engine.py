@@ -1,4 +1,4 @@
-"""The adapter for endpoints: find out what each URL is, refuse what it is not known to take, and talk to it."""
+"""The adapter for endpoints: find out what each URL is, refuse what it is not known to support, and talk to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from benchctl.text import one_line
 
 @dataclass(frozen=True)
 class EndpointLaunch(Launch):
-    """Which endpoint a cell asks, and on what terms."""
+    """Which endpoint a cell uses, and with which settings."""
 
     terms: Terms = Terms("", None, False)  # noqa: RUF009 - frozen
 
@@ -40,11 +40,11 @@ class OpenAiEngine:
         if binary is not None:
             raise UsageError("An endpoint has no binary here.", where="--engine-binary", fix="Leave it out.")
         self._spec = spec
-        self._seen: dict[str, Endpoint] = {}
+        self._inspected: dict[str, Endpoint] = {}
 
     def probe(self) -> Capabilities:
-        """Look at the endpoint of the recipe. Raises EngineError when nobody answers there, UsageError."""
-        endpoint = self._look(self._spec.url, "engine.url") if self._spec.url else None
+        """Inspect the endpoint of the recipe. Raises EngineError when there is no answer, UsageError."""
+        endpoint = self._inspect(self._spec.url, "engine.url") if self._spec.url else None
         return Capabilities(
             kind="openai",
             binary=None,
@@ -60,44 +60,44 @@ class OpenAiEngine:
         )
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
-        """Refuse what cannot be asked of these endpoints. Raises UsageError, EngineError; returns warnings."""
+        """Refuse what these endpoints do not support. Raises UsageError, EngineError; returns warnings."""
         problems, names, warnings = [], {}, []
         for arm in recipe.arms:
             if arm.args:
-                problems.append(f"arm {arm.name}: args are for engines that benchctl starts.")
-            endpoint = self._look(self._url(arm), f"arm {arm.name}")
+                problems.append(f"arm {arm.name}: args are for engines that benchctl launches.")
+            endpoint = self._inspect(self._url(arm), f"arm {arm.name}")
             problems += [f"arm {arm.name}: {text}" for text in unsupported(recipe.sampling_of(arm), endpoint.family)]
             names[arm.name] = self._model(models, endpoint, arm)
             if endpoint.family is None:
-                warnings.append(f"Arm {arm.name}: its endpoint does not show which server it is.")
+                warnings.append(f"Arm {arm.name}: its endpoint is none of the servers that benchctl recognises.")
         problems += _same_endpoint(recipe, {arm.name: self._url(arm) for arm in recipe.arms})
         if problems:
             raise UsageError("\n".join(problems), where="engine.kind: openai")
         if len(set(names.values())) > 1:
-            told = "; ".join(f"{arm}: {one_line(name, 80)}" for arm, name in names.items())
-            warnings.append(f"The endpoints serve models of different names ({told}); only equal models compare.")
+            served = "; ".join(f"{arm}: {one_line(name, 80)}" for arm, name in names.items())
+            warnings.append(f"The endpoints serve models of different names ({served}); only equal models compare.")
         if (key := self._key()).is_no_secret:
             warnings.append(
-                f"The key in {key.variable} is too short to be taken out of logs, so it counts as no secret."
+                f"The key in {key.variable} is too short to be removed from logs, so it counts as no secret."
             )
         return list(dict.fromkeys(warnings))
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """Return where the endpoint of an arm is and what is asked of it; nothing is started."""
+        """Return where the endpoint of an arm is and with which settings it is used; nothing is launched."""
         url = self._url(arm)
         terms = Terms(
-            model=self._model(models, self._look(url, f"arm {arm.name}"), arm),
-            speculation=None if arm.speculation is None else _said(arm.speculation),
+            model=self._model(models, self._inspect(url, f"arm {arm.name}"), arm),
+            speculation=None if arm.speculation is None else _described(arm.speculation),
             overlapping=arm.overlapping,
         )
         return EndpointLaunch(argv=(), env={}, url=url, overlapping=arm.overlapping, terms=terms)
 
     def tool(self, name: str) -> Path:
         """There is none."""
-        raise EngineError(f"An endpoint brings no {name}.", kind="launch", fix="Name a model that it serves.")
+        raise EngineError(f"An endpoint has no program {name}.", kind="launch", fix="Name a model that it serves.")
 
     def start(self, launch: Launch, log_path: Path) -> EndpointServer:
-        """Look at the endpoint again. Raises EngineError when it is gone; nothing is waited for."""
+        """Inspect the endpoint again. Raises EngineError when it is gone; there is no wait."""
         if not isinstance(launch, EndpointLaunch):
             raise TypeError("this launch is another engine's")
         try:
@@ -114,22 +114,25 @@ class OpenAiEngine:
             raise
 
     def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> Scorer:
-        """Ask the baseline's endpoint for log-probabilities; see `benchctl.engines.base.ScoringEngine`.
+        """Read log-probabilities from the baseline's endpoint; see `benchctl.engines.base.ScoringEngine`.
 
-        Raises UsageError where it tells none of a prompt's tokens, or speculates itself, EngineError where it is gone.
+        Raises UsageError where it returns none for prompt tokens, or speculates itself, EngineError where it is gone.
         """
         if not isinstance(launch, EndpointLaunch):
             raise TypeError("this launch is another engine's")
         del log_path
-        endpoint, where = self._look(launch.url, "the baseline"), str(launch.url)
+        endpoint, where = self._inspect(launch.url, "the baseline"), str(launch.url)
         family = endpoint.reader
         if family is None or family.scorer is None:
-            raise UsageError("the baseline's endpoint tells no log-probabilities of a prompt's tokens", where=where)
+            raise UsageError("the baseline's endpoint returns no log-probabilities for prompt tokens", where=where)
         if endpoint.speculates:
-            raise UsageError("the baseline's endpoint speculates, so it does not show the target alone", where=where)
+            raise UsageError(
+                "the baseline's endpoint speculates, so it does not score with the target alone", where=where
+            )
         if ignore_eos and endpoint.family == "llama.cpp":
             raise UsageError(
-                "the recipe ignores the tokens that end an answer, and an endpoint does not tell which", where=where
+                "the recipe ignores end-of-sequence tokens, and an endpoint does not report which those are",
+                where=where,
             )
         address, key = parse_address(launch.url, "url"), self._key()
         return family.scorer(
@@ -153,16 +156,16 @@ class OpenAiEngine:
         def broken(what: str) -> EngineError:
             if address.takes_connections():
                 return protocol_error(
-                    f"{what}, but the endpoint still takes connections.", "Read the endpoint's own log."
+                    f"{what}, but the endpoint still accepts connections.", "Read the endpoint's own log."
                 )
-            return EngineError(f"{what}.", kind="crash", where=address.root, fix="Is the endpoint still running?")
+            return EngineError(f"{what}.", kind="crash", where=address.root, fix="Check that the endpoint still runs.")
 
         return HttpClient(address.root, headers=key.headers, broken=broken, redact=key.redact)
 
-    def _look(self, url: str | None, where: str) -> Endpoint:
-        """Look at an endpoint once a command."""
+    def _inspect(self, url: str | None, where: str) -> Endpoint:
+        """Inspect an endpoint once a command."""
         address, key = parse_address(url, where), self._key()
-        if address.api not in self._seen:
+        if address.api not in self._inspected:
             client = self._client(address, key)
             try:
                 endpoint = discover(client, address)
@@ -171,11 +174,11 @@ class OpenAiEngine:
                 raise EngineError(error.what, kind=kind, where=where, fix=error.fix) from error
             finally:
                 client.close()
-            self._seen[address.api] = endpoint
-        return self._seen[address.api]
+            self._inspected[address.api] = endpoint
+        return self._inspected[address.api]
 
     def _model(self, models: ResolvedPair, endpoint: Endpoint, arm: Arm) -> str:
-        """Return the name that the recipe says, or the only one that the endpoint serves."""
+        """Return the name that the recipe gives, or the only one that the endpoint serves."""
         name = models.target.source.removeprefix("served:")
         served = endpoint.models
         if served is not None and name and name not in served:
@@ -198,13 +201,14 @@ def _listed(names: Sequence[str]) -> str:
     return listed + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "nothing"
 
 
-def _said(speculation: Speculation) -> str:
+def _described(speculation: Speculation) -> str:
     depth = "" if speculation.max is None else f" up to {speculation.max} tokens"
     return f"{' + '.join(speculation.types)}{depth}"
 
 
 def _same_endpoint(recipe: Recipe, urls: dict[str, str | None]) -> list[str]:
-    """Arms that ask one endpoint and expect different things of it: it speculates in one way, or not at all."""
+    """Return a problem for arms that use one endpoint with different speculation: it speculates in one way, or not at
+    all."""
     first: dict[str, Arm] = {}
     problems = []
     for arm in recipe.arms:
@@ -216,11 +220,11 @@ def _same_endpoint(recipe: Recipe, urls: dict[str, str | None]) -> list[str]:
             does = "does not speculate"
         problems.append(
             f"arm {arm.name}: it has the same URL as {there.name}, which {does}; "
-            "start a second server and give the arm its url."
+            "launch a second server and give the arm its url."
         )
     return problems
 
 
 def inventory() -> list[FoundEngine]:
-    """Nothing is looked for: the recipe says where an endpoint is."""
+    """Return that there is nothing to find: the recipe names the endpoint."""
     return [FoundEngine("openai", hint="an endpoint that already runs: the recipe names it, nothing is installed")]

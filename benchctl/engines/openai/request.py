@@ -1,7 +1,8 @@
-"""The body of a request to an endpoint: what every OpenAI-compatible server takes, and what one family takes beside it.
+"""The body of a request to an endpoint: what every OpenAI-compatible server takes, and what single families take in
+addition.
 
-Servers ignore fields that they do not know without a word, so a setting is sent only where it is known to be taken;
-a recipe that depends on one that is not is refused.
+Servers ignore unknown fields without an error, so a setting is sent only where it is known to be supported; a recipe
+that depends on an unsupported one is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class EndpointPrompt(Rendered):
 
 
 def render(prompt: Prompt, *, only_chat: bool) -> EndpointPrompt:
-    """Return what is sent. A raw prompt becomes one message of the user where the endpoint can only chat."""
+    """Return what is sent. A raw prompt becomes one user message where the endpoint has only a chat route."""
     if prompt.prompt is not None and not only_chat:
         return EndpointPrompt(prompt.prompt, ())
     if prompt.prompt is not None:
@@ -37,15 +38,15 @@ def render(prompt: Prompt, *, only_chat: bool) -> EndpointPrompt:
 
 
 def unsupported(sampling: Sampling, family: str | None) -> list[str]:
-    """Return a sentence for every setting of a recipe that this server is not known to take."""
+    """Return a sentence for every setting of a recipe that this server is not known to support."""
     if family is not None:
         return []
     problems = []
     if sampling.ignore_eos:
-        problems.append("ignore_eos is no part of the OpenAI interface, and this server shows no name that takes it.")
+        problems.append("ignore_eos is not part of the OpenAI API, and this server is not known to support it.")
     if sampling.temperature > 0 and sampling.top_k != 0:
         problems.append(
-            "top_k is no part of the OpenAI interface, and this server shows no name that takes it; write top_k: 0."
+            "top_k is not part of the OpenAI API, and this server is not known to support it; write top_k: 0."
         )
     return problems
 
@@ -79,6 +80,6 @@ def request_body(
     elif family == "vllm":
         body |= {"return_token_ids": True, "cache_salt": uuid.uuid4().hex}
     elif family == "sglang":
-        # Its chat route refuses to stream ids.
+        # Its chat route does not stream ids.
         body |= {"return_spec_tokens_details": True, "return_token_ids": messages is None or not stream}
     return body

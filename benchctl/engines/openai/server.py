@@ -27,16 +27,16 @@ from benchctl.recipes.schema import Sampling
 
 _ABSENT = frozenset({404, 405, 501})
 _COUNTING_S = 1.0
-"""The counters of `/metrics` may lag behind the end of a stream by so much."""
+"""How long the counters of `/metrics` may lag behind the end of a stream."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a cell asks of its endpoint."""
+    """The settings with which a cell uses its endpoint."""
 
     model: str
     speculation: str | None
-    """What the recipe says that the endpoint does."""
+    """How the endpoint speculates by the recipe; `None`: it does not."""
     overlapping: bool
     """Whether several requests may be in flight at a time."""
 
@@ -53,7 +53,7 @@ class EndpointServer:
         log_path: Path,
         redact: Callable[[str], str],
     ) -> None:
-        """Look at the endpoint. Raises EngineError (`launch`, …) when it is none."""
+        """Inspect the endpoint. Raises EngineError (`launch`, …) when it is none."""
         self._client, self._address, self._terms, self._spec = client, address, terms, spec
         self._log_path, self._redact = log_path, redact
         self._gone = False
@@ -75,16 +75,16 @@ class EndpointServer:
 
     @property
     def log_path(self) -> Path:
-        """What benchctl saw of the endpoint: its own log is its owner's."""
+        """What benchctl observed of the endpoint, whose own log is not accessible."""
         return self._log_path
 
     @property
     def endpoint(self) -> Endpoint:
-        """What the endpoint told of itself when it was looked at first."""
+        """What the endpoint reported of itself at the first inspection."""
         return self._first
 
     def render(self, prompt: Prompt) -> Rendered:
-        """Return what is sent; the endpoint applies its own template. Raises EngineError where it cannot chat."""
+        """Return what is sent; the endpoint applies its own template. Raises EngineError where it has no chat route."""
         if prompt.messages and not self._chat:
             raise EngineError(
                 "The endpoint has no /chat/completions, which prompts made of messages need.",
@@ -114,8 +114,8 @@ class EndpointServer:
         n_predicted, prompt_tokens = answer.completion_tokens, answer.prompt_tokens
         if n_predicted is None or prompt_tokens is None:
             raise protocol_error(
-                "The endpoint does not tell how many tokens it generated: its stream has no usage (or no true one).",
-                "Use a server that heeds stream_options.include_usage; pieces of text are no tokens.",
+                "The endpoint does not report how many tokens it generated: its stream has no usable usage.",
+                "Use a server that supports stream_options.include_usage; pieces of text are not tokens.",
             )
         after = self._counted(before, n_predicted)
         ledger = endpoint_ledger(self._first, answer, before, after, n_predicted)
@@ -123,7 +123,7 @@ class EndpointServer:
         self._shared += before is not None and after is not None and not alone(before, after, n_predicted)
         self._cached += _was_cached(answer)
         whole = len(answer.ids) == n_predicted
-        prefill_s, decode_s = engine_times(answer.told)
+        prefill_s, decode_s = engine_times(answer.extra)
         return Completion(
             text=self._redact(answer.text),
             token_ids=answer.ids if whole else None,
@@ -138,27 +138,34 @@ class EndpointServer:
             engine_prompt_s=None if _was_cached(answer) else prefill_s,
             engine_decode_s=decode_s if n_predicted > 1 else None,
             ledger=ledger,
-            token_gap=None if whole else f"the endpoint told {len(answer.ids)} of {n_predicted} token ids",
+            token_gap=None if whole else f"the endpoint returned {len(answer.ids)} of {n_predicted} token ids",
         )
 
-    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, seen: Completion) -> tuple[int, ...] | None:
-        """Ask again without streaming, where the server then tells more: llama-server, and SGLang when it chats."""
+    def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
+        """Repeat the request without streaming, where the server then returns ids: llama-server, and SGLang's chat
+        route."""
         family = self._first.family
-        if seen.token_ids is not None or family not in ("llama.cpp", "sglang"):
-            return seen.token_ids
+        if completion.token_ids is not None or family not in ("llama.cpp", "sglang"):
+            return completion.token_ids
         body = request_body(prompt, self._terms.model, sampling, family, stream=False)
         try:
             answer = self._client.post(self._path(prompt), body, timeout_s=self._spec.request_timeout_s)
         except EngineError as error:
-            self._note(f"token ids were not reported again: {error.what}")
+            self._note(f"token ids could not be fetched afterwards: {error.what}")
             return None
         ids = _ids_of(answer)
-        if not isinstance(ids, list) or not all(isinstance(one, int) for one in ids) or len(ids) != seen.n_predicted:
+        if (
+            not isinstance(ids, list)
+            or not all(isinstance(one, int) for one in ids)
+            or len(ids) != completion.n_predicted
+        ):
             return None
-        return tuple(ids) if self._redact(_text_of(answer)).rstrip("\ufffd") == seen.text.rstrip("\ufffd") else None
+        return (
+            tuple(ids) if self._redact(_text_of(answer)).rstrip("\ufffd") == completion.text.rstrip("\ufffd") else None
+        )
 
     def attest(self, drafted: int | None) -> Attestation:
-        """Judge the cell now; see `attest.py`."""
+        """Assess the cell now; see `attest.py`."""
         self._last = discover(self._client, self._address)
         found = attest(
             Observed(
@@ -178,11 +185,11 @@ class EndpointServer:
         return Attestation(found.state, evidence, found.reason and self._redact(found.reason), found.remedy)
 
     def alive(self) -> bool:
-        """Whether the endpoint took the last connection."""
+        """Whether the endpoint accepted the last connection."""
         return not self._gone
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:
-        """The last lines of what benchctl saw."""
+        """The last lines of what benchctl observed."""
         return log_tail(self._log_path, lines)
 
     def stop(self) -> int | None:
@@ -195,13 +202,13 @@ class EndpointServer:
         return f"{self._address.api}/{'chat/completions' if chat else 'completions'}"
 
     def _reading(self) -> Reading | None:
-        """Read the counters that all requests share, where ours is the only one of ours in flight."""
+        """Read the counters that all requests share; `None` where several of benchctl's may be in flight."""
         if self._terms.overlapping or self._first.metrics is None:
             return None
         return read_metrics(self._client, self._address, self._first)
 
     def _counted(self, before: Reading | None, n_predicted: int) -> Reading | None:
-        """Read the counters after an answer; wait a moment for what lags behind its end."""
+        """Read the counters after an answer; wait a moment where they lag behind its end."""
         if before is None or before.generated is None:
             return None
         deadline = time.monotonic() + _COUNTING_S

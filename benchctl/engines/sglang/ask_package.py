@@ -1,4 +1,4 @@
-"""Asked of an installed SGLang with its own Python, never imported by benchctl: what this version can do, as JSON.
+"""Run by the Python of an installed SGLang, never imported by benchctl: what this version can do, as JSON.
 
 The options are those of SGLang's own argument parser; the algorithms those that its `SpeculativeAlgorithm` takes,
 plugins included.

@@ -1,6 +1,6 @@
-"""Judging whether an SGLang ran as its command line asked, by its `/server_info` and by what its answers tell.
+"""Checking that SGLang ran as its command line requests, by its `/server_info` and by the figures of its answers.
 
-`/server_info` holds the settings as SGLang resolved them, which may be others than were asked for.
+`/server_info` holds the settings as SGLang resolved them, which may differ from those requested.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from benchctl.engines.base import Attestation, Ledger
 from benchctl.engines.common.stream import count_in
 from benchctl.text import one_line
 
-_SHOWN = (
+_SETTINGS = (
     "version",
     "speculative_algorithm",
     "speculative_num_steps",
@@ -29,21 +29,21 @@ _SHOWN = (
 )
 _DEPTH = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
 _SAME = {"NEXTN": {"EAGLE", "FROZEN_KV_MTP"}, "EAGLE": {"FROZEN_KV_MTP"}}
-"""What SGLang calls an algorithm once it has resolved it, where that is another name."""
+"""SGLang's name of an algorithm after resolving it, where that differs."""
 _ROUNDS_NEED_TOKENS = 3
-"""Answers shorter than this leave no room for a draft."""
+"""Shorter answers have no draft."""
 
 _EVERY_ROUND_ALIKE = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "FROZEN_KV_MTP", "DFLASH"})
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What a cell showed."""
+    """What was observed of a cell."""
 
-    asked: Mapping[str, str]
+    requested: Mapping[str, str]
     """The options of the command line by name without dashes, underscores for them."""
     info: Mapping[str, Any]
-    """`/server_info`; empty where it told nothing."""
+    """`/server_info`; empty where it is not available."""
     drafted: int | None
     rounds: int
     accepted: int
@@ -51,99 +51,111 @@ class Observed:
     """Of all answers."""
     longest: int
     cached: int
-    """Prompt tokens that came out of a cache."""
+    """Prompt tokens that were taken from a cache."""
 
 
-def attest(seen: Observed) -> Attestation:
-    """Return the attestation of a cell. What is not shown is not believed: the judgement fails closed."""
-    evidence = [f"GET /server_info: {key} = {one_line(str(seen.info[key]), 80)}" for key in _SHOWN if key in seen.info]
-    drafted = "not reported" if seen.drafted is None else seen.drafted
-    evidence.append(f"answers: {seen.rounds} rounds, {drafted} drafted, {seen.accepted} accepted")
-    if seen.rounds:
-        evidence.append(f"SGLang's own acceptance length (its bonus token included): {seen.tokens / seen.rounds:.3f}")
-        if not drafts_are_counted(seen.info):
-            evidence.append("SGLang tells only how many tokens it would draft at most: drafted tokens are not reported")
-    failure = _wrong_server(seen) or (_not_as_asked(seen) if _asked(seen) else _speculating(seen))
+def attest(observed: Observed) -> Attestation:
+    """Return the attestation of a cell. It fails closed: without evidence there is no confirmation."""
+    evidence = [
+        f"GET /server_info: {key} = {one_line(str(observed.info[key]), 80)}"
+        for key in _SETTINGS
+        if key in observed.info
+    ]
+    drafted = "not reported" if observed.drafted is None else observed.drafted
+    evidence.append(f"answers: {observed.rounds} rounds, {drafted} drafted, {observed.accepted} accepted")
+    if observed.rounds:
+        evidence.append(
+            f"SGLang's own acceptance length (its bonus token included): {observed.tokens / observed.rounds:.3f}"
+        )
+        if not drafts_are_counted(observed.info):
+            evidence.append("SGLang reports only the maximum number of draft tokens: drafted tokens are not reported")
+    failure = _wrong_server(observed) or (
+        _not_as_requested(observed) if _requested_algorithm(observed) else _speculating(observed)
+    )
     if failure:
         return Attestation("failed", tuple(evidence), *failure)
-    if not _asked(seen):
+    if not _requested_algorithm(observed):
         return Attestation("off", tuple(evidence))
-    if seen.drafted or seen.accepted:
+    if observed.drafted or observed.accepted:
         return Attestation("active", tuple(evidence))
-    if seen.rounds:
-        reason = f"SGLang verified {seen.rounds} rounds and accepted nothing; it does not tell whether it drafted."
+    if observed.rounds:
+        reason = (
+            f"SGLang verified {observed.rounds} rounds and accepted nothing; it does not report whether it drafted."
+        )
         return Attestation("unverified", tuple(evidence), reason)
     return Attestation("idle", tuple(evidence))
 
 
-def _asked(seen: Observed) -> str:
-    return seen.asked.get("speculative_algorithm", "")
+def _requested_algorithm(observed: Observed) -> str:
+    return observed.requested.get("speculative_algorithm", "")
 
 
-def _wrong_server(seen: Observed) -> tuple[str, str] | None:
-    if "speculative_algorithm" not in seen.info:
-        return "SGLang does not show its settings in /server_info.", "Use an SGLang that has it (0.5 or newer)."
-    model = seen.info.get("model_path")
-    if model is not None and str(model) != seen.asked.get("model_path"):
+def _wrong_server(observed: Observed) -> tuple[str, str] | None:
+    if "speculative_algorithm" not in observed.info:
+        return "SGLang does not report its settings in /server_info.", "Use an SGLang that has it (0.5 or newer)."
+    model = observed.info.get("model_path")
+    if model is not None and str(model) != observed.requested.get("model_path"):
         return (
-            f"The server that answers serves {one_line(str(model), 200)}, not {seen.asked.get('model_path')}.",
-            "Another program holds the port; run it again.",
+            f"The server that answers serves {one_line(str(model), 200)}, not {observed.requested.get('model_path')}.",
+            "Another program uses the port; run it again.",
         )
-    if seen.info.get("disable_radix_cache") is False or seen.cached:
-        what = f"{seen.cached} prompt tokens came out of a cache" if seen.cached else "its prefix cache is on"
-        return f"SGLang was asked to read every prompt anew, and {what}.", "Remove what turns the cache on."
+    if observed.info.get("disable_radix_cache") is False or observed.cached:
+        what = (
+            f"{observed.cached} prompt tokens were taken from a cache" if observed.cached else "its prefix cache is on"
+        )
+        return f"Prompts are to be read without a cache, but {what}.", "Remove what turns the cache on."
     return None
 
 
-def _speculating(seen: Observed) -> tuple[str, str] | None:
+def _speculating(observed: Observed) -> tuple[str, str] | None:
     remedy = "Remove what turns speculation on from engine.args, the arm's args and engine.env."
-    algorithm = seen.info.get("speculative_algorithm")
-    if algorithm or seen.rounds or seen.drafted:
-        return f"The arm asks for no speculation, but SGLang has it on ({one_line(str(algorithm), 40)}).", remedy
+    algorithm = observed.info.get("speculative_algorithm")
+    if algorithm or observed.rounds or observed.drafted:
+        return f"The arm requests no speculation, but SGLang has it on ({one_line(str(algorithm), 40)}).", remedy
     return None
 
 
-def _not_as_asked(seen: Observed) -> tuple[str, str] | None:
-    asked, runs = _asked(seen), str(seen.info.get("speculative_algorithm") or "")
-    if runs.upper() not in {asked, *_SAME.get(asked, ())}:
-        return f"{asked} was asked for, and SGLang runs {runs or 'without speculation'}.", "Read the engine's log."
+def _not_as_requested(observed: Observed) -> tuple[str, str] | None:
+    algorithm, runs = _requested_algorithm(observed), str(observed.info.get("speculative_algorithm") or "")
+    if runs.upper() not in {algorithm, *_SAME.get(algorithm, ())}:
+        return f"{algorithm} was requested, but SGLang runs {runs or 'without speculation'}.", "Read the engine's log."
     for name in _DEPTH:
-        told = seen.info.get(name)
-        if name in seen.asked and told is not None and str(told) != seen.asked[name]:
+        runs_with = observed.info.get(name)
+        if name in observed.requested and runs_with is not None and str(runs_with) != observed.requested[name]:
             return (
-                f"SGLang took {name} = {told}; {seen.asked[name]} was asked for.",
+                f"SGLang took {name} = {runs_with}; {observed.requested[name]} was requested.",
                 "Write what it takes, or give its own keys in options.",
             )
-    if asked != "NGRAM" and not seen.rounds and seen.longest >= _ROUNDS_NEED_TOKENS:
+    if algorithm != "NGRAM" and not observed.rounds and observed.longest >= _ROUNDS_NEED_TOKENS:
         return (
-            f"{asked} is on, but nothing was verified in answers of up to {seen.longest} tokens.",
+            f"{algorithm} is on, but nothing was verified in answers of up to {observed.longest} tokens.",
             "Read the engine's log.",
         )
     return None
 
 
 def drafts_are_counted(settings: Mapping[str, Any]) -> bool:
-    """Whether the proposed drafts of a server with these `/server_info` settings are a count of drafts."""
+    """Whether a server with these `/server_info` settings counts its proposed drafts."""
     algorithm = str(settings.get("speculative_algorithm") or "").upper()
     return algorithm in _EVERY_ROUND_ALIKE and not settings.get("speculative_adaptive")
 
 
-def make_ledger(told: Mapping[str, Any], *, counted: bool) -> Ledger:
+def make_ledger(meta: Mapping[str, Any], *, counted: bool) -> Ledger:
     """Return the ledger of one answer; all `None` where nothing was verified.
 
-    `counted`: what `drafts_are_counted` says. `spec_correct_drafts_histogram[j]` is how many rounds accepted j tokens.
+    `counted`: the result of `drafts_are_counted`. `spec_correct_drafts_histogram[j]`: rounds that accepted j tokens.
     """
-    rounds = _count(told.get("spec_verify_ct"))
+    rounds = _count(meta.get("spec_verify_ct"))
     if not rounds:
         return Ledger()
-    histogram = told.get("spec_correct_drafts_histogram")
-    accepted, by_position = _count(told.get("spec_num_correct_drafts")), None
+    histogram = meta.get("spec_correct_drafts_histogram")
+    accepted, by_position = _count(meta.get("spec_num_correct_drafts")), None
     if isinstance(histogram, list) and histogram and all(isinstance(count, int) for count in histogram):
         by_position = tuple(sum(histogram[place + 1 :]) for place in range(len(histogram) - 1))
         if sum(by_position) != accepted or sum(histogram) != rounds:
             by_position = None  # of a tree, or of other rounds than these
     return Ledger(
-        drafted=_count(told.get("spec_num_proposed_drafts")) if counted else None,
+        drafted=_count(meta.get("spec_num_proposed_drafts")) if counted else None,
         accepted=accepted,
         rounds=rounds,
         accepted_by_position=by_position,

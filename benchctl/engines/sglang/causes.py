@@ -37,7 +37,7 @@ _KILLED = re.compile(r"Received sigquit from a child process")
 
 
 def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
-    """Return (sentence, fix) for the first reason in the log's lines why SGLang ended; `None` when they tell none."""
+    """Return (sentence, fix) for the first reason in the log's lines why SGLang ended; `None` when they show none."""
     found = first_cause(log, _KNOWN)
     if found is not None:
         return found[:2]
@@ -45,6 +45,6 @@ def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
         if raised := _RAISED.match(line.strip()):
             return f"{raised[1]}: {raised[2][:300]}", "Read the engine's log."
     if any(_KILLED.search(line) for line in log):
-        what = "One of its processes failed, and its launcher killed the others (SIGKILL is then not memory)."
+        what = "One of its processes failed, and its launcher killed the others (so SIGKILL is not lack of memory)."
         return what, "Read the engine's log."
     return None

@@ -13,10 +13,10 @@ from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 
 MODEL_NAME = "benchctl"
-"""What the server calls the model, whatever its folder is called."""
+"""The model's served name, whatever its folder is called."""
 _DEVICES = {"cpu": "cpu", "cuda": "cuda", "metal": "mps"}
-_LOOPBACK = "nothing: benchctl talks to its own server on loopback"
-_MEASURES = "nothing: benchctl sets it for its measurement"
+_LOOPBACK = "nothing (benchctl talks to its own server on loopback)"
+_MEASURES = "nothing (benchctl sets it for its measurement)"
 _RESERVED = {
     **dict.fromkeys(("--model-path", "--model", "--tokenizer-path", "--revision"), "models.target"),
     "--context-length": "engine.context",
@@ -31,7 +31,7 @@ _RESERVED = {
     **dict.fromkeys(("--disable-radix-cache", "--random-seed", "--incremental-streaming-output"), _MEASURES),
     **dict.fromkeys(("--stream-interval", "--skip-tokenizer-init", "--stream-output"), _MEASURES),
 }
-"""Options that would break what the other floors rely on, and the word of the recipe that stands for each."""
+"""Options that benchctl itself relies on, and the recipe's key for each."""
 
 
 def command_line(python: Path, package: Package, engine: SglangSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
@@ -60,13 +60,13 @@ def argument_problems(args: Sequence[str], options: Mapping[str, Option]) -> lis
     """Return a sentence for every argument of a recipe that this SGLang lacks or that benchctl sets itself."""
     problems = []
     if args and not args[0].startswith("--"):
-        problems.append(f"`{args[0]}` is no option; write each option and its value as items of their own.")
-    for word in args:
-        if not word.startswith("--"):
+        problems.append(f"`{args[0]}` is not an option; write each option and its value as items of their own.")
+    for argument in args:
+        if not argument.startswith("--"):
             continue
-        name = word.partition("=")[0]
+        name = argument.partition("=")[0]
         if instead := _RESERVED.get(name):
-            problems.append(f"{name} is not for a recipe's arguments; in its place there is {instead}.")
+            problems.append(f"{name} may not be among a recipe's arguments; use {instead}.")
         elif name not in options:
             problems.append(f"This SGLang has no option {name}.{did_you_mean(name, list(options))}")
     return problems

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.common.endpoint import Pages, Recognised, ServerFamily, word
+from benchctl.engines.common.endpoint import Pages, Recognised, ServerFamily, short_line
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.sglang.attest import drafts_are_counted, make_ledger
 
@@ -15,26 +15,26 @@ def _recognise(pages: Pages) -> Recognised | None:
     info = pages.object("/server_info")
     if "speculative_algorithm" not in info and "internal_states" not in info:
         return None
-    algorithm, version = info.get("speculative_algorithm"), word(info.get("version"))
+    algorithm, version = info.get("speculative_algorithm"), short_line(info.get("version"))
     known, states = "speculative_algorithm" in info, info.get("internal_states")
     each = states if isinstance(states, list) else []
     lengths = [state.get("avg_spec_accept_length") for state in each if isinstance(state, dict)]
     evidence = [
-        f"GET /server_info: SGLang {version}, speculative_algorithm = {word(algorithm) if known else '?'}",
+        f"GET /server_info: SGLang {version}, speculative_algorithm = {short_line(algorithm) if known else '?'}",
         f"GET /server_info: avg_spec_accept_length = {', '.join(map(str, lengths)) or 'not reported'}"[:200],
     ]
     counted = drafts_are_counted(info)
     if algorithm and not counted:
-        evidence.append("SGLang tells only how many tokens it would draft at most: drafted tokens are not reported")
+        evidence.append("SGLang reports only the maximum number of draft tokens: drafted tokens are not reported")
     return Recognised(version, bool(algorithm) if known else None, None, tuple(evidence), counted)
 
 
-def _ledger(seen: Recognised, told: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
+def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
     del before, after  # it has no counters of speculation
-    extension = told.get("sglext")
+    extension = extra.get("sglext")
     details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
     details = details[0] if isinstance(details, list) and details else details
-    return make_ledger(details, counted=seen.drafts_counted) if isinstance(details, dict) else Ledger()
+    return make_ledger(details, counted=server.drafts_counted) if isinstance(details, dict) else Ledger()
 
 
 FAMILY = ServerFamily(_recognise, _ledger)

@@ -44,7 +44,7 @@ class SglangEngine:
         return probe_sglang(python, found_in, self._spec.env)
 
     def probe(self) -> Capabilities:
-        """Find SGLang and ask the installed package what it can do. Raises EngineError (`launch`)."""
+        """Find SGLang and probe what the installed package can do. Raises EngineError (`launch`)."""
         return self._probe.capabilities
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
@@ -62,7 +62,7 @@ class SglangEngine:
         if problems:
             raise UsageError("\n".join(problems), where=str(self._probe.python))
         if self._spec.threads is not None:
-            warnings.append("engine.threads means nothing to SGLang.")
+            warnings.append("engine.threads has no effect on SGLang.")
         if _CONFIG not in package.options:
             warnings.append("This SGLang takes no settings from a file, so it listens on loopback without a key.")
         return warnings
@@ -84,9 +84,9 @@ class SglangEngine:
         raise EngineError(f"SGLang has no program {name}", kind="launch", where="sglang")
 
     def start(self, launch: Launch, log_path: Path) -> SglangServer:
-        """Start SGLang and wait until it takes requests. Raises EngineError (`launch`, `health`)."""
+        """Start SGLang and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
         access, port = make_access(by_socket=False), free_port()
-        argv = [str(port) if word == "{port}" else word for word in launch.argv]
+        argv = [str(port) if argument == "{port}" else argument for argument in launch.argv]
         if _CONFIG in self._probe.package.options:  # the option --api-key could be read in the list of processes
             settings = access.folder / "settings.yaml"
             settings.write_text(json.dumps({"api-key": access.key}))
@@ -108,9 +108,9 @@ class SglangEngine:
 def _options(argv: Sequence[str]) -> dict[str, str]:
     """Return the options of a command line by name without dashes; one without a value is empty."""
     found = {}
-    for place, word in enumerate(argv):
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
+    for place, argument in enumerate(argv):
+        if argument.startswith("--"):
+            name, equals, value = argument[2:].partition("=")
             after = argv[place + 1] if place + 1 < len(argv) else ""
             found[name.replace("-", "_")] = value if equals else "" if after.startswith("--") else after
     return found

@@ -1,4 +1,4 @@
-"""What an installed SGLang can do, as it said when it was probed."""
+"""What an installed SGLang can do, as it reported when it was probed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Package:
-    """What the installed package says of itself."""
+    """What the installed package reports of itself."""
 
     version: str
     algorithms: tuple[str, ...]
@@ -43,7 +43,7 @@ def environment_problems(added: Mapping[str, str]) -> list[str]:
     problems = refused_variables(added)
     for name in added:
         if _SIMULATES.match(name):
-            problems.append(f"{name} makes SGLang pretend that drafts are accepted: nothing of that is a measurement.")
+            problems.append(f"{name} makes SGLang simulate acceptance, which is not a measurement.")
         elif name == "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION":
             problems.append(f"{name} may not be set: a health check that generates disturbs what is measured.")
     return problems

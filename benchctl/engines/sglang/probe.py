@@ -1,4 +1,4 @@
-"""Which SGLang runs, and asking it what it is: with its own Python, in a process of its own.
+"""Which SGLang runs, and probing it with its own Python, in a process of its own.
 
 The `binary` of SGLang is the Python that it is installed in: the recipe's `engine.binary`, the option
 `--engine-binary`, `$BENCHCTL_SGLANG`, else the Python that runs benchctl.
@@ -54,7 +54,7 @@ def find_python(recipe: str | None, option: str | None) -> tuple[Path, str]:
 
 
 def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
-    """Ask an installed SGLang what it can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
+    """Probe what an installed SGLang can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
     question = Question("sglang", python, python, _SCRIPT, sglang_environment(os.environ, added, cpu=False), added)
     facts = question.known() or question.ask(lambda what, tail: _no_sglang(python, what, tail))
     try:
@@ -66,7 +66,7 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
             },
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise _no_sglang(python, f"it does not tell {error}", ()) from None
+        raise _no_sglang(python, f"it does not report {error}", ()) from None
     question.keep(facts)
     capabilities = Capabilities(
         kind="sglang",
@@ -88,8 +88,8 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
     return Probe(capabilities, package, python)
 
 
-def _choices(told: object) -> tuple[str, ...] | None:
-    return tuple(map(str, told)) if isinstance(told, list) else None
+def _choices(value: object) -> tuple[str, ...] | None:
+    return tuple(map(str, value)) if isinstance(value, list) else None
 
 
 def _no_sglang(python: Path, what: str, tail: tuple[str, ...]) -> EngineError:
@@ -97,7 +97,7 @@ def _no_sglang(python: Path, what: str, tail: tuple[str, ...]) -> EngineError:
 
 
 def inventory() -> list[FoundEngine]:
-    """Say where SGLang is; importing it takes 10 s and more, so it is asked nothing."""
+    """Return where SGLang is; importing it takes 10 s and more, so it is not probed."""
     named = os.environ.get(VARIABLE)
     try:
         python, found_in = find_python(None, None)

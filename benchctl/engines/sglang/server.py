@@ -34,11 +34,11 @@ class SglangServer(LaunchedServer):
         access: Access,
         port: int,
         spec: EngineSpec,
-        asked: Mapping[str, str],
+        requested: Mapping[str, str],
     ) -> None:
-        """`asked`: the options of its command line, by name without dashes, underscores for them."""
+        """`requested`: the options of its command line, by name without dashes, underscores for them."""
         super().__init__(process, log_path, access.url(port), spec, launch_cause, dying_s=_DYING_S, access=access)
-        self._asked = asked
+        self._requested = requested
         self._key = access.key
         self._cached = 0
         self._counted = False
@@ -62,7 +62,7 @@ class SglangServer(LaunchedServer):
         body = {"model": MODEL_NAME, "tokens": list(ids), "skip_special_tokens": False}
         text = self.http.post("/detokenize", body).get("text")
         if not isinstance(text, str):
-            raise protocol_error("The engine did not tell the prompt's text.")
+            raise protocol_error("The engine did not return the prompt's text.")
         return Rendered(text, ids)
 
     def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
@@ -95,14 +95,14 @@ class SglangServer(LaunchedServer):
         )
 
     def attest(self, drafted: int | None) -> Attestation:
-        """Judge the cell now; see `attest.py` for what counts as evidence."""
-        told = self.http.get_json("/server_info")
-        info = told if isinstance(told, dict) else {}
+        """Assess the cell now; see `attest.py` for what counts as evidence."""
+        reported = self.http.get_json("/server_info")
+        info = reported if isinstance(reported, dict) else {}
         self._counted = drafts_are_counted(info)
         tally = self._tally
         return attest(
             Observed(
-                asked=self._asked,
+                requested=self._requested,
                 info=info,
                 drafted=tally.most_drafted(drafted),
                 rounds=tally.rounds or 0,

@@ -1,7 +1,8 @@
-"""benchctl's words for speculation, written as options of SGLang.
+"""The recipe's keys of speculation as options of SGLang.
 
-Which algorithms and options there are comes from the installed package; here stands only what benchctl's words mean
-there. A draft depth of k is `--speculative-num-draft-tokens` k + 1: SGLang counts the token that the verify step adds.
+Which algorithms and options there are comes from the installed package; this module holds only what benchctl's names
+mean there. A draft depth of k is `--speculative-num-draft-tokens` k + 1: SGLang counts the token that the verify step
+adds.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ ALGORITHMS: Mapping[str, str] = {
     "draft-dspark": "DSPARK",
     "ngram-simple": "NGRAM",
 }
-"""benchctl's words, and what SGLang calls the same thing."""
+"""benchctl's names of types, and SGLang's."""
 _NEEDS_MODEL = frozenset({"STANDALONE", "EAGLE", "EAGLE3", "DFLASH", "DSPARK"})
 _TAKES_MODEL = _NEEDS_MODEL | {"NEXTN", "FROZEN_KV_MTP"}
 _CHAINS = frozenset({"STANDALONE", "EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP"})
 _MEANINGLESS = ("min", "p_min", "size_n", "size_m", "min_hits")
 _OTHER_KEYS = frozenset({"uno-lora-path", "enable-multi-layer-eagle"})
-_BY_WORD = {
+_RECIPE_KEYS = {
     "speculative-algorithm": "type",
     "speculative-draft-model-path": "models.draft",
     "speculative-draft-model": "models.draft",
 }
 REMEMBERS = (
     "SGLang's n-gram lookup remembers every request of its process: later prompts are drafted from earlier answers, "
-    "and a prompt that is asked again from its own."
+    "and a repeated prompt from its own."
 )
 
 
@@ -58,14 +59,14 @@ def worth_trying(package: Package, models: ResolvedPair) -> list[Speculation]:
 
 
 def algorithm_of(type_name: str) -> str:
-    """Return SGLang's name for a speculation type of a recipe; it takes its names in any case."""
+    """Return SGLang's name for a speculation type of a recipe; SGLang's own names may be in any case."""
     return ALGORITHMS.get(type_name, type_name.upper())
 
 
 def types_of(algorithms: Sequence[str]) -> tuple[str, ...]:
-    """Return the speculation types that recipes may name, benchctl's word first where there is one."""
-    words = [word for word, name in ALGORITHMS.items() if name in algorithms]
-    return (*words, *(name for name in algorithms if name not in ALGORITHMS.values()))
+    """Return the speculation types that recipes may name, benchctl's name first where there is one."""
+    names = [own for own, name in ALGORITHMS.items() if name in algorithms]
+    return (*names, *(name for name in algorithms if name not in ALGORITHMS.values()))
 
 
 def speculation_flags(speculation: Speculation, models: ResolvedPair, package: Package) -> list[str]:
@@ -78,7 +79,9 @@ def speculation_flags(speculation: Speculation, models: ResolvedPair, package: P
         flags |= _depth(algorithm, speculation.max)
     for key, value in (speculation.options or {}).items():
         flags |= _written(key, value, package)
-    return [word for name, value in flags.items() for word in ([f"--{name}", value] if value else [f"--{name}"])]
+    return [
+        argument for name, value in flags.items() for argument in ([f"--{name}", value] if value else [f"--{name}"])
+    ]
 
 
 def _depth(algorithm: str, depth: int) -> dict[str, str]:
@@ -114,28 +117,28 @@ def speculation_problems(speculation: Speculation, package: Package, models: Res
         near = did_you_mean(name, known)
         return [f"this SGLang {package.version} has no algorithm `{name}`.{near} It has {', '.join(known)}."]
     problems = [
-        f"{word} has no meaning for SGLang; give its own key in options."
-        for word in _MEANINGLESS
-        if getattr(speculation, word) is not None
+        f"{key} has no meaning for SGLang; give SGLang's own key in options."
+        for key in _MEANINGLESS
+        if getattr(speculation, key) is not None
     ]
     problems += [text for key, value in (speculation.options or {}).items() for text in _option(key, value, package)]
     if algorithm in _NEEDS_MODEL and models.draft is None:
         problems.append(f"{name} needs a draft model; name one in models.draft.")
     elif algorithm == "STANDALONE" and models.draft is not None and models.draft.folder and models.target.folder:
         unlike = vocabulary_differences(models.target.folder, models.draft.folder)
-        problems += [f"the draft cannot speak for the target: {text}." for text in unlike]
+        problems += [f"the draft does not fit the target: {text}." for text in unlike]
     return problems
 
 
 def speculation_warnings(speculation: Speculation) -> list[str]:
-    """Return what a person should know of how this setting drafts."""
+    """Return warnings about how this setting drafts."""
     return [REMEMBERS] if algorithm_of(speculation.types[0]) == "NGRAM" else []
 
 
 def _option(key: str, value: OptionValue, package: Package) -> list[str]:
     name = key.replace("_", "-")
-    if name in _BY_WORD:
-        return [f"options.{key} is not for a recipe; in its place there is {_BY_WORD[name]}."]
+    if name in _RECIPE_KEYS:
+        return [f"options.{key} may not be in a recipe; use {_RECIPE_KEYS[name]}."]
     known = [one[2:] for one in package.options if one.startswith("--speculative-") or one[2:] in _OTHER_KEYS]
     if name not in known:
         return [f"this SGLang {package.version} has no option --{name} of speculation.{did_you_mean(name, known)}"]

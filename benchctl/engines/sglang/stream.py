@@ -114,7 +114,7 @@ class GenerateReader(AnswerReader[GeneratedAnswer]):
     def _go_on(self, so_far: list[int]) -> None:
         before = len(self._ids)
         if so_far[:before] != self._ids:
-            raise protocol_error("The engine took tokens back that it had sent.")
+            raise protocol_error("The engine retracted tokens that it had sent.")
         if len(so_far) > before:
             self.tokens(len(so_far) - before)
             self._ids = so_far
@@ -128,16 +128,18 @@ class GenerateReader(AnswerReader[GeneratedAnswer]):
         kind = finish["type"]
         if kind == "abort":
             raise EngineError(
-                f"The engine gave up: {clean(str(finish.get('message', 'without a word')))[:500]}", kind="http"
+                f"The engine aborted the request: {clean(str(finish.get('message', 'no message')))[:500]}", kind="http"
             )
         if kind not in _FINISH:
             raise protocol_error(f"The answer ended for an unknown reason: {clean(str(kind))[:80]}")
-        counted, asked = meta["completion_tokens"], count_in(meta["prompt_tokens"], 2**31)
+        counted, prompt_tokens = meta["completion_tokens"], count_in(meta["prompt_tokens"], 2**31)
         if counted != len(self._ids):
             raise protocol_error(
                 f"{len(self._ids)} tokens were received, and the engine counts {one_line(str(counted), 20)}."
             )
-        if asked is None:
+        if prompt_tokens is None:
             raise TypeError("prompt_tokens is a count")
         first = max(1, self.first_tokens)
-        return GeneratedAnswer(text, tuple(self._ids), _FINISH[kind], self.ttft_s, self.decode_s, asked, meta, first)
+        return GeneratedAnswer(
+            text, tuple(self._ids), _FINISH[kind], self.ttft_s, self.decode_s, prompt_tokens, meta, first
+        )

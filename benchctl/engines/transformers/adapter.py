@@ -25,8 +25,10 @@ class TransformersSpec(LaunchedEngineSpec):
 def lossy(argv: Sequence[str], env: Mapping[str, str]) -> list[str]:
     """With `assistant_ensemble_weight` transformers compares with a mixture of draft and target."""
     del env
-    told = dict(read_flags(argv))
-    weight = told.get("assistant-ensemble-weight") or _options(told.get("speculation")).get("assistant_ensemble_weight")
+    flags = dict(read_flags(argv))
+    weight = flags.get("assistant-ensemble-weight") or _options(flags.get("speculation")).get(
+        "assistant_ensemble_weight"
+    )
     return [] if weight in (None, "None") else ["draft and target mixed"]
 
 

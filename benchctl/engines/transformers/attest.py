@@ -1,4 +1,4 @@
-"""Judging whether the server ran as its command line asked, by what it shows of itself and what it counted."""
+"""Checking that the server ran as its command line requests, by what it reports of itself and what it counted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchctl.engines.common.metrics import Tally
 
 _REPORT = "Report it to benchctl, with the engine's log."
 _ROUNDS_NEED_TOKENS = 3
-"""Shorter answers leave no room for a draft: the first token is the prompt's, the last is never drafted."""
+"""Shorter answers have no draft: the first token is the prompt's, the last is never drafted."""
 
 
 def contradiction(ledger: Ledger, tokens: int, *, loose: bool) -> str | None:
@@ -35,15 +35,15 @@ def attest(
     dtype: str,
     speculation: Mapping[str, Any] | None,
 ) -> Attestation:
-    """Return the attestation of a cell; `speculation` is what the command line asks for."""
-    told = info.get("speculation")
+    """Return the attestation of a cell; `speculation` is what the command line requests."""
+    reported = info.get("speculation")
     evidence = tuple(
         f"GET /info: {name} = {json.dumps(info.get(name))}"
         for name in ("model", "class", "dtype", "device", "torch", "transformers", "self_test", "speculation")
     )
     counted = f"{tally.rounds} rounds, {tally.drafted} draft tokens, {tally.accepted} accepted"
     evidence = (*evidence, f"{tally.answers} answers: {counted}; the longest has {tally.longest} tokens")
-    failure = _wrong_server(info, model, dtype) or _wrong_speculation(told, speculation, tally)
+    failure = _wrong_server(info, model, dtype) or _wrong_speculation(reported, speculation, tally)
     if contradiction is not None:
         failure = f"The server's figures contradict each other: {contradiction}.", _REPORT
     if failure:
@@ -57,17 +57,27 @@ def _wrong_server(info: Mapping[str, Any], model: str, dtype: str) -> tuple[str,
     if info.get("model") != model:
         return f"The server serves {str(info.get('model'))[:200]}, not {model}.", "Run it again."
     if dtype != "auto" and info.get("dtype") != dtype:
-        return f"The weights are in {info.get('dtype')}, and {dtype} was asked for.", _REPORT
+        return f"The weights are in {info.get('dtype')}, but {dtype} was requested.", _REPORT
     return None
 
 
-def _wrong_speculation(told: object, asked: Mapping[str, Any] | None, tally: Tally) -> tuple[str, str] | None:
-    if asked is None:
-        return None if told is None and not tally.drafted else ("It speculates, and was not asked to.", _REPORT)
-    if not isinstance(told, dict):
-        return "Nothing shows that the server speculates.", _REPORT
-    if (told.get("type"), told.get("max")) != (asked["type"], asked["max"]):
-        return f"{asked['type']} to depth {asked['max']} was asked for, and the server shows {told}.", _REPORT
-    if not tally.drafted and tally.longest >= _ROUNDS_NEED_TOKENS and not told.get("may_find_nothing"):
-        return f"{asked['type']} is on, but nothing was drafted in answers of up to {tally.longest} tokens.", _REPORT
+def _wrong_speculation(reported: object, requested: Mapping[str, Any] | None, tally: Tally) -> tuple[str, str] | None:
+    if requested is None:
+        return (
+            None
+            if reported is None and not tally.drafted
+            else ("The server speculates, but no speculation was requested.", _REPORT)
+        )
+    if not isinstance(reported, dict):
+        return "There is no evidence that the server speculates.", _REPORT
+    if (reported.get("type"), reported.get("max")) != (requested["type"], requested["max"]):
+        return (
+            f"{requested['type']} to depth {requested['max']} was requested, but the server reports {reported}.",
+            _REPORT,
+        )
+    if not tally.drafted and tally.longest >= _ROUNDS_NEED_TOKENS and not reported.get("may_find_nothing"):
+        return (
+            f"{requested['type']} is on, but nothing was drafted in answers of up to {tally.longest} tokens.",
+            _REPORT,
+        )
     return None

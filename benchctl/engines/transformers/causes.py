@@ -1,4 +1,4 @@
-"""Why the server ended, by its log: it says so itself, in one line."""
+"""Why the server ended, by its log: it writes the reason in one line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KNOWN = (
 
 
 def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
-    """Return (sentence, fix) for why the server ended; `None` when the log tells nothing."""
+    """Return (sentence, fix) for why the server ended; `None` when the log shows none."""
     for line in log:
         if found := _REFUSED.search(line):
             return found[1], found[2]

@@ -24,15 +24,15 @@ def command_line(python: Path, spec: TransformersSpec, arm: Arm, models: Resolve
     if spec.remote_code:
         command.append("--trust-remote-code")
     if arm.speculation is not None:
-        told = requested(arm.speculation)
-        command += ["--speculation", json.dumps(told)]
-        if METHODS[told["type"]].draft and models.draft is not None:
+        settings = requested(arm.speculation)
+        command += ["--speculation", json.dumps(settings)]
+        if METHODS[settings["type"]].draft and models.draft is not None:
             command += ["--draft", str(models.draft.path)]
     return tuple(command)
 
 
 def requested(speculation: Speculation) -> dict[str, Any]:
-    """Return what the server is told of an arm's speculation."""
+    """Return an arm's speculation as the server gets it."""
     (name,) = speculation.types
     options = dict(speculation.options or {})
     if speculation.size_n is not None:
@@ -41,7 +41,7 @@ def requested(speculation: Speculation) -> dict[str, Any]:
 
 
 def depth_of(speculation: Speculation) -> int | None:
-    """Return the depth, by either of its words; of looked-up text it may be called `size_m`."""
+    """Return the depth, by either of its keys: for prompt lookup it may be `size_m`."""
     return speculation.max if speculation.max is not None else speculation.size_m
 
 
@@ -49,8 +49,8 @@ def requested_speculation(argv: Sequence[str]) -> dict[str, Any] | None:
     """Read it back from a command line; `None` for the target alone."""
     if "--speculation" not in argv:
         return None
-    told: dict[str, Any] = json.loads(argv[list(argv).index("--speculation") + 1])
-    return told
+    settings: dict[str, Any] = json.loads(argv[list(argv).index("--speculation") + 1])
+    return settings
 
 
 def value_of(argv: Sequence[str], flag: str) -> str:

@@ -36,7 +36,7 @@ _POLL_S = 0.1
 _NO_ARGS = "benchctl writes the whole command line of its server; nothing can be added to it."
 
 _READ = {"depth", "stride", "top"}
-"""What the server is told of a diagnosis's settings."""
+"""Those settings of a diagnosis that the server gets."""
 
 
 class TransformersEngine:
@@ -53,7 +53,7 @@ class TransformersEngine:
         return probe_python(find_python(self._spec.binary, self._option), self._spec.env)
 
     def probe(self) -> Capabilities:
-        """Find a Python and ask which transformers it has. Raises EngineError (`launch`)."""
+        """Find a Python and probe which transformers it has. Raises EngineError (`launch`)."""
         return self._probe.capabilities
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
@@ -96,7 +96,7 @@ class TransformersEngine:
     def start(self, launch: Launch, log_path: Path) -> TransformersServer:
         """Start the server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
         access, port = make_access(by_socket=True), free_port()
-        argv = [str(port) if word == "{port}" else word for word in launch.argv]
+        argv = [str(port) if argument == "{port}" else argument for argument in launch.argv]
         if access.socket_path is not None:
             place = argv.index("--port")
             argv[place : place + 2] = ["--socket", str(access.socket_path)]
@@ -121,10 +121,10 @@ class TransformersEngine:
         name = method_of(arm.speculation.types[0]) if arm.speculation is not None else ""
         method = METHODS.get(name)
         if method is not None and method.searches:
-            return "it chooses what it leaves out as it goes on, so that there is no one draft to look at; run it"
+            return "it chooses what it leaves out as it goes on, so there is no single draft to compare; run it"
         if name == "assisted" or (method is not None and not method.assisted):
             return None
-        return "it drafts inside transformers' own generate, which does not tell what it expects"
+        return "it drafts inside transformers' own generate, which does not return its distributions"
 
     def start_comparer(self, launch: Launch, log_path: Path) -> TransformersComparer:
         """Start an arm for comparing. Raises EngineError (`launch`, `health`)."""
@@ -139,7 +139,7 @@ class TransformersScorer:
     def __init__(
         self, server: TransformersServer, command: Sequence[str], *, timeout_s: float, ignore_eos: bool
     ) -> None:
-        """`timeout_s`: how long one request may take; `ignore_eos`: never tell tokens that end an answer."""
+        """`timeout_s`: how long one request may take; `ignore_eos`: leave out the tokens that end an answer."""
         self._server = server
         self._command = tuple(command)
         self._timeout_s = timeout_s
@@ -183,7 +183,7 @@ class TransformersScorer:
         except (KeyError, TypeError, ValueError):
             logprobs, evaluated = {}, 0
         if not logprobs or not all(map(math.isfinite, logprobs.values())):
-            raise protocol_error("The engine did not tell the probabilities of the next token.")
+            raise protocol_error("The engine returned no probabilities of the next token.")
         return Scores(logprobs, evaluated)
 
 
@@ -196,33 +196,33 @@ class TransformersComparer:
         self._timeout_s = timeout_s
 
     def describe(self) -> Mapping[str, object]:
-        """Return what the server left out, or which draft it loaded."""
+        """Return which parts the server leaves out, or which draft it loaded."""
         info = self._server.http.get_json("/info")
-        told = info.get("speculation") if isinstance(info, dict) else None
-        return told if isinstance(told, dict) else {}
+        reported = info.get("speculation") if isinstance(info, dict) else None
+        return reported if isinstance(reported, dict) else {}
 
     def compare(
         self, prompt: Sequence[int], answer: Sequence[int], temperature: float, settings: DiagnosisSettings
     ) -> Expectations:
         """Read one answer."""
-        told = self._ask(prompt, answer, temperature=temperature, **settings.model_dump(include=_READ))
+        reply = self._post(prompt, answer, temperature=temperature, **settings.model_dump(include=_READ))
         try:
-            return Expectations.model_validate(told)
+            return Expectations.model_validate(reply)
         except ValidationError as error:
-            raise protocol_error("The engine did not tell what the draft expects.") from error
+            raise protocol_error("The engine returned no distributions of the draft.") from error
 
     def flops(self, prompt: Sequence[int]) -> tuple[float, float]:
         """Count one step of each."""
-        told = self._ask(prompt, ())
+        reply = self._post(prompt, ())
         try:
-            return float(told["flops"]["target"]), float(told["flops"]["draft"])
+            return float(reply["flops"]["target"]), float(reply["flops"]["draft"])
         except (KeyError, TypeError, ValueError) as error:
-            raise protocol_error("The engine did not tell what a step computes.") from error
+            raise protocol_error("The engine returned no operation counts of a step.") from error
 
     def stop(self) -> int | None:
         """End the server."""
         return self._server.stop()
 
-    def _ask(self, prompt: Sequence[int], answer: Sequence[int], **numbers: float) -> dict[str, Any]:
+    def _post(self, prompt: Sequence[int], answer: Sequence[int], **numbers: float) -> dict[str, Any]:
         body = {"prompt": list(prompt), "answer": list(answer), **numbers}
         return self._server.http.post("/compare", body, timeout_s=self._timeout_s)

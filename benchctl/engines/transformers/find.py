@@ -59,7 +59,7 @@ def _unnamed() -> list[FoundBinary]:
 
 
 def inventory() -> list[FoundEngine]:
-    """Return every Python that could run the server, the one that runs first; none is asked, which takes seconds."""
+    """Return every Python that could run the server, the one that runs first; none is probed, which takes seconds."""
     found = _unnamed()
     if os.environ.get(VARIABLE):
         try:

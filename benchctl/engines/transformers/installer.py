@@ -31,7 +31,7 @@ class TransformersInstaller:
             useless.append(f"--{options.backend}")
         if useless:
             raise UsageError(
-                "transformers takes none of these",
+                "transformers supports none of these",
                 where=" ".join(useless),
                 fix=f"It is {VERSION} with torch {TORCH}, as tested, built for what the package index has. For another "
                 "build install them yourself and name their Python: engine.binary or BENCHCTL_TRANSFORMERS.",
@@ -63,8 +63,8 @@ def install(report: Report, *, force: bool = False) -> Path:
     python = environment.program_path
     with environment.made(report, force=force) as making:
         if making is not None:
-            told = making.run("trying the result", str(python), "-c", _TRIAL)
-            versions = next((line for line in reversed(told) if line.strip()), "")
+            printed = making.run("trying the result", str(python), "-c", _TRIAL)
+            versions = next((line for line in reversed(printed) if line.strip()), "")
             making.finish({"version": VERSION, "version_output": versions})
     return python
 

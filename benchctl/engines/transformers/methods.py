@@ -38,7 +38,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "llama": Architecture("attention"),
     "jamba": Architecture("sequential", recurrent="mamba", mlp="feed_forward"),
 }
-"""Those that the tests run; the self-test at load says of each whether its state survives (Jamba's does not). A further
+"""Those that the tests run; the self-test at load checks for each whether its state is kept (Jamba's is not). A further
 one is a line here."""
 
 
@@ -77,11 +77,11 @@ class Method:
     """Whether it needs models.draft."""
     searches: bool = False
     """Whether it chooses what it leaves out as it goes on decoding."""
-    words: tuple[str, ...] = ()
-    """Words of a recipe's speculation that mean something to it, beside `type`, `max` and `options`."""
+    keys: tuple[str, ...] = ()
+    """Further keys of a recipe's speculation that it uses, beside `type`, `max` and `options`."""
 
 
-def _assisted(name: str, *words: str, draft: bool = False, options: Mapping[str, Option] | None = None) -> Method:
+def _assisted(name: str, *keys: str, draft: bool = False, options: Mapping[str, Option] | None = None) -> Method:
     return Method(
         "benchctl.engines.transformers.serving.assisted:" + name,
         frozenset({"attention"}),
@@ -89,7 +89,7 @@ def _assisted(name: str, *words: str, draft: bool = False, options: Mapping[str,
         options or {},
         assisted=True,
         draft=draft,
-        words=words,
+        keys=keys,
     )
 
 
@@ -97,7 +97,7 @@ _SHARE = Option(float, 0.01, 0.99)
 _PROBABILITY = Option(float, 0, 1)
 _COUNT = Option(int, 1, 10_000)
 _ENSEMBLE = {"assistant_ensemble_weight": Option(float, 0, 1)}
-"""Lossy: what the draft says then counts, too."""
+"""Lossy: the draft's distribution is then mixed in."""
 METHODS: Mapping[str, Method] = {
     "self-ssm": Method(
         f"{_DRAFTERS}.components:SelfSsm", frozenset({"parallel"}), "has no recurrence beside its attention"
@@ -152,9 +152,9 @@ METHODS: Mapping[str, Method] = {
     "prompt-lookup": _assisted("PromptLookup", "size_n", "size_m"),
     "early-exit": _assisted("EarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
 }
-"""In the order in which they are told."""
+"""In the order in which they are listed."""
 ALIASES: Mapping[str, str] = {"draft-simple": "assisted", "ngram-simple": "prompt-lookup"}
-"""benchctl's words for the same."""
+"""benchctl's names for the same."""
 _NO_HEAD = (
     "transformers drafts with a multi-token head where the model's class registers one and keeps no recurrent state; "
     "of the architectures that this server runs Falcon-H1, Qwen2, Qwen3 and Llama register none, and Qwen3.5 keeps a "
@@ -164,9 +164,9 @@ REFUSED: Mapping[str, str] = {
     "draft-mtp": _NO_HEAD,
     "mtp": _NO_HEAD,
 }
-"""Words that name something, and why it does not run here."""
+"""Known names, and why they do not run here."""
 
 
 def method_of(name: str) -> str:
-    """Return the name of a method by any of its words."""
+    """Return the name of a method by any of its names."""
     return ALIASES.get(name, name)

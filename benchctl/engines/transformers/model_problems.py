@@ -21,7 +21,7 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model"
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _BYTES_STORED = {"f32": 4, "bf16": 2, "f16": 2}
 _UNUSED = ("min", "p_min", "size_n", "size_m", "min_hits")
-"""Words of a speculation that have no meaning here, unless a method says so."""
+"""Keys of a speculation that have no effect here, unless a method lists them."""
 
 
 def model_config(folder: Path) -> Mapping[str, Any]:
@@ -75,25 +75,27 @@ def speculation_problems(speculation: Speculation, models: ResolvedPair) -> list
     """Return a sentence for everything in an arm's speculation that this server cannot do with these models."""
     if len(speculation.types) > 1:
         return [f"transformers takes one method at a time, not {' and '.join(speculation.types)}."]
-    (word,) = speculation.types
-    name = method_of(word)
-    if word in REFUSED:
-        return [f"{word}: {REFUSED[word]}."]
+    (type_name,) = speculation.types
+    name = method_of(type_name)
+    if type_name in REFUSED:
+        return [f"{type_name}: {REFUSED[type_name]}."]
     if name not in METHODS:
-        return [f"transformers has no method `{word}`.{did_you_mean(word, METHODS)} It has {', '.join(METHODS)}."]
+        return [
+            f"transformers has no method `{type_name}`.{did_you_mean(type_name, METHODS)} It has {', '.join(METHODS)}."
+        ]
     method, folder = METHODS[name], models.target.path
     config = model_config(folder)
     architecture = ARCHITECTURES.get(str(config.get("model_type")))
     problems = []
     if architecture is not None and architecture.kind not in method.kinds:
-        problems.append(f"{word}: the target ({config.get('model_type')}) {method.lacking}.")
+        problems.append(f"{type_name}: the target ({config.get('model_type')}) {method.lacking}.")
     if method.draft:
-        problems += _pair_problems(word, models)
+        problems += _pair_problems(type_name, models)
     if depth_of(speculation) is None:
-        problems.append(f"{word} has no depth of its own; give `max`.")
-    unused = [one for one in _UNUSED if one not in method.words]
-    problems += [f"`{one}` means nothing to {word}." for one in unused if getattr(speculation, one) is not None]
-    problems += _option_problems(word, method, speculation.options or {})
+        problems.append(f"{type_name} has no depth of its own; give `max`.")
+    unused = [one for one in _UNUSED if one not in method.keys]
+    problems += [f"`{one}` has no effect on {type_name}." for one in unused if getattr(speculation, one) is not None]
+    problems += _option_problems(type_name, method, speculation.options or {})
     layers, last = config.get("num_hidden_layers"), (speculation.options or {}).get("exit_layer")
     if isinstance(last, int) and isinstance(layers, int) and last >= layers:
         problems.append(f"options.exit_layer: {last} of {layers} layers would be the whole target; take fewer.")
@@ -123,28 +125,30 @@ def worth_trying(models: ResolvedPair) -> list[Speculation]:
     return [one for one in settings if not speculation_problems(one, models)]
 
 
-def _option_problems(word: str, method: Method, options: Mapping[str, object]) -> list[str]:
+def _option_problems(type_name: str, method: Method, options: Mapping[str, object]) -> list[str]:
     problems = []
     for key, value in options.items():
         option = method.options.get(key)
         if option is None:
             known = f"It has {', '.join(method.options)}." if method.options else "It has none."
-            problems.append(f"options.{key}: {word} has no such option.{did_you_mean(key, method.options)} {known}")
+            problems.append(
+                f"options.{key}: {type_name} has no such option.{did_you_mean(key, method.options)} {known}"
+            )
         elif wrong := option.problem(value):
             problems.append(f"options.{key}: it {wrong}, not {value!r}.")
     return problems
 
 
-def _pair_problems(word: str, models: ResolvedPair) -> list[str]:
-    """Say why transformers cannot draft with this model for this target."""
+def _pair_problems(type_name: str, models: ResolvedPair) -> list[str]:
+    """Return why transformers cannot draft with this model for this target."""
     if models.draft is None:
-        return [f"{word} needs a draft model; name one in models.draft."]
+        return [f"{type_name} needs a draft model; name one in models.draft."]
     differences = vocabulary_differences(models.target.path, models.draft.path)
-    if differences and method_of(word) == "assisted":
+    if differences and method_of(type_name) == "assisted":
         return [
-            f"{word}: the draft's vocabulary is not the target's: {'; '.join(differences)}. "
+            f"{type_name}: the draft's vocabulary is not the target's: {'; '.join(differences)}. "
             "assisted-universal takes a draft of another tokenizer."
         ]
-    if not differences and method_of(word) == "assisted-universal":
-        return [f"{word} is for a draft of another tokenizer, and this one has the target's: write assisted."]
+    if not differences and method_of(type_name) == "assisted-universal":
+        return [f"{type_name} is for a draft of another tokenizer, and this one has the target's: write assisted."]
     return []

@@ -1,4 +1,4 @@
-"""Asking a Python which torch and transformers it has."""
+"""Probing which torch and transformers a Python has."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Probe:
     capabilities: Capabilities
     python: Path
     devices: tuple[str, ...]
-    """In the words of recipes."""
+    """By the names of recipes."""
 
 
 def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
-    """Ask a Python; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
+    """Probe a Python; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
     env = engine_environment(os.environ, {**SETTINGS, **added})
     question = Question("transformers", found.path, found.path, _SCRIPT, env, added)
     facts = question.known() or question.ask(lambda what, tail: _unusable(found.path, what, tail))
@@ -52,7 +52,7 @@ def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType
         devices = tuple(map(str, facts["devices"]))
         version = f"transformers {versions['transformers']}, torch {versions['torch']}"
     except (KeyError, TypeError, AttributeError) as error:
-        raise _unusable(found.path, f"it does not tell {error}", ()) from None
+        raise _unusable(found.path, f"it does not report {error}", ()) from None
     question.keep(facts)
     records["benchctl's server"] = _server_sha256()
     capabilities = Capabilities(

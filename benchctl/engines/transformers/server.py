@@ -52,7 +52,7 @@ class TransformersServer(LaunchedServer):
         answer = self.http.post("/render", body)
         text = answer.get("text")
         if not isinstance(text, str):
-            raise protocol_error("The engine did not tell the prompt's text.")
+            raise protocol_error("The engine did not return the prompt's text.")
         return Rendered(text, self._prompt_ids(answer))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
@@ -72,7 +72,7 @@ class TransformersServer(LaunchedServer):
         tokens = len(answer.ids)
         if answer.completion_tokens != tokens:
             raise protocol_error(f"{tokens} tokens were received, and the engine counts another number.")
-        ledger, phases = _ledger(answer), answer.told.get("phases") or {}
+        ledger, phases = _ledger(answer), answer.extra.get("phases") or {}
         self._tally.add(tokens, ledger)
         loose = self._assisted or answer.finish_reason == "stop"
         self._contradiction = self._contradiction or contradiction(ledger, tokens, loose=loose)
@@ -95,7 +95,7 @@ class TransformersServer(LaunchedServer):
         )
 
     def attest(self, drafted: int | None) -> Attestation:
-        """Judge the cell now; see `attest.py`."""
+        """Assess the cell now; see `attest.py`."""
         info = self.http.get_json("/info")
         return attest(
             info if isinstance(info, dict) else {},
@@ -111,7 +111,7 @@ _PHASES = {"draft": "draft", "verify": "verify", "plain": "plain", "rollback": "
 
 
 def _decoding(phases: Mapping[str, Any]) -> dict[str, float] | None:
-    """Return the seconds of decoding by the record's phases; `None` where the server tells none."""
+    """Return the seconds of decoding by the record's phases; `None` where the server reports none."""
     found: dict[str, float] = {}
     for phase, seconds in phases.items():
         if phase != "prompt":
@@ -121,15 +121,15 @@ def _decoding(phases: Mapping[str, Any]) -> dict[str, float] | None:
 
 
 def _ledger(answer: StreamedAnswer) -> Ledger:
-    told: Mapping[str, Any] = answer.told.get("ledger") or {}
+    counts: Mapping[str, Any] = answer.extra.get("ledger") or {}
     try:
         return Ledger(
-            drafted=int(told["drafted"]),
-            accepted=int(told["accepted"]),
-            rounds=int(told["rounds"]),
-            drafted_by_position=tuple(map(int, told["drafted_by_position"])),
-            accepted_by_position=tuple(map(int, told["accepted_by_position"])),
-            plain_steps=int(told["plain_steps"]),
+            drafted=int(counts["drafted"]),
+            accepted=int(counts["accepted"]),
+            rounds=int(counts["rounds"]),
+            drafted_by_position=tuple(map(int, counts["drafted_by_position"])),
+            accepted_by_position=tuple(map(int, counts["accepted_by_position"])),
+            plain_steps=int(counts["plain_steps"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise protocol_error(f"The engine did not tell what it drafted ({error}).") from error
+        raise protocol_error(f"The engine did not report what it drafted ({error}).") from error

@@ -128,7 +128,7 @@ OPTIONS = OptionList(
 
 TYPICAL = "typical acceptance"
 _EXACT_RULES = {None, "standard", "strict", "probabilistic", "block", "rejection_sampler"}
-"""vLLM's ways to verify that keep the target's distribution, over its versions; others are lossy or not known to us."""
+"""vLLM's ways to verify that keep the target's distribution, over its versions; others are lossy or unknown."""
 _RULES = {"synthetic": SYNTHETIC, "typical_acceptance_sampler": TYPICAL}
 
 
@@ -171,7 +171,7 @@ def _lossy(argv: Sequence[str]) -> Iterator[str]:
 
 
 def _json_object(text: str | None) -> dict[str, object]:
-    """Read `--speculative-config`; what is no JSON object makes vLLM refuse to start, so it hides nothing."""
+    """Read `--speculative-config`; vLLM refuses to start with anything but a JSON object."""
     try:
         value = json.loads(text or "")
     except ValueError:

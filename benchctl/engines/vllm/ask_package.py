@@ -1,6 +1,6 @@
-"""Asked of an installed vLLM with its own Python, never imported by benchctl: what this version can do, as JSON.
+"""Run by the Python of an installed vLLM, never imported by benchctl: what this version can do, as JSON.
 
-Only vLLM's own modules tell: the methods and keys of speculation, the options of `vllm serve`, the platform.
+Read from vLLM's own modules: the methods and keys of speculation, the options of `vllm serve`, the platform.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why vLLM ended: the root cause picked out of a log whose last line is seldom it, and what to do."""
+"""Why vLLM ended: the root cause, which is seldom the log's last line, and what to do."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _KNOWN = (
     ),
     Cause(
         r"Following weights were not initialized from checkpoint: (.*)",
-        "The draft is no head of the kind that was asked for: it lacks {0}",
+        "The draft is not a head of the requested kind: it lacks {0}",
         "Name the head that was made for this target as models.draft.",
     ),
     Cause(
@@ -84,7 +84,7 @@ _KNOWN = (
     Cause(
         r"Worker proc \S+ died unexpectedly \(exit code: (-?\d+)\)",
         "A worker process of vLLM died (exit code {0}).",
-        "-9: the system or somebody killed it, most often for want of memory; else read the engine's log.",
+        "-9: it was killed, most often because memory ran out; else read the engine's log.",
     ),
     Cause(
         r"The size of tensor a \(\d+\) must match the size of tensor b \(\d+\)(.*)",
@@ -110,7 +110,7 @@ def known_cause(log: Sequence[str]) -> tuple[str, str] | None:
 
 
 def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
-    """Return (sentence, fix) for the first reason in the log's lines why vLLM ended; `None` when they tell none."""
+    """Return (sentence, fix) for the first reason in the log's lines why vLLM ended; `None` when they show none."""
     if (known := known_cause(log)) is not None:
         return known
     lines = [_PREFIX.sub("", line).strip() for line in log]
@@ -119,12 +119,12 @@ def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
             if not _EMPTY.search(raised[2]):
                 return f"{raised[1]}: {raised[2][:300]}", "Read the engine's log."
         elif _VALIDATION.search(line):
-            said = " ".join(text for text in lines[number + 1 : number + 3] if text)
-            return f"vLLM refuses its configuration: {said[:300]}", "Correct the recipe."
+            message = " ".join(text for text in lines[number + 1 : number + 3] if text)
+            return f"vLLM refuses its configuration: {message[:300]}", "Correct the recipe."
     # What is left where the executor was torn down before its monitor named the worker that is gone.
     if any(line.endswith("RuntimeError: cancelled") for line in lines):
         return (
-            "A worker process of vLLM died, it does not say how.",
-            "The system may have killed it, most often for want of memory; else read the engine's log.",
+            "A worker process of vLLM died; its log does not show why.",
+            "It may have been killed, most often because memory ran out; else read the engine's log.",
         )
     return None

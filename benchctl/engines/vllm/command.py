@@ -18,10 +18,10 @@ from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 
 MODEL_NAME = "benchctl"
-"""What the server calls the model, whatever its folder is called."""
+"""The model's served name, whatever its folder is called."""
 _IS_OPTION = re.compile(r"--?[A-Za-z]")
-_LOOPBACK = "nothing: benchctl talks to its own server on loopback"
-_MEASURES = "nothing: benchctl sets it for its measurement"
+_LOOPBACK = "nothing (benchctl talks to its own server on loopback)"
+_MEASURES = "nothing (benchctl sets it for its measurement)"
 _RESERVED = {
     **dict.fromkeys(("--model", "--tokenizer", "--revision"), "models.target"),
     "--max-model-len": "engine.context",
@@ -34,14 +34,14 @@ _RESERVED = {
         ("--host", "--port", "--uds", "--root-path", "--api-key", "--ssl-keyfile", "--ssl-certfile"), _LOOPBACK
     ),
     **dict.fromkeys(("--served-model-name", "--config", "--headless", "--api-server-count"), _LOOPBACK),
-    "--hf-token": "nothing: models are fetched before, and a recipe is recorded as it is",
+    "--hf-token": "nothing (models are fetched before, and a recipe is recorded as it is)",
     **dict.fromkeys(
         ("--enable-prefix-caching", "--enable-per-request-metrics", "--no-enable-per-request-metrics"), _MEASURES
     ),
     **dict.fromkeys(("--per-request-spec-decode-metrics", "--stream-interval", "--disable-log-stats"), _MEASURES),
     **dict.fromkeys(("--max-logprobs", "--data-parallel-size", "--return-tokens-as-token-ids"), _MEASURES),
 }
-"""Options that would break what the other floors rely on, and the word of the recipe that stands for each."""
+"""Options that benchctl itself relies on, and the recipe's key for each."""
 
 
 def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
@@ -66,8 +66,8 @@ def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, mo
         own.append(["--speculative-config", speculative_config(arm.speculation, draft)])
         own.append(["--per-request-spec-decode-metrics", "detailed"])
     theirs = [*engine.args, *arm.args]
-    replaced = {_positive(word) for word in theirs if _IS_OPTION.match(word)}
-    kept = [word for setting in own if _positive(setting[0]) not in replaced for word in setting]
+    replaced = {_positive(argument) for argument in theirs if _IS_OPTION.match(argument)}
+    kept = [argument for setting in own if _positive(setting[0]) not in replaced for argument in setting]
     return (str(program), "serve", str(models.target.path), *kept, *theirs)
 
 
@@ -81,25 +81,25 @@ def argument_problems(args: Sequence[str], options: Mapping[str, int | None] | N
     """Return a sentence for every argument of a recipe that this vLLM lacks or that benchctl sets itself."""
     problems = []
     if args and not _IS_OPTION.match(args[0]):
-        problems.append(f"`{args[0]}` is no option; write each option and its value as items of their own.")
-    for word in args:
-        if not _IS_OPTION.match(word):
+        problems.append(f"`{args[0]}` is not an option; write each option and its value as items of their own.")
+    for argument in args:
+        if not _IS_OPTION.match(argument):
             continue
-        name = word.partition("=")[0].partition(".")[0].replace("_", "-")
+        name = argument.partition("=")[0].partition(".")[0].replace("_", "-")
         instead = _RESERVED.get(name) or _RESERVED.get(_positive(name))
         if instead is not None:
-            problems.append(f"{name} is not for a recipe's arguments; in its place there is {instead}.")
+            problems.append(f"{name} may not be among a recipe's arguments; use {instead}.")
         elif options is not None and name not in options:
             problems.append(f"This vLLM has no option {name}.{did_you_mean(name, list(options))}")
     return problems
 
 
 def missing_options(package: Package, *, speculates: bool) -> list[str]:
-    """Return a sentence when this vLLM is too old to tell what benchctl has to know of each answer."""
+    """Return a sentence when this vLLM is too old to report what benchctl needs of each answer."""
     needed = ["--enable-per-request-metrics"]
     if speculates:
         needed += ["--speculative-config", "--per-request-spec-decode-metrics"]
     lacking = [name for name in needed if package.options is not None and name not in package.options]
     if not lacking:
         return []
-    return [f"this vLLM {package.version} has no {', '.join(lacking)}, and nothing can be counted without it."]
+    return [f"this vLLM {package.version} has no {', '.join(lacking)}, without which nothing can be counted."]

@@ -6,16 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchctl.engines.base import Ledger, Rendered
-from benchctl.engines.common.endpoint import EndpointTarget, Pages, Reading, Recognised, ServerFamily, as_sent, word
+from benchctl.engines.common.endpoint import (
+    EndpointTarget,
+    Pages,
+    Reading,
+    Recognised,
+    ServerFamily,
+    as_sent,
+    short_line,
+)
 from benchctl.engines.common.metrics import Counters, since
 from benchctl.engines.vllm.ledger import make_ledger
 from benchctl.engines.vllm.score import VllmScorer
 from benchctl.prompts.suite import Prompt
 
-MOST_TOLD = 20
-"""Log-probabilities at a place, unless the server was started with another `--max-logprobs`."""
+MOST_LOGPROBS = 20
+"""Log-probabilities at a position, unless the server was started with another `--max-logprobs`."""
 _LEAST_CONTEXT = 2048
-"""Taken where the server does not tell how long a sequence may be."""
+"""Assumed where the server does not report how long a sequence may be."""
 
 
 def _metrics(pages: Pages) -> Reading | None:
@@ -26,15 +34,15 @@ def _recognise(pages: Pages) -> Recognised | None:
     reading = _metrics(pages)
     if reading is None:
         return None
-    version = word(pages.object("/version").get("version"))
+    version = short_line(pages.object("/version").get("version"))
     # vLLM has the counters of speculation exactly where speculation is on.
     speculates = reading.counters.rounds is not None or reading.counters.drafted is not None
     return Recognised(version, speculates, reading, (f"GET /version: vLLM {version}", str(reading)))
 
 
-def _ledger(seen: Recognised, told: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
-    del seen
-    metrics = told.get("metrics")
+def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
+    del server
+    metrics = extra.get("metrics")
     found = make_ledger(metrics) if isinstance(metrics, dict) else Ledger()
     if found != Ledger():
         return found
@@ -51,7 +59,7 @@ class _Served(EndpointTarget):
     """A vLLM that serves the target."""
 
     def render(self, prompt: Prompt) -> Rendered:
-        """Tokenize as the endpoint itself does; the text is what was sent."""
+        """Tokenize as the endpoint itself does; the text is what is sent."""
         text = as_sent(prompt)
         what = {"prompt": prompt.prompt} if prompt.prompt is not None else {"messages": self.messages(prompt)}
         return Rendered(text, self.token_ids(self.http.post("/tokenize", {"model": self.model, **what})))
@@ -60,7 +68,9 @@ class _Served(EndpointTarget):
 def _scorer(target: EndpointTarget) -> VllmScorer:
     served = _Served(target.http, target.model, context=target.context, timeout_s=target.timeout_s)
     context = target.context or _LEAST_CONTEXT
-    return VllmScorer(served, (), context=context, vocabulary=MOST_TOLD, timeout_s=target.timeout_s, model=target.model)
+    return VllmScorer(
+        served, (), context=context, vocabulary=MOST_LOGPROBS, timeout_s=target.timeout_s, model=target.model
+    )
 
 
 FAMILY = ServerFamily(_recognise, _ledger, _metrics, _scorer)

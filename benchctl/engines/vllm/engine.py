@@ -45,7 +45,7 @@ class VllmEngine:
         return probe_vllm(find_vllm(self._spec.binary, self._option), self._spec.env)
 
     def probe(self) -> Capabilities:
-        """Find vLLM and ask the installed package what it can do. Raises EngineError (`launch`), UsageError."""
+        """Find vLLM and probe what the installed package can do. Raises EngineError (`launch`), UsageError."""
         return self._probe.capabilities
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
@@ -62,21 +62,21 @@ class VllmEngine:
             if arm.speculation is not None:
                 wrong = speculation_problems(arm.speculation, package, models)
                 if not wrong:
-                    told = speculation_warnings(arm.speculation, package, models.target)
-                    warnings += [f"Arm {arm.name}: {text}" for text in told]
+                    remarks = speculation_warnings(arm.speculation, package, models.target)
+                    warnings += [f"Arm {arm.name}: {text}" for text in remarks]
                 here += wrong
             problems += [f"arm {arm.name}: {text}" for text in here]
         if problems:
             raise UsageError("\n".join(problems), where=str(self._probe.capabilities.binary))
         if self._spec.threads is not None and not package.cpu:
-            warnings.append("engine.threads means nothing to vLLM on an accelerator.")
+            warnings.append("engine.threads has no effect on vLLM on an accelerator.")
         return warnings
 
     def _device_problems(self) -> list[str]:
-        wanted, platform = self._spec.device, self._probe.package.platform
-        if wanted in ("auto", platform):
+        requested, platform = self._spec.device, self._probe.package.platform
+        if requested in ("auto", platform):
             return []
-        return [f"engine.device: this vLLM runs on {platform}, and the recipe asks for {wanted}."]
+        return [f"engine.device: this vLLM runs on {platform}, but the recipe requests {requested}."]
 
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:
         """Return the settings worth trying; see `benchctl.engines.base.TunableEngine`."""
@@ -105,12 +105,12 @@ class VllmEngine:
     def start(self, launch: Launch, log_path: Path) -> VllmServer:
         """Start vLLM and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
         model = launch.argv[2]
-        if not (Path(model) / "config.json").is_file():  # vLLM would take the path for a name on the hub, and say so
+        if not (Path(model) / "config.json").is_file():  # vLLM would report it as a name on the hub
             raise EngineError(f"There is no model in {model}.", kind="launch", fix="It must hold config.json.")
         access, port = make_access(by_socket="--uds" in (self._probe.package.options or {})), free_port()
-        argv = [str(port) if word == "{port}" else word for word in launch.argv]
+        argv = [str(port) if argument == "{port}" else argument for argument in launch.argv]
         if access.socket_path is not None:
-            argv += ["--uds", str(access.socket_path)]  # host and port then mean nothing
+            argv += ["--uds", str(access.socket_path)]  # host and port are then unused
         # Its processes talk over sockets in a folder, which killed ones leave behind.
         env = {**launch.env, "VLLM_RPC_BASE_PATH": str(access.folder), "VLLM_API_KEY": access.key}
         process = EngineProcess(argv, env, log_path, scratch=access.folder)

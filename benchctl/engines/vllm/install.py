@@ -40,8 +40,8 @@ def install_cpu(report: Report, *, force: bool = False) -> Path:
     with environment.made(report, force=force) as making:
         if making is not None:
             _name_it(environment.folder)
-            told = making.run("trying the result", str(program), "--version")
-            version = next((line for line in reversed(told) if line.strip()), "")
+            printed = making.run("trying the result", str(program), "--version")
+            version = next((line for line in reversed(printed) if line.strip()), "")
             making.finish({"version": VERSION, "package": PACKAGE, "version_output": version})
     return program
 
@@ -65,7 +65,7 @@ def _environment() -> PythonEnvironment:
 
 
 def _name_it(folder: Path) -> None:
-    """Give the environment a distribution called `vllm`: the package asks for its own version under that name.
+    """Give the environment a distribution called `vllm`: the package looks up its own version under that name.
 
     It decides by `+cpu` in it that it runs on a CPU.
     """

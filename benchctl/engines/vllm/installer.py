@@ -27,7 +27,7 @@ class VllmInstaller:
                 "engine.binary in the recipe, --engine-binary, BENCHCTL_VLLM, or PATH.",
             )
         if useless := options.named("version", "sdist", "jobs"):
-            raise UsageError("vLLM takes none of these", where=" ".join(useless), fix=f"It is {VERSION}, as tested.")
+            raise UsageError("vLLM supports none of these", where=" ".join(useless), fix=f"It is {VERSION}, as tested.")
         program = install_cpu(report, force=options.force)
         return Installed(
             heading=f"vLLM {VERSION} for the CPU ({PACKAGE}, a community build), with torch {TORCH}",
@@ -39,7 +39,7 @@ class VllmInstaller:
 def inventory() -> list[FoundEngine]:
     """Return every vLLM that is found, the one that runs first.
 
-    Importing vLLM takes 10 s and more, so that only what it said before is known of it.
+    Importing vLLM takes 10 s and more, so that only the kept result of an earlier probe is used.
     """
     try:
         found = candidates()
@@ -57,7 +57,7 @@ def _remembered(program: FoundBinary, *, runs: bool) -> FoundEngine:
     except BenchctlError as error:
         return FoundEngine("vllm", program.found_in, where, runs, problem=error.what, hint=error.fix)
     if (known := remembered_probe(program)) is None:
-        hint = "which kinds of speculation it knows is asked when it first runs"
+        hint = "which types of speculation it supports is probed when it first runs"
         return FoundEngine("vllm", program.found_in, where, runs, version, hint=hint)
     able = known.capabilities
     return FoundEngine(

@@ -1,4 +1,4 @@
-"""What vLLM drafted and accepted, told in three ways that must agree: by the answer, by the server, by the tokens.
+"""What vLLM drafted and accepted, by three counts that must agree: the answer's, the server's, the tokens'.
 
 An answer's `metrics` count its own steps; `/metrics` counts those of the server's whole life; and the tokens that came
 are one for every step, the reading of the prompt among them, and those accepted. `rounds` are the steps that had a
@@ -19,42 +19,42 @@ from benchctl.engines.common.stream import count_in
 _A_STEP = re.compile(r"(?:max_num_batched_tokens=|max_num_scheduled_tokens is set to )(\d+)")
 
 _DEEPEST = 10_000
-"""No draft is deeper, whatever an endpoint says."""
+"""No draft is deeper, whatever an endpoint reports."""
 
 
 def make_ledger(metrics: Mapping[str, Any]) -> Ledger:
     """Return the ledger of one answer from its own `metrics`; all `None` where it does not speculate."""
-    told = metrics.get("speculative_decoding")
-    if not isinstance(told, dict):
+    figures = metrics.get("speculative_decoding")
+    if not isinstance(figures, dict):
         return Ledger()
-    steps, drafted = _counts(told.get("per_step_accepted")), _counts(told.get("per_step_drafted"))
-    depth = _count(told, "num_spec_tokens")
+    steps, drafted = _counts(figures.get("per_step_accepted")), _counts(figures.get("per_step_drafted"))
+    depth = _count(figures, "num_spec_tokens")
     if depth is not None and depth > _DEEPEST:
         depth = None
     accepted_at = drafted_at = None
-    if depth is not None and told.get("num_spec_steps") == 0:
+    if depth is not None and figures.get("num_spec_steps") == 0:
         accepted_at = drafted_at = (0,) * depth
     elif depth is not None and steps is not None and drafted is not None:
         accepted_at = tuple(sum(count > place for count in steps) for place in range(depth))
         drafted_at = tuple(sum(count > place for count in drafted) for place in range(depth))
-    elif counts := _counts(told.get("acceptance_histogram")):
+    elif counts := _counts(figures.get("acceptance_histogram")):
         accepted_at = tuple(sum(counts[place + 1 :]) for place in range(len(counts) - 1))
     return Ledger(
-        drafted=_count(told, "num_draft_tokens"),
-        accepted=_count(told, "num_accepted_draft_tokens"),
-        rounds=_count(told, "num_spec_steps"),
+        drafted=_count(figures, "num_draft_tokens"),
+        accepted=_count(figures, "num_accepted_draft_tokens"),
+        rounds=_count(figures, "num_spec_steps"),
         drafted_by_position=drafted_at,
         accepted_by_position=accepted_at,
     )
 
 
-def _count(told: Mapping[str, Any], name: str) -> int | None:
-    counts = _counts([told.get(name)])
+def _count(figures: Mapping[str, Any], name: str) -> int | None:
+    counts = _counts([figures.get(name)])
     return counts[0] if counts else None
 
 
 def _counts(values: object) -> list[int] | None:
-    """Return a list of counts; `None` where an endpoint tells something else."""
+    """Return a list of counts; `None` where an endpoint sends something else."""
     if not isinstance(values, list):
         return None
     counts = [one for one in values if count_in(one, 2**53) is not None]
@@ -62,7 +62,7 @@ def _counts(values: object) -> list[int] | None:
 
 
 def plain_steps(ledger: Ledger, tokens: int, steps: int | None) -> int | None:
-    """Return how many steps of an answer of `tokens` tokens had no draft; `None` where that cannot be told.
+    """Return how many steps of an answer of `tokens` tokens had no draft; `None` where that is not known.
 
     `steps`: of the engine meanwhile, the reading of the prompt, in one step, being the first. They and the accepted
     tokens make `tokens`, and up to a draft more where the limit on tokens cut the last step.
@@ -74,9 +74,9 @@ def plain_steps(ledger: Ledger, tokens: int, steps: int | None) -> int | None:
 
 
 def tokens_a_step(log: str) -> int | None:
-    """Return how many tokens a step reads at most, as the log of a server tells it; `None` where it does not."""
-    told = [int(found) for found in _A_STEP.findall(log)]
-    return min(told, default=None)
+    """Return how many tokens a step reads at most, by the log of a server; `None` where it is not there."""
+    limits = [int(found) for found in _A_STEP.findall(log)]
+    return min(limits, default=None)
 
 
 def contradictions(ledger: Ledger, tokens: int, counted: Counters | None = None, steps: int | None = None) -> list[str]:
@@ -88,32 +88,32 @@ def contradictions(ledger: Ledger, tokens: int, counted: Counters | None = None,
     if ledger.rounds is None or ledger.accepted is None or ledger.drafted is None:
         return []
     found = []
-    told = Counters(ledger.rounds, ledger.drafted, ledger.accepted, ledger.accepted_by_position)
-    if counted is not None and told.accepted_by_position is None:
+    answer = Counters(ledger.rounds, ledger.drafted, ledger.accepted, ledger.accepted_by_position)
+    if counted is not None and answer.accepted_by_position is None:
         counted = replace(counted, accepted_by_position=None)
-    if counted is not None and counted != told:
-        found.append(f"an answer counts {_words(told)}, and the server counted {_words(counted)} meanwhile")
+    if counted is not None and counted != answer:
+        found.append(f"an answer counts {_rendered(answer)}, and the server counted {_rendered(counted)} meanwhile")
     by_position = ledger.accepted_by_position
     if by_position is not None and sum(by_position) != ledger.accepted:
         found.append(f"an answer counts {ledger.accepted} accepted tokens, and {sum(by_position)} by position")
     if not ledger.rounds <= ledger.drafted or ledger.accepted > ledger.drafted:
-        found.append(f"an answer counts {_words(told)}")
+        found.append(f"an answer counts {_rendered(answer)}")
     lost = ledger.rounds + ledger.accepted - (tokens - 1)
     if lost > len(by_position or ()):
-        found.append(f"an answer counts {_words(told)}, which make {lost} tokens more than the {tokens} that came")
+        found.append(f"an answer counts {_rendered(answer)}, which make {lost} tokens more than the {tokens} that came")
     if steps is not None and steps + ledger.accepted < tokens:
         found.append(f"{steps} steps and {ledger.accepted} accepted tokens make fewer than the {tokens} that came")
     return found
 
 
-def _words(counted: Counters) -> str:
-    said = f"{counted.accepted} of {counted.drafted} draft tokens accepted in {counted.rounds} rounds"
+def _rendered(counted: Counters) -> str:
+    counts = f"{counted.accepted} of {counted.drafted} draft tokens accepted in {counted.rounds} rounds"
     places = counted.accepted_by_position
-    return said if places is None else f"{said} ({', '.join(map(str, places))} by position)"
+    return counts if places is None else f"{counts} ({', '.join(map(str, places))} by position)"
 
 
 def evidence(tally: Tally) -> list[str]:
-    """Return what all answers say of acceptance, by vLLM's definition and by ours, one observation a line."""
+    """Return the acceptance over all answers, by vLLM's definition and by benchctl's, one observation a line."""
     if tally.drafted is None:
         return []
     rounds, accepted, plain = tally.rounds or 0, tally.accepted or 0, tally.plain_steps
@@ -129,8 +129,8 @@ def evidence(tally: Tally) -> list[str]:
 
 
 def against(tally: Tally, counted: Counters) -> list[str]:
-    """Return what contradicts the server's counters over its whole life; of broken requests they alone know."""
+    """Return what contradicts the server's counters over its whole life; only they include broken requests."""
     if tally.broken or tally.agrees(counted) is not False:
         return []
     ours, theirs = Counters(tally.rounds, tally.drafted, tally.accepted), replace(counted, accepted_by_position=None)
-    return [f"all answers together count {_words(ours)}, and the server counted {_words(theirs)}"]
+    return [f"all answers together count {_rendered(ours)}, and the server counted {_rendered(theirs)}"]

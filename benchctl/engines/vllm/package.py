@@ -1,4 +1,4 @@
-"""What an installed vLLM can do, as it said when it was probed."""
+"""What an installed vLLM can do, as it reported when it was probed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from benchctl.engines.common.process import engine_environment, refused_variables
 
 KV_CACHE_GIB = 2
-"""On a CPU vLLM plans with most of the machine's memory unless it is told how much the cache may take."""
+"""On a CPU vLLM plans with most of the machine's memory unless it is given a limit for the cache."""
 _ALWAYS = {
     "HF_HUB_OFFLINE": "1",  # models are resolved before; a name that is no folder must not be fetched
     "TRANSFORMERS_OFFLINE": "1",
@@ -25,7 +25,7 @@ _REFUSED = {"VLLM_API_KEY": "benchctl talks to its own server on loopback", "VLL
 
 @dataclass(frozen=True)
 class Package:
-    """What the installed package says of itself."""
+    """What the installed package reports of itself."""
 
     version: str
     platform: str
@@ -56,9 +56,9 @@ def environment_problems(added: Mapping[str, str]) -> list[str]:
 def own_settings(*, cpu: bool, prefix: Path, threads: int | None) -> dict[str, str]:
     """Return what benchctl sets; `prefix` is vLLM's Python environment, `threads` the recipe's `engine.threads`.
 
-    On a CPU vLLM itself binds one thread to each physical core and leaves one core to its other processes (`auto`);
-    a number of threads binds to the first so many processors. Intel's OpenMP, which vLLM brings and asks for where
-    it speculates, is loaded first where it is there.
+    On a CPU vLLM itself binds one thread to each physical core and leaves one core to its other processes (`auto`); a
+    number of threads binds to the first so many processors. Intel's OpenMP, which vLLM brings and requests where it
+    speculates, is loaded first where it is there.
     """
     if not cpu:
         return dict(_ALWAYS)

@@ -1,4 +1,4 @@
-"""Asking an installed vLLM what it is, with its own Python."""
+"""Probing an installed vLLM with its own Python."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Probe:
 
 
 def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
-    """Ask an installed vLLM what it can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
+    """Probe what an installed vLLM can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
     question = _question(found.path, added)
     facts = question.known() or question.ask(lambda what, tail: _no_vllm(found.path, what, tail))
     try:
@@ -46,7 +46,7 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
             arctic_inference=bool(facts["arctic_inference"]),
         )
     except (KeyError, TypeError) as error:
-        raise _no_vllm(found.path, f"it does not tell {error}", ()) from None
+        raise _no_vllm(found.path, f"it does not report {error}", ()) from None
     question.keep(facts)
     records = {name: one["record_sha256"] for name, one in facts["distributions"].items() if one["record_sha256"]}
     capabilities = Capabilities(
@@ -79,7 +79,7 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
 
 
 def remembered_probe(found: FoundBinary) -> Probe | None:
-    """Return what an earlier probe found, without asking: for lists that must not take long."""
+    """Return what an earlier probe found, without a new one: for lists that must not take long."""
     try:
         return probe_vllm(found) if _question(found.path, {}).known() else None
     except EngineError:
@@ -87,7 +87,7 @@ def remembered_probe(found: FoundBinary) -> Probe | None:
 
 
 def installed_version(program: Path) -> str | None:
-    """Return the version that the installation is filed under, without asking it. Raises EngineError."""
+    """Return the version of the installation from its metadata, without running it. Raises EngineError."""
     home = python_of(program).parent.parent / "lib"
     found = sorted(entry.name for entry in home.glob("python3*/site-packages/vllm-*.dist-info"))
     return found[-1].removeprefix("vllm-").removesuffix(".dist-info") if found else None

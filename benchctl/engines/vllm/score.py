@@ -1,4 +1,4 @@
-"""The target alone, scoring prefixes: vLLM asked for logprobs.
+"""The target alone, scoring prefixes: vLLM returns logprobs.
 
 vLLM keeps no prefix from one request to the next, so nothing can be read on in a batch of chosen width. What it can do
 is decode an answer again token by token, which shows the target's own logprobs at each place of it, and read a whole
@@ -21,7 +21,7 @@ from benchctl.prompts.suite import Prompt
 _FIRST_STRETCH = 64
 """Tokens that are decoded ahead, the first time."""
 _FEW = 100
-"""More logprobs than these are asked for at single places, where decoding ahead would only cost."""
+"""More logprobs than these are requested at single positions, where decoding ahead would only cost."""
 _MARK = "token_id:"
 
 
@@ -73,21 +73,23 @@ class VllmScorer:
         return self._server.render(prompt)
 
     def score_answer(self, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
-        """Read prompt and answer at once: vLLM tells the logprobs of a prompt's tokens, and an answer can be one."""
+        """Read prompt and answer at once: vLLM returns the logprobs of prompt tokens, and the answer is sent as part of
+        the prompt."""
         body = self._body([*prompt, *answer], tokens=1, top=1) | {"prompt_logprobs": min(top, self._vocabulary)}
-        told = self._server.http.post("/v1/completions", body, timeout_s=self._timeout_s)
-        found = _prompt_scores(told, len(prompt) + len(answer))[len(prompt) :]
+        reply = self._server.http.post("/v1/completions", body, timeout_s=self._timeout_s)
+        found = _prompt_scores(reply, len(prompt) + len(answer))[len(prompt) :]
         if len(found) != len(answer):
-            raise protocol_error("The engine did not tell the probabilities of a prompt's tokens.")
+            raise protocol_error("The engine returned no probabilities of prompt tokens.")
         return found
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
-        """Read a prompt; its answer's places are then read on from it."""
+        """Read a prompt; the positions of its answer are then read from there."""
         self._prompt, self._decoded = tuple(prompt), {}
         return self._place(0, top)[1]
 
     def read_on(self, prefix: Sequence[int], top: int) -> Scores:
-        """Read the last token of `prefix` alone, where the target comes that way by itself; else all of it at once."""
+        """Read the last token of `prefix` alone, where greedy decoding of the target gives it; else all of it at
+        once."""
         start = len(self._prompt)
         answer = tuple(prefix[start:])
         if tuple(prefix[:start]) == self._prompt and len(prefix) < self._context:
@@ -98,7 +100,7 @@ class VllmScorer:
 
     def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
         """Read all of `prefix` at once."""
-        ((_, scores),) = self._ask(prefix, 1, top)
+        ((_, scores),) = self._decode(prefix, 1, top)
         return scores
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:
@@ -110,36 +112,36 @@ class VllmScorer:
         return self._server.stop()
 
     def _place(self, place: int, top: int) -> tuple[int, Scores]:
-        """Return the token that the target alone says at a place of its answer, and what it expects there."""
+        """Return the target's own token at a position of its answer, and its distribution there."""
         known = self._decoded.get(top, [])
         if place >= len(known):
             ahead = max(_FIRST_STRETCH, 2 * place) if top <= _FEW else place + 1
             tokens = min(ahead, self._context - len(self._prompt))
             self._decoded[top] = known = [
                 (token, Scores(scores.logprobs, evaluated=1 if number else len(self._prompt)))
-                for number, (token, scores) in enumerate(self._ask(self._prompt, tokens, top))
+                for number, (token, scores) in enumerate(self._decode(self._prompt, tokens, top))
             ]
         return known[place]
 
     def _body(self, prompt: Sequence[int], *, tokens: int, top: int) -> dict[str, Any]:
         return scoring_body(prompt, tokens=tokens, top=top) | {"model": self._model}
 
-    def _ask(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
+    def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
         body = self._body(prompt, tokens=tokens, top=min(top, self._vocabulary))
         answer = self._server.http.post("/v1/completions", body, timeout_s=self._timeout_s)
         found = _scores(answer, len(prompt))
         if len(found) != tokens:
-            raise protocol_error("The engine did not tell the probabilities of the next token.")
+            raise protocol_error("The engine returned no probabilities of the next token.")
         return found
 
 
 def _scores(answer: Mapping[str, Any], evaluated: int) -> list[tuple[int, Scores]]:
-    """Read (token, likeliest tokens) of every place; empty where anything in it is amiss."""
+    """Read (token, likeliest tokens) of every position; empty where anything in it is malformed."""
     found = []
     try:
         (choice,) = answer["choices"]
-        for token, told in zip(choice["token_ids"], choice["logprobs"]["top_logprobs"], strict=True):
-            pairs = ((int(name.removeprefix(_MARK)), float(value)) for name, value in told.items())
+        for token, place in zip(choice["token_ids"], choice["logprobs"]["top_logprobs"], strict=True):
+            pairs = ((int(name.removeprefix(_MARK)), float(value)) for name, value in place.items())
             likeliest = dict(sorted(pairs, key=lambda pair: -pair[1]))
             if not likeliest or not all(map(math.isfinite, likeliest.values())):
                 return []
@@ -150,12 +152,13 @@ def _scores(answer: Mapping[str, Any], evaluated: int) -> list[tuple[int, Scores
 
 
 def _prompt_scores(answer: Mapping[str, Any], evaluated: int) -> list[Scores]:
-    """Read the likeliest tokens at every place of a prompt but the first; empty where anything in it is amiss."""
+    """Read the likeliest tokens at every position of a prompt but the first; empty where anything in it is
+    malformed."""
     found = [Scores({}, evaluated)]
     try:
         (choice,) = answer["choices"]
-        for told in choice["prompt_logprobs"][1:]:
-            pairs = ((int(token), float(one["logprob"])) for token, one in told.items())
+        for place in choice["prompt_logprobs"][1:]:
+            pairs = ((int(token), float(one["logprob"])) for token, one in place.items())
             likeliest = dict(sorted(pairs, key=lambda pair: -pair[1]))
             if len(likeliest) < 2 or not all(map(math.isfinite, likeliest.values())):
                 return []

@@ -30,18 +30,18 @@ from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 
 _INTERRUPT_S = 5.0
-"""An engine whose SIGTERM was swallowed (while it loads) or hangs (with requests in flight) ends on a SIGINT."""
+"""An engine that ignores SIGTERM (while it loads) or hangs (with requests in flight) ends on a SIGINT."""
 _DYING_S = 8.0
 """The server outlives its engine by some 5 s, and then ends with status 0."""
 _STEPS = "vllm:iteration_tokens_total_count"
 """A histogram of tokens a step, whose count is the number of steps of the engine."""
 _DEAD = re.compile(r"EngineCore|EngineDeadError")
-"""As an engine says of itself that it is dead, some 0.3 s before `/health` does."""
+"""How an engine reports that it is dead, some 0.3 s before `/health` does."""
 _HEALTH_S = 30.0
 _TELLING_S = 3.0
-"""After a worker's death the log first shows what broke off because of it, and the death itself a moment later."""
+"""After a worker's death the log first shows the errors that it caused, and the death itself a moment later."""
 _COUNTING_S = 1.0
-"""The counters of `/metrics` may lag behind the end of a stream by so much."""
+"""How long the counters of `/metrics` may lag behind the end of a stream."""
 
 
 class VllmServer(LaunchedServer):
@@ -78,7 +78,7 @@ class VllmServer(LaunchedServer):
         ids = self._ids({"messages": messages, "add_generation_prompt": True})
         text = self.http.post("/detokenize", {"model": MODEL_NAME, "tokens": list(ids)}).get("prompt")
         if not isinstance(text, str):
-            raise protocol_error("The engine did not tell the prompt's text.")
+            raise protocol_error("The engine did not return the prompt's text.")
         return Rendered(text, ids)
 
     def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
@@ -92,11 +92,11 @@ class VllmServer(LaunchedServer):
             try:
                 streamed = await self._stream("/v1/completions", body, CompletionReader(), on_tokens)
             except EngineError as error:
-                # It may take seconds, and others are read meanwhile.
-                raise await asyncio.to_thread(self._told_apart, error) from error
+                # It may take seconds; other streams are read meanwhile.
+                raise await asyncio.to_thread(self._dead_or_refused, error) from error
             answer = streamed.answer
             prompt_tokens = self._checked(answer, sampling, len(prompt.token_ids))
-        metrics = answer.told.get("metrics") or {}
+        metrics = answer.extra.get("metrics") or {}
         ledger = make_ledger(metrics)
         tokens = len(answer.ids)
         counted, steps = (None, None) if before is None else self._counted(before, ledger)
@@ -121,7 +121,7 @@ class VllmServer(LaunchedServer):
         )
 
     def attest(self, drafted: int | None) -> Attestation:
-        """Judge the cell now; see `attest.py` for what counts as evidence. Raises EngineError (`crash`)."""
+        """Assess the cell now; see `attest.py` for what counts as evidence. Raises EngineError (`crash`)."""
         if not self._healthy():
             raise self._broken_off("The engine is no longer healthy")
         models = self.http.get_json("/v1/models")
@@ -134,7 +134,7 @@ class VllmServer(LaunchedServer):
             Observed(
                 method=self._method,
                 model_path=_root(models),
-                asked_model=self._model,
+                requested_model=self._model,
                 counters=counters,
                 tally=self._tally,
                 contradictions=[*self._contradictions, *beside],
@@ -143,31 +143,31 @@ class VllmServer(LaunchedServer):
             )
         )
 
-    def _checked(self, answer: StreamedAnswer, sampling: Sampling, asked: int) -> int:
+    def _checked(self, answer: StreamedAnswer, sampling: Sampling, sent: int) -> int:
         """Return the tokens of the prompt; a vLLM that is being ended closes its streams as if they were whole."""
         tokens, counted = len(answer.ids), answer.completion_tokens
         if counted != tokens:
             raise protocol_error(f"{tokens} tokens were received, and the engine counts {counted}.")
-        full = asked + tokens >= self._spec.context
+        full = sent + tokens >= self._spec.context
         if answer.finish_reason == "length" and tokens != sampling.max_tokens and not full:
             raise protocol_error(f"The answer ended for its length after {tokens} of {sampling.max_tokens} tokens.")
-        told = answer.prompt_tokens
-        if told != asked:
-            raise protocol_error(f"{asked} tokens were asked about, and the engine read {told}.")
-        return asked
+        read = answer.prompt_tokens
+        if read != sent:
+            raise protocol_error(f"{sent} tokens were sent, and the engine read {read}.")
+        return sent
 
     def _reading(self) -> tuple[Counters, int | None]:
         """Return the server's counters of speculation, and how many steps its engine has made."""
         text = self.http.get("/metrics").text
         return read_counters(text, "vllm"), read_total(text, _STEPS)
 
-    def _counted(self, before: tuple[Counters, int | None], told: Ledger) -> tuple[Counters, int | None]:
-        """Return what the server counted for the answer that has just ended; wait a moment for what lags."""
+    def _counted(self, before: tuple[Counters, int | None], reported: Ledger) -> tuple[Counters, int | None]:
+        """Return what the server counted for the answer that has just ended; wait a moment where they lag."""
         deadline = time.monotonic() + _COUNTING_S
         while True:
             after = self._reading()
             counted = since(before[0], after[0])
-            if (counted.drafted, counted.rounds) == (told.drafted, told.rounds) or time.monotonic() > deadline:
+            if (counted.drafted, counted.rounds) == (reported.drafted, reported.rounds) or time.monotonic() > deadline:
                 return counted, None if before[1] is None or after[1] is None else after[1] - before[1]
             time.sleep(0.05)
 
@@ -177,11 +177,12 @@ class VllmServer(LaunchedServer):
         return tokens_a_step(read_log(self._log_path))
 
     def _healthy(self) -> bool:
-        """Whether the server says that its engine lives; asked apart from requests, whose failures ask for this."""
+        """Whether the server reports its engine as alive; in a request of its own, because failed requests call
+        this."""
         return self.http.status("/health", timeout_s=_HEALTH_S) == 200
 
-    def _told_apart(self, error: EngineError) -> EngineError:
-        """Tell a request that was refused from an engine that is dead although its server still answers."""
+    def _dead_or_refused(self, error: EngineError) -> EngineError:
+        """Return a crash where the engine is dead although its server still answers, else the refusal."""
         if error.kind == "http" and not self._stopping and (_DEAD.search(error.what) or not self._healthy()):
             return self._broken_off(error.what.rstrip("."))
         if "maximum context length" in error.what or "max_model_len" in error.what:
@@ -195,7 +196,7 @@ class VllmServer(LaunchedServer):
         return error if alive else self._crash(what, "its workers are dead")
 
     def _crash(self, what: str, how: str) -> EngineError:
-        """Wait a moment for the log to tell the reason."""
+        """Wait a moment for the log to show the reason."""
         deadline = time.monotonic() + (0.0 if self._stopping else _TELLING_S)
         while known_cause(self._log()) is None and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -238,7 +239,8 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling) -> dict[str, A
 def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str, Any]:
     """Return the JSON of a request for `tokens` greedy tokens, and at each the `top` likeliest with their logprobs.
 
-    Logprobs are of the raw logits, before anything of the sampler; tokens are told by id, for several spell the same.
+    Logprobs are of the raw logits, before anything of the sampler; tokens are returned by id, because several spell the
+    same.
     """
     return {
         "model": MODEL_NAME,

@@ -1,8 +1,8 @@
-"""benchctl's words for speculation, written in the keys of vLLM's `--speculative-config`.
+"""The recipe's keys of speculation as keys of vLLM's `--speculative-config`.
 
-Which methods and keys there are comes from the installed package; here stands only what benchctl's words mean there.
-`size_n` is the length of the looked-up n-gram, so it is both `prompt_lookup_min` and `prompt_lookup_max`; `min`, the
-fewest draft tokens worth verifying, is nothing that vLLM has: its `prompt_lookup_min` is a length of the key.
+Which methods and keys there are comes from the installed package; this module holds only what benchctl's names mean
+there. `size_n` is the length of the looked-up n-gram, so it is both `prompt_lookup_min` and `prompt_lookup_max`; `min`,
+the fewest draft tokens worth verifying, does not exist in vLLM: its `prompt_lookup_min` is a length of the key.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ METHODS: Mapping[str, str] = {
     "draft-dspark": "dspark",
     "ngram-simple": "ngram",
 }
-"""benchctl's words, and what vLLM calls the same thing."""
+"""benchctl's names of types, and vLLM's."""
 _NEEDS_MODEL = frozenset({"draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "dflash", "dspark"})
 _TAKES_MODEL = _NEEDS_MODEL | {"mtp"}
 _LOOKUPS = ("ngram", "ngram_gpu")
 _DEPTH_OPTIONAL = frozenset({"suffix", "mtp", "eagle", "eagle3", "medusa", "dflash", "dspark"})
 """Methods whose depth comes from the head's own configuration, or has a default."""
-_BY_WORD = {
+_RECIPE_KEYS = {
     "method": "type",
     "model": "models.draft",
     "num_speculative_tokens": "max",
@@ -74,9 +74,9 @@ def method_of(type_name: str) -> str:
 
 
 def types_of(methods: Sequence[str]) -> tuple[str, ...]:
-    """Return the speculation types that recipes may name, benchctl's word first where there is one."""
-    words = [word for word, method in METHODS.items() if method in methods]
-    return (*words, *(name for name in methods if name not in METHODS.values()))
+    """Return the speculation types that recipes may name, benchctl's name first where there is one."""
+    names = [own for own, method in METHODS.items() if method in methods]
+    return (*names, *(name for name in methods if name not in METHODS.values()))
 
 
 def takes_draft(speculation: Speculation | None) -> bool:
@@ -108,7 +108,7 @@ def speculation_problems(speculation: Speculation, package: Package, models: Res
     lack = _unknown_method(name, package) or _impossible_here(method, package)
     if lack:
         return [lack]
-    problems = [*_words(speculation, method), *_options(speculation, method, package)]
+    problems = [*_keys(speculation, method), *_options(speculation, method, package)]
     if method in _NEEDS_MODEL and models.draft is None:
         problems.append(f"{name} needs a draft model; name one in models.draft.")
     elif method == "draft_model" and models.draft is not None and models.draft.folder is not None:
@@ -141,42 +141,42 @@ def _impossible_here(method: str, package: Package) -> str | None:
     return None
 
 
-def _words(speculation: Speculation, method: str) -> list[str]:
+def _keys(speculation: Speculation, method: str) -> list[str]:
     problems = []
-    for word in ("min", "p_min", "min_hits"):
-        if getattr(speculation, word) is not None:
+    for key in ("min", "p_min", "min_hits"):
+        if getattr(speculation, key) is not None:
             more = (
-                " Its prompt_lookup_min is the shortest n-gram looked up: write it in options." if word == "min" else ""
+                " Its prompt_lookup_min is the shortest n-gram looked up: write it in options." if key == "min" else ""
             )
-            problems.append(f"`{word}` means nothing to vLLM's {method}.{more}")
+            problems.append(f"`{key}` has no effect on vLLM's {method}.{more}")
     if method not in _LOOKUPS:
-        problems += [f"`{word}` is for n-gram methods." for word in ("size_n", "size_m") if _given(speculation, word)]
+        problems += [f"`{key}` is for n-gram methods." for key in ("size_n", "size_m") if _given(speculation, key)]
     depth = speculation.max or speculation.size_m
     if depth is None and method not in _DEPTH_OPTIONAL and method != "custom_class":
         problems.append(f"vLLM's {method} has no depth of its own; give `max`.")
     return problems
 
 
-def _given(speculation: Speculation, word: str) -> bool:
-    return getattr(speculation, word) is not None
+def _given(speculation: Speculation, key: str) -> bool:
+    return getattr(speculation, key) is not None
 
 
 def _options(speculation: Speculation, method: str, package: Package) -> list[str]:
     problems = []
     for key in speculation.options or {}:
-        if key in _BY_WORD and not (key == "model" and method == "custom_class"):
-            problems.append(f"options.{key}: in its place there is `{_BY_WORD[key]}`.")
+        if key in _RECIPE_KEYS and not (key == "model" and method == "custom_class"):
+            problems.append(f"options.{key}: use instead `{_RECIPE_KEYS[key]}`.")
         elif key not in package.keys:
             near = did_you_mean(key, package.keys)
             problems.append(f"options.{key}: this vLLM {package.version} has no such key of speculation.{near}")
     if speculation.size_n is not None:
         twice = [key for key in ("prompt_lookup_max", "prompt_lookup_min") if key in (speculation.options or {})]
-        problems += [f"options.{key}: `size_n` says it already; give one of them." for key in twice]
+        problems += [f"options.{key}: `size_n` sets it already; give one of them." for key in twice]
     return problems
 
 
 def _pair(target: ResolvedModel, draft: ResolvedModel, speculation: Speculation) -> list[str]:
-    """Say why vLLM cannot draft with this model for this target."""
+    """Return why vLLM cannot draft with this model for this target."""
     problems = []
     if folder_facts(draft.path)["memory"] in ("hybrid", "recurrent"):
         problems.append(
@@ -190,12 +190,12 @@ def _pair(target: ResolvedModel, draft: ResolvedModel, speculation: Speculation)
 
 
 def speculation_warnings(speculation: Speculation, package: Package, target: ResolvedModel) -> list[str]:
-    """Return what vLLM accepts although it does not do what one would think."""
+    """Return what vLLM accepts although it has another effect than expected."""
     warnings = []
     if package.cpu and folder_facts(target.path)["memory"] in ("hybrid", "recurrent"):
         warnings.append(
-            "the target keeps a recurrent state, and vLLM on a CPU was seen to corrupt such models when it speculates: "
-            "see docs/vllm-hybrids.md, and trust verify-lossless."
+            "the target keeps a recurrent state, and vLLM on a CPU is known to corrupt such models when it speculates: "
+            "see docs/vllm-hybrids.md, and check with verify-lossless."
         )
     if (speculation.options or {}).get("suffix_decoding_max_cached_requests"):
         warnings.append("its suffix tree is shared by all requests: blocks after the first are drafted from answers.")
@@ -203,14 +203,14 @@ def speculation_warnings(speculation: Speculation, package: Package, target: Res
 
 
 def requested_method(argv: Sequence[str]) -> str | None:
-    """Read from a command line which method it asks for; `None` for the target alone."""
+    """Read from a command line which method it requests; `None` for the target alone."""
     return method if isinstance(method := requested_config(argv).get("method"), str) else None
 
 
 def requested_config(argv: Sequence[str]) -> dict[str, Any]:
     """Read the speculative configuration of a command line; empty for the target alone."""
-    for word, value in itertools.pairwise(argv):
-        if word == "--speculative-config":
+    for argument, value in itertools.pairwise(argv):
+        if argument == "--speculative-config":
             config: dict[str, Any] = json.loads(value)
             return config
     return {}

@@ -40,8 +40,8 @@ class Origin(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def do_GET(self) -> None:
-        told = {"path": self.path, "headers": {name.lower(): value for name, value in self.headers.items()}}
-        self.answer(json.dumps(told).encode())
+        reply = {"path": self.path, "headers": {name.lower(): value for name, value in self.headers.items()}}
+        self.answer(json.dumps(reply).encode())
 
     def do_POST(self) -> None:
         self.server.streams.append(dict(self.headers))  # type: ignore[attr-defined]
@@ -72,7 +72,7 @@ class Proxy(Origin):
         self.pass_on()
 
     def noted(self) -> None:
-        self.server.seen.append((f"{self.command} {self.path}", self.headers["Proxy-Authorization"]))  # type: ignore[attr-defined]
+        self.server.requests.append((f"{self.command} {self.path}", self.headers["Proxy-Authorization"]))  # type: ignore[attr-defined]
 
     def pass_on(self) -> None:
         """Answer in the server's place: what a server behind it does is another test's."""
@@ -115,7 +115,7 @@ def listen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listen]:
         def begin(handler: type[Origin] = Origin, *, tls: bool = False, path: Path | None = None) -> Any:
             address: Any = ("127.0.0.1", 0) if path is None else str(path)
             server: Any = (ThreadingHTTPServer if path is None else UnixServer)(address, handler)
-            server.daemon_threads, server.streams, server.seen = True, [], []
+            server.daemon_threads, server.streams, server.requests = True, [], []
             server.handle_error = lambda *_: None
             if tls:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -137,10 +137,10 @@ def streamed(client: HttpClient) -> str:
 def both(client: HttpClient) -> dict[str, Any]:
     """Ask for something small and for a stream; return what the server saw of the former."""
     assert streamed(client) == "a"
-    told = client.get_json("/info?a=1")
-    assert isinstance(told, dict)
+    reply = client.get_json("/info?a=1")
+    assert isinstance(reply, dict)
     client.close()
-    return told
+    return reply
 
 
 def test_a_unix_socket(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,9 +149,9 @@ def test_a_unix_socket(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     access = make_access(by_socket=True)
     assert access.socket_path is not None
     listen(path=access.socket_path)
-    told = both(HttpClient(access.url(None), socket_path=access.socket_path, headers=access.headers))
-    assert told["path"] == "/info?a=1"
-    assert (told["headers"]["host"], told["headers"]["authorization"]) == ("localhost", f"Bearer {access.key}")
+    reply = both(HttpClient(access.url(None), socket_path=access.socket_path, headers=access.headers))
+    assert reply["path"] == "/info?a=1"
+    assert (reply["headers"]["host"], reply["headers"]["authorization"]) == ("localhost", f"Bearer {access.key}")
     access.socket_path.unlink()
     access.folder.rmdir()
 
@@ -160,7 +160,7 @@ def test_a_socket_where_nobody_listens(tmp_path: Path) -> None:
     client = HttpClient("http://localhost", socket_path=Path("/nowhere/x.sock"))
     assert client.status("/health", 1.0) is None
     for ask in (lambda: client.get("/info"), lambda: streamed(client)):
-        with pytest.raises(EngineError, match="takes no connections"):
+        with pytest.raises(EngineError, match="accepts no connections"):
             ask()
 
 
@@ -192,26 +192,26 @@ def test_loopback_is_reached_past_any_proxy(listen: Listen, monkeypatch: pytest.
 def test_a_proxy_is_spoken_to_for_another_host(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = listen(Proxy)
     monkeypatch.setenv("http_proxy", f"http://me:pa%3Ass@127.0.0.1:{proxy.server_port}")
-    told = both(HttpClient("http://server.test/below", headers={"Authorization": "Bearer k"}))
-    assert told["path"] == "http://server.test/below/info?a=1"
-    assert proxy.seen == [
+    reply = both(HttpClient("http://server.test/below", headers={"Authorization": "Bearer k"}))
+    assert reply["path"] == "http://server.test/below/info?a=1"
+    assert proxy.requests == [
         ("POST http://server.test/below/v1/completions", expected("me", "pa:ss")),
         ("GET http://server.test/below/info?a=1", expected("me", "pa:ss")),
     ]
-    assert proxy.streams[0]["Host"] == told["headers"]["host"] == "server.test"
-    assert proxy.streams[0]["Authorization"] == told["headers"]["authorization"] == "Bearer k"
+    assert proxy.streams[0]["Host"] == reply["headers"]["host"] == "server.test"
+    assert proxy.streams[0]["Authorization"] == reply["headers"]["authorization"] == "Bearer k"
 
 
 def test_tls_is_checked(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     server = listen(tls=True)
     url = f"https://localhost:{server.server_port}"
     for ask in (lambda client: client.get("/info"), streamed):
-        with pytest.raises(EngineError, match="takes no connections"):
+        with pytest.raises(EngineError, match="accepts no connections"):
             ask(HttpClient(url))  # signed by nobody
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     assert both(HttpClient(url))["path"] == "/info?a=1"
     for ask in (lambda client: client.get("/info"), streamed):
-        with pytest.raises(EngineError, match="takes no connections"):
+        with pytest.raises(EngineError, match="accepts no connections"):
             ask(HttpClient(url.replace("localhost", "127.0.0.1")))  # not its name
 
 
@@ -220,11 +220,11 @@ def test_tls_goes_through_a_proxy(listen: Listen, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     monkeypatch.setenv("https_proxy", f"http://me:pa%3Ass@127.0.0.1:{proxy.server_port}")
     url = f"https://server.test:{server.server_port}"
-    told = both(HttpClient(url, headers={"Authorization": "Bearer k"}))
-    assert (told["path"], told["headers"]["authorization"]) == ("/info?a=1", "Bearer k")
-    asked = f"CONNECT {urlsplit(url).netloc}"
-    assert proxy.seen == [(asked, expected("me", "pa:ss"))] * 2
-    assert "proxy-authorization" not in told["headers"]
+    reply = both(HttpClient(url, headers={"Authorization": "Bearer k"}))
+    assert (reply["path"], reply["headers"]["authorization"]) == ("/info?a=1", "Bearer k")
+    request = f"CONNECT {urlsplit(url).netloc}"
+    assert proxy.requests == [(request, expected("me", "pa:ss"))] * 2
+    assert "proxy-authorization" not in reply["headers"]
 
 
 def test_a_proxy_that_refuses(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_a_proxy_that_refuses(listen: Listen, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "https://127.0.0.1:9", "gopher://127.0.0.1:9"])
 def test_a_kind_of_proxy_that_streams_cannot_take(listen: Listen, monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
     monkeypatch.setenv("http_proxy", proxy)
-    with pytest.raises(EngineError, match=r"takes no connections|cannot be used"):
+    with pytest.raises(EngineError, match=r"accepts no connections|cannot be used"):
         streamed(HttpClient("http://server.test"))
 
 
@@ -249,6 +249,6 @@ def test_no_proxy_names_hosts_that_are_reached_directly(listen: Listen, monkeypa
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
     monkeypatch.setenv("no_proxy", "server.test")
     for ask in (lambda client: client.get("/info"), streamed):
-        with pytest.raises(EngineError, match="takes no connections"):
+        with pytest.raises(EngineError, match="accepts no connections"):
             ask(HttpClient("http://server.test"))  # there is no such host
-    assert proxy.seen == []
+    assert proxy.requests == []

@@ -33,17 +33,21 @@ def test_advice_to_read_the_log_always_says_where_it_is() -> None:
     package, mentions = Path(benchctl.__file__).parent, 0
     for file in sorted(package.glob("engines/**/*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            told = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-            if re.search(r"(?i)(?:read|see|with) the engine's log\b", told) and "\n" not in told:
+            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+            if re.search(r"(?i)(?:read|see|with) the engine's log\b", text) and "\n" not in text:
                 mentions += 1
-                named = name_log(told, Path("/runs/logs/a.log"))
-                assert "/runs/logs/a.log" in named, f"{file}: {told}"
+                named = name_log(text, Path("/runs/logs/a.log"))
+                assert "/runs/logs/a.log" in named, f"{file}: {text}"
                 assert name_log(named, Path("/b.log")) == named
-                assert "engine's" not in name_log(told, None)
+                assert "engine's" not in name_log(text, None)
     assert mentions > 10
     found = attestation_record(Attestation("failed", (), "It was not on.", READ_THE_LOG), Path("/runs/logs/a.log"))
     assert found.remedy == "Read the engine's log (/runs/logs/a.log)."
-    error = EngineError("It broke.", kind="protocol", fix="Read the engine's log; is this really such a server?")
+    error = EngineError(
+        "It broke.",
+        kind="protocol",
+        fix="Read the engine's log, and check that this is the kind of server that the recipe names.",
+    )
     assert str(cell_error(error, Path("/runs/logs/a.log")).remedy).startswith(
         "Read the engine's log (/runs/logs/a.log);"
     )

@@ -6,7 +6,7 @@ from benchctl.engines.llama_cpp.causes import launch_cause
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("gguf_init: failed to open GGUF file '/x.gguf' (No such file or directory)", "/x.gguf cannot be opened"),
         ("E invalid magic characters: '????', expected 'GGUF'", "not a GGUF"),
@@ -27,16 +27,16 @@ from benchctl.engines.llama_cpp.causes import launch_cause
         ('GGML_ASSERT(target_layer_ids_n > 0 && "DFlash model has no target_layer_ids") failed', "of their own kind"),
         (
             "common.cpp:1539: failed to remove sequence 0 with p0=31, p1=-1",
-            "could not take back a rejected draft token",
+            "could not remove a rejected draft token",
         ),
         ("GGML_ASSERT(ctx->x > 0) failed", "assertion of its own: ctx->x > 0"),
         ("I srv: starting server in router mode", "without a model"),
     ],
 )
-def test_a_log_line_becomes_a_sentence_and_a_fix(line: str, told: str) -> None:
+def test_a_log_line_becomes_a_sentence_and_a_fix(line: str, message: str) -> None:
     cause = launch_cause(["0.00 I starting", line, "exiting due to model loading error"])
     assert cause is not None
-    assert told in cause[0]
+    assert message in cause[0]
     assert cause[1]
 
 

@@ -91,7 +91,7 @@ def test_which_arms_get_the_draft_model(any_pair: ResolvedPair) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         (["--flash-atn", "on"], "did you mean --flash-attn?"),
         (["--qqqqqqq"], "has no flag --qqqqqqq."),
@@ -105,7 +105,7 @@ def test_which_arms_get_the_draft_model(any_pair: ResolvedPair) -> None:
         (["-md", "x"], "models.draft"),
         (["-c", "1"], "engine.context"),
         (["-t", "1"], "engine.threads"),
-        (["-np", "2"], "in its place there is concurrency"),
+        (["-np", "2"], "use concurrency"),
         (["--port", "1"], "loopback"),
         (["--host", "0.0.0.0"], "loopback"),
         (["--no-slots"], "benchctl sets it"),
@@ -114,9 +114,9 @@ def test_which_arms_get_the_draft_model(any_pair: ResolvedPair) -> None:
         (["--fim-qwen-7b-spec"], "its own models"),
     ],
 )
-def test_arguments_that_would_break_the_measurement_are_refused(args: list[str], told: str) -> None:
+def test_arguments_that_would_break_the_measurement_are_refused(args: list[str], message: str) -> None:
     (problem,) = argument_problems(args, CURRENT)
-    assert told in problem
+    assert message in problem
 
 
 def test_other_arguments_pass() -> None:

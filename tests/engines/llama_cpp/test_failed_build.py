@@ -57,10 +57,10 @@ def test_the_first_trouble_is_shown_not_the_last_line() -> None:
 
 
 def test_output_goes_to_the_log_and_to_the_caller() -> None:
-    log, seen = io.StringIO(), list[str]()
+    log, lines = io.StringIO(), list[str]()
     code = "import sys; print('out'); print('err', file=sys.stderr); sys.stdout.buffer.write(b'\\xff\\n'); sys.exit(3)"
     with pytest.raises(CommandFailedError) as caught:
-        run_logged([sys.executable, "-u", "-c", code], log=log, on_line=seen.append)
+        run_logged([sys.executable, "-u", "-c", code], log=log, on_line=lines.append)
     assert caught.value.status == 3
-    assert list(caught.value.lines) == seen == ["out", "err", "\ufffd"]
+    assert list(caught.value.lines) == lines == ["out", "err", "\ufffd"]
     assert log.getvalue().endswith("out\nerr\n\ufffd\n")

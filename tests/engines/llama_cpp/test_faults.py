@@ -88,9 +88,9 @@ def test_a_taken_port_is_tried_again(fake_binary: Path, any_pair: ResolvedPair, 
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "told"),
+    ("name", "kind", "message"),
     [
-        ("dies-mid-answer", "crash", r"signal SIGABRT. llama-server broke an assertion of its own: ctx != nullptr"),
+        ("dies-mid-answer", "crash", r"signal SIGABRT. llama-server failed an assertion of its own: ctx != nullptr"),
         ("hangs-up", "protocol", "still runs"),
         ("cut-off", "protocol", "ended in its middle, but the engine still runs"),
         ("malformed-json", "protocol", "JSONDecodeError"),
@@ -105,9 +105,9 @@ def test_a_taken_port_is_tried_again(fake_binary: Path, any_pair: ResolvedPair, 
         ("ignores-samplers", "attestation", r"samplers = \[\]"),
     ],
 )
-def test_a_broken_answer(start_faulty: StartServer, any_pair: ResolvedPair, name: str, kind: str, told: str) -> None:
+def test_a_broken_answer(start_faulty: StartServer, any_pair: ResolvedPair, name: str, kind: str, message: str) -> None:
     server = start_faulty(arm_of(), any_pair, env=dict(fault(name)))
-    with pytest.raises(EngineError, match=told) as caught:
+    with pytest.raises(EngineError, match=message) as caught:
         ask(server)
     assert caught.value.kind == kind
     assert not any(ord(c) < 32 and c not in "\n\t" for c in str(caught.value))
@@ -139,15 +139,15 @@ def test_hostile_text_comes_through_as_it_is(start_faulty: StartServer, any_pair
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [("four-slots", "4 slots"), ("other-server", "/other.gguf"), ("config-file", "/etc/llama.cpp/config.ini")],
 )
 def test_a_server_that_is_not_what_was_asked(
-    start_faulty: StartServer, any_pair: ResolvedPair, name: str, told: str
+    start_faulty: StartServer, any_pair: ResolvedPair, name: str, message: str
 ) -> None:
     attestation = start_faulty(arm_of(), any_pair, env=dict(fault(name))).attest(None)
     assert attestation.state == "failed"
-    assert told in str(attestation.reason)
+    assert message in str(attestation.reason)
 
 
 def test_a_program_that_dies_between_requests(start_faulty: StartServer, any_pair: ResolvedPair) -> None:

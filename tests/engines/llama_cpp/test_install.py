@@ -81,8 +81,8 @@ def test_builds_once_and_is_found_again(sdist: Path, monkeypatch: pytest.MonkeyP
     assert build.commit == COMMIT
     assert build.version_output == "version: 0.0.1-fake (build 1, commit 0123456)"
     assert set(build.files) == {"llama-server", "llama-quantize", "llama-perplexity"}
-    told = subprocess.run([build.binary("llama-quantize")], capture_output=True, text=True, check=True).stdout
-    assert "0.0.1-fake" in told
+    output = subprocess.run([build.binary("llama-quantize")], capture_output=True, text=True, check=True).stdout
+    assert "0.0.1-fake" in output
     assert any(stage.startswith("compiling") for stage in stages)
     assert unfinished() == []
     assert "program.cpp" in (builds_folder() / "logs" / f"{build.folder.name}.log").read_text()
@@ -282,11 +282,11 @@ def test_killed_installation_is_cleared_away_by_the_next(sdist: Path) -> None:
 def test_two_at_once_build_once(sdist: Path) -> None:
     argv = [sys.executable, "-c", INSTALL, str(sdist), "-DFAKE_SLOW=2"]
     pair = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    told = [process.communicate(timeout=120)[0].splitlines() for process in pair]
+    output = [process.communicate(timeout=120)[0].splitlines() for process in pair]
     assert [process.returncode for process in pair] == [0, 0]
-    assert told[0][-1] == told[1][-1]
-    assert sorted("compiling" in lines for lines in told) == [False, True]
-    assert "waiting for another installation to finish" in told[0] + told[1]
+    assert output[0][-1] == output[1][-1]
+    assert sorted("compiling" in lines for lines in output) == [False, True]
+    assert "waiting for another installation to finish" in output[0] + output[1]
 
 
 def test_full_disk_is_told_before_anything_is_built(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from benchctl.data.manifest import UNCHECKED_ACCEPTANCE
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.llama_cpp.attest import attest
 from benchctl.engines.llama_cpp.ledger import contradiction, read_counts
-from tests.engines.llama_cpp.test_attest import DRAFT, ENGAGED, seen
+from tests.engines.llama_cpp.test_attest import DRAFT, ENGAGED, observed
 
 LINE = (
     "0.1 I spec common_specu: statistics     {kind}: #calls(b,g,a) = 1 16 16, #gen drafts = 16, #acc drafts = 14, "
@@ -50,7 +50,7 @@ def test_counters_that_the_log_does_not_bear_out_fail_the_cell(
     found = contradiction(read_counts(lines), counters, None)
     assert (found is None) == (wrong is None)
     assert wrong is None or wrong in str(found)
-    attestation = attest(seen(DRAFT, drafted=61, longest_answer=64, log=lines, counters=counters))
+    attestation = attest(observed(DRAFT, drafted=61, longest_answer=64, log=lines, counters=counters))
     assert attestation.state == ("active" if wrong is None else "failed")
     assert wrong is None or wrong in str(attestation.reason)
 
@@ -62,8 +62,8 @@ def test_answers_that_tell_of_more_drafts_than_the_log_contradict_it() -> None:
 
 
 def test_where_the_target_replays_acceptance_is_called_unchecked() -> None:
-    replaying = attest(seen(DRAFT, drafted=61, log=log(61, 47, CHECKPOINTS), counters=Counters(16, 61, 40)))
-    plain = attest(seen(DRAFT, drafted=61, log=log(61, 47), counters=Counters(16, 61, 47)))
+    replaying = attest(observed(DRAFT, drafted=61, log=log(61, 47, CHECKPOINTS), counters=Counters(16, 61, 40)))
+    plain = attest(observed(DRAFT, drafted=61, log=log(61, 47), counters=Counters(16, 61, 47)))
     assert any(UNCHECKED_ACCEPTANCE in line for line in replaying.evidence)
     assert not any(UNCHECKED_ACCEPTANCE in line for line in plain.evidence)
     assert any("61 drafted, 47 accepted" in line for line in plain.evidence)

@@ -41,8 +41,8 @@ def at_once(server: Server, prompts: list[Prompt], sampling: Sampling = LONG) ->
 def test_every_answer_is_whole_and_has_its_own_ledger(
     speculation: str | None, start_server: StartServer, tiny_pair: ResolvedPair
 ) -> None:
-    words: dict[str, Any] = {"size_n": 2, "size_m": 4} if speculation == "ngram-simple" else {}
-    arm = arm_of(speculation, **words).model_copy(update={"concurrency": SLOTS})
+    keys: dict[str, Any] = {"size_n": 2, "size_m": 4} if speculation == "ngram-simple" else {}
+    arm = arm_of(speculation, **keys).model_copy(update={"concurrency": SLOTS})
     server = start_server(arm, tiny_pair)
     server.attest(None)
     answers = at_once(server, ASKED)
@@ -54,17 +54,17 @@ def test_every_answer_is_whole_and_has_its_own_ledger(
     whole = [answer for answer in answers if answer.token_ids is not None]
     assert len(whole) >= len(answers) - 1, "ids are missing only where a character came in several tokens"
     found = server.attest(None)
-    held = [line for line in found.evidence if line.startswith("GET /metrics over all answers")]
+    compared = [line for line in found.evidence if line.startswith("GET /metrics over all answers")]
     if speculation is None:
         assert found.state == "off"
         assert {answer.ledger.drafted for answer in answers} == {None}
-        assert not held
+        assert not compared
     else:
         assert found.state == ("active" if sum(answer.ledger.drafted or 0 for answer in answers) else "idle")
         assert all(answer.ledger.drafted is not None for answer in answers), "0 where nothing was drafted"
         assert {answer.ledger.rounds for answer in answers} == {None}, "the engine counts them over all answers"
-        assert len(held) == 1
-        assert "contradiction" not in held[0]
+        assert len(compared) == 1
+        assert "contradiction" not in compared[0]
     assert any(f"total_slots = {SLOTS}" in line for line in found.evidence)
 
 
@@ -108,4 +108,4 @@ def test_a_slot_less_than_asked_for_is_told(start_server: StartServer, tiny_pair
     server = start_server(arm_of().model_copy(update={"concurrency": SLOTS}), tiny_pair, argv=with_three)
     found = server.attest(None)
     assert found.state == "failed"
-    assert found.reason == "The server has 3 slots; 4 were asked for."
+    assert found.reason == "The server has 3 slots; 4 were requested."

@@ -72,7 +72,7 @@ def test_lines_that_the_logger_lost_are_asked_for_again(tmp_path: Path) -> None:
 
 def test_a_program_that_never_tells_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     tool = scripted(["failed reading log-probs for chunk 0"] * 8)
-    with pytest.raises(EngineError, match="did not tell the divergence") as caught:
+    with pytest.raises(EngineError, match="did not print the divergence") as caught:
         tool.compare(tmp_path / "m", tmp_path / "r", tmp_path / "log", context=512)
     assert caught.value.log_tail == ("failed reading log-probs for chunk 0",)
 

@@ -183,7 +183,7 @@ def test_a_killed_server_costs_its_request_only(start_server: StartServer, tiny_
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (None, "cannot be opened"),
         (b"", "empty"),
@@ -192,14 +192,14 @@ def test_a_killed_server_costs_its_request_only(start_server: StartServer, tiny_
     ],
 )
 def test_a_model_that_cannot_be_loaded(
-    start_server: StartServer, tiny_target: Path, tmp_path: Path, content: bytes | str | None, told: str
+    start_server: StartServer, tiny_target: Path, tmp_path: Path, content: bytes | str | None, message: str
 ) -> None:
     path = tmp_path / "model.gguf"
     if content == "truncated":
         path.write_bytes(tiny_target.read_bytes()[:-1_000_000])
     elif isinstance(content, bytes):
         path.write_bytes(content)
-    with pytest.raises(EngineError, match=told) as caught:
+    with pytest.raises(EngineError, match=message) as caught:
         start_server(arm_of(), ResolvedPair(resolved(path), None))
     assert caught.value.kind == "launch"
     assert caught.value.fix
@@ -261,8 +261,8 @@ def test_the_check_refuses_everything_at_once(llama_server: Path, tiny_pair: Res
     engine = LlamaCppEngine(spec)
     with pytest.raises(UsageError) as caught:
         engine.check(recipe_of(arm, engine=spec), tiny_pair)
-    for told in ("--draft-max was removed", "HF_TOKEN", "engine.device", "`max` means nothing", "--port"):
-        assert told in str(caught.value)
+    for message in ("--draft-max was removed", "HF_TOKEN", "engine.device", "`max` has no effect", "--port"):
+        assert message in str(caught.value)
 
 
 def test_the_check_needs_a_draft_model_and_a_batch_that_holds_a_round(

@@ -46,7 +46,9 @@ def scorer(
 
 
 @pytest.fixture(scope="module")
-def said(engine: LlamaCppEngine, tiny_pair: ResolvedPair, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, ...]:
+def answered(
+    engine: LlamaCppEngine, tiny_pair: ResolvedPair, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[int, ...]:
     """What a measured baseline answers."""
     server = engine.start(engine.launch(arm_of(), tiny_pair), tmp_path_factory.mktemp("server") / "server.log")
     try:
@@ -63,34 +65,34 @@ def test_the_adapter_scores(engine: LlamaCppEngine) -> None:
 
 
 @pytest.mark.engine
-def test_token_by_token_it_says_what_the_baseline_said(scorer: LlamaScorer, said: tuple[int, ...]) -> None:
+def test_token_by_token_it_says_what_the_baseline_said(scorer: LlamaScorer, answered: tuple[int, ...]) -> None:
     prompt = scorer.render(PROMPT).token_ids
     expected = [scorer.read_prompt(prompt, 3).likeliest]
     for place in range(1, TOKENS):
-        scores = scorer.read_on([*prompt, *said[:place]], 3)
+        scores = scorer.read_on([*prompt, *answered[:place]], 3)
         assert scores.evaluated == 1
         assert list(scores.logprobs.values()) == sorted(scores.logprobs.values(), reverse=True)
         expected.append(scores.likeliest)
-    assert tuple(expected) == said  # past its end, too: the tokens that end an answer are left out
+    assert tuple(expected) == answered  # past its end, too: the tokens that end an answer are left out
 
 
 @pytest.mark.engine
 @pytest.mark.parametrize("width", [2, 5, 9])
 def test_a_recurrent_model_reads_on_in_batches_of_any_width(
-    scorer: LlamaScorer, said: tuple[int, ...], width: int
+    scorer: LlamaScorer, answered: tuple[int, ...], width: int
 ) -> None:
     prompt = scorer.render(PROMPT).token_ids
     runs = []
     for _ in range(2):
         scorer.read_prompt(prompt, 1)
-        runs.append([scorer.read_on([*prompt, *said[:end]], 5) for end in range(width, TOKENS, width)])
+        runs.append([scorer.read_on([*prompt, *answered[:end]], 5) for end in range(width, TOKENS, width)])
     assert [scores.evaluated for scores in runs[0]] == [width] * len(runs[0])
     assert runs[0] == runs[1]  # the same shape gives the same bits
 
 
 @pytest.mark.engine
 def test_several_slots_read_on_in_one_batch(
-    engine: LlamaCppEngine, scorer: LlamaScorer, tiny_pair: ResolvedPair, said: tuple[int, ...], tmp_path: Path
+    engine: LlamaCppEngine, scorer: LlamaScorer, tiny_pair: ResolvedPair, answered: tuple[int, ...], tmp_path: Path
 ) -> None:
     together = engine.start_slot_scorer(
         engine.launch(arm_of().model_copy(update={"concurrency": 3}), tiny_pair), tmp_path / "slots.log"
@@ -99,13 +101,13 @@ def test_several_slots_read_on_in_one_batch(
         prompts = [[*together.render(PROMPT).token_ids][:length] for length in (16, 14, 12)]
         for places, new in ((0, None), (5, 5), (10, 5)):
             before = _decodes(together)
-            prefixes = [[*prompt, *said[:places]] for prompt in prompts]
-            told = together.read_together(prefixes, 5)
-            assert new is None or [one.evaluated for one in told] == [new] * 3
+            prefixes = [[*prompt, *answered[:places]] for prompt in prompts]
+            scores = together.read_together(prefixes, 5)
+            assert new is None or [one.evaluated for one in scores] == [new] * 3
             assert _decodes(together) == before + 1
         alone = scorer.read_whole(prefixes[1], 5)
-        for token in alone.logprobs.keys() & told[1].logprobs.keys():
-            assert told[1].logprobs[token] == pytest.approx(alone.logprobs[token], abs=0.1)
+        for token in alone.logprobs.keys() & scores[1].logprobs.keys():
+            assert scores[1].logprobs[token] == pytest.approx(alone.logprobs[token], abs=0.1)
     finally:
         together.stop()
 
@@ -117,9 +119,9 @@ def _decodes(scorer: LlamaScorer) -> int:
 
 
 @pytest.mark.engine
-def test_every_shape_is_about_the_same_prefix(scorer: LlamaScorer, said: tuple[int, ...]) -> None:
+def test_every_shape_is_about_the_same_prefix(scorer: LlamaScorer, answered: tuple[int, ...]) -> None:
     prompt = scorer.render(PROMPT).token_ids
-    prefix = [*prompt, *said[:12]]
+    prefix = [*prompt, *answered[:12]]
     whole = scorer.read_whole(prefix, 5)
     scorer.read_prompt(prompt, 1)
     pieces = scorer.read_on(prefix, 5)

@@ -134,7 +134,7 @@ def test_unpacks_the_tree_and_its_commit_only(tmp_path: Path) -> None:
 
 def test_nothing_is_written_outside(tmp_path: Path) -> None:
     path = write(tmp_path / "a-9.9.9.tar.gz", {**PACKAGE, "vendor/llama.cpp/../../../outside": b"x"})
-    with pytest.raises(EngineError, match="what no source distribution does"):
+    with pytest.raises(EngineError, match="entries that no source distribution has"):
         extract_llama_cpp(sdist_of(path), tmp_path / "into")
     assert not list(tmp_path.rglob("outside"))
 

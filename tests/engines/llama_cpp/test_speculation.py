@@ -6,7 +6,7 @@ import pytest
 
 from benchctl.engines.llama_cpp.dialect import Flags, parse_help
 from benchctl.engines.llama_cpp.speculation import (
-    Asked,
+    RequestedSpeculation,
     deepest_draft,
     requested_of,
     speculation_args,
@@ -22,8 +22,8 @@ LEGACY = parse_help((HERE / "data" / "help_legacy.txt").read_text())
 DRAFTS = [name for name in SPECULATION_TYPES if name.startswith("draft-")]
 
 
-def spec(type_: Any, **words: Any) -> Speculation:
-    return Speculation(type=type_, **words)
+def spec(type_: Any, **keys: Any) -> Speculation:
+    return Speculation(type=type_, **keys)
 
 
 @pytest.mark.parametrize("name", DRAFTS)
@@ -66,28 +66,28 @@ def test_off_is_said_where_it_can_be_said() -> None:
 
 
 def test_the_old_dialect_has_draft_flags_only() -> None:
-    words = spec("draft-simple", max=8, min=2, p_min=0.75)
+    keys = spec("draft-simple", max=8, min=2, p_min=0.75)
     expected = ["--draft-max", "8", "--draft-min", "2", "--draft-p-min", "0.75"]
-    assert speculation_args(words, LEGACY) == expected
+    assert speculation_args(keys, LEGACY) == expected
     (problem,) = speculation_problems(spec("ngram-simple"), LEGACY)
     assert "older dialect" in problem
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("keys", "message"),
     [
-        (spec("ngram-simple", p_min=0.5), "`p_min` means nothing for ngram-simple"),
-        (spec("ngram-simple", min=1), "`min` means nothing"),
+        (spec("ngram-simple", p_min=0.5), "`p_min` has no effect on ngram-simple"),
+        (spec("ngram-simple", min=1), "`min` has no effect"),
         (spec("ngram-mod", size_m=3), "it takes max, min, size_n"),
         (spec("ngram-cache", max=4), "it takes no words"),
-        (spec("draft-simple", size_n=3), "`size_n` means nothing"),
+        (spec("draft-simple", size_n=3), "`size_n` has no effect"),
         (spec("draft-simple", max=2, min=3), "is above `max`"),
         (spec("ngram-map-k", max=2, size_m=3), "are the same thing"),
     ],
 )
-def test_what_cannot_be_done_is_refused(words: Speculation, told: str) -> None:
-    (problem,) = speculation_problems(words, CURRENT)
-    assert told in problem
+def test_what_cannot_be_done_is_refused(keys: Speculation, message: str) -> None:
+    (problem,) = speculation_problems(keys, CURRENT)
+    assert message in problem
 
 
 @pytest.mark.parametrize("name", SPECULATION_TYPES)
@@ -104,7 +104,7 @@ def test_a_lookup_that_can_never_draft_is_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "flags", "depth"),
+    ("keys", "flags", "depth"),
     [
         (spec("draft-simple", max=7), CURRENT, 7),
         (spec("draft-simple"), CURRENT, 3),
@@ -116,25 +116,31 @@ def test_a_lookup_that_can_never_draft_is_warned_of() -> None:
         (spec(["ngram-simple", "draft-simple"], max=5), CURRENT, 5),
     ],
 )
-def test_the_deepest_draft(words: Speculation, flags: Flags, depth: int) -> None:
-    assert deepest_draft(words, flags) == depth
+def test_the_deepest_draft(keys: Speculation, flags: Flags, depth: int) -> None:
+    assert deepest_draft(keys, flags) == depth
 
 
 @pytest.mark.parametrize(
     ("argv", "flags", "asked"),
     [
-        (["x", "--spec-type", "none"], CURRENT, Asked((), False)),
-        (["x", "-md", "d", "--spec-type", "none"], CURRENT, Asked((), False)),
-        (["x", "--spec-type", "ngram-simple,draft-simple"], CURRENT, Asked(("ngram-simple", "draft-simple"), False)),
-        (["--spec-type", "draft-mtp", "--spec-draft-n-min", "2"], CURRENT, Asked(("draft-mtp",), True)),
-        (["--spec-type", "draft-mtp", "--spec-draft-p-min", "0"], CURRENT, Asked(("draft-mtp",), False)),
-        (["x", "-md", "d", "--draft-p-min", "0.8"], LEGACY, Asked(("draft-simple",), True)),
-        (["x", "-md", "d", "--draft-p-min", "0"], LEGACY, Asked(("draft-simple",), False)),
-        (["x", "-md", "d"], LEGACY, Asked(("draft-simple",), True)),
-        (["x", "--draft-p-min", "0"], LEGACY, Asked((), False)),
+        (["x", "--spec-type", "none"], CURRENT, RequestedSpeculation((), False)),
+        (["x", "-md", "d", "--spec-type", "none"], CURRENT, RequestedSpeculation((), False)),
+        (
+            ["x", "--spec-type", "ngram-simple,draft-simple"],
+            CURRENT,
+            RequestedSpeculation(("ngram-simple", "draft-simple"), False),
+        ),
+        (["--spec-type", "draft-mtp", "--spec-draft-n-min", "2"], CURRENT, RequestedSpeculation(("draft-mtp",), True)),
+        (["--spec-type", "draft-mtp", "--spec-draft-p-min", "0"], CURRENT, RequestedSpeculation(("draft-mtp",), False)),
+        (["x", "-md", "d", "--draft-p-min", "0.8"], LEGACY, RequestedSpeculation(("draft-simple",), True)),
+        (["x", "-md", "d", "--draft-p-min", "0"], LEGACY, RequestedSpeculation(("draft-simple",), False)),
+        (["x", "-md", "d"], LEGACY, RequestedSpeculation(("draft-simple",), True)),
+        (["x", "--draft-p-min", "0"], LEGACY, RequestedSpeculation((), False)),
     ],
 )
-def test_what_was_asked_is_read_from_the_command_line(argv: list[str], flags: Flags, asked: Asked) -> None:
+def test_what_was_asked_is_read_from_the_command_line(
+    argv: list[str], flags: Flags, asked: RequestedSpeculation
+) -> None:
     assert requested_of(argv, flags) == asked
 
 

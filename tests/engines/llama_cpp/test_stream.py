@@ -54,7 +54,7 @@ def test_withheld_tokens_are_told_and_the_last_one_is_timed_by_the_end() -> None
     answer = read([token(1, "a", 7), token(4, "🦙", 9), final(6)])
     assert answer is not None
     assert answer.token_ids is None
-    assert answer.token_gap == "the stream withheld 4 of 6 token ids (characters of several tokens)"
+    assert answer.token_gap == "the stream lacks 4 of 6 token ids (characters of several tokens)"
     assert answer.known_ids == ((0, 7), (3, 9))
     assert answer.gaps == (Gap(position=1, count=2, text="🦙", known=(9,)),)
     assert answer.decode_s == 2.0
@@ -86,7 +86,7 @@ def test_an_end_without_the_last_event_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chunk", "kind", "told"),
+    ("chunk", "kind", "message"),
     [
         (b'data: {"content": \n\n', "protocol", "cannot be read"),
         (b'data: {"content": "\xff", "tokens": [1], "stop": false}\n\n', "protocol", "UnicodeDecodeError"),
@@ -105,8 +105,8 @@ def test_an_end_without_the_last_event_is_no_answer() -> None:
         (b'error: {"code": 500, "message": "boom"}\n\n', "http", "boom"),
     ],
 )
-def test_what_is_no_answer(chunk: bytes, kind: str, told: str) -> None:
-    with pytest.raises(EngineError, match=told.replace("[", r"\[")) as caught:
+def test_what_is_no_answer(chunk: bytes, kind: str, message: str) -> None:
+    with pytest.raises(EngineError, match=message.replace("[", r"\[")) as caught:
         read([token(1, "a", 7), chunk])
     assert caught.value.kind == kind
 

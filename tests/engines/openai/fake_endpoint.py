@@ -95,9 +95,9 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
         def complete(self, body: dict[str, Any]) -> None:
             fault, secret = script.fault, script.key or ""
             if fault == "chats-as-sglang" and "messages" in body and body.get("return_token_ids"):
-                told = "return_token_ids is not supported with streaming on /v1/chat/completions."
+                reason = "return_token_ids is not supported with streaming on /v1/chat/completions."
                 choice = {"message": {"content": "".join(script.words)}, "response_token_ids": [1, 2, 3, 4]}
-                refused, whole = {"error": {"message": told}}, {"choices": [choice]}
+                refused, whole = {"error": {"message": reason}}, {"choices": [choice]}
                 self.reply(400 if body["stream"] else 200, refused if body["stream"] else whole)
                 return
             if fault.startswith("status-"):
@@ -126,9 +126,9 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
             self.send(b"")
 
         def piece(self, body: dict[str, Any], text: str, ids: list[int], finish: str | None = None) -> None:
-            said: dict[str, Any] = {"delta": {"content": text}} if "messages" in body else {"text": text}
-            ids_told = {"token_ids": ids} if script.ids else {}
-            self.event(choices=[{"index": 0, **said, **ids_told, "finish_reason": finish}])
+            piece: dict[str, Any] = {"delta": {"content": text}} if "messages" in body else {"text": text}
+            streamed_ids = {"token_ids": ids} if script.ids else {}
+            self.event(choices=[{"index": 0, **piece, **streamed_ids, "finish_reason": finish}])
 
         def misbehave(self, secret: str) -> None:
             if script.fault == "cut-off":

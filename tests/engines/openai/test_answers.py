@@ -39,7 +39,7 @@ def test_tokens_are_counted_by_usage_and_never_by_events(endpoint: Endpoint, ask
     counts: list[int] = []
     answer = complete(server, server.render(prompt), GREEDY, counts.append)
     assert (answer.text, answer.n_predicted, answer.prompt_tokens) == ("one two three four", 2, 3)
-    assert (answer.token_ids, answer.token_gap) == (None, "the endpoint told 0 of 2 token ids")
+    assert (answer.token_ids, answer.token_gap) == (None, "the endpoint returned 0 of 2 token ids")
     assert answer.ledger == Ledger()
     assert (answer.engine_decode_s, answer.engine_prompt_s) == (None, None)
     assert 0 < answer.ttft_s <= answer.ttft_s + answer.decode_s <= answer.e2e_s
@@ -65,14 +65,14 @@ def test_an_unknown_server_is_asked_nothing_that_it_may_not_know(endpoint: Endpo
 
 def test_without_usage_nobody_knows_how_many_tokens_there_were(endpoint: Endpoint, ask: Ask) -> None:
     server = ask(endpoint(usage=False))
-    with pytest.raises(EngineError, match="does not tell how many tokens") as caught:
+    with pytest.raises(EngineError, match="does not report how many tokens") as caught:
         complete(server, server.render(RAW), GREEDY)
     assert caught.value.kind == "protocol"
     assert "include_usage" in str(caught.value.fix)
 
 
 def test_ids_of_vllm_and_its_own_metrics(endpoint: Endpoint, ask: Ask) -> None:
-    told = {
+    figures = {
         "num_spec_steps": 2,
         "num_draft_tokens": 8,
         "num_accepted_draft_tokens": 3,
@@ -80,7 +80,7 @@ def test_ids_of_vllm_and_its_own_metrics(endpoint: Endpoint, ask: Ask) -> None:
     }
     script = endpoint(ids=True, pages={"/metrics": VLLM_METRICS % (100, 5, 20, 9), "/version": {"version": "0.32.0"}})
     script.extra = {
-        "metrics": {"time_to_first_token_ms": 50.0, "generation_time_ms": 30.0, "speculative_decoding": told}
+        "metrics": {"time_to_first_token_ms": 50.0, "generation_time_ms": 30.0, "speculative_decoding": figures}
     }
     server = ask(script, speculation=SPECULATION)
     answer = complete(server, server.render(RAW), GREEDY)
@@ -158,8 +158,8 @@ def test_counters_say_nothing_of_one_of_several_answers(endpoint: Endpoint, ask:
 )
 def test_sglang_tells_in_its_extension(endpoint: Endpoint, ask: Ask, algorithm: str, drafted: int | None) -> None:
     script = endpoint(ids=True, pages={"/server_info": {"speculative_algorithm": algorithm, "version": "0.5.23"}})
-    told = {"spec_verify_ct": 2, "spec_num_correct_drafts": 3, "spec_num_proposed_drafts": 6}
-    script.extra = {"sglext": {"spec_tokens_details": told | {"spec_correct_drafts_histogram": [0, 1, 1, 0]}}}
+    figures = {"spec_verify_ct": 2, "spec_num_correct_drafts": 3, "spec_num_proposed_drafts": 6}
+    script.extra = {"sglext": {"spec_tokens_details": figures | {"spec_correct_drafts_histogram": [0, 1, 1, 0]}}}
     server = ask(script, speculation=SPECULATION)
     answer = complete(server, server.render(RAW), GREEDY)
     assert answer.ledger == Ledger(drafted=drafted, accepted=3, rounds=2, accepted_by_position=(2, 1, 0))
@@ -174,7 +174,7 @@ def test_sglang_streams_no_ids_when_it_chats_and_tells_them_afterwards(endpoint:
     server = ask(endpoint(fault="chats-as-sglang", pages=pages))
     prompt = server.render(CHAT)
     answer = complete(server, prompt, GREEDY)
-    assert (answer.token_ids, answer.token_gap) == (None, "the endpoint told 0 of 4 token ids")
+    assert (answer.token_ids, answer.token_gap) == (None, "the endpoint returned 0 of 4 token ids")
     assert server.recover_token_ids(prompt, GREEDY, answer) == (1, 2, 3, 4)
 
 

@@ -41,35 +41,35 @@ def key(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind", "said"),
+    ("fault", "kind", "expected"),
     [
         ("status-500", "http", "HTTP 500: no: Bearer"),
         ("status-404", "http", "HTTP 404"),
         ("status-429", "http", "HTTP 429"),
         ("status-307", "http", "HTTP 307"),
-        ("cut-off", "protocol", "ended in its middle, but the endpoint still takes"),
+        ("cut-off", "protocol", "ended in its middle, but the endpoint still accepts"),
         ("hangs-up", "protocol", "connection to the engine broke, but"),
         ("malformed-json", "protocol", "cannot be read"),
         ("not-an-object", "protocol", "cannot be read"),
         ("bad-choices", "protocol", "cannot be read"),
         ("bad-text", "protocol", "cannot be read"),
-        ("error-event", "http", "gave up in the middle of the answer: out of memory"),
+        ("error-event", "http", "aborted the answer: out of memory"),
         ("stalls", "timeout", "sent nothing for 0.3 s"),
         ("endless", "timeout", "took longer than 1 s"),
     ],
 )
 def test_every_failure_has_its_kind_and_keeps_the_key(
-    endpoint: Endpoint, ask: Ask, key: str, fault: str, kind: str, said: str
+    endpoint: Endpoint, ask: Ask, key: str, fault: str, kind: str, expected: str
 ) -> None:
     script = endpoint(key=key, fault=fault)
     server = ask(script, api_key_env="BENCH_TEST_KEY", stall_timeout_s=0.3, request_timeout_s=1.0)
-    with pytest.raises(EngineError, match=said) as caught:
+    with pytest.raises(EngineError, match=expected) as caught:
         complete(server, server.render(RAW), GREEDY)
     assert caught.value.kind == kind
     assert "\x1b" not in caught.value.what
     assert server.alive()
-    told = f"{caught.value} {caught.value!r} {server.log_path.read_text()} {server.log_tail()}"
-    assert key not in told
+    output = f"{caught.value} {caught.value!r} {server.log_path.read_text()} {server.log_tail()}"
+    assert key not in output
     assert f"Bearer {key}" in script.keys
 
 
@@ -140,7 +140,7 @@ def test_a_key_that_is_none(endpoint: Endpoint, ask: Ask, monkeypatch: pytest.Mo
 
 def test_nobody_answers() -> None:
     engine = OpenAiEngine(OpenAiSpec(kind="openai", url="http://127.0.0.1:9/v1"))
-    with pytest.raises(EngineError, match="takes no connections") as caught:
+    with pytest.raises(EngineError, match="accepts no connections") as caught:
         engine.probe()
     assert caught.value.kind == "launch"
 
@@ -166,7 +166,7 @@ def test_only_one_of_the_two_routes(endpoint: Endpoint, ask: Ask) -> None:
     chat = ask(script)
     assert complete(chat, chat.render(RAW), GREEDY).text == "one two three four"
     assert script.requests[0]["messages"] == [{"role": "user", "content": "count"}]
-    assert any("raw prompts were sent as a message" in line for line in chat.attest(None).evidence)
+    assert any("raw prompts were sent as a user message" in line for line in chat.attest(None).evidence)
     with pytest.raises(EngineError, match="neither"):
         ask(endpoint(routes=()))
 
@@ -181,10 +181,10 @@ def test_the_model_that_is_meant(endpoint: Endpoint) -> None:
     assert model(many, "b") == "b"
     assert model(endpoint(models=["only"]), "") == "only"
     assert model(unlisted, "named") == "named"
-    for script, name, said in [(many, "", "a, b"), (many, "c", "a, b"), (unlisted, "", "served:NAME")]:
+    for script, name, expected in [(many, "", "a, b"), (many, "c", "a, b"), (unlisted, "", "served:NAME")]:
         with pytest.raises(UsageError) as caught:
             model(script, name)
-        assert said in str(caught.value.fix)
+        assert expected in str(caught.value.fix)
 
 
 def test_stopping_ends_what_is_in_flight(endpoint: Endpoint, ask: Ask) -> None:
@@ -219,7 +219,7 @@ def test_another_server_at_the_same_address(endpoint: Endpoint, ask: Ask) -> Non
     found = server.attest(None)
     assert (found.state, found.reason) == (
         "failed",
-        "Another server answers than at the start: llama.cpp b2, not llama.cpp b1.",
+        "A different server answers than at the start: llama.cpp b2, not llama.cpp b1.",
     )
 
 

@@ -125,9 +125,9 @@ def test_a_baseline_that_drafts_fails(two_servers: tuple[str, str], tmp_path: Pa
     recipe = written(tmp_path, (two_servers[1], two_servers[0]))
     run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
     assert run.returncode == 3, run.stdout + run.stderr
-    said = run.stdout + run.stderr
-    assert "asks for no speculation, but the endpoint shows that it has it on" in said
-    assert "shows that it does not speculate" not in said, "without its baseline no other arm is asked"
+    message = run.stdout + run.stderr
+    assert "requests no speculation, but the endpoint reports that it is on" in message
+    assert "reports that it does not speculate" not in message, "without its baseline no other arm is asked"
 
 
 def test_an_arm_whose_endpoint_does_not_speculate_fails(two_servers: tuple[str, str], tmp_path: Path) -> None:
@@ -135,12 +135,12 @@ def test_an_arm_whose_endpoint_does_not_speculate_fails(two_servers: tuple[str, 
     recipe = written(tmp_path, (plain, plain.replace("127.0.0.1", "localhost")))
     run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
     assert run.returncode == 3, run.stdout + run.stderr
-    assert "shows that it does not speculate" in run.stdout + run.stderr
+    assert "reports that it does not speculate" in run.stdout + run.stderr
 
 
 def test_an_endpoint_that_is_not_there(tmp_path: Path) -> None:
     recipe = written(tmp_path, ("http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1"))
     run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
     assert run.returncode == 3
-    assert "takes no connections" in run.stderr
+    assert "accepts no connections" in run.stderr
     assert not (tmp_path / "results").exists()

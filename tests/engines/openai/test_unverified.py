@@ -12,7 +12,7 @@ Endpoint = Callable[..., Script]
 UNSEEN = "the endpoint does not show whether it speculated"
 
 
-def test_the_verdict_says_that_it_was_not_shown(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_the_verdict_is_not_verified(endpoint: Endpoint, tmp_path: Path) -> None:
     plain, drafting = endpoint(ids=True), endpoint(ids=True)
     recipe = written(tmp_path, (f"{plain.url}/v1", f"{drafting.url}/v1"))
     run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
@@ -31,7 +31,7 @@ def test_the_verdict_says_that_it_was_not_shown(endpoint: Endpoint, tmp_path: Pa
     for page in pages:
         text = " ".join(page.split())
         assert f"Not verified: {UNSEEN} (spec_d4 and baseline)" in text
-        assert "does not show whether it speculated; the recipe says draft-simple up to 4 tokens" in text
+        assert "does not report whether it speculated; the recipe says draft-simple up to 4 tokens" in text
 
 
 def test_a_baseline_that_was_seen_to_draft_fails(endpoint: Endpoint, tmp_path: Path) -> None:
@@ -43,4 +43,4 @@ def test_a_baseline_that_was_seen_to_draft_fails(endpoint: Endpoint, tmp_path: P
     recipe = written(tmp_path, (f"{plain.url}/v1", f"{drafting.url}/v1"))
     run = benchctl(tmp_path, "run", str(recipe), "--out", str(tmp_path / "results"))
     assert run.returncode == 3, run.stdout + run.stderr
-    assert "The arm asks for no speculation, but the endpoint drafted" in run.stdout + run.stderr
+    assert "The arm requests no speculation, but the endpoint drafted" in run.stdout + run.stderr

@@ -65,9 +65,9 @@ def ask_each_package_once(monkeypatch: pytest.MonkeyPatch) -> None:
 _PROBED: dict[str, Probe] = {}
 
 
-def spec_of(python: Path, fault: str = "", **words: Any) -> SglangSpec:
-    env = {"FAKE_FAULT": fault, "FAKE_FACTS": str(FACTS), **words.pop("env", {})}
-    return SglangSpec.model_validate({"kind": "sglang", "binary": str(python), "env": env, "context": 512} | words)
+def spec_of(python: Path, fault: str = "", **keys: Any) -> SglangSpec:
+    env = {"FAKE_FAULT": fault, "FAKE_FACTS": str(FACTS), **keys.pop("env", {})}
+    return SglangSpec.model_validate({"kind": "sglang", "binary": str(python), "env": env, "context": 512} | keys)
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def start(python: Path, pair: ResolvedPair, tmp_path: Path) -> Iterator[Start]:
     """Start the scripted server as the runner would."""
     servers: list[SglangServer] = []
 
-    def begin(arm: Arm, fault: str = "", **words: Any) -> SglangServer:
-        engine = SglangEngine(spec_of(python, fault, **words))
+    def begin(arm: Arm, fault: str = "", **keys: Any) -> SglangServer:
+        engine = SglangEngine(spec_of(python, fault, **keys))
         servers.append(engine.start(engine.launch(arm, pair), tmp_path / f"{len(servers)}.log"))
         return servers[-1]
 

@@ -69,8 +69,8 @@ class Handler(BaseHTTPRequestHandler):
                 "internal_states": [{"avg_spec_accept_length": 1.5}],
             }
             for name in ("num-steps", "eagle-topk", "num-draft-tokens"):
-                told = option(f"--speculative-{name}")
-                info[f"speculative_{name.replace('-', '_')}"] = None if told is None else int(told)
+                value = option(f"--speculative-{name}")
+                info[f"speculative_{name.replace('-', '_')}"] = None if value is None else int(value)
             if FAULT == "other-depth":
                 info["speculative_num_draft_tokens"] = 99
             if FAULT == "not-speculating":
@@ -102,14 +102,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def event(self, count: int, finish: object = None, **meta: object) -> None:
         ids = [7, 8, 9] if FAULT == "takes-back" and count == 5 else list(range(1, count + 1))
-        told = {
+        common = {
             "id": "x",
             "finish_reason": finish,
             "prompt_tokens": 3,
             "completion_tokens": len(ids),
             "cached_tokens": 0,
         }
-        data = {"text": "".join(ANSWER[:count]), "output_ids": ids, "meta_info": told | meta}
+        data = {"text": "".join(ANSWER[:count]), "output_ids": ids, "meta_info": common | meta}
         self.send(b"data: " + json.dumps(data).encode() + b"\n\n")
 
     def generate(self, body: dict[str, Any]) -> None:

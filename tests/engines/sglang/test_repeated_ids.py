@@ -45,7 +45,7 @@ def test_another_way_of_writing_in_the_middle_changes_nothing() -> None:
 
 @pytest.mark.parametrize("changed", [[1, 22], [9, 2, 3], [1], []])
 def test_ids_that_were_sent_cannot_change(changed: list[int]) -> None:
-    with pytest.raises(EngineError, match="took tokens back"):
+    with pytest.raises(EngineError, match="retracted tokens"):
         read(event([1, 2]), event(changed), event(changed, finish=True))
 
 

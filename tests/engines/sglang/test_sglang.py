@@ -54,10 +54,10 @@ def test_the_installed_package_tells_what_it_can(python: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"), [("not-installed", "No module named 'sglang'"), ("chatters", "cannot be read")]
+    ("fault", "message"), [("not-installed", "No module named 'sglang'"), ("chatters", "cannot be read")]
 )
-def test_a_package_that_tells_nothing(python: Path, fault: str, said: str) -> None:
-    with pytest.raises(EngineError, match=said) as caught:
+def test_a_package_that_tells_nothing(python: Path, fault: str, message: str) -> None:
+    with pytest.raises(EngineError, match=message) as caught:
         SglangEngine(spec_of(python, fault)).probe()
     assert caught.value.kind == "launch"
 
@@ -72,8 +72,8 @@ def test_no_sglang_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         SglangEngine(SglangSpec(kind="sglang"), binary="/nowhere/python").probe()
 
 
-def command(python: Path, pair: ResolvedPair, arm: Arm, **words: Any) -> str:
-    launch = SglangEngine(spec_of(python, **words)).launch(arm, pair)
+def command(python: Path, pair: ResolvedPair, arm: Arm, **keys: Any) -> str:
+    launch = SglangEngine(spec_of(python, **keys)).launch(arm, pair)
     return " ".join(launch.argv).replace(f"{pair.target.path.parent}/", "")
 
 
@@ -89,7 +89,7 @@ def test_the_target_alone(python: Path, pair: ResolvedPair) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "flags"),
+    ("keys", "flags"),
     [
         (
             {"type_": "draft-simple", "max": 4},
@@ -122,8 +122,8 @@ def test_the_target_alone(python: Path, pair: ResolvedPair) -> None:
         ),
     ],
 )
-def test_benchctls_words_and_sglangs_own(python: Path, pair: ResolvedPair, words: dict[str, Any], flags: str) -> None:
-    arm = arm_of(**words)
+def test_benchctls_words_and_sglangs_own(python: Path, pair: ResolvedPair, keys: dict[str, Any], flags: str) -> None:
+    arm = arm_of(**keys)
     assert command(python, pair, arm).endswith(flags)
     recipe = recipe_of(arm, engine=spec_of(python))
     warnings = make_engine(recipe.engine).check(recipe, pair)
@@ -131,7 +131,7 @@ def test_benchctls_words_and_sglangs_own(python: Path, pair: ResolvedPair, words
 
 
 @pytest.mark.parametrize(
-    ("arm", "said"),
+    ("arm", "message"),
     [
         (arm_of("ngram-cache"), "SGLang has nothing like `ngram-cache`. It has draft-simple"),
         (arm_of("EAGEL3"), "no algorithm `EAGEL3`"),
@@ -140,19 +140,19 @@ def test_benchctls_words_and_sglangs_own(python: Path, pair: ResolvedPair, words
         (arm_of("NGRAM", options={"speculative_ngram_max_tri_depth": 3}), "Did you mean"),
         (arm_of("NGRAM", options={"speculative_ngram_match_type": "DFS"}), "expected one of BFS, PROB"),
         (arm_of("NGRAM", options={"speculative_adaptive": "yes"}), "expected true or false"),
-        (arm_of("NGRAM", options={"speculative_draft_model_path": "x"}), "in its place there is models.draft"),
+        (arm_of("NGRAM", options={"speculative_draft_model_path": "x"}), "use models.draft"),
         (arm_of("NGRAM", options={"mem_fraction_static": 0.3}), "no option --mem-fraction-static of speculation"),
-        (arm_of(args=["--port", "1"]), "--port is not for a recipe's arguments"),
+        (arm_of(args=["--port", "1"]), "--port may not be among a recipe's arguments"),
         (arm_of(args=["--incremental-streaming-output"]), "benchctl sets it for its measurement"),
         (arm_of(args=["--frobnicate"]), "no option --frobnicate"),
         (arm_of(args=["stray"]), "is no option"),
     ],
 )
-def test_what_this_sglang_cannot_do_is_refused(python: Path, pair: ResolvedPair, arm: Arm, said: str) -> None:
+def test_what_this_sglang_cannot_do_is_refused(python: Path, pair: ResolvedPair, arm: Arm, message: str) -> None:
     recipe = recipe_of(arm, engine=spec_of(python))
     with pytest.raises(UsageError) as caught:
         make_engine(recipe.engine).check(recipe, pair)
-    assert said in caught.value.what
+    assert message in caught.value.what
 
 
 def test_a_draft_is_needed_and_must_speak_for_the_target(python: Path, pair: ResolvedPair) -> None:
@@ -161,7 +161,7 @@ def test_a_draft_is_needed_and_must_speak_for_the_target(python: Path, pair: Res
         make_engine(recipe.engine).check(recipe, ResolvedPair(pair.target, None))
     assert pair.draft is not None
     (pair.draft.path / "tokenizer.json").write_text('{"model": {"vocab": {"b": 0, "a": 1}}}')
-    with pytest.raises(UsageError, match="cannot speak for the target"):
+    with pytest.raises(UsageError, match="does not fit the target"):
         make_engine(recipe.engine).check(recipe, pair)
 
 
@@ -228,17 +228,17 @@ def test_what_is_counted_and_what_is_not() -> None:
     assert not drafts_are_counted({"speculative_algorithm": "EAGLE3", "speculative_adaptive": True})
     assert not drafts_are_counted({"speculative_algorithm": "SOME_PLUGIN"})
     assert not drafts_are_counted({"speculative_algorithm": None})
-    told = {"spec_verify_ct": 2, "spec_num_correct_drafts": 3, "spec_correct_drafts_histogram": [0, 2]}
-    assert make_ledger(told, counted=True) == Ledger(accepted=3, rounds=2)
+    meta = {"spec_verify_ct": 2, "spec_num_correct_drafts": 3, "spec_correct_drafts_histogram": [0, 2]}
+    assert make_ledger(meta, counted=True) == Ledger(accepted=3, rounds=2)
     assert make_ledger({"spec_verify_ct": 0}, counted=True) == Ledger()
 
 
 def test_tokens_that_came_together_at_first_took_no_time() -> None:
     last = {"finish_reason": {"type": "length"}, "completion_tokens": 5, "prompt_tokens": 3}
-    told = [("a b c", [1, 2, 3], {}), ("a b c d e", [1, 2, 3, 4, 5], last)]
+    events = [("a b c", [1, 2, 3], {}), ("a b c d e", [1, 2, 3, 4, 5], last)]
     chunks = [
         f"data: {json.dumps({'text': text, 'output_ids': ids, 'meta_info': meta})}\n\n".encode()
-        for text, ids, meta in told
+        for text, ids, meta in events
     ]
     times, counts = iter([1.0, 2.0]), list[int]()
     answer = read(GenerateReader(), chunks, times=times, on_tokens=counts.append)
@@ -297,24 +297,24 @@ def test_several_requests_may_be_in_flight(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "fault", "said"),
+    ("kind", "fault", "message"),
     [
-        (None, "speculating", "asks for no speculation, but SGLang has it on"),
+        (None, "speculating", "requests no speculation, but SGLang has it on"),
         (None, "cache-on", "its prefix cache is on"),
-        (None, "cached", "3 prompt tokens came out of a cache"),
+        (None, "cached", "3 prompt tokens were taken from a cache"),
         (None, "other-server", "serves /elsewhere"),
-        (None, "no-info", "does not show its settings"),
-        ("draft-simple", "not-speculating", "STANDALONE was asked for, and SGLang runs without speculation"),
-        ("draft-simple", "other-depth", "speculative_num_draft_tokens = 99; 5 was asked for"),
+        (None, "no-info", "does not report its settings"),
+        ("draft-simple", "not-speculating", "STANDALONE was requested, but SGLang runs without speculation"),
+        ("draft-simple", "other-depth", "speculative_num_draft_tokens = 99; 5 was requested"),
         ("draft-simple", "nothing-verified", "nothing was verified"),
     ],
 )
-def test_what_was_not_asked_for_fails(start: Start, kind: str | None, fault: str, said: str) -> None:
+def test_what_was_not_asked_for_fails(start: Start, kind: str | None, fault: str, message: str) -> None:
     server = start(arm_of(kind, max=4) if kind else arm_of(), fault)
     ask(server)
     found = server.attest(None)
     assert found.state == "failed"
-    assert said in str(found.reason)
+    assert message in str(found.reason)
 
 
 @pytest.mark.parametrize(("fault", "state"), [("nothing-accepted", "unverified"), ("nothing-verified", "idle")])
@@ -325,20 +325,20 @@ def test_a_lookup_that_found_nothing(start: Start, fault: str, state: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind", "said"),
+    ("fault", "kind", "message"),
     [
         ("http-400", "http", "longer than the model's context"),
         ("error-event", "http", "out of luck"),
         ("aborts", "http", "the scheduler gave up"),
-        ("takes-back", "protocol", "took tokens back"),
+        ("takes-back", "protocol", "retracted tokens"),
         ("miscounts", "protocol", "5 tokens were received, and the engine counts 6"),
         ("stalls", "timeout", "sent nothing"),
         ("dies-mid-answer", "crash", "lacks its compiled kernels"),
     ],
 )
-def test_failures(start: Start, fault: str, kind: str, said: str) -> None:
+def test_failures(start: Start, fault: str, kind: str, message: str) -> None:
     server = start(arm_of(), fault, stall_timeout_s=0.5)
-    with pytest.raises(EngineError, match=said) as caught:
+    with pytest.raises(EngineError, match=message) as caught:
         ask(server)
     assert caught.value.kind == kind
     assert server.alive() == (kind != "crash")

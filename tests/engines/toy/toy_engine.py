@@ -49,14 +49,14 @@ class ToyEngine:
         )
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
-        """Refuse now, all at once, what would fail or be ignored later; return what a person should know."""
-        asked = [(arm.name, arm.speculation.types) for arm in recipe.arms if arm.speculation]
+        """Refuse now, all at once, what would fail or be ignored later; return warnings."""
+        requested = [(arm.name, arm.speculation.types) for arm in recipe.arms if arm.speculation]
         problems = [
-            f"arm {name}: toy-serve knows only ngram-simple." for name, kinds in asked if kinds != ("ngram-simple",)
+            f"arm {name}: toy-serve knows only ngram-simple." for name, kinds in requested if kinds != ("ngram-simple",)
         ]
         if problems:
             raise UsageError("\n".join(problems), where=self._binary)
-        return ["The toy engine says nothing worth reading."]
+        return ["The toy engine generates filler text."]
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """The exact command, with `{port}` for the port, and a scrubbed environment."""
@@ -97,7 +97,7 @@ def inventory() -> list[FoundEngine]:
 
 
 def launch_cause(log: Sequence[str]) -> Reason | None:
-    """Say why it ended, where its log tells, and what to do."""
+    """Return why it ended, where its log shows it, and what to do."""
     known = [Cause("Address already in use", "The port is taken.", "Run it again.")]
     found = first_cause(log, known)
     return found[:2] if found else None
@@ -111,16 +111,16 @@ class ToyServer(LaunchedServer):
         self._speculating = speculating
 
     def render(self, prompt: Prompt) -> Rendered:
-        """What the model will see. Ids are left out where the engine does not tell them."""
+        """What the model will see. Ids are left out where the engine does not report them."""
         messages = " ".join(message.content for message in prompt.messages or ())
         return Rendered(prompt.prompt or messages, ())
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream one answer. What the engine does not tell stays `None`: absent is never 0."""
+        """Stream one answer. What the engine does not report stays `None`: absent is never 0."""
         body = {"prompt": prompt.text, "max_tokens": sampling.max_tokens, "stream": True}
         streamed = await self._stream("/v1/completions", body, CompletionReader(), on_tokens)
         answer = streamed.answer
-        drafts, prompt_tokens = answer.told.get("drafts") or {}, answer.prompt_tokens
+        drafts, prompt_tokens = answer.extra.get("drafts") or {}, answer.prompt_tokens
         if prompt_tokens is None:
             raise EngineError("toy-serve did not count the prompt's tokens.", kind="protocol")
         return Completion(
@@ -139,10 +139,10 @@ class ToyServer(LaunchedServer):
         )
 
     def attest(self, drafted: int | None) -> Attestation:
-        """What shows that it ran as asked? Not the command line: what the engine itself says, and what it did."""
-        shown = self.http.get_json("/")
-        on = isinstance(shown, dict) and bool(shown.get("lookup"))
-        evidence = (f"GET /: {shown}", f"draft tokens so far: {drafted}")
+        """The evidence that it ran as requested: what the engine itself reports, not the command line."""
+        info = self.http.get_json("/")
+        on = isinstance(info, dict) and bool(info.get("lookup"))
+        evidence = (f"GET /: {info}", f"draft tokens so far: {drafted}")
         if on != self._speculating:
-            return Attestation("failed", evidence, "The lookup is not as the arm asks.", "Read the engine's log.")
+            return Attestation("failed", evidence, "The lookup is not as the arm requests.", "Read the engine's log.")
         return Attestation("off" if not on else "active" if drafted else "idle", evidence)

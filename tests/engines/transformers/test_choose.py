@@ -31,17 +31,17 @@ def places() -> list[tuple[Any, Any]]:
 def deviation(sampler: Sampler, verify: Verify) -> float:
     """How many standard deviations the sampled tokens are from the target's distribution."""
     chooser = sampler.chooser()
-    seen = expected = variance = 0.0
+    observed = expected = variance = 0.0
     for target, draft in places():
         p, q = chooser.probabilities(target), chooser.probabilities(draft)
         weight = torch.where(p > 0, (q / p.clamp(min=1e-300)).clamp(max=1), 0.0)
         mean = float((p * weight).sum())
         for _ in range(DRAWS):
             token, _ = chooser.draft(draft[None])
-            seen += float(weight[verify(chooser, token, q, target)])
+            observed += float(weight[verify(chooser, token, q, target)])
             expected += mean
             variance += float((p * weight**2).sum()) - mean**2
-    return (seen - expected) / math.sqrt(variance)
+    return (observed - expected) / math.sqrt(variance)
 
 
 def ours(chooser: Chooser, token: int, q: Any, target: Any) -> int:

@@ -71,9 +71,9 @@ def test_a_start_is_read_alike_whatever_was_read_before_it(name: str, load: Call
     every, few = (Comparing(decoder, way).read(reading(prompt, answer, 0.6, stride=stride)) for stride in (1, 5))
     assert few["starts"] == every["starts"][::5]
     for name in ("overlap", "accept"):
-        told = dict(zip(every["starts"], every[name], strict=True))
+        by_start = dict(zip(every["starts"], every[name], strict=True))
         for start, row in zip(few["starts"], few[name], strict=True):
-            assert row == pytest.approx(told[start], abs=1e-4)
+            assert row == pytest.approx(by_start[start], abs=1e-4)
 
 
 def test_a_draft_that_is_the_target_is_always_accepted(load: Callable[[str], Any]) -> None:
@@ -99,10 +99,10 @@ def test_a_draft_model_is_read_as_its_own_logits_say(load: Callable[[str], Any])
     p, q = (logits[len(prompt) : len(prompt) + len(answer) - 1].double().softmax(-1) for logits in at_once)
     expected = (q.argmax(-1) == torch.tensor(answer[1:])).double().tolist()
     assert [row[0] for row in read["overlap"]] == expected
-    for told, one, other in zip(read["distance"], p, q, strict=True):
+    for distance, one, other in zip(read["distance"], p, q, strict=True):
         likeliest = one.topk(100).indices
         rest = 1 - other[likeliest].sum() - (1 - one[likeliest].sum())
-        assert told == pytest.approx(float((one - other)[likeliest].abs().sum() + rest.abs()) / 2, abs=1e-4)
+        assert distance == pytest.approx(float((one - other)[likeliest].abs().sum() + rest.abs()) / 2, abs=1e-4)
 
 
 def test_perplexity_and_operations_fall_with_what_is_left_out(load: Callable[[str], Any]) -> None:

@@ -84,13 +84,13 @@ def test_what_runs(refused: Check, model: str, arm: Arm) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "arm", "said"),
+    ("model", "arm", "message"),
     [
         ("tiny-sequential", arm_of("self-ssm", max=4), "has no recurrence beside its attention"),
         ("tiny-hybrid", arm_of("self-linear", max=4), "has no recurrent layers between attention layers"),
         ("tiny-hybrid", arm_of("prompt-lookup", max=4), "keeps a recurrent state, which transformers"),
         ("tiny-hybrid", arm_of("self-ssm"), "give `max`"),
-        ("tiny-hybrid", arm_of("self-ssm", max=4, p_min=0.5), "`p_min` means nothing to self-ssm"),
+        ("tiny-hybrid", arm_of("self-ssm", max=4, p_min=0.5), "`p_min` has no effect on self-ssm"),
         ("tiny-hybrid", arm_of("self-smm", max=4), "Did you mean"),
         (
             "tiny-hybrid",
@@ -111,14 +111,14 @@ def test_what_runs(refused: Check, model: str, arm: Arm) -> None:
         ("tiny-hybrid", Arm(name="arm", rate=1.0), "one request at a time"),
     ],
 )
-def test_what_is_refused_of_an_arm(refused: Check, model: str, arm: Arm, said: str) -> None:
+def test_what_is_refused_of_an_arm(refused: Check, model: str, arm: Arm, message: str) -> None:
     (line,) = refused(arm, model)
-    assert said in line
+    assert message in line
     assert line.startswith("arm arm: ")
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"device": "cuda"}, "engine.device: this PyTorch has no cuda; it has cpu"),
         ({"context": 1_000_000}, "engine.context: 1000000 is more than"),
@@ -126,9 +126,9 @@ def test_what_is_refused_of_an_arm(refused: Check, model: str, arm: Arm, said: s
         ({"env": {"HF_TOKEN": "x"}}, "engine.env: HF_TOKEN looks like a secret"),
     ],
 )
-def test_what_is_refused_of_the_engine(refused: Check, keys: dict[str, Any], said: str) -> None:
+def test_what_is_refused_of_the_engine(refused: Check, keys: dict[str, Any], message: str) -> None:
     (line,) = refused(arm_of(), **keys)
-    assert line.startswith(said)
+    assert line.startswith(message)
 
 
 def test_what_is_refused_of_a_model(
@@ -140,11 +140,11 @@ def test_what_is_refused_of_a_model(
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "novel", "auto_map": {"x": "y.Z"}}))
     monkeypatch.setattr("psutil.virtual_memory", type("Memory", (), {"available": 2**20}))
-    said = "\n".join(refused(arm_of(), folder, dtype="float32"))
-    assert "has no tokenizer" in said
-    assert "brings code of its own" in said
-    assert "does not know the parts of the architecture `novel`" in said
-    assert "its weights need 0.0 GiB" in said
+    message = "\n".join(refused(arm_of(), folder, dtype="float32"))
+    assert "has no tokenizer" in message
+    assert "brings code of its own" in message
+    assert "does not know the parts of the architecture `novel`" in message
+    assert "its weights need 0.0 GiB" in message
     assert "brings code" not in "\n".join(refused(arm_of(), folder, remote_code=True))
 
 
@@ -179,14 +179,14 @@ def test_why_the_server_ended() -> None:
 
 def test_an_attestation_fails_closed() -> None:
     info = {"model": "/m", "dtype": "float32", "speculation": {"type": "self-ssm", "max": 4}}
-    asked, tally = {"type": "self-ssm", "max": 4}, Tally()
+    requested, tally = {"type": "self-ssm", "max": 4}, Tally()
 
     def state(**changed: Any) -> str:
         given = {
             "info": info,
             "model": "/m",
             "dtype": "float32",
-            "speculation": asked,
+            "speculation": requested,
             "contradiction": None,
             **changed,
         }
@@ -196,7 +196,7 @@ def test_an_attestation_fails_closed() -> None:
     assert state(info={}) == "failed"
     assert state(model="/other") == "failed"
     assert state(dtype="bfloat16") == "failed"
-    assert state(speculation={**asked, "max": 2}) == "failed"
+    assert state(speculation={**requested, "max": 2}) == "failed"
     assert state(speculation=None) == "failed"
     assert state(contradiction="more came than was counted") == "failed"
     assert state(info={**info, "speculation": None}, speculation=None) == "off"

@@ -28,7 +28,7 @@ GB = 10**9
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An environment with a pip that notes what it is asked and knows the packages of the file beside the notes."""
     monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
     python = installer.environment_folder() / "bin" / "python"
@@ -47,28 +47,28 @@ def quiet(stage: str, done: int, total: int) -> None:
     """Show nothing."""
 
 
-def test_a_build_for_the_cpu_needs_two_gigabytes(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked.with_name("packages").write_text("torch sympy jinja2")
+def test_a_build_for_the_cpu_needs_two_gigabytes(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls.with_name("packages").write_text("torch sympy jinja2")
     free(monkeypatch, 3)
     assert installer.install(quiet) == installer.installed_python()
-    words = asked.read_text()
-    assert "--dry-run" in words
-    assert words.index("--dry-run") < words.index("--progress-bar off torch==2.13.0")
+    text = calls.read_text()
+    assert "--dry-run" in text
+    assert text.index("--dry-run") < text.index("--progress-bar off torch==2.13.0")
 
 
-def test_a_build_for_cuda_is_not_begun_where_it_does_not_fit(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked.with_name("packages").write_text("torch nvidia-cudnn-cu13 triton")
+def test_a_build_for_cuda_is_not_begun_where_it_does_not_fit(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls.with_name("packages").write_text("torch nvidia-cudnn-cu13 triton")
     free(monkeypatch, 3)
     with pytest.raises(StorageError, match="takes 10 GB of disk") as caught:
         installer.install(quiet)
     assert "an index with one" in caught.value.what
-    assert "--progress-bar off torch" not in asked.read_text()
+    assert "--progress-bar off torch" not in calls.read_text()
     free(monkeypatch, 30)
     assert installer.install(quiet).is_file()
 
 
-def test_a_disk_that_takes_neither_is_told_at_once(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_takes_neither_is_told_at_once(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free(monkeypatch, 1)
     with pytest.raises(StorageError, match="transformers takes 2 GB of disk"):
         installer.install(quiet)
-    assert not asked.exists()
+    assert not calls.exists()

@@ -20,10 +20,10 @@ PAGE = Path(__file__).parents[3] / "docs" / "self-speculation.md"
 
 
 def test_the_toy_of_the_documentation_drafts(load: Any) -> None:
-    shown = re.search(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    assert shown is not None
+    example = re.search(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert example is not None
     written: dict[str, Any] = {"__name__": "toy"}
-    exec(shown[1], written)
+    exec(example[1], written)
     decoder = Decoder(load("tiny-transformer").model)
     answers = []
     for way in (None, ToDepth(written["SelfToy"](decoder, {}), 4)):

@@ -95,11 +95,11 @@ def test_a_cell_from_start_to_end(engine: TransformersEngine, start: Callable[[A
     prompt = alone.render(CHAT)
     assert prompt.text.startswith("<|im_start|>user\n料理")
     assert prompt.token_ids == speculating.render(CHAT).token_ids
-    seen: list[int] = []
-    plain, drafted = complete(alone, prompt, GREEDY), complete(speculating, prompt, GREEDY, seen.append)
+    counts: list[int] = []
+    plain, drafted = complete(alone, prompt, GREEDY), complete(speculating, prompt, GREEDY, counts.append)
     assert drafted.token_ids == plain.token_ids
     assert drafted.text == plain.text != ""
-    assert seen[-1] == plain.n_predicted == 24
+    assert counts[-1] == plain.n_predicted == 24
     assert plain.finish_reason == "length"
     assert plain.ledger.plain_steps == 23
     assert plain.ledger.drafted == 0

@@ -36,26 +36,26 @@ class Scripted:
 
     def start(self, decoder: Any) -> None: ...
 
-    def draft(self, seen: Round) -> Draft:
-        self.state = seen.state
-        depth = self.random.randint(0, min(6, seen.depth))
-        known = self.right[len(seen.tokens) - len(PROMPT) :]
+    def draft(self, current: Round) -> Draft:
+        self.state = current.state
+        depth = self.random.randint(0, min(6, current.depth))
+        known = self.right[len(current.tokens) - len(PROMPT) :]
         tokens = [token if self.random.random() < 0.7 else (token + 1) % 4096 for token in known[:depth]]
         left_out: Silenced = frozenset(
             (number, part)
-            for number in range(len(seen.state.decoder.layers))
+            for number in range(len(current.state.decoder.layers))
             for part in PARTS
             if self.random.random() < 0.3
         )
-        with silenced(seen.state.decoder, left_out):
+        with silenced(current.state.decoder, left_out):
             for token in tokens:
-                seen.state.advance([token])
+                current.state.advance([token])
         return Draft(tokens, [None] * len(tokens))
 
     def describe(self) -> dict[str, object]:
         return {}
 
-    def verified(self, seen: Round, draft: Draft, accepted: int, logits: Any) -> None:
+    def verified(self, current: Round, draft: Draft, accepted: int, logits: Any) -> None:
         self.histories.append((len(draft.tokens), accepted))
 
 

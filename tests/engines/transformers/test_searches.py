@@ -55,8 +55,8 @@ def test_a_lane_says_what_the_model_without_its_parts_says(decoder: Decoder, sta
             with silenced(decoder, left_out):
                 expected = state.advance(tokens, keep=len(tokens))
             state.restore(before)
-            said = logits_of(decoder, found.hidden[place : place + 1])
-            assert float((said - expected).abs().max()) < 2e-3
+            found_logits = logits_of(decoder, found.hidden[place : place + 1])
+            assert float((found_logits - expected).abs().max()) < 2e-3
         assert torch.equal(lanes.likeliest(found.hidden)[-1], logits_of(decoder, found.hidden[-1:]).argmax(-1))
         assert found.cosine[0] == 1.0
 

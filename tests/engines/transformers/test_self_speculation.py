@@ -55,13 +55,13 @@ def test_answers_are_the_targets(bundled: Any, decoder: Decoder, name: str) -> N
         alone = tokens_of(answer(bundled, text)[1])
         speculated, steps = answer(bundled, text, Speculation(name, 4, OPTIONS.get(name, {})))
         assert tokens_of(steps) == alone
-        told = speculated.tally.to_json()
+        counts = speculated.tally.to_json()
         with_prompt = int(steps[0].drafted > 0)
-        assert told["rounds"] + told["plain_steps"] == len(steps) - 1 + with_prompt
+        assert counts["rounds"] + counts["plain_steps"] == len(steps) - 1 + with_prompt
         assert with_prompt <= METHODS[name].assisted
-        assert sum(told["accepted_by_position"]) == told["accepted"] == len(alone) - len(steps)
+        assert sum(counts["accepted_by_position"]) == counts["accepted"] == len(alone) - len(steps)
         assert max(len(step.tokens) for step in steps) <= 5
-        drafted, accepted = drafted + told["drafted"], accepted + told["accepted"]
+        drafted, accepted = drafted + counts["drafted"], accepted + counts["accepted"]
         if name in OPTIONS:
             assert isinstance(speculated.way, ToDepth)
             assert int(str(speculated.way.describe()["searches"])) > 0
@@ -82,9 +82,9 @@ def test_it_drafts_to_the_depth_that_was_asked_for(load: Any, name: str, depth: 
 def test_a_model_that_assists_itself_is_always_right(load: Any) -> None:
     target = load("tiny-transformer")
     speculated, steps = answer(target, PROMPTS[0], Speculation("assisted", 4, {}), draft=target)
-    told = speculated.tally.to_json()
+    counts = speculated.tally.to_json()
     assert tokens_of(steps) == tokens_of(answer(target, PROMPTS[0])[1])
-    assert told["accepted"] == told["drafted"]
+    assert counts["accepted"] == counts["drafted"]
 
 
 def test_nothing_is_drafted_after_the_end(load: Any) -> None:

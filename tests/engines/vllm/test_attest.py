@@ -18,7 +18,7 @@ ALONE = STARTED.format("None")
 SPEAKING = Observed(
     method="ngram",
     model_path="/m",
-    asked_model="/m",
+    requested_model="/m",
     counters=Counters(rounds=3, drafted=12, accepted=1),
     tally=Tally(decoded=95, rounds=3, drafted=12, accepted=1, plain_steps=90, longest=96),
     contradictions=(),
@@ -43,7 +43,7 @@ def test_a_baseline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "said"),
+    ("seen", "message"),
     [
         (replace(SPEAKING, model_path="/other"), "serves /other"),
         (replace(SPEAKING, log=(ALONE,)), "speculates with nothing"),
@@ -51,8 +51,8 @@ def test_a_baseline() -> None:
         (replace(SPEAKING, counters=Counters()), "no counters of speculation"),
         (replace(SPEAKING, contradictions=("3 is 4",)), "contradict each other: 3 is 4"),
         (replace(SPEAKING, log=(NGRAM.replace("caching=False", "caching=True"),)), "Prefix caching is on"),
-        (replace(SILENT, log=(NGRAM,)), "asks for no speculation"),
-        (replace(SILENT, counters=Counters(rounds=0, drafted=0, accepted=0)), "asks for no speculation"),
+        (replace(SILENT, log=(NGRAM,)), "requests no speculation"),
+        (replace(SILENT, counters=Counters(rounds=0, drafted=0, accepted=0)), "requests no speculation"),
         (
             replace(
                 SPEAKING,
@@ -64,10 +64,10 @@ def test_a_baseline() -> None:
         ),
     ],
 )
-def test_what_fails(seen: Observed, said: str) -> None:
+def test_what_fails(seen: Observed, message: str) -> None:
     found = attest(seen)
     assert found.state == "failed"
-    assert said in (found.reason or "")
+    assert message in (found.reason or "")
     assert found.remedy
 
 
@@ -76,4 +76,4 @@ def test_prefix_caching_must_be_as_the_recipe_asks() -> None:
     assert attest(replace(SPEAKING, log=(on,), prefix_caching=True)).state == "active"
     refused = attest(replace(SPEAKING, prefix_caching=True))
     assert refused.state == "failed"
-    assert "engine.prefix_caching asks for it" in (refused.reason or "")
+    assert "engine.prefix_caching requests it" in (refused.reason or "")

@@ -12,7 +12,7 @@ API = "(APIServer pid=11403) "
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         (["usage: vllm serve", "vllm: error: unrecognized arguments: --foo 4"], "no option --foo 4"),
         (
@@ -57,14 +57,14 @@ API = "(APIServer pid=11403) "
             ],
             "worker process of vLLM died (exit code -9)",
         ),
-        ([f"{CORE}RuntimeError: cancelled"], "worker process of vLLM died, it does not say how"),
+        ([f"{CORE}RuntimeError: cancelled"], "worker process of vLLM died; its log does not show why"),
         ([f"{WORKER}TypeError: 'function' object is not subscriptable"], "TypeError: 'function' object"),
     ],
 )
-def test_the_cause_is_found(lines: list[str], said: str) -> None:
+def test_the_cause_is_found(lines: list[str], message: str) -> None:
     found = launch_cause(["INFO: starting", *lines])
     assert found is not None
-    assert said in found[0]
+    assert message in found[0]
     assert found[1]
 
 

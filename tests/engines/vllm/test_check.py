@@ -47,21 +47,21 @@ def test_a_recipe_that_fits(package: Make, folder: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "options", "said"),
+    ("spec", "options", "message"),
     [
-        ({"device": "cuda"}, OPTIONS, "this vLLM runs on cpu, and the recipe asks for cuda"),
+        ({"device": "cuda"}, OPTIONS, "this vLLM runs on cpu, but the recipe requests cuda"),
         ({"context": 4096}, OPTIONS, "4096 is more than the 2048 tokens that the target was made for"),
-        ({"args": ["--hf-token", "x"]}, OPTIONS, "--hf-token is not for a recipe's arguments"),
+        ({"args": ["--hf-token", "x"]}, OPTIONS, "--hf-token may not be among a recipe's arguments"),
         ({"env": {"VLLM_API_KEY": "x"}}, OPTIONS, "VLLM_API_KEY"),
         ({}, {"--speculative-config": None}, "has no --enable-per-request-metrics"),
     ],
 )
 def test_what_this_vllm_cannot_do_is_refused(
-    package: Make, folder: Make, spec: dict[str, Any], options: dict[str, int | None], said: str
+    package: Make, folder: Make, spec: dict[str, Any], options: dict[str, int | None], message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         check(package(options=options), folder("target"), NGRAM, **spec)
-    assert said in caught.value.what
+    assert message in caught.value.what
 
 
 @pytest.mark.parametrize(

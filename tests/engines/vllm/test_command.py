@@ -45,8 +45,8 @@ def test_an_arm_that_speculates(package: Make, folder: Make) -> None:
 
 def test_a_vllm_that_cannot_be_counted_with_is_refused(package: Make) -> None:
     old = package(version="0.20.0", options={"--speculative-config": None})
-    (said,) = missing_options(old, speculates=True)
-    assert "vLLM 0.20.0 has no --enable-per-request-metrics, --per-request-spec-decode-metrics" in said
+    (message,) = missing_options(old, speculates=True)
+    assert "vLLM 0.20.0 has no --enable-per-request-metrics, --per-request-spec-decode-metrics" in message
     assert missing_options(package(options=None), speculates=True) == []
     fit = package(options={"--enable-per-request-metrics": 0})
     assert missing_options(fit, speculates=False) == []
@@ -61,7 +61,7 @@ def test_an_argument_of_the_recipe_replaces_ours(package: Make, folder: Make) ->
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "message"),
     [
         ("--max-model-len", "engine.context"),
         ("--max_model_len=4096", "engine.context"),
@@ -74,9 +74,9 @@ def test_an_argument_of_the_recipe_replaces_ours(package: Make, folder: Make) ->
         ("32", "is no option"),
     ],
 )
-def test_arguments_that_are_refused(package: Make, word: str, said: str) -> None:
+def test_arguments_that_are_refused(package: Make, word: str, message: str) -> None:
     (found,) = argument_problems([word], package().options)
-    assert said in found
+    assert message in found
 
 
 def test_the_environment_is_scrubbed_offline_and_silent(tmp_path: Path) -> None:

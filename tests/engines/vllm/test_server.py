@@ -54,16 +54,16 @@ class Counting(dict[str, Any]):
 
     def __init__(self, answers: Callable[[], int], lag: int = 0, **pages: Any) -> None:
         super().__init__(**{"/metrics": "", "/health": "", "/v1/models": {"data": [{"root": "/m"}]}})
-        self.answers, self.lag, self.told, self.readings = answers, lag, 0, 0
+        self.answers, self.lag, self.counted, self.readings = answers, lag, 0, 0
 
     def __getitem__(self, path: str) -> Any:
         if path != "/metrics":
             return super().__getitem__(path)
-        if self.answers() > self.told:
+        if self.answers() > self.counted:
             self.readings += 1
             if self.readings > self.lag:
-                self.told, self.readings = self.answers(), 0
-        n = self.told
+                self.counted, self.readings = self.answers(), 0
+        n = self.counted
         per = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
         lines = [f'{per}{{position="{place}"}} {n * (place == 0)}' for place in range(4)]
         lines += [f"vllm:spec_decode_num_drafts_total {n}", f"vllm:spec_decode_num_draft_tokens_total {4 * n}"]
@@ -146,10 +146,10 @@ def test_an_engine_that_says_that_it_is_dead_is_dead(start: Start) -> None:
         log.write("(Worker pid=7) ERROR RuntimeError: Unsupported CPU attention configuration: head_dim=16\n")
         log.write("RuntimeError: Worker failed with error, please check the stack trace above for the root cause\n")
     gave_up = EngineError("HTTP 500: EngineCore encountered an issue. See stack trace (above)", kind="http")
-    told = server._told_apart(gave_up)
-    assert told.kind == "crash"
-    assert "does not know this model's shape (head_dim=16)" in told.what
-    assert "ended with status 0" in told.what
+    error = server._dead_or_refused(gave_up)
+    assert error.kind == "crash"
+    assert "does not know this model's shape (head_dim=16)" in error.what
+    assert "ended with status 0" in error.what
 
 
 def test_what_broke_off_because_of_a_death_is_not_its_reason(start: Start) -> None:
@@ -164,10 +164,10 @@ def test_what_broke_off_because_of_a_death_is_not_its_reason(start: Start) -> No
 
     timer = threading.Timer(0.5, later)
     timer.start()
-    told = server._broken_off("The connection to the engine broke")
+    error = server._broken_off("The connection to the engine broke")
     timer.join()
-    assert "A worker process of vLLM died (exit code -9)" in told.what
-    assert "cancelled" not in told.what
+    assert "A worker process of vLLM died (exit code -9)" in error.what
+    assert "cancelled" not in error.what
 
 
 def test_a_line_of_the_log_kills_no_engine_that_is_healthy(start: Start) -> None:

@@ -25,13 +25,13 @@ from benchctl.recipes.speculation import Speculation
 Make = Callable[..., Any]
 
 
-def config(draft: ResolvedModel | None = None, **words: Any) -> dict[str, Any]:
-    written: dict[str, Any] = json.loads(speculative_config(Speculation.model_validate(words), draft))
+def config(draft: ResolvedModel | None = None, **keys: Any) -> dict[str, Any]:
+    written: dict[str, Any] = json.loads(speculative_config(Speculation.model_validate(keys), draft))
     return written
 
 
-def problems(package: Package, target: ResolvedModel, draft: ResolvedModel | None = None, **words: Any) -> list[str]:
-    return speculation_problems(Speculation.model_validate(words), package, ResolvedPair(target, draft))
+def problems(package: Package, target: ResolvedModel, draft: ResolvedModel | None = None, **keys: Any) -> list[str]:
+    return speculation_problems(Speculation.model_validate(keys), package, ResolvedPair(target, draft))
 
 
 def test_the_method_is_always_named(folder: Make) -> None:
@@ -60,8 +60,8 @@ def test_an_ngram_gets_no_draft_model(folder: Make) -> None:
 
 def test_the_suffix_tree_does_not_remember_unless_the_recipe_says_so() -> None:
     assert config(type="suffix")["suffix_decoding_max_cached_requests"] == 0
-    told = config(type="suffix", options={"suffix_decoding_max_cached_requests": 100})
-    assert told["suffix_decoding_max_cached_requests"] == 100
+    written = config(type="suffix", options={"suffix_decoding_max_cached_requests": 100})
+    assert written["suffix_decoding_max_cached_requests"] == 100
 
 
 def test_what_the_package_knows_is_told_in_our_words() -> None:
@@ -70,7 +70,7 @@ def test_what_the_package_knows_is_told_in_our_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("keys", "message"),
     [
         ({"type": "ngram-map-k"}, "vLLM has nothing like `ngram-map-k`"),
         ({"type": "sufix"}, "Did you mean 'suffix'?"),
@@ -83,16 +83,16 @@ def test_what_the_package_knows_is_told_in_our_words() -> None:
         ({"type": "ngram-simple", "max": 4, "min": 2}, "write it in options"),
         ({"type": "draft-simple", "max": 4}, "needs a draft model"),
         ({"type": "medusa", "max": 4}, "needs a draft model"),
-        ({"type": "ngram-simple", "max": 4, "p_min": 0.5}, "`p_min` means nothing"),
+        ({"type": "ngram-simple", "max": 4, "p_min": 0.5}, "`p_min` has no effect"),
         ({"type": "ngram-simple", "max": 4, "options": {"promt_lookup_max": 3}}, "Did you mean 'prompt_lookup_max'?"),
-        ({"type": "ngram-simple", "max": 4, "options": {"num_speculative_tokens": 3}}, "in its place there is `max`"),
-        ({"type": "ngram-simple", "max": 4, "size_n": 2, "options": {"prompt_lookup_min": 1}}, "`size_n` says it"),
+        ({"type": "ngram-simple", "max": 4, "options": {"num_speculative_tokens": 3}}, "use instead `max`"),
+        ({"type": "ngram-simple", "max": 4, "size_n": 2, "options": {"prompt_lookup_min": 1}}, "`size_n` sets it"),
         ({"type": ["ngram-simple", "suffix"]}, "one method at a time"),
     ],
 )
-def test_what_this_vllm_cannot_do(package: Make, folder: Make, words: dict[str, Any], said: str) -> None:
-    (found,) = problems(package(), folder("target"), **words)
-    assert said in found
+def test_what_this_vllm_cannot_do(package: Make, folder: Make, keys: dict[str, Any], message: str) -> None:
+    (found,) = problems(package(), folder("target"), **keys)
+    assert message in found
 
 
 def test_what_it_can_do_is_not_refused(package: Make, folder: Make) -> None:
@@ -105,7 +105,7 @@ def test_what_it_can_do_is_not_refused(package: Make, folder: Make) -> None:
 
 
 def test_a_draft_of_another_vocabulary(package: Make, folder: Make) -> None:
-    target, draft = folder("target"), folder("draft", words=9)
+    target, draft = folder("target"), folder("draft", keys=9)
     (found,) = problems(package(), target, draft, type="draft-simple", max=4)
     assert "vocabulary is not the target's" in found
     mixed = {"use_heterogeneous_vocab": True}
@@ -127,8 +127,8 @@ def test_a_hybrid_target_on_a_cpu_is_warned_of(package: Make, folder: Make) -> N
 
 
 def test_synthetic_acceptance_is_lossy_by_design() -> None:
-    words = {"type": "ngram-simple", "max": 4, "options": {"rejection_sample_method": "synthetic"}}
-    written = speculative_config(Speculation.model_validate(words), None)
+    keys = {"type": "ngram-simple", "max": 4, "options": {"rejection_sample_method": "synthetic"}}
+    written = speculative_config(Speculation.model_validate(keys), None)
     assert lossy_settings("vllm", ["vllm", "serve", "m", "--speculative-config", written], {}) == [SYNTHETIC]
 
 

@@ -21,7 +21,7 @@ from benchctl.engines.transformers.serving.loading import Loaded
 
 @dataclass(frozen=True)
 class Speculation:
-    """What a recipe's arm asks for."""
+    """The speculation of a recipe's arm."""
 
     type: str
     depth: int
@@ -29,17 +29,17 @@ class Speculation:
 
 
 def make_drafter(
-    decoder: Decoder, asked: Speculation, target: Loaded, draft: Loaded | None = None
+    decoder: Decoder, requested: Speculation, target: Loaded, draft: Loaded | None = None
 ) -> Drafter | Assistance:
     """Return what speculates for `target`, which `decoder` has taken apart. Raises UnsuitableError."""
-    method = METHODS[asked.type]
+    method = METHODS[requested.type]
     module, _, name = method.place.partition(":")
     make = getattr(importlib.import_module(module), name)
     if method.assisted:
-        assistance: Assistance = make(target, asked.depth, asked.options, draft)
+        assistance: Assistance = make(target, requested.depth, requested.options, draft)
         return assistance
-    made: Drafter = make(decoder, asked.options)
-    return ToDepth(made, asked.depth)
+    made: Drafter = make(decoder, requested.options)
+    return ToDepth(made, requested.depth)
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,19 @@ class ToDepth:
         """Begin a request."""
         self.inner.start(decoder)
 
-    def draft(self, seen: Round) -> Draft:
+    def draft(self, current: Round) -> Draft:
         """Guess at most `depth` tokens."""
-        return self.inner.draft(self._within(seen))
+        return self.inner.draft(self._within(current))
 
-    def verified(self, seen: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
-        """Learn what became of a draft."""
-        self.inner.verified(self._within(seen), draft, accepted, logits)
+    def verified(self, current: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
+        """Take the result of a draft's verification."""
+        self.inner.verified(self._within(current), draft, accepted, logits)
 
-    def _within(self, seen: Round) -> Round:
-        return dataclasses.replace(seen, depth=min(self.depth, seen.depth), deepest=self.depth)
+    def _within(self, current: Round) -> Round:
+        return dataclasses.replace(current, depth=min(self.depth, current.depth), deepest=self.depth)
 
     def describe(self) -> dict[str, object]:
-        """Return the depth and what the drafter says of itself."""
+        """Return the depth and what the drafter reports of itself."""
         return {"max": self.depth, **self.inner.describe()}
 
 

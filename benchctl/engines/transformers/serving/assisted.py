@@ -2,7 +2,7 @@
 
 It drafts before it reads the prompt, and then reads both in one pass, which is its first round. It reads depth and
 threshold from the draft's generation configuration, and silently ignores them as keywords, so that is where they are
-written. What it drafted and accepted it does not tell: its candidate generator is listened to.
+written. It does not report what it drafted and accepted: its candidate generator is wrapped to count that.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Assistance:
 
 
 class Assisted(Assistance):
-    """`assisted`: a smaller model of the same vocabulary drafts, always to the depth that was asked for."""
+    """`assisted`: a smaller model of the same vocabulary drafts, always to the requested depth."""
 
     def __init__(self, target: Loaded, depth: int, options: Options, draft: Loaded | None) -> None:
         super().__init__(target, depth, options, draft)
@@ -147,13 +147,13 @@ def _settings(task: Task) -> GenerationConfig:
 
 
 class _Listener(BaseStreamer):  # type: ignore[misc]
-    """Hears what `generate` drafts, accepts and says."""
+    """Counts what `generate` drafts, accepts and generates."""
 
     def __init__(self, clock: PhaseClock, ends: Collection[int], on_step: OnStep) -> None:
         self._clock, self._ends, self._on_step = clock, ends, on_step
         self._drafted = 0
         self._heard = 0
-        """How often something was said: the prompt, then each step."""
+        """How many values were streamed: the prompt, then each step."""
 
     def put(self, value: torch.Tensor) -> None:
         """Take the prompt, then the tokens of each step."""

@@ -31,7 +31,7 @@ class Round:
     """Tokens after which nothing is drafted."""
     clock: PhaseClock
     deepest: int = 0
-    """The depth that the recipe allows, also where the answer has less room left."""
+    """The depth that the recipe allows, also where fewer tokens of the answer are left."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +49,16 @@ class Drafter(Protocol):
         """Begin a request."""
         ...
 
-    def draft(self, seen: Round) -> Draft:
-        """Guess at most `seen.depth` tokens; none is an answer, too."""
+    def draft(self, current: Round) -> Draft:
+        """Guess at most `current.depth` tokens; none is an answer, too."""
         ...
 
-    def verified(self, seen: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
-        """Learn what became of a draft: how many of its tokens were accepted, and the target's logits."""
+    def verified(self, current: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
+        """Take the result of a draft's verification: how many of its tokens were accepted, and the target's logits."""
         ...
 
     def describe(self) -> dict[str, object]:
-        """Return what shows that it is set up as asked, as plain data."""
+        """Return the evidence that it is set up as requested, as plain data."""
         ...
 
 
@@ -106,8 +106,8 @@ def decode(decoder: Decoder, task: Task, drafter: Drafter | None, clock: PhaseCl
             if drafter is None or left == 1:
                 step = _plain(state, tokens[-1], task, clock)
             else:
-                seen = Round(state, tokens, left - 1, task.chooser, task.ends, clock)
-                step = _round(seen, drafter, clock)
+                current = Round(state, tokens, left - 1, task.chooser, task.ends, clock)
+                step = _round(current, drafter, clock)
 
 
 def _plain(state: State, last: int, task: Task, clock: PhaseClock) -> Step:
@@ -116,22 +116,22 @@ def _plain(state: State, last: int, task: Task, clock: PhaseClock) -> Step:
     return Step((token,), ended=token in task.ends)
 
 
-def _round(seen: Round, drafter: Drafter, clock: PhaseClock) -> Step:
-    state = seen.state
+def _round(current: Round, drafter: Drafter, clock: PhaseClock) -> Step:
+    state = current.state
     before = state.snapshot()
     clock.passed("rollback")
-    draft = drafter.draft(seen)
+    draft = drafter.draft(current)
     clock.passed("draft")
     if state.read != before.read:
         state.restore(before)
     clock.passed("rollback")
-    logits = state.verify([seen.tokens[-1], *draft.tokens])
-    accepted, following = seen.chooser.verify(draft.tokens, draft.distributions, logits)
+    logits = state.verify([current.tokens[-1], *draft.tokens])
+    accepted, following = current.chooser.verify(draft.tokens, draft.distributions, logits)
     clock.passed("verify" if draft.tokens else "plain")
     kept = [*draft.tokens[:accepted], following]
     ended = False
     for place, token in enumerate(kept):
-        if token in seen.ends:
+        if token in current.ends:
             kept, ended = kept[: place + 1], True
             break
     accepted = min(accepted, len(kept))
@@ -139,6 +139,6 @@ def _round(seen: Round, drafter: Drafter, clock: PhaseClock) -> Step:
     if not ended:
         state.keep(before, accepted + 1)
     clock.passed("rollback")
-    drafter.verified(seen, draft, accepted, logits)
+    drafter.verified(current, draft, accepted, logits)
     clock.passed("search")
     return Step(tuple(kept), len(draft.tokens), accepted, ended)

@@ -5,11 +5,11 @@
     POST /render           {"messages": [...]} or {"text": "..."} -> {"text", "tokens"}
     POST /v1/completions   {"prompt": [ids], "max_tokens", "temperature", "top_k", "top_p", "seed", "ignore_eos"}
     POST /score            {"prefix": [ids], "top", "kept", "ignore_eos"} -> {"logprobs": [[id, value]], "evaluated"}
-    POST /compare          {"prompt": [ids], "answer": [ids], "temperature", "depth", "stride", "top"} -> what the draft
-                           expects there beside the target; an empty answer -> {"flops": {"target", "draft"}} of a step
+    POST /compare          {"prompt": [ids], "answer": [ids], "temperature", "depth", "stride", "top"} -> draft and
+                           target compared along the answer; an empty answer -> {"flops": {"target", "draft"}} of a step
 
 Events of a completion are OpenAI's with `token_ids`; the last one also carries `ledger` and `phases` (seconds).
-Where the server was given a key, every request needs it (`Authorization: Bearer KEY`). One thread, because OpenMP keeps
+Where the server has a key, every request needs it (`Authorization: Bearer KEY`). One thread, because OpenMP keeps
 a pool of threads for every thread that computes. For the same reason every connection carries one request: a second one
 would wait for the first to be closed.
 """
@@ -43,7 +43,7 @@ from benchctl.engines.transformers.serving.state import State
 
 _LONGEST_BODY = 64 * 2**20
 _SILENCE_S = 60.0
-"""How long a connection may say nothing, or take nothing."""
+"""How long a connection may send nothing, or accept nothing."""
 Reply = dict[str, Any]
 Stream = Callable[[Callable[[Reply], None]], None]
 """Sends events with the function that it is given."""
@@ -67,7 +67,7 @@ class Service:
         self._scoring: Scoring | None = None
         self._comparing: Comparing | None = None
 
-    def told(self) -> Reply:
+    def describe(self) -> Reply:
         """Return what runs; what a searching method has chosen is as it is now."""
         if self.way is None:
             return dict(self.info)
@@ -104,11 +104,13 @@ class Service:
             float(body.get("top_p", 1.0)),
             int(body.get("seed", 1)),
         )
-        room = self.context - len(prompt)
-        if room < 1:
+        available = self.context - len(prompt)
+        if available < 1:
             raise BadRequestError(f"the prompt has {len(prompt)} tokens, and the context holds {self.context}")
         ignored = self.loaded.ends if body.get("ignore_eos") else frozenset()
-        task = Task(prompt, min(int(body["max_tokens"]), room), sampler.chooser(ignored), self.loaded.ends - ignored)
+        task = Task(
+            prompt, min(int(body["max_tokens"]), available), sampler.chooser(ignored), self.loaded.ends - ignored
+        )
         answer = Answer(self.decoder, task, self.way)
         return lambda send: self._events(answer, send)
 
@@ -153,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             self._reply(HTTPStatus.OK, {})
         elif self.path == "/info":
-            self._reply(HTTPStatus.OK, self.service.told())
+            self._reply(HTTPStatus.OK, self.service.describe())
         else:
             self._reply(HTTPStatus.NOT_FOUND, {"error": {"message": f"there is no {self.path}"}})
 
@@ -181,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(reply)
 
     def _let_in(self) -> bool:
-        """Whether whoever asks has the key; who has not is answered."""
+        """Whether the request has the key; one without it is refused."""
         given = self.headers.get("Authorization", "").encode("utf-8", "replace")
         if self.key is None or hmac.compare_digest(given, b"Bearer " + self.key):
             return True
@@ -236,7 +238,7 @@ class _UnixServer(TCPServer):
 def serve(service: Service, address: tuple[str, int] | str, key: str | None, ready: Callable[[], None]) -> None:
     """Answer requests until the process is ended. Raises OSError where the address is taken.
 
-    `address`: host and port, or the path of a Unix socket. `key`: only who has it is answered; `None`: everybody.
+    `address`: host and port, or the path of a Unix socket. `key`: every request needs it; `None`: none does.
     """
     # Events are small: waiting to fill a packet would hold tokens back. A Unix socket does not.
     fields = {"service": service, "key": key and key.encode(), "disable_nagle_algorithm": not isinstance(address, str)}
@@ -248,7 +250,7 @@ def serve(service: Service, address: tuple[str, int] | str, key: str | None, rea
 
 
 class Scoring:
-    """Reads prefixes and tells the likeliest next tokens; what was read last stays read."""
+    """Reads prefixes and returns the likeliest next tokens; the last prefix stays in memory."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
@@ -287,7 +289,7 @@ def render(tokenizer: PreTrainedTokenizerBase, prompt: Mapping[str, Any]) -> tup
     """
     if (messages := prompt.get("messages")) is not None:
         if not getattr(tokenizer, "chat_template", None):
-            raise ValueError("the model has no chat template; ask it with raw prompts")
+            raise ValueError("the model has no chat template; use raw prompts")
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     else:

@@ -2,7 +2,7 @@
 
 Parts are timed where they run, inside whole steps, so that weights come from memory as they do in decoding; the device
 is synchronized at their borders. A longer context is made of the keys and values of a short one, repeated: how long
-attention takes does not depend on what they say.
+attention takes does not depend on their values.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ import transformers
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 HEADROOM = 1.1
-"""Room for more than the weights alone: caches, and what a pass needs."""
+"""Memory beyond the weights: caches, and what a pass needs."""
 _BYTES = {torch.float32: 4, torch.bfloat16: 2, torch.float16: 2}
 _DEVICES = {"cuda": "CUDA", "mps": "Metal (MPS)"}
 
 
 class RefusedError(Exception):
-    """The server cannot run as it was told to; `fix` says what to do."""
+    """The server cannot run as requested; `fix` is what to do."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
@@ -35,11 +35,11 @@ class Loaded:
     ends: frozenset[int]
     """Tokens that end an answer."""
     context: int | None
-    """How many tokens the model was made for, where its configuration says."""
+    """How many tokens the model was made for, where its configuration has it."""
 
 
 def choose_device(word: str) -> str:
-    """Return the device for a recipe's word. Raises RefusedError for one that is not there."""
+    """Return the device for a recipe's name of it. Raises RefusedError for one that is not there."""
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if word == "auto":
         return next((name for name in ("cuda", "mps") if there[name]), "cpu")
@@ -53,7 +53,7 @@ def choose_device(word: str) -> str:
 
 
 def choose_dtype(word: str, config: PretrainedConfig) -> torch.dtype:
-    """Return the precision for a recipe's word; `auto` is the model's own."""
+    """Return the precision for a recipe's name of it; `auto` is the model's own."""
     if word != "auto":
         return getattr(torch, word)
     own = getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None)
@@ -68,8 +68,8 @@ def load(folder: Path, *, device: str, dtype: str, remote_code: bool = False) ->
     except (ValueError, KeyError, OSError) as error:
         raise RefusedError(
             f"transformers {transformers.__version__} cannot run the model: {_first_line(error)}",
-            "Another version of transformers may know it; remote code runs only where engine.args says "
-            "--trust-remote-code.",
+            "Another version of transformers may know it; code from its folder runs only with "
+            "`remote_code: true` in engine.",
         ) from error
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **trusted)
@@ -136,15 +136,15 @@ def _free_memory(device: str) -> int | None:
 
 
 def _ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    told = model.generation_config.eos_token_id
-    if told is None:
-        told = tokenizer.eos_token_id
-    return frozenset([] if told is None else [told] if isinstance(told, int) else told)
+    ends = model.generation_config.eos_token_id
+    if ends is None:
+        ends = tokenizer.eos_token_id
+    return frozenset([] if ends is None else [ends] if isinstance(ends, int) else ends)
 
 
 def _context(config: PretrainedConfig) -> int | None:
-    told = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return told if isinstance(told, int) else None
+    longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return longest if isinstance(longest, int) else None
 
 
 def _first_line(error: Exception) -> str:

@@ -73,24 +73,24 @@ def _load(options: argparse.Namespace) -> Service:
         decoder = Decoder(loaded.model)
     except UnknownArchitectureError as error:
         raise RefusedError(f"This architecture cannot be served: {error}.", "Take another model.") from error
-    way, told = None, None
+    way, speculation = None, None
     tested = run_self_test(decoder)
     _say(f"self-test: {json.dumps(tested.to_json())}")
     if options.speculation is not None:
         if problem := tested.problem():
             raise RefusedError(f"{decoder.model_type} must not speculate: {problem}.", "Measure the target alone.")
-        asked = Speculation(
+        requested = Speculation(
             options.speculation["type"], options.speculation["max"], options.speculation.get("options") or {}
         )
         draft = None
         if options.draft is not None:
             draft = load(options.draft, device=device, dtype=options.dtype, remote_code=options.trust_remote_code)
         try:
-            way = make_drafter(decoder, asked, loaded, draft)
+            way = make_drafter(decoder, requested, loaded, draft)
         except UnsuitableError as error:
-            raise RefusedError(f"{asked.type}: {error}.", "Correct the arm's speculation.") from error
-        told = {"type": asked.type, **way.describe()}
-        _say(f"speculation: {json.dumps(told)}")
+            raise RefusedError(f"{requested.type}: {error}.", "Correct the arm's speculation.") from error
+        speculation = {"type": requested.type, **way.describe()}
+        _say(f"speculation: {json.dumps(speculation)}")
     info: dict[str, Any] = {
         "model": str(options.model),
         "class": type(loaded.model).__name__,
@@ -104,7 +104,7 @@ def _load(options: argparse.Namespace) -> Service:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "self_test": tested.to_json(),
-        "speculation": told,
+        "speculation": speculation,
         "pid": os.getpid(),
     }
     _say(f"info: {json.dumps(info)}")

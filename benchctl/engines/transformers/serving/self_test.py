@@ -1,8 +1,8 @@
 """Does this model keep its state? Tried on every model when it is loaded, before it answers anything.
 
 Verification reads several tokens in one pass where plain decoding reads them one by one. Some architectures in
-transformers forget their recurrent state in such a pass, or count positions wrongly, and then answer something else
-without a word. Such a model is refused for speculation.
+transformers forget their recurrent state in such a pass, or count positions wrongly, and then answer differently
+without an error. Such a model is refused for speculation.
 """
 
 from __future__ import annotations

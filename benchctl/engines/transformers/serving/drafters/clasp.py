@@ -2,7 +2,7 @@
 
 CLaSp (Chen et al. 2025, https://arxiv.org/abs/2505.24196): a dynamic programme over layers and the number of layers
 skipped keeps, for each, the way whose hidden states are most like the whole model's; the best set of `skip` of the
-layers drafts next. Where it is silent, or was changed here:
+layers drafts next. Where the paper does not specify it, or where this differs:
 
 - it compares at the last token that was verified. Here it is the token that is read next: the whole model's hidden
   states at it are one of the lanes, so that nothing has to be kept of the verification, and recurrent states fit.
@@ -41,16 +41,16 @@ class SelfClasp(SilencingDrafter):
         """Begin a request: its first round searches."""
         self._rounds = 0
 
-    def draft(self, seen: Round) -> Draft:
+    def draft(self, current: Round) -> Draft:
         """Choose the layers, where that is due, and draft."""
         if self._rounds % self._interval == 0:
-            self._search(seen)
-            seen.clock.passed("search")
+            self._search(current)
+            current.clock.passed("search")
         self._rounds += 1
-        return super().draft(seen)
+        return super().draft(current)
 
-    def _search(self, seen: Round) -> None:
-        lanes = Lanes(self.decoder, seen.state, seen.state.snapshot(), seen.tokens[-1:])
+    def _search(self, current: Round) -> None:
+        lanes = Lanes(self.decoder, current.state, current.state.snapshot(), current.tokens[-1:])
         found = search(lanes, self._choices, limit=self._count, least=-1.0)
         self.left_out, self._cosine = found.left_out[-1], found.cosine[-1]
         self._searches += 1

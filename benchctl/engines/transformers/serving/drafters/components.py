@@ -1,7 +1,7 @@
 """Drafting with the recurrent part of a hybrid: attention adds nothing.
 
 In a parallel hybrid every layer keeps its recurrent branch (`self-ssm`); in a sequential one the attention layers pass
-their input on (`self-linear`). Where the ablation study that proposes this is silent: the MLP of a silenced attention
+their input on (`self-linear`). Not specified by the ablation study that proposes this: the MLP of a silenced attention
 layer stays, unless `mlp: false` has it left out as well.
 """
 

@@ -1,17 +1,17 @@
 """`self-del`: how many of the first layers draft, and how far, is chosen anew after every verification.
 
 DEL (Entezari Zarch et al. 2025, https://arxiv.org/abs/2504.05598): after a verification the hidden states that every
-layer handed on are put through the final norm and the output layer ("shadow tokens"), which tells how often a draft by
+layer handed on are put through the final norm and the output layer ("shadow tokens"), which gives how often a draft by
 that many layers would have been right. With the share a of each exit, the exit l and the depth k are taken that bring
 the most tokens per layer, E(a, k) / (k l + L). A draft ends early after a token below the exit's own confidence. Where
-it is silent, or was changed here:
+the paper does not specify it, or where this differs:
 
 - a verification here reads all L layers again; the study's keeps what the draft's layers computed, and counts L - l.
 - shares are sums over all rounds of the request, older ones weighing `decay` a round less: 0.95. Each begins with one
   right and one wrong, so that an exit of which nothing is known is neither certain nor hopeless.
 - confidence: the middle between the mean probability that an exit gave its right and its wrong tokens.
 - until the first verification: half of the layers, to the depth of the recipe.
-- the output layer at every exit takes time, which counts as search. `interval`: rounds between two looks, 1.
+- the output layer at every exit takes time, which counts as search. `interval`: rounds between two choices, 1.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class SelfDel(SilencingDrafter):
         self._exit = exit_layer
         self.left_out = frozenset((number, "layer") for number in range(exit_layer, self._layers))
 
-    def draft(self, seen: Round) -> Draft:
+    def draft(self, current: Round) -> Draft:
         """Draft with the exit and to the depth that promise most; then listen to what the layers hand on."""
-        depth = seen.depth if self._depth is None else min(seen.depth, self._depth)
-        draft = super().draft(dataclasses.replace(seen, depth=depth))
+        depth = current.depth if self._depth is None else min(current.depth, self._depth)
+        draft = super().draft(dataclasses.replace(current, depth=depth))
         if self._rounds % self._interval == 0:
             for layer in self.decoder.layers[:-1]:
                 self._listening.append(layer.whole.register_forward_hook(self._note))
@@ -78,17 +78,17 @@ class SelfDel(SilencingDrafter):
         self._listening.clear()
         self._handed_on.clear()
 
-    def verified(self, seen: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
-        """See what each exit would have said where the target has spoken, and choose anew."""
+    def verified(self, current: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
+        """Compare each exit's tokens with the target's, and choose anew."""
         handed_on = list(self._handed_on)
         self._stop_listening()
         if not handed_on:
             return
-        told, places = logits.argmax(-1)[: accepted + 1], accepted + 1
+        expected, places = logits.argmax(-1)[: accepted + 1], accepted + 1
         for number, hidden in enumerate(handed_on):
             probabilities = logits_of(self.decoder, hidden[:, :places]).float().softmax(-1)
-            trust, said = probabilities.max(-1)
-            right = (said == told).float()
+            trust, predicted = probabilities.max(-1)
+            right = (predicted == expected).float()
             for sums, found in (
                 (self._right, right),
                 (self._wrong, 1 - right),
@@ -96,7 +96,7 @@ class SelfDel(SilencingDrafter):
                 (self._wrong_trust, trust * (1 - right)),
             ):
                 sums[number] = self._decay * sums[number] + float(found.sum())
-        self._choose(seen.deepest)
+        self._choose(current.deepest)
         self._looks += 1
 
     def _choose(self, deepest: int) -> None:

@@ -7,8 +7,8 @@ tokens most like the whole model's; ways below `cosine` are pruned. Of the sets 
 
     E(a, k) / (k c(S) + v(k + 1)),    E(a, k) = (1 - a^(k + 1)) / (1 - a)
 
-with a the share of the window's tokens at which the set says what the whole model says. A draft ends early after a
-token below `confidence`. Where the paper is silent, or was changed here:
+with a the share of the window's tokens at which the set's token is the whole model's. A draft ends early after a
+token below `confidence`. Where the paper does not specify it, or where this differs:
 
 - c and v are seconds measured when the model is loaded (`latencies`). v is the pass over k + 1 tokens; the paper takes
   that of one, which on a CPU is several times too cheap. c holds the output layer, too.
@@ -91,18 +91,18 @@ class SelfKnapspec(SilencingDrafter):
         self._depth = 0
         self.left_out = frozenset()
 
-    def draft(self, seen: Round) -> Draft:
+    def draft(self, current: Round) -> Draft:
         """Search, where that is due, and draft."""
-        self._window.follow(seen.state)
-        if self._until_search <= 0 and (window := self._window.tokens(seen)) is not None:
-            lanes = Lanes(self.decoder, seen.state, *window)
-            self._choose(lanes, seen.state.read, seen.deepest)
+        self._window.follow(current.state)
+        if self._until_search <= 0 and (window := self._window.tokens(current)) is not None:
+            lanes = Lanes(self.decoder, current.state, *window)
+            self._choose(lanes, current.state.read, current.deepest)
             self._until_search = self._interval
-            seen.clock.passed("search")
+            current.clock.passed("search")
         self._until_search -= 1
         if self._depth == 0:
             return Draft((), ())
-        return super().draft(dataclasses.replace(seen, depth=min(seen.depth, self._depth)))
+        return super().draft(dataclasses.replace(current, depth=min(current.depth, self._depth)))
 
     def _choose(self, lanes: Lanes, context: int, deepest: int) -> None:
         costs = {item: self.latencies.part(item[1], context) for item in self._items}
@@ -112,9 +112,9 @@ class SelfKnapspec(SilencingDrafter):
             item for number in range(len(self.decoder.layers)) for item in items_of(self.decoder, number)
         ]
         found = search(lanes, [Choice((item,), weight.get(item, 0)) for item in every], limit=limit, least=self._cosine)
-        said = lanes.likeliest(found.hidden)
-        hits = (said == said[:1]).sum(-1).tolist()
-        acceptances = [(count + 0.5) / (said.shape[1] + 1) for count in hits]
+        predicted = lanes.likeliest(found.hidden)
+        hits = (predicted == predicted[:1]).sum(-1).tolist()
+        acceptances = [(count + 0.5) / (predicted.shape[1] + 1) for count in hits]
         step = self.latencies.rest + sum(self.latencies.part(part, context) for _, part in every)
         steps = [step - sum(costs[item] for item in left_out) for left_out in found.left_out]
         passes = [self.latencies.verify(depth + 1, context) for depth in range(1, deepest + 1)]

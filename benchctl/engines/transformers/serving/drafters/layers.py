@@ -23,7 +23,7 @@ def evenly_skipped(layers: int, share: float) -> list[int]:
 
 
 class SelfLayerSkip(SilencingDrafter):
-    """`skip`: the share of layers that is left out, half of them unless it says otherwise."""
+    """`skip`: the share of layers that is left out, half of them by default."""
 
     def __init__(self, decoder: Decoder, options: Options) -> None:
         super().__init__(decoder)
@@ -34,7 +34,7 @@ class SelfLayerSkip(SilencingDrafter):
 
 
 class SelfEarlyExit(SilencingDrafter):
-    """`exit_layer`: how many of the first layers draft; half of them unless it says otherwise."""
+    """`exit_layer`: how many of the first layers draft; half of them by default."""
 
     def __init__(self, decoder: Decoder, options: Options) -> None:
         super().__init__(decoder)

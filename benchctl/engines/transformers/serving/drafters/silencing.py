@@ -33,25 +33,25 @@ class SilencingDrafter:
     def start(self, decoder: Decoder) -> None:
         """Begin a request: nothing is remembered of the one before."""
 
-    def draft(self, seen: Round) -> Draft:
-        """Guess `seen.depth` tokens, fewer where one ends the answer or is not likely enough."""
+    def draft(self, current: Round) -> Draft:
+        """Guess `current.depth` tokens, fewer where one ends the answer or is not likely enough."""
         tokens: list[int] = []
         distributions: list[torch.Tensor | None] = []
-        token = seen.tokens[-1]
+        token = current.tokens[-1]
         with silenced(self.decoder, self.left_out):
-            while len(tokens) < seen.depth:
-                logits = seen.state.advance([token])
-                token, distribution = seen.chooser.draft(logits)
+            while len(tokens) < current.depth:
+                logits = current.state.advance([token])
+                token, distribution = current.chooser.draft(logits)
                 tokens.append(token)
                 distributions.append(distribution)
-                if token in seen.ends or (
+                if token in current.ends or (
                     self.confidence and _likelihood(token, distribution, logits) < self.confidence
                 ):
                     break
         return Draft(tokens, distributions)
 
-    def verified(self, seen: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
-        """Learn nothing."""
+    def verified(self, current: Round, draft: Draft, accepted: int, logits: torch.Tensor) -> None:
+        """Do nothing: a fixed set does not adapt."""
 
     def describe(self) -> dict[str, object]:
         """Return what is left out, for the attestation."""
@@ -76,9 +76,9 @@ class Window:
         if self._next is None or state.read - self._next.read >= self.length:
             self._anchor, self._next = self._next, state.snapshot()
 
-    def tokens(self, seen: Round) -> tuple[Snapshot, list[int]] | None:
+    def tokens(self, current: Round) -> tuple[Snapshot, list[int]] | None:
         """Return a state, and `length` tokens that followed it; `None` while there are too few."""
         anchor = self._anchor
         if anchor is None:
             return None
-        return anchor, list(seen.tokens[anchor.read : anchor.read + self.length])
+        return anchor, list(current.tokens[anchor.read : anchor.read + self.length])

@@ -1,10 +1,10 @@
 """`self-swift`: which attention and MLP parts are skipped is searched while answering, by trial.
 
 SWIFT (Xia et al. 2025, https://arxiv.org/abs/2410.06916): a fixed share of the parts is skipped. Every `interval`
-rounds another set of that size is tried on the last `window` tokens in one pass, and taken where more of them are what
-it says next. Most sets are random; every `bayes` tries one is proposed by Bayesian optimization. The search ends at a
-score of `enough`, after `tries`, or after `patience` tries in a row without a better one. Where it is silent, or was
-changed here:
+rounds another set of that size is tried on the last `window` tokens in one pass, and taken where it predicts more of
+them. Most sets are random; every `bayes` tries one is proposed by Bayesian optimization. The search ends at a score of
+`enough`, after `tries`, or after `patience` tries in a row without a better one. Where the paper does not specify it,
+or where this differs:
 
 - it began with every second layer; so it does here, with as many parts as `skip` says.
 - the optimization is a Gaussian process over sets (kernel exp(-distance² / number of parts skipped), noise 0.01), whose
@@ -70,26 +70,26 @@ class SelfSwift(SilencingDrafter):
         reached = self._best is not None and self._best >= self._enough
         return not reached and self._tries_left > 0 and self._since_better < self._patience
 
-    def draft(self, seen: Round) -> Draft:
+    def draft(self, current: Round) -> Draft:
         """Try another set, where that is due, and draft."""
         if self.searching:
-            self._window.follow(seen.state)
-            if self._rounds % self._interval == 0 and (window := self._window.tokens(seen)) is not None:
-                self._try(seen, *window)
-                seen.clock.passed("search")
+            self._window.follow(current.state)
+            if self._rounds % self._interval == 0 and (window := self._window.tokens(current)) is not None:
+                self._try(current, *window)
+                current.clock.passed("search")
             self._rounds += 1
-        return super().draft(seen)
+        return super().draft(current)
 
-    def _try(self, seen: Round, anchor: Snapshot, tokens: list[int]) -> None:
-        before = seen.state.snapshot()
+    def _try(self, current: Round, anchor: Snapshot, tokens: list[int]) -> None:
+        before = current.state.snapshot()
         self._tries_left -= 1
-        now = self._score(seen, anchor, tokens, self.left_out)
+        now = self._score(current, anchor, tokens, self.left_out)
         places = (
             self._propose() if self._bayes and len(self._scores) % self._bayes == self._bayes - 1 else self._random()
         )
         rival = self._silenced(places)
-        score = self._score(seen, anchor, tokens, rival)
-        seen.state.restore(before)
+        score = self._score(current, anchor, tokens, rival)
+        current.state.restore(before)
         self._tried.append([float(place in places) for place in range(len(self._items))])
         self._scores.append(score)
         self._since_better = 0 if score > now else self._since_better + 1
@@ -98,12 +98,12 @@ class SelfSwift(SilencingDrafter):
             self._adopted += 1
         self._best = max(score, now)
 
-    def _score(self, seen: Round, anchor: Snapshot, tokens: list[int], left_out: Silenced) -> float:
-        """Return the share of the tokens that the set says next, read in one pass."""
-        seen.state.restore(anchor)
+    def _score(self, current: Round, anchor: Snapshot, tokens: list[int], left_out: Silenced) -> float:
+        """Return the share of the tokens that the set predicts, read in one pass."""
+        current.state.restore(anchor)
         with silenced(self.decoder, left_out):
-            said: list[int] = seen.state.advance(tokens[:-1], keep=len(tokens) - 1).argmax(-1).tolist()
-        return sum(one == other for one, other in zip(said, tokens[1:], strict=True)) / len(said)
+            predicted: list[int] = current.state.advance(tokens[:-1], keep=len(tokens) - 1).argmax(-1).tolist()
+        return sum(one == other for one, other in zip(predicted, tokens[1:], strict=True)) / len(predicted)
 
     def _random(self) -> list[int]:
         places: list[int] = torch.randperm(len(self._items), generator=self._generator)[: self._count].tolist()
@@ -114,10 +114,10 @@ class SelfSwift(SilencingDrafter):
         proposals = [self._random() for _ in range(_PROPOSALS)]
         known = torch.tensor(self._tried, dtype=torch.float64)
         scores = torch.tensor(self._scores, dtype=torch.float64)
-        asked = torch.zeros(_PROPOSALS, len(self._items), dtype=torch.float64)
+        candidates = torch.zeros(_PROPOSALS, len(self._items), dtype=torch.float64)
         for row, places in enumerate(proposals):
-            asked[row, places] = 1.0
-        bound = upper_bound(known, scores, asked, scale=self._count)
+            candidates[row, places] = 1.0
+        bound = upper_bound(known, scores, candidates, scale=self._count)
         return proposals[int(bound.argmax())]
 
     def _silenced(self, places: list[int]) -> Silenced:
@@ -134,15 +134,15 @@ class SelfSwift(SilencingDrafter):
         }
 
 
-def upper_bound(known: torch.Tensor, scores: torch.Tensor, asked: torch.Tensor, *, scale: float) -> torch.Tensor:
-    """Return mean + 2.5 standard deviations of a Gaussian process at `asked`.
+def upper_bound(known: torch.Tensor, scores: torch.Tensor, candidates: torch.Tensor, *, scale: float) -> torch.Tensor:
+    """Return mean + 2.5 standard deviations of a Gaussian process at `candidates`.
 
-    `known`: sets that were tried, `[tries, parts]` of 0 and 1; `scores`: `[tries]`; `asked`: `[sets, parts]`.
+    `known`: sets that were tried, `[tries, parts]` of 0 and 1; `scores`: `[tries]`; `candidates`: `[sets, parts]`.
     """
     mean = scores.mean()
     kernel = (-torch.cdist(known, known).square() / scale).exp()
     factor = torch.linalg.cholesky(kernel + _NOISE * torch.eye(len(known), dtype=known.dtype))
-    across = (-torch.cdist(asked, known).square() / scale).exp()
+    across = (-torch.cdist(candidates, known).square() / scale).exp()
     weights = torch.cholesky_solve((scores - mean)[:, None], factor)[:, 0]
     solved = torch.linalg.solve_triangular(factor, across.T, upper=False)
     spread = (scores.var(correction=0) + 1e-6) ** 0.5
