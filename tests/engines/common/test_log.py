@@ -49,5 +49,5 @@ def test_advice_to_read_the_log_always_says_where_it_is() -> None:
         fix="Read the engine's log, and check that this is the kind of server that the recipe names.",
     )
     assert str(cell_error(error, Path("/runs/logs/a.log")).remedy).startswith(
-        "Read the engine's log (/runs/logs/a.log);"
+        "Read the engine's log (/runs/logs/a.log), "
     )

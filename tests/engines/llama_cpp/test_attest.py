@@ -85,7 +85,7 @@ def test_the_judgement(observed: Observed, state: str) -> None:
         ("W speculative decoding not supported by this context", "cannot roll back", "target"),
         ("E failed to initialize speculative decoding context: odd", "odd", "log"),
         ("I no implementations specified for speculative decoding", "nothing to speculate with", "--spec-type"),
-        ("nothing of interest", "Nothing shows", "models.draft"),
+        ("nothing of interest", "There is no evidence", "models.draft"),
     ],
 )
 def test_the_reason_and_the_remedy_of_silence(line: str, reason: str, remedy: str) -> None:

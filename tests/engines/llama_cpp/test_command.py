@@ -96,7 +96,7 @@ def test_which_arms_get_the_draft_model(any_pair: ResolvedPair) -> None:
         (["--flash-atn", "on"], "did you mean --flash-attn?"),
         (["--qqqqqqq"], "has no flag --qqqqqqq."),
         (["--flash-attn=on"], "value as an item of its own"),
-        (["on"], "`on` is no flag"),
+        (["on"], "`on` is not a flag"),
         (["--draft-max", "4"], "use --spec-draft-n-max or --spec-ngram-mod-n-max (in a recipe: arms[].speculation)"),
         (["--spec_draft_n_max", "4"], "arms[].speculation"),
         (["--spec-type", "draft-simple"], "arms[].speculation"),

@@ -51,7 +51,7 @@ def test_a_binary_of_the_old_dialect(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", ["/bin/true", sys.executable])
 def test_another_program_is_refused(program: str) -> None:
-    with pytest.raises(EngineError, match="no llama-server") as caught:
+    with pytest.raises(EngineError, match="This is not llama-server") as caught:
         probe_server(Path(program), "option")
     assert caught.value.kind == "launch"
     assert caught.value.fix

@@ -79,7 +79,7 @@ def test_the_old_dialect_has_draft_flags_only() -> None:
         (spec("ngram-simple", p_min=0.5), "`p_min` has no effect on ngram-simple"),
         (spec("ngram-simple", min=1), "`min` has no effect"),
         (spec("ngram-mod", size_m=3), "it takes max, min, size_n"),
-        (spec("ngram-cache", max=4), "it takes no words"),
+        (spec("ngram-cache", max=4), "it takes no keys"),
         (spec("draft-simple", size_n=3), "`size_n` has no effect"),
         (spec("draft-simple", max=2, min=3), "is above `max`"),
         (spec("ngram-map-k", max=2, size_m=3), "are the same thing"),

@@ -107,7 +107,7 @@ def test_an_endpoint_that_asks_to_wait(endpoint: Endpoint, ask: Ask) -> None:
     with pytest.raises(EngineError) as caught:
         complete(server, server.render(RAW), GREEDY)
     assert "does not retry" in str(caught.value.fix)
-    assert "asks to wait: 7" in str(caught.value.fix)
+    assert "Retry-After: 7" in str(caught.value.fix)
     assert len(script.requests) == 1
 
 

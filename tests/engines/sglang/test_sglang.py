@@ -145,7 +145,7 @@ def test_benchctls_words_and_sglangs_own(python: Path, pair: ResolvedPair, keys:
         (arm_of(args=["--port", "1"]), "--port may not be among a recipe's arguments"),
         (arm_of(args=["--incremental-streaming-output"]), "benchctl sets it for its measurement"),
         (arm_of(args=["--frobnicate"]), "no option --frobnicate"),
-        (arm_of(args=["stray"]), "is no option"),
+        (arm_of(args=["stray"]), "is not an option"),
     ],
 )
 def test_what_this_sglang_cannot_do_is_refused(python: Path, pair: ResolvedPair, arm: Arm, message: str) -> None:
@@ -357,7 +357,7 @@ def test_status_137_is_not_memory() -> None:
     killed = "[2026-11-21 10:00:00] Received sigquit from a child process. It usually means the child failed."
     cause = launch_cause(["loading", killed])
     assert cause is not None
-    assert "SIGKILL is then not memory" in cause[0]
+    assert "SIGKILL is not lack of memory" in cause[0]
     raised = launch_cause([killed, "[2026-11-21 10:00:00] ValueError: attention backend must be fa3"])
     assert raised == ("ValueError: attention backend must be fa3", "Read the engine's log.")
     assert launch_cause(["loading"]) is None

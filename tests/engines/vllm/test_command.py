@@ -71,7 +71,7 @@ def test_an_argument_of_the_recipe_replaces_ours(package: Make, folder: Make) ->
         ("--api-key", "loopback"),
         ("--hf-token=abc", "a recipe is recorded as it is"),
         ("--block-sise", "Did you mean '--block-size'?"),
-        ("32", "is no option"),
+        ("32", "is not an option"),
     ],
 )
 def test_arguments_that_are_refused(package: Make, word: str, message: str) -> None:

@@ -110,7 +110,7 @@ def test_an_interrupted_installation_goes_on(calls: Path) -> None:
     with pytest.raises(EngineError, match="ended with status 1") as caught:
         install.install_cpu(quiet)
     assert install.installed_program() is None
-    assert "goes on from there" in (caught.value.fix or "")
+    assert "continues from there" in (caught.value.fix or "")
     assert "ERROR: broken" in caught.value.log_tail
     calls.with_name("asked.fail").unlink()
     assert install.install_cpu(quiet).is_file()
