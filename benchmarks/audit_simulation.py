@@ -74,10 +74,10 @@ def main() -> None:
 
 
 def _row(world: World, prompts: int, runs: int, margins: Floats, rng: np.random.Generator) -> dict[str, Any]:
-    told = [_run(world, prompts, margins, rng) for _ in range(runs)]
-    hazard = sum(p <= AUDIT_LEVEL / 2 for p, _ in told)
-    far = sum(beyond for _, beyond in told)
-    either = sum(beyond or p <= AUDIT_LEVEL / 2 for p, beyond in told)
+    outcomes = [_run(world, prompts, margins, rng) for _ in range(runs)]
+    hazard = sum(p <= AUDIT_LEVEL / 2 for p, _ in outcomes)
+    far = sum(beyond for _, beyond in outcomes)
+    either = sum(beyond or p <= AUDIT_LEVEL / 2 for p, beyond in outcomes)
     return {**world.__dict__, "prompts": prompts, "runs": runs, "hazard": hazard, "far": far, "violations": either}
 
 
@@ -107,8 +107,8 @@ def _kept_margins() -> Floats:
     """Return the top-two margins of the kept run's sampled prefixes, token by token."""
     replays = read_replays(RUN)
     assert replays is not None, "the run is kept with the repository"
-    told = [one.readings[0].margin for one in replays.positions if not one.fork and one.readings[0].shape == "decode"]
-    return np.array([margin for margin in told if margin is not None])
+    known = [one.readings[0].margin for one in replays.positions if not one.fork and one.readings[0].shape == "decode"]
+    return np.array([margin for margin in known if margin is not None])
 
 
 if __name__ == "__main__":

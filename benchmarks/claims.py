@@ -85,27 +85,27 @@ def _claimed(
     `speedups`: of the arms that are not 1; `slowed`: by how much the times of an arm are longer in a block.
     """
     truth = speedups or {}
-    seen: Counter[str] = Counter()
+    claims: Counter[str] = Counter()
     for _ in range(runs):
         found = analyse(_run(arms, blocks, rng, truth, slowed))
-        seen.update(set(_kinds(found, truth)))
-    return {f"{kind}_percent": 100 * seen[kind] / runs for kind in ("faster", "claim", "task", *truth)}
+        claims.update(set(_kinds(found, truth)))
+    return {f"{kind}_percent": 100 * claims[kind] / runs for kind in ("faster", "claim", "task", *truth)}
 
 
 def _kinds(found: Analysis, truth: Mapping[str, float]) -> Iterator[str]:
     """Yield `faster`, `claim` (faster or slower) and `task` for what is not so, and the name of an arm found right."""
     for verdict in found.verdicts:
-        said = {"faster": 1, "slower": -1}.get(verdict.speed, 0)
-        if said and said == int(np.sign(np.log(truth.get(verdict.arm, 1.0)))):
+        sign = {"faster": 1, "slower": -1}.get(verdict.speed, 0)
+        if sign and sign == int(np.sign(np.log(truth.get(verdict.arm, 1.0)))):
             yield verdict.arm
-        elif said:
+        elif sign:
             yield "claim"
-            if said == 1:
+            if sign == 1:
                 yield "faster"
     for row in found.speedups:
         real = truth.get(row.arm, 1.0)
-        told = row.simultaneous
-        if row.task != ALL_TASKS and told and not told.low <= real <= told.high:
+        interval = row.simultaneous
+        if row.task != ALL_TASKS and interval and not interval.low <= real <= interval.high:
             yield "task"
 
 

@@ -119,9 +119,14 @@ def _coverage(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     for noise, unequal, count, (between, within) in product(noises, (False, True), BLOCKS, SPREADS):
         world = World(between, within, noise, unequal)
         found = [interval(world.blocks(count, rng)) for _ in range(runs)]
-        held = sum(one.low <= world.truth <= one.high for one in found)
+        covered = sum(one.low <= world.truth <= one.high for one in found)
         half = np.median([(one.high - one.low) / 2 / world.truth for one in found])
-        yield {"blocks": count, **world.named(), "holds_percent": 100 * held / runs, "half_percent": 100 * float(half)}
+        yield {
+            "blocks": count,
+            **world.named(),
+            "holds_percent": 100 * covered / runs,
+            "half_percent": 100 * float(half),
+        }
 
 
 def _claims(speedup: float, runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
@@ -143,7 +148,7 @@ def _drawn_again(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]
     """What benchctl does not do: draw the prompts of every drawn block with replacement, too."""
     for unequal, count in product((False, True), (3, 8, 16)):
         world = World(0.01, 0.03, unequal=unequal)
-        held, halves = 0, []
+        covered, halves = 0, []
         for _ in range(runs):
             blocks = world.blocks(count, rng)
             drawn = rng.integers(count, size=(1000, count))
@@ -152,10 +157,10 @@ def _drawn_again(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]
             low, high = np.percentile(_ratio(sums), [2.5, 97.5])
             ours = interval(blocks)
             low, high = min(low, ours.low), max(high, ours.high)
-            held += low <= world.truth <= high
+            covered += low <= world.truth <= high
             halves.append((high - low) / 2 / world.truth)
         half = 100 * float(np.median(halves))
-        yield {"blocks": count, **world.named(), "holds_percent": 100 * held / runs, "half_percent": half}
+        yield {"blocks": count, **world.named(), "holds_percent": 100 * covered / runs, "half_percent": half}
 
 
 def _auto(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
@@ -164,7 +169,7 @@ def _auto(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     for noise, between in product(noises, (0.003, 0.01, 0.02, 0.04)):
         rule = AutoBlocks(half_width=0.02, max=20)
         world = World(between, 0.02, noise, unequal=True)
-        held, measured, reached = 0, 0, 0
+        covered, measured, reached = 0, 0, 0
         for _ in range(runs):
             blocks = world.blocks(rule.max, rng)
             for count in range(FIRST_LOOK, rule.max + 1):
@@ -172,13 +177,13 @@ def _auto(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
                 pooled = float(_ratio(blocks[:count].sum(axis=(0, 1))))
                 stopped = why_stop(rule, count, 0.0, {"arm": (found.high - found.low) / 2 / pooled})
                 if stopped:
-                    held += found.low <= world.truth <= found.high
+                    covered += found.low <= world.truth <= found.high
                     measured += count
                     reached += stopped.reason == "reached"
                     break
         yield {
             **world.named(),
-            "holds_percent": 100 * held / runs,
+            "holds_percent": 100 * covered / runs,
             "blocks_mean": measured / runs,
             "reached_percent": 100 * reached / runs,
         }
@@ -186,39 +191,39 @@ def _auto(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
 
 def _auto_levels(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     """The same for Student's t alone in many runs: what each level at the looks comes to in the worst case."""
-    most, wanted = 60, 0.02
+    most, target = 60, 0.02
     count = np.arange(1, most + 1)
     for level in (intervals.LEVEL, 0.96, intervals.SEQUENTIAL_LEVEL, 0.98):
         quantile = np.concatenate([[np.inf], stdtrit(count[1:] - 1, (1 + level) / 2)])
-        held = {}
+        covered = {}
         for spread in (0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05):
             logs = spread * rng.standard_normal((runs, most))
             mean = np.cumsum(logs, axis=1) / count
             variance = (np.cumsum(logs**2, axis=1) - count * mean**2) / np.maximum(count - 1, 1)
             with np.errstate(invalid="ignore"):
                 half = quantile * np.sqrt(np.clip(variance, 0, None) / count)
-            narrow = half <= wanted
+            narrow = half <= target
             narrow[:, : FIRST_LOOK - 1] = False
             end = np.where(narrow.any(axis=1), narrow.argmax(axis=1), most - 1)
             run = np.arange(runs)
-            held[f"{spread / wanted:g}"] = 100 * float((np.abs(mean[run, end]) <= half[run, end]).mean())
-        yield {"level": level, "holds_percent_least": min(held.values()), "by_spread_over_half_width": held}
+            covered[f"{spread / target:g}"] = 100 * float((np.abs(mean[run, end]) <= half[run, end]).mean())
+        yield {"level": level, "holds_percent_least": min(covered.values()), "by_spread_over_half_width": covered}
 
 
 def _auto_compared(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     """Two equal runs with `blocks: auto`: how often the interval of their ratio (`benchctl compare`) holds 1."""
     for spread in (0.01, 0.02, 0.03, 0.04, 0.06):
-        held = dict.fromkeys((intervals.LEVEL, intervals.SEQUENTIAL_LEVEL), 0)
+        covered = dict.fromkeys((intervals.LEVEL, intervals.SEQUENTIAL_LEVEL), 0)
         for _ in range(runs):
             ours, theirs = _ended(spread, rng), _ended(spread, rng)
             ratio = float(np.exp(np.log(ours).mean() - np.log(theirs).mean()))
-            for level in held:
+            for level in covered:
                 found = ratio_interval(ratio, ours, theirs, level)
                 assert found is not None
-                held[level] += found.low <= 1 <= found.high
+                covered[level] += found.low <= 1 <= found.high
         yield {
             "spread": spread,
-            "holds_percent_by_level": {f"{level:g}": 100 * count / runs for level, count in held.items()},
+            "holds_percent_by_level": {f"{level:g}": 100 * count / runs for level, count in covered.items()},
         }
 
 

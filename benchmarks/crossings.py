@@ -62,29 +62,29 @@ def main() -> None:
 
 def _case(engine: str, prompts: int, blocks: int, runs: int, rng: np.random.Generator) -> dict[str, Any]:
     gain = ENGINES[engine]
-    said: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     false = 0
-    held = dict.fromkeys(WIDTHS, 0)
+    covered = dict.fromkeys(WIDTHS, 0)
     bias: dict[int, list[float]] = {width: [] for width in WIDTHS}
     for _ in range(runs):
         sweep = _sweep(gain, prompts, blocks, rng)
         crossing = sweep.crossings[0]
-        said[crossing.outcome] += 1
+        outcomes[crossing.outcome] += 1
         wrong = any(gain(width) <= 1 for width in crossing.helps_at) or any(gain(w) >= 1 for w in crossing.loses_at)
         false += wrong
         for level in sweep.levels:
             if level.is_baseline or level.throughput_speedup is None or level.throughput_interval is None:
                 continue
             interval, truth = level.throughput_interval, gain(level.concurrency)
-            held[level.concurrency] += interval.low <= truth <= interval.high
+            covered[level.concurrency] += interval.low <= truth <= interval.high
             bias[level.concurrency].append(level.throughput_speedup / truth - 1)
     return {
         "engine": engine,
         "prompts": prompts,
         "blocks": blocks,
-        "said_percent": {word: 100 * count / runs for word, count in sorted(said.items())},
+        "said_percent": {word: 100 * count / runs for word, count in sorted(outcomes.items())},
         "false_claim_percent": 100 * false / runs,
-        "holds_percent_by_width": {str(width): 100 * count / runs for width, count in held.items()},
+        "holds_percent_by_width": {str(width): 100 * count / runs for width, count in covered.items()},
         "bias_percent_by_width": {str(width): 100 * float(np.mean(off)) for width, off in bias.items() if off},
     }
 

@@ -2,7 +2,7 @@
 
 Random trials on bundled:tiny-hybrid. Each makes a model whose full precision is sound and whose quantization is not
 (`outliers.py`), runs `benchctl isolate` on the file as a user does, and compares its answer with what was damaged,
-which it is not told. Three kinds: one family damaged, two damaged, none. Afterwards each damaged family is quantized
+which it does not know. Three kinds: one family damaged, two damaged, none. Afterwards each damaged family is quantized
 alone, to say whether its damage shows at all, and of two each is kept alone, to say whether it takes both.
 """
 
@@ -56,8 +56,8 @@ def trial(number: int, damaged: int, folder: Path, seed: int) -> dict[str, Any]:
     if done.returncode > 1:
         raise SystemExit(f"trial {number} with {damaged} damaged: {done.stderr}")
     found = json.loads(done.stdout)
-    told = damage if damaged else []
-    return _judged(number, told, base, found, _truth(folder, base, [one.family for one in told], found))
+    expected = damage if damaged else []
+    return _assessed(number, expected, base, found, _truth(folder, base, [one.family for one in expected], found))
 
 
 def _truth(
@@ -80,7 +80,7 @@ def _truth(
         return isolate(source, ask, TextSource(), Path("results"), IsolateProgress())[2]
 
 
-def _judged(
+def _assessed(
     number: int,
     damage: list[Outliers],
     base: str,
@@ -89,7 +89,7 @@ def _judged(
 ) -> dict[str, Any]:
     finding, rows = document["finding"], document["rows"]
     full = next((row for row in rows if row["kept"] == []), None)
-    wanted = sorted(one.family for one in damage)
+    expected = sorted(one.family for one in damage)
     verdict = finding["verdict"]
     alone = {name: bool(reasons(found, finding["limit"])) for name, (found, _) in truth.items()}
     one_will_do = any(kept is not None and not reasons(kept, finding["limit"]) for _, kept in truth.values())
@@ -99,7 +99,7 @@ def _judged(
         right = verdict == "healthy"
     elif verdict != "source damaged" and shows:
         right = verdict == ("one family" if len(damage) == 1 else "several families")
-        right = right and sorted(finding["repair"]) == wanted
+        right = right and sorted(finding["repair"]) == expected
     return {
         "trial": number,
         "damaged": [asdict(one) for one in damage],
@@ -121,21 +121,21 @@ def _judged(
 
 def summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
     """Count what was found."""
-    judged = [one for one in trials if one["right"] is not None]
-    searched = [one for one in judged if one["verdict"] != "healthy"]
+    assessed = [one for one in trials if one["right"] is not None]
+    searched = [one for one in assessed if one["verdict"] != "healthy"]
     return {
         "trials": len(trials),
         "source_not_sound": sum(one["verdict"] == "source damaged" for one in trials),
         "damage_shows": sum(one["shows"] for one in trials),
-        "right": sum(one["right"] for one in judged),
-        "wrong": [one["trial"] for one in judged if not one["right"]],
+        "right": sum(one["right"] for one in assessed),
+        "wrong": [one["trial"] for one in assessed if not one["right"]],
         "evaluations_a_search": sum(one["evaluations"] for one in searched) / len(searched) if searched else None,
         "one_by_one": trials[0]["one_by_one"] if trials else None,
     }
 
 
 def main() -> None:
-    """Run the trials that are wanted, and keep them with those that were run before."""
+    """Run the trials requested, and save them with earlier ones."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--one", type=int, default=20, help="trials with one family damaged; 0: those of before")
     options.add_argument("--two", type=int, default=10)

@@ -58,8 +58,8 @@ def _kept_up(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     for blocks in BLOCKS:
         for load in LOADS:
             for requests in REQUESTS:
-                said = Counter(str(_kept(level)) for level in _levels(runs, load, requests, blocks, rng))
-                shares = {word: 100 * said[word] / runs for word in ("True", "False", "None")}
+                outcomes = Counter(str(_kept(level)) for level in _levels(runs, load, requests, blocks, rng))
+                shares = {word: 100 * outcomes[word] / runs for word in ("True", "False", "None")}
                 yield {
                     "load": load,
                     "requests": requests,
@@ -77,12 +77,12 @@ def _quantiles(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
         service = _services(LONG, rng)
         truth = np.quantile(_latencies(arrival_times(LONG, load, 0, 0), service)[LONG // 10 :], [0.95, 0.99])
         for requests in (48, 200, 400):
-            told = [level.e2e for level in _levels(runs, load, requests, 1, rng)]
+            latencies = [level.e2e for level in _levels(runs, load, requests, 1, rng)]
             row: dict[str, Any] = {"load": load, "requests": requests}
             for name, true in zip(("p95", "p99"), truth.tolist(), strict=True):
                 row[f"{name}_true_s"] = true
                 for key in (name, f"{name}_upper"):
-                    values = [value for one in told if (value := getattr(one, key)) is not None]
+                    values = [value for one in latencies if (value := getattr(one, key)) is not None]
                     row[f"{key}_told_percent"] = 100 * len(values) / runs
                     row[f"{key}_below_percent"] = 100 * sum(map(true.__gt__, values)) / len(values) if values else None
             yield row

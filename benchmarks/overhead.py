@@ -89,16 +89,16 @@ def _measure(
 ) -> dict[str, Any]:
     items = load_suite("plamo2-study", recipe_folder=Path.cwd()).select(["code"], None)
     prompts = [server.render(item.prompt) for item in items]
-    seen: list[Completion] = []
+    completions: list[Completion] = []
     clients: dict[str, Client] = {
-        "benchctl": lambda: _benchctl(server, prompts, sampling, records, seen),
+        "benchctl": lambda: _benchctl(server, prompts, sampling, records, completions),
         "bare": lambda: _bare(url, prompts, sampling),
     }
     if options.speed_bench:
         clients["speed-bench"] = _speed_bench(options.speed_bench, url, items, sampling)
     for client in clients.values():
         client()  # warm
-    seen.clear()
+    completions.clear()
     passes: dict[str, list[tuple[float, float, int]]] = {name: [] for name in clients}
     order = list(clients)
     for _ in range(options.rounds):
@@ -115,7 +115,7 @@ def _measure(
         (mine[0] - mine[1]) - (bare[0] - bare[1]) for mine, bare in zip(passes["benchctl"], passes["bare"], strict=True)
     )
     found["benchctl_over_bare_percent"] = 100 * extra / bare_wall
-    errors = [abs(_client_rate(done) / _engine_rate(done) - 1) for done in seen]
+    errors = [abs(_client_rate(done) / _engine_rate(done) - 1) for done in completions]
     found["fidelity"] = {
         "requests": len(errors),
         "median_error_percent": 100 * statistics.median(errors),
@@ -146,7 +146,7 @@ def _engine_rate(done: Completion) -> float:
 
 
 def _benchctl(
-    server: LlamaServer, prompts: Sequence[Rendered], sampling: Sampling, records: Path, seen: list[Completion]
+    server: LlamaServer, prompts: Sequence[Rendered], sampling: Sampling, records: Path, completions: list[Completion]
 ) -> tuple[float, float, int]:
     engine_s, tokens = 0.0, 0
     began = time.perf_counter()
@@ -168,7 +168,7 @@ def _benchctl(
             stream.write(record.to_line().encode("ascii") + b"\n")
             engine_s += (done.engine_prompt_s or 0) + (done.engine_decode_s or 0)
             tokens += done.n_predicted
-            seen.append(done)
+            completions.append(done)
     return time.perf_counter() - began, engine_s, tokens
 
 

@@ -76,8 +76,8 @@ def main() -> None:
         if found:
             _Front.port, _Front.alias, _Front.fault = int(found[2]), alias, fault
             threading.Thread(target=front.serve_forever, daemon=True).start()
-        shown = _LISTENING.sub(rb"\g<1>" + str(front.server_port).encode(), line) if found else line
-        sys.stderr.buffer.write(shown)
+        rewritten = _LISTENING.sub(rb"\g<1>" + str(front.server_port).encode(), line) if found else line
+        sys.stderr.buffer.write(rewritten)
         sys.stderr.buffer.flush()
     sys.exit(server.wait())
 
@@ -183,10 +183,10 @@ class _Front(BaseHTTPRequestHandler):
     def _swapped(self, body: dict[str, Any], ids: list[int], place: int) -> tuple[list[int], dict[str, Any]] | None:
         """Put the runner-up at `place` and go on from there; `None` within a character, where none is told."""
         before = ids[:place]
-        asked = self._ask(body | {"prompt": body["prompt"] + before, "n_predict": 1, "n_probs": 2})
-        if not asked.get("completion_probabilities"):
+        reply = self._ask(body | {"prompt": body["prompt"] + before, "n_predict": 1, "n_probs": 2})
+        if not reply.get("completion_probabilities"):
             return None
-        likely = asked["completion_probabilities"][0]["top_logprobs"]
+        likely = reply["completion_probabilities"][0]["top_logprobs"]
         chosen = next(one for one in likely if one["id"] != ids[place])
         rest = self._went_on(body, [*before, chosen["id"]], body["n_predict"] - place - 1)
         margin = abs(likely[0]["logprob"] - likely[1]["logprob"])

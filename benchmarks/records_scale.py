@@ -25,7 +25,21 @@ from benchmarks.keep import keep
 TASKS = ("code", "en_chat", "ja_chat", "rag", "translation")
 DEPTHS = {"baseline": 0, "spec_d2": 2, "spec_d4": 4, "spec_d8": 8, "spec_d16": 16, "spec_d32": 32, "ngram": 12}
 BLOCKS = 3
-WORDS = ("the", "a", "of", "function", "returns", "value", "list", "index", "none", "sorted", "key", "answer", "while")
+VOCABULARY = (
+    "the",
+    "a",
+    "of",
+    "function",
+    "returns",
+    "value",
+    "list",
+    "index",
+    "none",
+    "sorted",
+    "key",
+    "answer",
+    "while",
+)
 
 
 def write_run(folder: Path, size: int, tokens: int) -> int:
@@ -57,7 +71,7 @@ def record(
     key: tuple[str, int], block: int, order: int, arm: str, depth: int, ids: list[int], rng: random.Random
 ) -> Record:
     """Make one answer as the runner writes it, with plausible times and counters."""
-    text = " ".join(WORDS[token % len(WORDS)] for token in ids)
+    text = " ".join(VOCABULARY[token % len(VOCABULARY)] for token in ids)
     size = len(ids)
     rounds = size // 3 if depth else 0
     by_position = [rounds // (position + 2) for position in range(depth)] if depth else None

@@ -3,7 +3,7 @@
     python -m benchmarks.sampled_tokens
 
 Answers are sampled token by token from what the real target and the real draft expect at each place (llama-server, the
-`TOLD` likeliest tokens), by rules that are right or wrong in a known way, and judged as `verify-lossless` would.
+`MOST_LIKELY` likeliest tokens), by rules that are right or wrong in a known way, and judged as `verify-lossless` would.
 Runs of so many tokens are drawn from the answers with replacement; every test counts at 0.01 over the tests of one arm.
 """
 
@@ -27,7 +27,7 @@ from benchctl.recipes.schema import Sampling
 from benchmarks.bundled_runs import bundled_recipe, drafting, plain
 from benchmarks.keep import keep
 
-TOLD = 40
+MOST_LIKELY = 40
 HEAT = 0.8
 LENGTH = 40
 SIZES = (200, 500, 1_000, 2_000)
@@ -52,7 +52,7 @@ def main() -> None:
     }
     settings = {
         "temperature": HEAT,
-        "told": TOLD,
+        "told": MOST_LIKELY,
         "answers": options.answers,
         "tokens_an_answer": LENGTH,
         "level": LEVEL,
@@ -81,20 +81,20 @@ def _sampled(folder: Path, count: int) -> dict[str, list[TokenScores]]:
 
 def _answer(scorers: list[Any], prompt: tuple[int, ...], rule: Rule, number: int, name: str) -> TokenScores:
     rng = np.random.default_rng([number, len(name)])
-    said: list[int] = []
+    answer: list[int] = []
     sums: dict[str, TermSum] = {}
     for _ in range(LENGTH):
-        p, q = (_expected(scorer, prompt, said) for scorer in scorers)
+        p, q = (_expected(scorer, prompt, answer) for scorer in scorers)
         token = rule(p, weights(p, SAMPLER)[0], weights(q, SAMPLER)[0], rng)
         for kind, one in terms(token, p, q, SAMPLER).items():
             sums[kind] = sums[kind].plus(one) if kind in sums else one
-        said.append(token)
+        answer.append(token)
     return TokenScores(arm=name, task="code", prompt_idx=0, seed=number, tokens=LENGTH, far=0, sums=sums)
 
 
-def _expected(scorer: Scorer, prompt: tuple[int, ...], said: list[int]) -> Mapping[int, float]:
-    told = scorer.read_on([*prompt, *said], TOLD) if said else scorer.read_prompt(prompt, TOLD)
-    return told.logprobs
+def _expected(scorer: Scorer, prompt: tuple[int, ...], answer: list[int]) -> Mapping[int, float]:
+    reading = scorer.read_on([*prompt, *answer], MOST_LIKELY) if answer else scorer.read_prompt(prompt, MOST_LIKELY)
+    return reading.logprobs
 
 
 def _found(

@@ -102,22 +102,22 @@ def main() -> None:
 
 def _round(plain: Answer, made: Answer, tokens: int) -> dict[str, Any]:
     """Return what an answer's phases say."""
-    told: dict[str, Any] = made.tally.to_json()
+    tally: dict[str, Any] = made.tally.to_json()
     phases = made.clock.seconds
     whole = sum(phases.values()) - phases["prompt"]
     step = plain.clock.seconds["plain"] / (tokens - 1)
-    rounds, drafted = told["rounds"], told["drafted"]
+    rounds, drafted = tally["rounds"], tally["drafted"]
     described: dict[str, Any] = {"seconds": {name: round(value, 4) for name, value in sorted(phases.items())}}
     if not rounds:
         return {**described, "rounds": 0}
     passes = phases["draft"] + phases["verify"] + phases["plain"]
     c, v, k = phases["draft"] / drafted / step, phases["verify"] / rounds / step, drafted / rounds
-    brought = 1 + told["accepted"] / rounds
+    brought = 1 + tally["accepted"] / rounds
     return {
         **described,
         "rounds": rounds,
         "drafted": drafted,
-        "accepted": told["accepted"],
+        "accepted": tally["accepted"],
         "c": round(c, 3),
         "v": round(v, 3),
         "overhead_of_rounds": round((whole - passes - phases["search"]) / (whole - phases["search"]), 4),

@@ -73,18 +73,23 @@ def measure(name: str, folder: Path, tokens: int) -> list[dict[str, Any]]:
                 continue
             way = make_drafter(decoder, Speculation(method, DEPTH, OPTIONS.get(method, {})), loaded)
             assert isinstance(way, ToDepth)
-            made, said = answered(loaded, decoder, prompt, tokens, way)
-            told, seconds = made.tally.to_json(), made.clock.seconds
+            made, answer = answered(loaded, decoder, prompt, tokens, way)
+            tally, seconds = made.tally.to_json(), made.clock.seconds
             whole = sum(seconds.values()) - seconds["prompt"]
-            rounds, drafted = told["rounds"], told["drafted"]
-            row: dict[str, Any] = {"model": name, "context": len(prompt), "method": method, "identical": said == alone}
+            rounds, drafted = tally["rounds"], tally["drafted"]
+            row: dict[str, Any] = {
+                "model": name,
+                "context": len(prompt),
+                "method": method,
+                "identical": answer == alone,
+            }
             if rounds:
-                k, brought = drafted / rounds, 1 + told["accepted"] / rounds
+                k, brought = drafted / rounds, 1 + tally["accepted"] / rounds
                 cost = k * draft_step(decoder, latencies, way, len(prompt)) + latencies.verify(
                     round(k) + 1, len(prompt)
                 )
                 row |= {
-                    "acceptance": round(told["accepted"] / drafted, 3),
+                    "acceptance": round(tally["accepted"] / drafted, 3),
                     "tokens_a_round": round(brought, 2),
                     "draft_length": round(k, 2),
                     "predicted": round(brought * single / cost, 3),

@@ -20,20 +20,20 @@ FLOOR = ("-c", "import typer, typer.rich_utils")
 COMMANDS = (("--help",), ("--version",), ("run", "--help"))
 
 
-def seconds(words: Sequence[str]) -> float:
+def seconds(arguments: Sequence[str]) -> float:
     """Return how long Python takes with `words`, from start to exit."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began
 
 
 def main() -> None:
     """Time the commands that a user waits for without anything being measured."""
     found = {}
-    for words in COMMANDS:
-        pairs = [(seconds(("-m", "benchctl", *words)), seconds(FLOOR)) for _ in range(RUNS)]
+    for arguments in COMMANDS:
+        pairs = [(seconds(("-m", "benchctl", *arguments)), seconds(FLOOR)) for _ in range(RUNS)]
         times = [ours for ours, _ in pairs]
-        found[f"benchctl {' '.join(words)}"] = {
+        found[f"benchctl {' '.join(arguments)}"] = {
             "runs": RUNS,
             "min_s": min(times),
             "median_s": statistics.median(times),

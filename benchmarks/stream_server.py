@@ -30,8 +30,8 @@ def _openai(choice: Callable[[str, int], dict[str, Any]], kind: str) -> Events:
     def events(number: int, count: int, piece: str, text: str) -> list[dict[str, Any]]:
         shared = {"id": "cmpl-7c9e6679", "object": kind, "created": 1795000000, "model": MODEL}
         last = number + 1 == count
-        said = {**choice(piece, number), "index": 0, "logprobs": None, "finish_reason": "length" if last else None}
-        token = {**shared, "choices": [said], "usage": None}
+        delta = {**choice(piece, number), "index": 0, "logprobs": None, "finish_reason": "length" if last else None}
+        token = {**shared, "choices": [delta], "usage": None}
         usage = {"prompt_tokens": 8, "completion_tokens": count, "total_tokens": count + 8}
         return [token, {**shared, "choices": [], "usage": usage}] if last else [token]
 
@@ -95,11 +95,11 @@ def _answer(connection: socket.socket, pacer: _Pacer) -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
         connection.sendall(head % len(body) + body)
     else:
-        asked = json.loads(stream.read(length))
-        count = int(asked.get("max_tokens") or asked.get("max_completion_tokens") or 16)
+        request = json.loads(stream.read(length))
+        count = int(request.get("max_tokens") or request.get("max_completion_tokens") or 16)
         connection.sendall(_HEAD)
-        if "pace" in asked:
-            pacer.add(connection, path, count, asked["pace"], asked["begin"])
+        if "pace" in request:
+            pacer.add(connection, path, count, request["pace"], request["begin"])
             return
         connection.sendall(_whole(path, count))
     connection.close()

@@ -67,8 +67,8 @@ def main() -> None:
     keep("tuning", found(document, open_run(folder), open_run(latest_run(GRID))))
 
 
-def _benchctl(*words: str, stdout: int | None = None) -> bytes:
-    done = subprocess.run([sys.executable, "-m", "benchctl", *words], check=True, stdout=stdout)
+def _benchctl(*arguments: str, stdout: int | None = None) -> bytes:
+    done = subprocess.run([sys.executable, "-m", "benchctl", *arguments], check=True, stdout=stdout)
     return done.stdout or b""
 
 
@@ -88,11 +88,11 @@ def found(document: dict[str, Any], search: RunData, grid: RunData) -> dict[str,
         "left_out": tuning.left_out,
         "searched": document["searched"],
         "rungs": [rung.model_dump() for rung in tuning.rungs],
-        "chosen": _told(chosen),
+        "chosen": _summary(chosen),
         "fresh_blocks": fresh_run.manifest.blocks,
         "winner": document["winner"],
         "grid_run": grid.name,
-        "grid": [_told(one) for one in ranked],
+        "grid": [_summary(one) for one in ranked],
         "grid_best": best.arm,
         "overlaps_best_of_grid": _overlap(chosen, best),
         "overlaps_itself_in_grid": _overlap(chosen, ours),
@@ -106,7 +106,7 @@ def _overlap(one: Verdict, other: Verdict) -> bool | None:
     return one.interval.low <= other.interval.high and other.interval.low <= one.interval.high
 
 
-def _told(one: Verdict) -> dict[str, Any]:
+def _summary(one: Verdict) -> dict[str, Any]:
     ends = None if one.interval is None else [one.interval.low, one.interval.high]
     return {"arm": one.arm, "speedup": one.speedup, "interval": ends, "speed": one.speed, "acceptance": one.acceptance}
 

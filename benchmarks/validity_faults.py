@@ -80,11 +80,11 @@ def _verdicts(folder: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(done.stdout)
     return {
         "exit_code": done.returncode,
-        **{arm["arm"]: _told(arm) for arm in document["arms"]},
+        **{arm["arm"]: _summary(arm) for arm in document["arms"]},
     }
 
 
-def _told(arm: dict[str, Any]) -> dict[str, Any]:
+def _summary(arm: dict[str, Any]) -> dict[str, Any]:
     audit = arm["audit"] or {}
     return {
         **{key: arm[key] for key in ("verdict", "reason", "counts")},
@@ -165,11 +165,11 @@ def _traced(log: str, answers: int) -> Trace:
     for line in log.splitlines():
         if accepted := _ACCEPTED.search(line):
             behind.append(float(accepted[1]))
-        elif (told := _ROUND.search(line)) and told["task"] in measured:
+        elif (found_round := _ROUND.search(line)) and found_round["task"] in measured:
             if not again:
-                found.drafted += int(told["drafted"])
-                found.accepted += int(told["accepted"])
+                found.drafted += int(found_round["drafted"])
+                found.accepted += int(found_round["accepted"])
                 found.behind += behind
-            again = told["again"] is not None
+            again = found_round["again"] is not None
             behind = []
     return found

@@ -75,11 +75,11 @@ def spoilt_answers(scratch: Path, options: argparse.Namespace) -> dict[str, Any]
 def _verified(run: Path, *options: str) -> tuple[int, dict[str, Any]]:
     """Return what `benchctl verify-lossless --json` says of a run, and its exit code."""
     command = [sys.executable, "-m", "benchctl", "verify-lossless", str(run.absolute()), "--json", *options]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    if not told.stdout:
-        raise RuntimeError(told.stderr)
-    document: dict[str, Any] = json.loads(told.stdout)
-    return told.returncode, document
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.stdout:
+        raise RuntimeError(done.stderr)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return done.returncode, document
 
 
 def _against_truth(arm: dict[str, Any], spoilt: set[int]) -> dict[str, Any]:
@@ -153,16 +153,16 @@ def _traced(log: str) -> tuple[int, list[int]]:
     accepted: list[int] = []
     again = False
     for line in log.splitlines():
-        told = _ROUND.search(line)
-        if told:
+        found = _ROUND.search(line)
+        if found:
             if not again:
-                accepted.append(int(told[1]))
-            again = told[2] is not None
+                accepted.append(int(found[1]))
+            again = found[2] is not None
     return len(accepted), [sum(count > place for count in accepted) for place in range(_DEPTH)]
 
 
 def _off(reported: list[float], rates: list[float], rounds: int) -> dict[str, Any]:
     """Return how far each position is off, in standard errors of a share of `rounds`."""
     errors = [math.sqrt(max(rate * (1 - rate), 1 / rounds) / rounds) for rate in rates]
-    off = [(told - rate) / error for told, rate, error in zip(reported, rates, errors, strict=True)]
+    off = [(value - rate) / error for value, rate, error in zip(reported, rates, errors, strict=True)]
     return {"standard_errors_off": off, "right": max(map(abs, off)) <= _SURE}

@@ -26,13 +26,13 @@ def equal_arms(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     """
     recipe = bundled_recipe([plain("baseline"), plain("again")])
     runs = options.runs or 100
-    words: Counter[str] = Counter()
+    verdicts: Counter[str] = Counter()
     ratios, widths, wrong = [], [], 0
     for _ in range(runs):
         verdict = next(one for one in analyse(measure(recipe, scratch)).verdicts if one.arm == "again")
         assert verdict.speedup is not None
         assert verdict.interval is not None
-        words[verdict.speed] += 1
+        verdicts[verdict.speed] += 1
         ratios.append(verdict.speedup)
         widths.append(verdict.interval.high - verdict.interval.low)
         wrong += not verdict.interval.low <= 1 <= verdict.interval.high
@@ -40,7 +40,7 @@ def equal_arms(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
         "runs": runs,
         "blocks": recipe.blocks,
         "prompts": len(prepare(recipe, recipe_folder=scratch).prompts),
-        "said": dict(words),
+        "said": dict(verdicts),
         "intervals_without_1": wrong,
         "wrong_share": wrong / runs,
         "wanted": "at most 0.05",
@@ -76,10 +76,11 @@ def slowed_arms(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
         "runs": runs,
         "prompts": 6,
         "said_by_blocks": {
-            name: {str(blocks): dict(words) for blocks, words in by.items()} for name, by in found.items()
+            name: {str(blocks): dict(verdicts) for blocks, verdicts in by.items()} for name, by in found.items()
         },
         "found_share_by_blocks": {
-            name: {str(blocks): words["slower"] / runs for blocks, words in by.items()} for name, by in found.items()
+            name: {str(blocks): verdicts["slower"] / runs for blocks, verdicts in by.items()}
+            for name, by in found.items()
         },
         "true_ratio": {name: 1 / (1 + share) for name, share in _SLOWER.items()},
         "median_ratio_measured": {name: statistics.median(values) for name, values in ratios.items() if values},

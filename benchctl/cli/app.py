@@ -1,4 +1,4 @@
-"""The program: its commands, its version, and how every error is shown.
+"""The program: its commands, its version, and how every error is printed.
 
 Command modules are imported here, so they import nothing heavy at their top: `benchctl --help` must stay instant.
 """
@@ -52,8 +52,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"benchctl {__version__}")
         raise typer.Exit
 
@@ -111,10 +111,12 @@ def main() -> None:
             _reader_gone()
         raise
     except MemoryError:
-        _fail(StorageError("There is not enough memory for benchctl itself.", fix="Close programs that hold memory."))
+        _fail(
+            StorageError("There is not enough memory for benchctl itself.", fix="Close programs that use much memory.")
+        )
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
-            fix = "Allow more, and go on: ulimit -n 1024"
+            fix = "Raise the limit: ulimit -n 1024"
             _fail(StorageError("More files are open than this shell allows.", fix=fix))
         _discard(sys.stdout)
         where = "the output" if error.filename is None else str(error.filename)
@@ -133,7 +135,7 @@ def _fail(error: BenchctlError) -> NoReturn:
 
 
 def _reader_gone() -> NoReturn:
-    """End as a program does whose reader has what it wanted: `benchctl … | head`."""
+    """Exit as a program does whose reader has closed the pipe: `benchctl … | head`."""
     _discard(sys.stdout, sys.stderr)
     sys.exit(128 + signal.SIGPIPE)
 

@@ -21,13 +21,14 @@ _MOST_REFERENCES = 10_000
 
 def breakeven(
     what: Annotated[
-        str, typer.Argument(metavar="RECIPE|RUN", help="A recipe to measure, or a run of this command to show again.")
+        str,
+        typer.Argument(metavar="RECIPE|RUN", help="A recipe to measure, or an earlier run of this command to print."),
     ],
     depth: Annotated[
         str | None, typer.Option(metavar="K1,K2", help="Draft depths.", show_default="those of the recipe's arms")
     ] = None,
     acceptance: Annotated[
-        str, typer.Option(metavar="A1,A2", help="Chances, from 0 to 1, that a draft token is accepted.")
+        str, typer.Option(metavar="A1,A2", help="Acceptance probabilities of one draft token, 0 to 1.")
     ] = "0,0.5,0.8,1",
     reference: Annotated[
         Path | None,
@@ -48,11 +49,11 @@ def breakeven(
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document at the end.")] = False,
 ) -> None:
-    """Measure the speed-up of this engine, pair and machine over acceptance and depth, whatever the draft is worth.
+    """Measure the speed-up on this engine, model pair and machine as a function of acceptance and draft depth.
 
-    Beside the recipe's own arms, arms are measured whose draft tokens are accepted by lot (llama-server's and vLLM's
-    synthetic acceptance). Their text is not a model's output, and is marked so everywhere. The real drafts are points
-    on the curve; where it crosses 1, a depth breaks even.
+    Beside the recipe's own arms, synthetic arms are measured: the engine accepts their draft tokens at random with a
+    given probability (llama-server, vLLM). Their text is not a model's output and is marked so everywhere. The real
+    drafts are points on the curve; where it crosses 1, a depth breaks even.
     """
     from benchctl.data.store import MANIFEST, open_run, resolve_run
 
@@ -98,20 +99,20 @@ def _measure(
     file = find_recipe(recipe)
     overrides = parse_settings(settings) | prompt_settings(None, limit)
     loaded = load_recipe(file, overrides=overrides)
-    wanted = with_synthetic_arms(loaded, depths, levels)
+    extended = with_synthetic_arms(loaded, depths, levels)
     if blocks:
-        wanted = with_blocks(wanted, blocks)
+        extended = with_blocks(extended, blocks)
     progress = progress_for(Console(stderr=True), quiet=quiet)
     with signals_interrupt():
         _, found, _ = probed_engine(loaded, file.parent, binary, None, trusted=trusted)
         if found.details.get("has_synthetic") is False:
             raise UsageError(
-                f"This {found.kind} has no synthetic acceptance, so the curve cannot be measured with it.",
+                f"This {found.kind} has no synthetic acceptance, so the curve cannot be measured.",
                 where=str(found.binary),
-                fix="Use a newer build; or work it out from numbers: benchctl predict --alpha 0.8 --cost 0.1",
+                fix="Use a newer build; or predict it from numbers: benchctl predict --alpha 0.8 --cost 0.1",
             )
         prepared = prepare(
-            wanted,
+            extended,
             recipe_folder=file.parent,
             binary=binary,
             models_dir=models_dir,
@@ -135,7 +136,7 @@ def _show(
     found = find_breakeven(measured_arms(analysis, run.manifest), references)
     if found is None:
         raise UsageError(
-            "This run has no arm of synthetic acceptance.",
+            "This run has no synthetic arms.",
             where=str(run.folder),
             fix="Measure it from a recipe: benchctl breakeven recipe.yaml",
         )
@@ -154,7 +155,7 @@ def _show(
 def _print(analysis: Analysis, page: Path) -> None:
     from rich.text import Text
 
-    from benchctl.reports.tables.breakeven import NOT_AN_OUTPUT, needs, points, said_of_breakeven
+    from benchctl.reports.tables.breakeven import NOT_AN_OUTPUT, breakeven_statements, needs, points
     from benchctl.reports.terminal import print_table, table_console
     from benchctl.text import one_line
 
@@ -163,7 +164,7 @@ def _print(analysis: Analysis, page: Path) -> None:
         console.print(Text(f"\n{table.title}", "bold"))
         print_table(console, table)
     console.print()
-    for sentence in said_of_breakeven(analysis):
+    for sentence in breakeven_statements(analysis):
         console.print(Text(f"- {one_line(sentence, 400)}"))
     console.print(Text(NOT_AN_OUTPUT, "yellow"))
     console.print(Text(f"Report: {one_line(str(page))}"), soft_wrap=True)

@@ -20,7 +20,7 @@ def compare(
             autocompletion=complete.runs,
         ),
     ],
-    results: Annotated[Path, typer.Option(metavar="DIR", help="Where runs lie.")] = Path("results"),
+    results: Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.")] = Path("results"),
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="The baseline of both runs.", show_default="each run's own")
     ] = None,
@@ -30,7 +30,7 @@ def compare(
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="GATE", help="slower:3% or lossy: exit with 1 when it holds or cannot be told; may be repeated."
+            metavar="GATE", help="slower:3% or lossy: exit with 1 when it holds or is undetermined; may be repeated."
         ),
     ] = None,
     out: Annotated[
@@ -40,11 +40,11 @@ def compare(
     as_json: JsonForTables = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the gates that failed, on stderr.")] = False,
 ) -> None:
-    """Compare runs with the first: which arms got faster or slower beyond noise, and do they still say the same?
+    """Compare runs with the first: which arms are faster or slower beyond noise, and are their outputs the same?
 
-    Two runs of the same prompts, sampling and models are compared in full, and --fail-if holds gates against them. Of
-    any number, also of other drafts, targets, engines or machines, what is comparable is compared, and what is not is
-    named. Exits with 0, with 1 when a gate failed, with 2 when nothing can be compared or the command line is wrong.
+    Two runs of the same prompts, sampling and models are compared in full, and --fail-if sets gates. More runs, or
+    runs with other drafts, targets, engines or machines, are compared where they are comparable; the report lists what
+    is not. Exits with 0, with 1 when a gate failed, with 2 when nothing is comparable or the command line is wrong.
     """
     from benchctl.analysis.comparison.gates import check_gate, parse_gate
 
@@ -58,14 +58,14 @@ def compare(
     from benchctl.errors import UsageError
 
     if len(runs) < 2:
-        raise UsageError("Missing argument: name two runs or more, the earliest first.", where="benchctl compare")
+        raise UsageError("Missing argument: name at least two runs, the earliest first.", where="benchctl compare")
     paths = [resolve_run(run, results) for run in runs]
     if len(paths) > 2 or out is not None:
         if gates or baseline:
             raise UsageError(
                 "Gates and --baseline are for two runs of the same work, without --out.",
                 where="--fail-if, --baseline",
-                fix="Hold each run against the first with a command of its own.",
+                fix="Compare each run with the first in a command of its own.",
             )
         compare_many(paths, arms=arm, out=out, as_json=as_json, quiet=quiet)
         return
@@ -77,10 +77,10 @@ def compare(
             raise
         compare_many(paths, arms=arm, out=None, as_json=as_json, quiet=quiet)
         return
-    judged = [check_gate(gate, found) for gate in gates]
+    checked = [check_gate(gate, found) for gate in gates]
     if as_json:
-        print_document(found, judged)
+        print_document(found, checked)
     elif not quiet:
-        print_comparison(found, judged)
-    if not all(one.passed for one in judged):
-        raise gate_error(found, judged)
+        print_comparison(found, checked)
+    if not all(one.passed for one in checked):
+        raise gate_error(found, checked)

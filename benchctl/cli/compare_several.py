@@ -1,4 +1,4 @@
-"""`benchctl compare` of any number of runs: summaries read or made, the table, and a report of it."""
+"""`benchctl compare` of any number of runs: read or make their summaries, print the table, write the report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from benchctl.text import one_line
 
 DOCUMENT_SCHEMA = 1
 FEW = 4
-"""So many runs without a summary are read one after the other; more of them on several cores."""
+"""Up to this number, runs without a summary are read one after the other; more of them on several cores."""
 MOST_ROWS = 120
 """Rows of a table in a terminal; a report has them all."""
 
@@ -33,7 +33,7 @@ MOST_ROWS = 120
 def compare_many(
     paths: Sequence[Path], *, arms: Collection[str] | None, out: Path | None, as_json: bool, quiet: bool
 ) -> None:
-    """Compare, show, and with `out` write compare.md, compare.csv and compare.json. Raises UsageError, StorageError."""
+    """Compare, print, and write compare.md, .csv and .json below `out`. Raises UsageError, StorageError."""
     twice = [path for number, path in enumerate(paths) if path.resolve() in [one.resolve() for one in paths[:number]]]
     if twice:
         raise UsageError("This run is named twice.", where=str(twice[0]), fix="Name every run once.")
@@ -48,7 +48,7 @@ def compare_many(
 
 
 def summaries_of(paths: Sequence[Path]) -> list[RunSummary]:
-    """Return the summaries of runs, those that are not kept made on all cores."""
+    """Return the summaries of runs, making those that are not stored, on all cores."""
     kept = {path: kept_summary(path, SUMMARY_VERSION) for path in paths}
     lacking = [path for path, summary in kept.items() if summary is None]
     if len(lacking) > FEW:
@@ -62,7 +62,7 @@ def summaries_of(paths: Sequence[Path]) -> list[RunSummary]:
 
 
 def _made(path: Path) -> bytes:
-    """Summarise one run and keep it beside the run; a bare JSONL file has no place for one."""
+    """Summarise one run and store the summary beside it; a bare JSONL file has no folder for one."""
 
     def make() -> bytes:
         return msgspec.msgpack.encode(summarise(open_run(path)))
@@ -81,8 +81,8 @@ def _print(found: SeveralRuns, out: Path | None) -> None:
     console.print()
     table = several_arms(found)
     if len(table.rows) > MOST_ROWS:
-        shown = {id(row) for row in table.rows[:MOST_ROWS]}
-        table = table.where(lambda row: id(row) in shown)
+        first = {id(row) for row in table.rows[:MOST_ROWS]}
+        table = table.where(lambda row: id(row) in first)
     print_table(console, table)
     for sentence in unlike_work(found):
         console.print(Text(one_line(sentence, 400), style="yellow"))
@@ -94,13 +94,13 @@ def _print(found: SeveralRuns, out: Path | None) -> None:
 
 def _print_differing(console: Console, found: SeveralRuns) -> None:
     if not found.differing:
-        console.print(Text("What differs: nothing that the manifests tell."))
+        console.print(Text("What differs: nothing that the manifests record."))
     for one in found.differing:
         values: dict[str, list[int]] = {}
         for number, value in enumerate(one.values):
             values.setdefault(value, []).append(number + 1)
-        told = "; ".join(f"{value} (run {_numbers(runs)})" for value, runs in values.items())
-        console.print(Text(f"{one.what}: {one_line(told, 600)}"))
+        by_value = "; ".join(f"{value} (run {_numbers(runs)})" for value, runs in values.items())
+        console.print(Text(f"{one.what}: {one_line(by_value, 600)}"))
 
 
 def _numbers(runs: Sequence[int]) -> str:

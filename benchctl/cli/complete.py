@@ -1,4 +1,4 @@
-"""What a shell completes: recipes, runs, suites, arms, tasks, engines. Reads names alone, and never says an error."""
+"""What a shell completes: recipes, runs, suites, arms, tasks, engines. Reads only names, and never prints an error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Complete = Callable[[typer.Context, str], list[str]]
 
 
 def _completer(names: Callable[[typer.Context], Iterable[str]]) -> Complete:
-    """Keep the names that begin as the word does; whatever goes wrong completes nothing."""
+    """Keep the names that begin as the word does; any error completes nothing."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         try:
@@ -35,7 +35,7 @@ def recipes(ctx: typer.Context) -> Iterable[str]:
 
 @_completer
 def runs(ctx: typer.Context) -> Iterable[str]:
-    """Ids of the runs below the results folder, the recipes that have some, and their folders."""
+    """Ids of the runs in the results folder, the recipes that have runs, and the runs' folders."""
     results = Path(ctx.params.get("results") or ctx.params.get("out") or "results")
     for manifest in results.glob("*/*/manifest.json"):
         yield from (manifest.parent.name, manifest.parent.parent.name, str(manifest.parent))

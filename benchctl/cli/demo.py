@@ -1,4 +1,4 @@
-"""`benchctl demo`: is everything here, and what does an answer look like? From nothing to a report in one command."""
+"""`benchctl demo`: from nothing to a report in one command, with the bundled models."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def demo(
 ) -> None:
     """Measure the bundled model pair, verify its answers and write a report; builds the engine where there is none.
 
-    An engine that this machine has already (BENCHCTL_LLAMA_SERVER, PATH) is used. Everything else comes with benchctl.
+    An engine that is already installed (BENCHCTL_LLAMA_SERVER, PATH) is used. Everything else comes with benchctl.
 
-    Exit code 0 also where an arm is not identical: that is an answer. It stands in the last lines and in the report.
+    Exits with 0 also where an arm is not identical; the last lines and the report state the verdict.
     """
     from benchctl.cli.report import report
     from benchctl.cli.run import run
@@ -45,13 +45,13 @@ def demo(
     report(results=results, out=reports)
     typer.echo()
     if lossless:
-        typer.echo("The demo is done: every arm's output is identical to the target's own.")
+        typer.echo("The demo is done: every arm is token-identical to greedy decoding of the target.")
     else:
-        typer.echo("The demo is done: NOT every arm's output is identical (see above and the report).")
+        typer.echo("The demo is done: NOT every arm is token-identical to the target (see above and the report).")
 
 
 def _engine(*, cuda: bool, metal: bool, cpu: bool) -> None:
-    """Have an engine of the recipe's kind: the one that would run, else a build of benchctl's own."""
+    """Find the engine that the recipe would run, or build benchctl's own."""
     from benchctl.cli.engines import install_engine
     from benchctl.engines.registry import find_engines
     from benchctl.recipes.load import find_recipe, load_recipe
@@ -59,17 +59,15 @@ def _engine(*, cuda: bool, metal: bool, cpu: bool) -> None:
     kind = load_recipe(find_recipe(RECIPE)).engine.kind
     chosen = cuda or metal or cpu
     found = next((engine for engine in find_engines() if engine.kind == kind and engine.runs), None)
-    broken = found is not None and found.problem is not None and found.found_in == "bundled"  # built again, then
+    broken = found is not None and found.problem is not None and found.found_in == "bundled"  # rebuilt below
     if found is not None and found.where and chosen and found.found_in != "bundled":
         raise UsageError(
-            f"{found.where} ({found.found_in}) is used, and nothing is built.",
+            f"{found.where} ({found.found_in}) is used, so no engine is built.",
             where="--cuda, --metal, --cpu",
             fix="Leave these options out.",
         )
     if found is None or not found.where or broken:
-        typer.echo(
-            f"There is no {kind} on this machine. It is built now, once: 2 to 10 minutes on two cores.", err=True
-        )
+        typer.echo(f"{kind} was not found on this machine. Building it once: 2 to 10 minutes on two cores.", err=True)
         install_engine(kind, cuda=cuda, metal=metal, cpu=cpu)
     elif chosen:
         install_engine(kind, cuda=cuda, metal=metal, cpu=cpu)

@@ -1,4 +1,4 @@
-"""`benchctl diagnose`: is a pair or a model worth speculating with, before anything is built?"""
+"""`benchctl diagnose`: estimate what a draft is worth before it is built or deployed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 def diagnose(
     recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a shipped one (benchctl recipes list).")],
-    prompts: Annotated[int, typer.Option(min=1, help="How many prompts, of the tasks in turn.")] = 24,
-    tokens: Annotated[int, typer.Option(min=10, help="Longest answer that is looked at.")] = 64,
+    prompts: Annotated[int, typer.Option(min=1, help="How many prompts, taken from the tasks in turn.")] = 24,
+    tokens: Annotated[int, typer.Option(min=10, help="Longest answer, in tokens.")] = 64,
     stride: Annotated[
-        int, typer.Option(min=1, help="A part of the target begins to draft at every so many tokens.")
+        int, typer.Option(min=1, help="A draft that is a part of the target starts at every STRIDE-th token.")
     ] = 4,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where results are kept.")] = Path("results"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where results are saved.")] = Path("results"),
     engine_binary: Annotated[
         str | None, typer.Option(metavar="PATH", help="The engine's binary, instead of the recipe's.")
     ] = None,
@@ -31,23 +31,23 @@ def diagnose(
         Path | None, typer.Option(metavar="DIR", help="Look for model files here first.", file_okay=False)
     ] = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="RECIPE is the folder of a diagnosis: judge it again, start no engine.")
+        bool, typer.Option("--offline", help="RECIPE is the folder of a diagnosis: assess it again without an engine.")
     ] = False,
     trust_recipe: Annotated[
-        bool, typer.Option("--trust-recipe", help="Let the recipe open the machine; see `run`.")
+        bool, typer.Option("--trust-recipe", help="Accept a recipe that opens the machine; see `run`.")
     ] = False,
     quiet: Quiet = False,
     as_json: JsonForTables = False,
 ) -> None:
-    """Tell what every draft of a recipe would be worth, from what draft and target expect of the target's own answers.
+    """Estimate the acceptance and speed-up of every draft of a recipe from its token probabilities.
 
-    The target answers some prompts, greedily and at temperature 0.6. Then draft and target read these answers, token by
-    token: how far apart their expectations are, how likely one draft token is accepted, and all of 2, 4 or 8 in a row,
-    with 95 % intervals over prompts; for a part of the target what removing it does to perplexity; what a draft step
-    costs, and the speed-up that all this predicts. Depths in the recipe do not matter. Everything that was read is kept
-    in diagnosis.json.
+    The target answers some prompts, greedily and at temperature 0.6. Then draft and target score these answers, token
+    by token. The result: the divergence of their distributions; the probability that one draft token is accepted, and
+    that 2, 4 or 8 in a row are, with 95 % intervals over prompts; for a part of the target, the perplexity without it;
+    the cost of a draft step; and the predicted speed-up. Depths in the recipe do not matter. All scores are saved in
+    diagnosis.json.
 
-    Exits with 0 whatever is found, with 3 where no draft could be read.
+    Exits with 0 whatever is found, with 3 where no draft could be scored.
     """
     import json
     import sys
@@ -98,7 +98,7 @@ def diagnose(
     failed = [draft for draft in drafts if draft.error]
     if failed and not any(draft.acceptance for draft in drafts):
         raise EngineError(
-            f"No draft could be read: {failed[0].error}",
+            f"No draft could be scored: {failed[0].error}",
             kind="crash",
             where=str(folder),
             fix="Read the engine's logs there.",
@@ -106,7 +106,7 @@ def diagnose(
 
 
 def _progress(display: Display) -> Callable[[str, int, int], None]:
-    """Show what is being done: a line where something else begins, and on a terminal how far it is."""
+    """Show the current step: one line for each step, and on a terminal its progress."""
     from rich.text import Text
 
     doing = ""
@@ -122,7 +122,7 @@ def _progress(display: Display) -> Callable[[str, int, int], None]:
 
 
 def _show(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> None:
-    """Print the tables, and what was not reached; names come from recipes and are untrusted text."""
+    """Print the tables, and which drafts were not diagnosed; names come from recipes and are untrusted text."""
     from rich.text import Text
 
     from benchctl.reports.tables.diagnosis import acceptance_table, cost_table, payoff_table
@@ -145,22 +145,22 @@ def _show(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> None:
     for draft in drafts:
         name = one_line(draft.draft)
         if draft.what:
-            told = "; ".join(f"{key} {value}" for key, value in draft.what.items())
-            console.print(Text(f"{name}: {one_line(told, 300)}", style="dim"))
+            details = "; ".join(f"{key} {value}" for key, value in draft.what.items())
+            console.print(Text(f"{name}: {one_line(details, 300)}", style="dim"))
         if not draft.exact:
             console.print(
                 Text(
-                    f"{name}: of each model the {settings.top} likeliest tokens are told. Acceptances are the least "
-                    f"that they can be; beyond those tokens lie at most {100 * draft.truncated:.2g} % of a sampled "
-                    "distribution. Perplexity with a part removed is told by the engine transformers alone.",
+                    f"{name}: the engine reports only the {settings.top} likeliest tokens of each model. Acceptances "
+                    f"are lower bounds; at most {100 * draft.truncated:.2g} % of a sampled distribution lies beyond "
+                    "those tokens. Perplexity with a part removed is reported by the transformers engine only.",
                     style="dim",
                 )
             )
         if draft.error:
-            console.print(Text(f"{name} could not be read: {one_line(draft.error, 400)}", style="yellow"))
+            console.print(Text(f"{name} could not be scored: {one_line(draft.error, 400)}", style="yellow"))
     for arm, reason in found.not_reached.items():
         console.print(Text(f"{one_line(arm)} is not diagnosed: {one_line(reason, 300)}.", style="yellow"))
-    console.print(Text(f"Kept: {one_line(str(folder))}"), soft_wrap=True)
+    console.print(Text(f"Saved: {one_line(str(folder))}"), soft_wrap=True)
 
 
 def _document(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> dict[str, object]:

@@ -1,8 +1,11 @@
-"""`benchctl engines`: build an engine, and show which ones are found."""
+"""`benchctl engines`: build an engine with its progress shown, and list the engines that are found."""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +14,7 @@ import typer
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchctl.engines.installing import Installed
+    from benchctl.engines.installing import Installed, Report
     from benchctl.engines.registry import FoundEngine
 
 app = typer.Typer(help="Find and install engines.", no_args_is_help=True)
@@ -21,14 +24,14 @@ _JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON docume
 
 @app.command("install")
 def install_engine(
-    engine: Annotated[str, typer.Argument(help="One of those that `benchctl engines list` shows how to install.")],
+    engine: Annotated[str, typer.Argument(help="An engine that `benchctl engines list` shows as installable.")],
     cuda: Annotated[bool, typer.Option("--cuda", help="Build for NVIDIA GPUs (needs the CUDA toolkit).")] = False,
     metal: Annotated[bool, typer.Option("--metal", help="Build for Apple GPUs; the default on macOS.")] = False,
-    cpu: Annotated[bool, typer.Option("--cpu", help="For the CPU alone; the default elsewhere.")] = False,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Build for the CPU only; the default elsewhere.")] = False,
     version: Annotated[
         str | None,
         typer.Option(
-            metavar="VERSION", help="Version of llama-cpp-python whose llama.cpp is built; a tested one is pinned."
+            metavar="VERSION", help="Version of llama-cpp-python whose llama.cpp is built; default: the tested one."
         ),
     ] = None,
     sdist: Annotated[
@@ -37,17 +40,16 @@ def install_engine(
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", "-j", min=1, help="Compile so many files at once; default: by cores and memory."),
+        typer.Option("--jobs", "-j", min=1, help="Files compiled at once; default: by cores and memory."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Install again even when the same is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Reinstall even when the same build is installed.")] = False,
     as_json: _JsonOption = False,
 ) -> None:
-    """Build or install an engine for this machine, once; it is kept in the per-user cache.
+    """Build or install an engine for this machine, once; it is stored in the per-user cache.
 
     What an engine is built from, and which of the options it takes, is in docs/engines.md. Further CMake arguments are
     taken from the environment variable CMAKE_ARGS.
     """
-    from benchctl.cli.install_progress import show_progress
     from benchctl.engines.installing import Backend, Installer, InstallOptions
     from benchctl.recipes.adapters import kinds_with, load, registered
 
@@ -60,7 +62,7 @@ def install_engine(
         raise UsageError(
             f"benchctl cannot build an engine called {engine!r}",
             where="engines install",
-            fix=f"It installs {kinds_with(lambda one: one.installer is not None)}; others are servers of your own: see "
+            fix=f"It installs {kinds_with(lambda one: one.installer is not None)}; start other servers yourself: see "
             "docs/engines.md.",
         )
     installer: Installer = load(adapter.installer)()
@@ -76,7 +78,7 @@ def install_engine(
 
 @app.command("list")
 def list_engines(as_json: _JsonOption = False) -> None:
-    """Show every engine that is found, where, which build, and what kinds of speculation it knows."""
+    """List the engines found on this machine: path, build, and the speculation types each supports."""
     from benchctl.engines.registry import find_engines
 
     found = find_engines()
@@ -84,6 +86,48 @@ def list_engines(as_json: _JsonOption = False) -> None:
         typer.echo(json.dumps({"engines": [engine.to_json() for engine in found]}, indent=2))
     else:
         _show_engines(found)
+
+
+@contextmanager
+def show_progress(name: str) -> Iterator[Report]:
+    """Give a function that prints the progress of installing `name` on stderr: a bar on a terminal, else lines."""
+    if not sys.stderr.isatty():
+        yield _PlainLines(name)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(name, total=None)
+
+        def report(stage: str, done: int, total: int) -> None:
+            progress.update(task, description=f"{name}: {stage}", completed=done, total=total or None)
+
+        yield report
+
+
+class _PlainLines:
+    """A line for every stage, and for every tenth of a stage with counted steps."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.last = ("", -1)
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        tenth = done * 10 // total if total else 0
+        if (stage, tenth) == self.last:
+            return
+        self.last = (stage, tenth)
+        steps = f" {done}/{total}" if total else ""
+        sys.stderr.write(f"{self.name}: {stage}{steps}\n")
+        sys.stderr.flush()
 
 
 def _show_installed(installed: Installed) -> None:
@@ -124,4 +168,4 @@ def _show_engines(found: list[FoundEngine]) -> None:
         table.add_row(name, Text(engine.found_in or "–", style=style, no_wrap=True), lines)
     console = Console(highlight=False)
     console.print(table)
-    console.print(Text("▸ runs when the recipe and the command line name no other."), style="dim")
+    console.print(Text("▸ is used unless the recipe or the command line names another."), style="dim")

@@ -19,12 +19,12 @@ def explain(
         str | None,
         typer.Argument(help="A run folder, a recipe's name, or a run's id.", show_default="the latest run"),
     ] = None,
-    results: Annotated[Path, typer.Option(help="Where runs lie.", file_okay=False)] = Path("results"),
+    results: Annotated[Path, typer.Option(help="The folder of runs.", file_okay=False)] = Path("results"),
     baseline: Annotated[
         str | None, typer.Option(help="Compare with this arm instead of the recipe's baseline.")
     ] = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Start no engine: explain by what is there.")] = False,
-    prompts: Annotated[int, typer.Option(min=1, help="So many prompts are answered to time the passes.")] = 3,
+    offline: Annotated[bool, typer.Option("--offline", help="Start no engine: use what is stored.")] = False,
+    prompts: Annotated[int, typer.Option(min=1, help="Prompts that are answered to time the passes.")] = 3,
     tokens: Annotated[int, typer.Option(min=8, help="Longest of these answers, in tokens.")] = 48,
     engine_binary: Annotated[
         str | None, typer.Option(metavar="PATH", help="The engine's binary, where it is not at the run's own path.")
@@ -33,16 +33,16 @@ def explain(
         Path | None, typer.Option(metavar="DIR", help="Look for the models' files here first.", file_okay=False)
     ] = None,
     trust_recipe: Annotated[
-        bool, typer.Option("--trust-recipe", help="Let the run's recipe open the machine; see `run`.")
+        bool, typer.Option("--trust-recipe", help="Accept a run whose recipe opens the machine; see `run`.")
     ] = False,
     as_json: JsonForTables = False,
     quiet: Quiet = False,
 ) -> None:
-    """Explain a run's speed: what a draft step, verifying and keeping state cost here, and what is left over.
+    """Explain a run's speed: the cost of a draft step, of verification and of state checkpoints, and the rest.
 
-    Uses what the engine timed in the run. What is missing is timed once, apart: every arm's engine answers a few
-    prompts with a log that times each pass (llama-server), and the draft model answers alone. It is kept in the run's
-    costs.json, and the report uses it, too. What is inferred is marked so.
+    Uses the times that the engine reported in the run. Missing times are measured once, separately: every arm's engine
+    answers a few prompts with a log that times each pass (llama-server), and the draft model answers alone. They are
+    saved in the run's costs.json, and the report uses them, too. Inferred values are marked.
     """
     from rich.console import Console
     from rich.text import Text
@@ -59,7 +59,7 @@ def explain(
     if not offline:
         console = Console(stderr=True, highlight=False)
 
-        def tell(what: str) -> None:
+        def notice(what: str) -> None:
             if not (quiet or as_json):
                 console.print(Text(one_line(what)))
 
@@ -67,7 +67,7 @@ def explain(
             _, reason = trace_costs(
                 data,
                 TracePlan(prompts, tokens),
-                tell,
+                notice,
                 binary=engine_binary,
                 models_dir=models_dir,
                 trusted=trust_recipe,
@@ -81,39 +81,39 @@ def explain(
 
 
 def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
-    """Print the tables; `reason`: why nothing could be timed apart."""
+    """Print the tables; `reason`: why nothing could be timed separately."""
     from rich.text import Text
 
     from benchctl.analysis.results import ALL_TASKS
-    from benchctl.reports.tables.rounds import forecasts, round_splits, said_of_rounds, unit_costs
+    from benchctl.reports.tables.rounds import forecasts, round_splits, round_statements, unit_costs
     from benchctl.reports.terminal import print_table, table_console
     from benchctl.text import one_line
 
     console = table_console()
     console.print(Text(f"{one_line(analysis.recipe)}, run {one_line(analysis.run)}", "bold"))
     if reason is not None:
-        console.print(Text(f"Nothing was timed apart: {one_line(reason, 400)}.", "yellow"))
+        console.print(Text(f"Nothing was timed separately: {one_line(reason, 400)}.", "yellow"))
     splits = round_splits(analysis)
     if not splits.rows:
-        console.print(Text("The engine does not tell its rounds, so nothing can be said of what they are made of."))
+        console.print(Text("The engine does not report its rounds, so their cost cannot be split."))
         return
     every = len(analysis.tasks) > 1
-    shown = splits.where(lambda row: every or row.task == ALL_TASKS)
-    for table in (shown, unit_costs(analysis), forecasts(analysis)):
+    overall = splits.where(lambda row: every or row.task == ALL_TASKS)
+    for table in (overall, unit_costs(analysis), forecasts(analysis)):
         if table.rows:
             console.print(Text(f"\n{table.title}", "bold"))
             print_table(console, table)
             console.print(Text(table.explanation, "dim"))
     console.print()
-    for sentence in said_of_rounds(analysis):
+    for sentence in round_statements(analysis):
         console.print(Text(f"- {one_line(sentence, 600)}"))
     for row in analysis.costs:
         if row.break_even_alpha is not None and row.alpha is not None:
-            pays = f"{one_line(row.arm)}: each draft token is kept with a chance of {100 * row.alpha:.0f} %, and this"
-            console.print(Text(f"- {pays} depth needs {100 * row.break_even_alpha:.0f} % here to break even."))
+            rate = f"{one_line(row.arm)}: {100 * row.alpha:.0f} % of draft tokens are accepted"
+            console.print(Text(f"- {rate}; this depth breaks even at {100 * row.break_even_alpha:.0f} %."))
     if run.costs is not None:
         where = run.folder / "costs.json"
-        console.print(Text(f"Timed apart on {len(run.costs.prompts)} prompts: {where}", "dim"), soft_wrap=True)
+        console.print(Text(f"Timed separately on {len(run.costs.prompts)} prompts: {where}", "dim"), soft_wrap=True)
 
 
 def _print_json(run: RunData, analysis: Analysis, reason: str | None) -> None:
@@ -121,7 +121,7 @@ def _print_json(run: RunData, analysis: Analysis, reason: str | None) -> None:
     import json
     import sys
 
-    from benchctl.reports.tables.rounds import said_of_rounds
+    from benchctl.reports.tables.rounds import round_statements
 
     document = {
         "schema": 1,
@@ -129,7 +129,7 @@ def _print_json(run: RunData, analysis: Analysis, reason: str | None) -> None:
         "not_timed": reason,
         "rounds": analysis.rounds.model_dump(),
         "costs": [row.model_dump() for row in analysis.costs],
-        "said": said_of_rounds(analysis),
+        "said": round_statements(analysis),
     }
     json.dump(document, sys.stdout, indent=1, ensure_ascii=True)
     sys.stdout.write("\n")

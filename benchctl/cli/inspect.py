@@ -1,4 +1,4 @@
-"""`benchctl inspect`: what a model file tells of itself, or what differs between two."""
+"""`benchctl inspect`: the facts of a model file, or what differs between two."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from benchctl.cli.options import JsonForText, ModelsDir
 def inspect(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A path, hf:ORG/REPO\\[/FILE] or bundled:NAME.")],
     diff: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Show what differs between the two instead, first model first.")
+        str | None, typer.Option(metavar="MODEL", help="Show what differs from MODEL to this one instead.")
     ] = None,
-    tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor, too.")] = False,
+    tensors: Annotated[bool, typer.Option("--tensors", help="Also list every tensor.")] = False,
     models_dir: ModelsDir = None,
     as_json: JsonForText = False,
 ) -> None:
     """Show a GGUF model: architecture and memory, tensors by type, vocabulary, special tokens, chat template.
 
-    Reads headers only, so it takes no time and no memory; of a model in shards, all of them are read.
+    Reads only the headers (of every shard), so it is quick and needs little memory.
     """
     import json
     import sys
@@ -42,14 +42,14 @@ def inspect(
             return
         document = found.as_dict()
     else:
-        seen = inspect_model(first_file(model))
+        inspection = inspect_model(first_file(model))
         if not as_json:
             from benchctl.cli.show_inspection import show_inspection, show_tensors
 
-            show_inspection(seen)
+            show_inspection(inspection)
             if tensors:
-                show_tensors(seen.path)
+                show_tensors(inspection.path)
             return
-        document = seen.as_dict()
+        document = inspection.as_dict()
     json.dump(document, sys.stdout, indent=2, ensure_ascii=True)
     sys.stdout.write("\n")

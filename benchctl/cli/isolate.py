@@ -1,4 +1,4 @@
-"""`benchctl isolate`: which tensors must not be quantized."""
+"""`benchctl isolate`: find the tensors that must not be quantized."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def isolate(
     ],
     base: Annotated[
         str | None,
-        typer.Option("--type", "-t", metavar="TYPE", help="The quantization, instead of the recipe's; else q8_0."),
+        typer.Option("--type", "-t", metavar="TYPE", help="The quantization; default: the recipe's, else q8_0."),
     ] = None,
-    layers: Annotated[bool, typer.Option("--layers", help="Find the layers of the family, too.")] = False,
+    layers: Annotated[bool, typer.Option("--layers", help="Also find the layers within the family.")] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="Measure every family alone, and kept, whatever is found.")
+        bool, typer.Option("--all", help="Also measure every family quantized alone and kept alone.")
     ] = False,
     text: Annotated[
         Path | None,
@@ -34,9 +34,9 @@ def isolate(
     ] = None,
     tokens: Annotated[int, typer.Option(help="Length of the text; half of it is scored.", min=1024)] = 4096,
     allow_requantize: Annotated[
-        bool, typer.Option("--allow-requantize", help="Take a source that is quantized already.")
+        bool, typer.Option("--allow-requantize", help="Accept a source that is already quantized.")
     ] = False,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the search is kept.")] = Path("results"),
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the search is saved.")] = Path("results"),
     engine_binary: Annotated[
         str | None, typer.Option(help="The llama-server to use, with its programs: a path, or a name on PATH.")
     ] = None,
@@ -49,9 +49,9 @@ def isolate(
 ) -> None:
     """Find the tensors whose quantization breaks the target of a recipe, and the command that keeps them.
 
-    Quantizes the source in different ways, asks each file the health probes and holds it against the source over a
-    text. Every result is kept at once: a second call with the same inputs goes on where the first one was stopped.
-    Exits with 1 when the source is broken before it is quantized, with 0 whatever else is found.
+    Quantizes the source in different ways, runs the health probes on each file and compares it with the source over a
+    text. Results are saved as they come: a second call with the same inputs continues where the first one stopped.
+    Exits with 1 when the source is broken before it is quantized, with 0 otherwise.
     """
     import json
     import sys

@@ -20,7 +20,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_SHOWN_HASH = 12
+_HASH_CHARACTERS = 12
 
 
 @app.command("list")
@@ -49,7 +49,7 @@ def export(
     ],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FOLDER", help="Write it there; left out: kept in benchctl's cache."),
+        typer.Option("-o", "--output", metavar="FOLDER", help="Where to write it; default: benchctl's cache."),
     ] = None,
 ) -> None:
     """Write a model as the Hugging Face folder that vLLM and transformers read, and print where it is.
@@ -82,7 +82,7 @@ def _print_models(models: tuple[BundledModel, ...]) -> None:
             model.architecture,
             f"{model.parameters / 1e6:.2f} M",
             f"{model.size / 1e6:.1f}",
-            model.sha256[:_SHOWN_HASH],
+            model.sha256[:_HASH_CHARACTERS],
             model.licence,
         )
         for model in models

@@ -1,4 +1,4 @@
-"""Options that several commands take: each means the same, and is described in the same words, everywhere."""
+"""Options that several commands share: each has one meaning and one description."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe: sampling.max_tokens=64.")
 ]
 Limit = Annotated[
-    int | None, typer.Option(min=1, help="At most so many prompts of each task, instead of the recipe's.")
+    int | None, typer.Option(min=1, help="At most N prompts of each task, instead of the recipe's.", metavar="N")
 ]
 Blocks = Annotated[
     str | None, typer.Option(help="Blocks, instead of the recipe's: a number, or auto.", metavar="N|auto")
@@ -24,7 +24,9 @@ ModelsDir = Annotated[
 ]
 TrustRecipe = Annotated[
     bool,
-    typer.Option("--trust-recipe", help="Let the recipe open the machine: run code, read other files, reach out."),
+    typer.Option(
+        "--trust-recipe", help="Accept a recipe that opens the machine: runs code, reads other files, uses the network."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout at the end.")]

@@ -1,4 +1,4 @@
-"""`benchctl predict`: what speculation would yield from numbers given by hand, and whether the pair fits in memory."""
+"""`benchctl predict`: the speed-up predicted from given numbers, and whether the pair fits in memory."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ def predict(
     depth: Annotated[str, typer.Option("--depth", "-k", help="Draft depths: 1:16, or 2,4,8.")] = "1:16",
     cost: Annotated[
         float | None,
-        typer.Option("--cost", "-c", help="A draft step over a target step. Left out: from what the models read."),
+        typer.Option(
+            "--cost", "-c", help="Cost of a draft step in target steps. Default: from the bytes each model reads."
+        ),
     ] = None,
-    overhead: Annotated[float, typer.Option(help="What a round costs beside it, in target steps.")] = 0.0,
-    verify_cost: Annotated[float, typer.Option(help="What each further verified token adds, in target steps.")] = 0.0,
+    overhead: Annotated[float, typer.Option(help="Further cost of a round, in target steps.")] = 0.0,
+    verify_cost: Annotated[float, typer.Option(help="Cost of each further verified token, in target steps.")] = 0.0,
     target: Annotated[str | None, typer.Option("--target", "-t", metavar="MODEL", help=_MODEL_HELP)] = None,
     draft: Annotated[str | None, typer.Option("--draft", "-d", metavar="MODEL", help=_MODEL_HELP)] = None,
     context: Annotated[int, typer.Option(min=1, help="Tokens in the caches of both models.")] = 4096,
     memory: Annotated[
-        float | None, typer.Option(min=0, help="Memory to fit into, in GiB. Left out: this machine's.")
+        float | None, typer.Option(min=0, help="Available memory in GiB. Default: this machine's.")
     ] = None,
     bandwidth: Annotated[
         float | None, typer.Option(min=0, help="Memory bandwidth in GB/s, for the time of a step.")
@@ -46,8 +48,8 @@ def predict(
 ) -> None:
     """Predict the speed-up from acceptance, draft depth and costs, before anything is downloaded or measured.
 
-    A model of one number each: every token is accepted with the same chance, every draft step costs the same. Measure
-    with `benchctl run` before you deploy.
+    The model is simple: every token has the same acceptance probability, every draft step the same cost. Measure with
+    `benchctl run` before you deploy.
     """
     from benchctl.analysis import prediction
 
@@ -73,12 +75,12 @@ def predict(
 
 def _depths(text: str) -> list[int]:
     first, colon, last = text.partition(":")
-    words = [first, last] if colon else text.split(",")
-    if not all(word.isascii() and word.isdigit() and 1 <= int(word[:6]) <= MOST_DEPTH for word in words):
+    parts = [first, last] if colon else text.split(",")
+    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:6]) <= MOST_DEPTH for part in parts):
         raise UsageError(f"Expected draft depths from 1 to {MOST_DEPTH} as 1:16 or 2,4,8.", where="--depth")
-    numbers = [int(word) for word in words]
+    numbers = [int(part) for part in parts]
     if colon and numbers[0] > numbers[1]:
-        raise UsageError(f"Nothing lies between {numbers[0]} and {numbers[1]}.", where="--depth", fix="Write 1:16.")
+        raise UsageError(f"The range {numbers[0]}:{numbers[1]} is empty.", where="--depth", fix="Write 1:16.")
     return list(range(numbers[0], numbers[1] + 1)) if colon else sorted(set(numbers))
 
 
@@ -102,14 +104,14 @@ def _footprint(name: str, option: str) -> Footprint:
 def _draft_cost(
     given: float | None, target: Footprint | None, draft: Footprint | None, context: int
 ) -> tuple[float, bool]:
-    """Return c, and whether it was worked out from the bytes that a step reads."""
+    """Return c, and whether it was derived from the bytes that a step reads."""
     if given is not None:
         return given, False
     if target is None or draft is None:
         raise UsageError(
             "The cost of a draft step is not known.",
             where="--cost",
-            fix="Give it (0.1: a tenth of a target step), or give --target and --draft to work it out.",
+            fix="Give it (0.1: a tenth of a target step), or --target and --draft to derive it.",
         )
     read = target.read_per_step(context)
     if not read:
@@ -120,7 +122,7 @@ def _draft_cost(
 def _fit(
     models: list[Footprint], context: int, memory_gib: float | None, bandwidth: float | None
 ) -> dict[str, Any] | None:
-    """Return what the models take and read, as plain data; `None` where none was given."""
+    """Return the memory that the models take and read, as plain data; `None` where none was given."""
     import psutil
 
     if not models:
@@ -207,7 +209,7 @@ def _print(
     else:
         head = f"Not predicted to pay at any of these depths: {best.speedup:.2f}× at most (depth {best.depth})."
     console.print(Text(head, style="bold"))
-    how = " (draft bytes over target bytes, as if memory bandwidth were the only limit)" if from_models else ""
+    how = " (draft bytes over target bytes: bandwidth-bound)" if from_models else ""
     console.print(f"α = {alpha:g}; a draft step costs {costs.draft_step:.3g} target steps{how}.", soft_wrap=True)
     console.print()
     console.print(_depth_table(rows, best.depth))
@@ -215,7 +217,7 @@ def _print(
     console.print("Speed-up by acceptance α (rows) and depth k (columns):")
     console.print(_heat_map([row.depth for row in rows], costs))
     console.print()
-    console.print("If a number is another one:")
+    console.print("Sensitivity:")
     for change in changes:
         console.print(Text(f"  {change.changed}: {change.speedup:.2f}× at depth {change.depth}"))
     if fit is not None:
@@ -227,7 +229,7 @@ def _depth_table(rows: list[Prediction], best: int) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("depth k", "tokens a round", "cost of a round", "speed-up", "break-even α"):
+    for title in ("depth k", "tokens per round", "cost of a round", "speed-up", "break-even α"):
         table.add_column(title, justify="right")
     for row in rows:
         need = "never" if row.break_even_alpha is None else f"{row.break_even_alpha:.2f}"
@@ -237,18 +239,18 @@ def _depth_table(rows: list[Prediction], best: int) -> Table:
 
 
 def _heat_map(depths: list[int], costs: RoundCosts) -> Table:
-    """Return the grid as coloured cells: orange below 1, blue above, and the numbers for those who see no colour."""
+    """Return the grid as coloured cells: orange below 1, blue above, and the numbers, readable without colour."""
     from rich.table import Table
     from rich.text import Text
 
     from benchctl.analysis.prediction import speedup_grid
 
-    shown = depths if len(depths) <= 12 else depths[:: -(-len(depths) // 12)]
+    columns = depths if len(depths) <= 12 else depths[:: -(-len(depths) // 12)]
     table = Table(box=None, pad_edge=False, padding=(0, 0), header_style="bold")
     table.add_column("α", justify="right")
-    for depth in shown:
+    for depth in columns:
         table.add_column(str(depth), justify="right", min_width=6)
-    for alpha, row in zip(_ALPHAS, speedup_grid(_ALPHAS, shown, costs), strict=True):
+    for alpha, row in zip(_ALPHAS, speedup_grid(_ALPHAS, columns, costs), strict=True):
         cells = [Text(f" {value:.2f} ", style=f"black on {_colour(float(value))}") for value in row]
         table.add_row(f"{alpha:.1f} ", *cells)
     return table
@@ -270,7 +272,7 @@ def _print_fit(console: Console, fit: dict[str, Any], context: int) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("model")
-    for title in ("weights, GiB", f"KV cache at {context}, GiB", "state, GiB", "read a step, GiB", "a step, ms"):
+    for title in ("weights, GiB", f"KV cache at {context}, GiB", "state, GiB", "read per step, GiB", "step, ms"):
         table.add_column(title, justify="right")
     for model in fit["models"]:
         step = "" if model["step_s"] is None else f"{1000 * model['step_s']:.2f}"
@@ -279,5 +281,5 @@ def _print_fit(console: Console, fit: dict[str, Any], context: int) -> None:
     console.print(table)
     fits = "fits" if fit["fits"] else "does not fit"
     console.print(
-        f"Together {gib(fit['needed_bytes'])} GiB: {fits} in {gib(fit['memory_bytes'])} GiB, buffers left out."
+        f"Together {gib(fit['needed_bytes'])} GiB: {fits} in {gib(fit['memory_bytes'])} GiB, without buffers."
     )

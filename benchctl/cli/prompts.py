@@ -28,7 +28,7 @@ _BEGINNING = 100
 
 
 class KindOption(StrEnum):
-    """The words of `--kind`."""
+    """The values of `--kind`."""
 
     chat = "chat"
     raw = "raw"
@@ -102,35 +102,35 @@ def import_suite(
         str, typer.Option("--format", metavar="FORMAT", help="spec-bench, mt-bench, humaneval, speed-bench or jsonl.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the suite.")],
-    name: Annotated[str | None, typer.Option(help="The suite's name; left out: the output file's.")] = None,
+    name: Annotated[str | None, typer.Option(help="The suite's name; default: the output file's.")] = None,
     tasks: Annotated[str | None, typer.Option(help="Only these tasks, with commas between them.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many prompts of each task.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most N prompts of each task.", metavar="N")] = None,
     licence: Annotated[
-        str | None, typer.Option("--licence", "--license", help="The prompts' licence; left out: the format's own.")
+        str | None, typer.Option("--licence", "--license", help="The prompts' licence; default: the format's own.")
     ] = None,
     kind: Annotated[
-        KindOption | None, typer.Option(help="Left out: as the format is, or as the file's first line is.")
+        KindOption | None, typer.Option(help="Default: that of the format, or of the file's first line.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Make a prompt suite of a public question file."""
+    """Convert a public question file to a prompt suite."""
     from benchctl.prompts.importers.convert import locate, read_questions, refuse_overwriting, write_suite
     from benchctl.prompts.importers.formats import find_format, safe_name
 
     chosen = find_format(form)
     licence = (licence or "").strip() or chosen.licence
     if licence is None:
-        what = f"the licence of these prompts is not known: the format {chosen.name} does not settle it"
+        what = f"the licence of these prompts is not known: the format {chosen.name} does not define it"
         raise UsageError(what, where="--licence", fix="Name it as their owner does, for example: --licence CC-BY-4.0")
     suite_name = name or safe_name(output.stem)
     if safe_name(suite_name) != suite_name:
         fix = f"For example: --name {safe_name(suite_name)}"
         raise UsageError("a suite's name has letters, digits and _ . + - only", where="--name", fix=fix)
     refuse_overwriting(output, force)
-    path, shown = locate(source, lambda text: typer.echo(text, err=True))
-    wanted = [word.strip() for word in tasks.split(",") if word.strip()] if tasks else None
+    path, label = locate(source, lambda text: typer.echo(text, err=True))
+    selected = [task.strip() for task in tasks.split(",") if task.strip()] if tasks else None
     questions = read_questions(
-        path, shown, chosen, kind=None if kind is None else kind.value, tasks=wanted, limit=limit
+        path, label, chosen, kind=None if kind is None else kind.value, tasks=selected, limit=limit
     )
     suite = write_suite(questions, output, name=suite_name, licence=licence, force=force)
     _print_import(questions, suite, output)
@@ -147,8 +147,8 @@ def _print_import(questions: Questions, suite: Suite, output: Path) -> None:
         typer.echo(f"  {task:{width}} {count:5}")
     if questions.multi_turn:
         typer.echo(
-            f"{questions.multi_turn} of them have later turns, which follow on the model's own answers: "
-            "only the first turn is asked."
+            f"{questions.multi_turn} of them have later turns, which depend on the model's own answers: "
+            "only the first turn is used."
         )
     if questions.without_text:
         typer.echo(f"{questions.without_text} questions were left out: the file withholds their text.")
@@ -175,7 +175,7 @@ def _print_table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> No
 
     from benchctl.text import one_line
 
-    cut = titles[-1].endswith("begins")  # the last column takes what the others leave, and is cut there
+    cut = titles[-1].endswith("begins")  # the last column takes the remaining width
     table = Table(box=None, pad_edge=False, header_style="bold", expand=cut)
     for title in titles:
         numeric = title in {"prompt", "prompts", "turns"}

@@ -1,4 +1,4 @@
-"""`benchctl quantize`: one model quantized by the engine's own llama-quantize, and read back."""
+"""`benchctl quantize`: quantize a model with the engine's own llama-quantize, and read the result back."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def quantize(
         list[str] | None,
         typer.Option(
             metavar="PATTERN=TYPE",
-            help="Tensors that get another type, such as ssm_out=bf16; may be given several times, the first wins.",
+            help="Tensors of another type, such as ssm_out=bf16; may be repeated, the first match wins.",
         ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: NAME-TYPE.gguf in this folder.")
     ] = None,
     allow_requantize: Annotated[
-        bool, typer.Option("--allow-requantize", help="Take a source that is quantized already; loses quality.")
+        bool, typer.Option("--allow-requantize", help="Accept a source that is already quantized; loses quality.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     engine_binary: Annotated[
         str | None, typer.Option(help="The llama-server whose llama-quantize is used: a path, or a name on PATH.")
     ] = None,
@@ -41,10 +41,10 @@ def quantize(
     ] = None,
     as_json: JsonForText = False,
 ) -> None:
-    """Quantize a model with llama-quantize, tensor by tensor where wanted, and show what was really written.
+    """Quantize a model with llama-quantize, with types per tensor on request, and show what was written.
 
-    What llama-quantize would ignore or replace without a word is an error before it starts. The file appears only when
-    it is whole and as asked for.
+    Settings that llama-quantize would silently ignore or replace are refused before it starts. The file appears only
+    when it is complete and as requested.
     """
     import sys
 
@@ -69,7 +69,7 @@ def quantize(
         _check_free(output, force)
     engine = make_engine(default_spec(), binary=engine_binary)
     if not isinstance(engine, QuantizingEngine):
-        raise TypeError("the engine of recipes that name none quantizes")
+        raise TypeError("the default engine has no quantizer")
     notes = Console(stderr=True, highlight=False)
 
     def note(text: str) -> None:
@@ -83,7 +83,7 @@ def quantize(
             on_progress=note,
             find_tool=lambda name: program(engine.tool(name)),
         )
-        folder = Path(model).expanduser()  # of safetensors: what was made of it is called by its hash
+        folder = Path(model).expanduser()  # a converted file of safetensors is named by its hash
         name = folder.resolve().name if folder.is_dir() else model_name(files[0])
         target = output or Path(f"{name}-{base.lower()}.gguf")
         _check_free(target, force)
@@ -109,13 +109,13 @@ def _check_free(target: Path, force: bool) -> None:
     if target.is_dir():
         raise UsageError("this is a folder", where=where, fix="Name a file: -o FILE.gguf")
     if target.exists() and not target.is_file():
-        raise UsageError("this is no ordinary file", where=where, fix="Name a new file: -o FILE.gguf")
+        raise UsageError("this is not an ordinary file", where=where, fix="Name a new file: -o FILE.gguf")
     if target.exists() and not force:
         raise UsageError("this file exists already", where=where, fix="Overwrite it with --force.")
 
 
 def _overrides(given: list[str]) -> dict[str, str]:
-    """Read `PATTERN=TYPE` words. Raises UsageError."""
+    """Read `PATTERN=TYPE` arguments. Raises UsageError."""
     from benchctl.errors import UsageError
 
     overrides: dict[str, str] = {}
@@ -131,7 +131,7 @@ def _overrides(given: list[str]) -> dict[str, str]:
 
 
 def _show_fallbacks(target: Path, spec: object) -> None:
-    """Say where llama-quantize chose another type than the base, since rows did not fit it."""
+    """Print where llama-quantize replaced the base type, because rows did not fit it."""
     from rich.console import Console
     from rich.text import Text
 
@@ -155,7 +155,7 @@ def _bar(console: object) -> AbstractContextManager[Callable[[int, int], None] |
     assert isinstance(console, Console)
 
     @contextmanager
-    def shown() -> Iterator[Callable[[int, int], None] | None]:
+    def bar() -> Iterator[Callable[[int, int], None] | None]:
         if not console.is_terminal:
             yield None
             return
@@ -164,4 +164,4 @@ def _bar(console: object) -> AbstractContextManager[Callable[[int, int], None] |
             task = progress.add_task("", total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total)
 
-    return shown()
+    return bar()

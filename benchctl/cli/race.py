@@ -17,23 +17,25 @@ if TYPE_CHECKING:
 
 def race(
     recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a shipped one (benchctl recipes list).")],
-    arm: Annotated[str | None, typer.Option(help="The arm; default: the first that speculates.")] = None,
+    arm: Annotated[str | None, typer.Option(help="The arm; default: the first one that speculates.")] = None,
     prompt: Annotated[
         str | None, typer.Option(metavar="TASK/N|TEXT", help="A prompt of the suite, or a text of your own.")
     ] = None,
-    speed: Annotated[float, typer.Option(min=0.05, max=100, help="Play so many times as fast as it was.")] = 1.0,
+    speed: Annotated[
+        float, typer.Option(min=0.05, max=100, help="Playback speed; 2 is twice as fast as measured.")
+    ] = 1.0,
     record: Annotated[
-        Path | None, typer.Option(help="Write it as an asciinema cast or an animated SVG.", metavar="FILE.cast|.svg")
+        Path | None, typer.Option(help="Save it as an asciinema cast or an animated SVG.", metavar="FILE.cast|.svg")
     ] = None,
     settings: Settings = None,
     engine_binary: EngineBinary = None,
     models_dir: ModelsDir = None,
     trust_recipe: TrustRecipe = False,
 ) -> None:
-    """Show what speculation feels like: one prompt without it and with one arm, side by side at true speed.
+    """Show one prompt without speculation and with one arm, side by side at true speed.
 
-    Each answers alone on the machine, one after the other; then both are played back together. It is one prompt, so it
-    is no verdict: `benchctl run` measures. Where there is no terminal the outcome is printed.
+    The two are measured one after the other, each alone on the machine, then played back together. One prompt gives no
+    verdict: use `benchctl run`. Without a terminal only the outcome is printed.
     """
     import tempfile
 
@@ -52,7 +54,7 @@ def race(
 
     if record is not None and record.suffix not in FORMATS:
         raise UsageError(
-            "A recording is an asciinema cast or an SVG.", where=str(record), fix="Name it so: --record race.svg"
+            "A recording is an asciinema cast or an SVG.", where=str(record), fix="For example: --record race.svg"
         )
     file = find_recipe(recipe)
     pair = pair_of(load_recipe(file, overrides=parse_settings(settings or [])), arm)
@@ -94,7 +96,7 @@ def _play(console: Console, lanes: list[Playback], speed: float) -> None:
 
 
 def _outcome(console: Console, lanes: list[Playback]) -> None:
-    """Print the end of both, a line each, and whether they said the same."""
+    """Print the outcome of both, a line each, and whether their texts are equal."""
     from rich.text import Text
 
     from benchctl.reports.playback import NO_VERDICT

@@ -43,7 +43,7 @@ def list_recipes(json_output: Json = False) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("recipe", "engine", "arms", "the question it answers"):
+    for title in ("recipe", "engine", "arms", "question"):
         table.add_column(title, justify="right" if title == "arms" else "left", no_wrap=title == "recipe")
     for name, recipe in recipes.items():
         table.add_row(name, recipe.engine.kind, str(len(recipe.arms)), Text(recipe.description or ""))
@@ -53,10 +53,10 @@ def list_recipes(json_output: Json = False) -> None:
 @app.command("show")
 def show(
     recipe: Named,
-    expanded: Annotated[bool, typer.Option("--expanded", help="Show the arms that the matrices stand for.")] = False,
+    expanded: Annotated[bool, typer.Option("--expanded", help="Show the arms that the matrices expand to.")] = False,
     json_output: Json = False,
 ) -> None:
-    """Show a recipe: its file, or with --expanded (or --json) what it stands for, defaults filled in."""
+    """Show a recipe: its file, or with --expanded (or --json) what it expands to, with defaults."""
     from benchctl.recipes.load import find_recipe, load_recipe
     from benchctl.text import visible
 
@@ -78,10 +78,10 @@ def check(
             metavar="FILE…", help="Recipe files, or names of shipped ones.", autocompletion=complete.recipes
         ),
     ],
-    trust_recipe: Annotated[bool, typer.Option("--trust-recipe", help="Take recipes that open the machine.")] = False,
+    trust_recipe: Annotated[bool, typer.Option("--trust-recipe", help="Accept recipes that open the machine.")] = False,
     json_output: Json = False,
 ) -> None:
-    """Check recipes and list everything wrong with them; exit code 2 when anything is."""
+    """Check recipes and list every problem; exits with 2 when there is one."""
     results = [(file, *_checked(file)) for file in files]
     openings = {file: _openings(file, recipe) for file, recipe, _, _ in results}
     barred = {file: not trust_recipe and any(one.opens for one in found) for file, found in openings.items()}
@@ -106,7 +106,7 @@ def check(
             if problems:
                 typer.echo(visible(message), err=True)
             elif recipe is not None:
-                state = "would open the machine, and runs with --trust-recipe alone" if barred[file] else "good"
+                state = "would open the machine; runs only with --trust-recipe" if barred[file] else "good"
                 arms = f"{len(recipe.arms)} arms: {', '.join(arm.name for arm in recipe.arms)}"
                 typer.echo(f"{visible(file)}: {state} ({arms})", err=barred[file])
                 for one in openings[file]:
@@ -118,50 +118,50 @@ def check(
 @app.command("new")
 def new(
     name: Annotated[
-        str | None, typer.Argument(help="The recipe's name; the file is NAME.yaml. Left out: it asks.")
+        str | None, typer.Argument(help="The recipe's name; the file is NAME.yaml. Without it, questions are asked.")
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="Its kind; `benchctl engines list` shows them.", autocompletion=complete.kinds)
+        str | None, typer.Option(help="The engine; `benchctl engines list` shows them.", autocompletion=complete.kinds)
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(help="A path, hf:ORG/REPO\\[/FILE] or bundled:NAME.", show_default=BUNDLED_TARGET),
     ] = None,
-    draft: Annotated[str | None, typer.Option(help="The draft model, named likewise.")] = None,
+    draft: Annotated[str | None, typer.Option(help="The draft model, in the same form.")] = None,
     types: Annotated[
         str | None,
         typer.Option(help="Speculation types, with commas between them.", autocompletion=complete.types_of_speculation),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write it.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a commented recipe to start from. On a terminal, without a name, it asks what the recipe needs."""
+    """Write a commented recipe to start from. On a terminal, without a name, it asks for models and settings."""
     from benchctl.recipes.template import new_recipe
 
     more: dict[str, Any] = {}
     if name is None:
-        name, engine, target, draft, types, more = _asked(engine, target, draft, types)
+        name, engine, target, draft, types, more = _prompted(engine, target, draft, types)
     target = target or BUNDLED_TARGET
     if draft is None and not more and target == BUNDLED_TARGET:
         draft = BUNDLED_DRAFT
-    chosen = _words(types or _usual_types(draft))
+    chosen = _listed(types or _usual_types(draft))
     text = new_recipe(name, engine=engine, target=target, draft=draft, types=chosen, **more)
     path = output or Path(f"{name}.yaml")
     _write(path, text, force)
     typer.echo(f"Wrote {path}. Next: benchctl recipes check {path}")
 
 
-def _asked(
+def _prompted(
     engine: str | None, target: str | None, draft: str | None, types: str | None
 ) -> tuple[str, str | None, str, str | None, str, dict[str, Any]]:
-    """Ask on the terminal for what the command line did not say. Raises UsageError where there is none."""
+    """Prompt on the terminal for options that were not given. Raises UsageError where there is no terminal."""
     from benchctl.recipes.adapters import kinds
     from benchctl.recipes.from_options import DEPTHS, name_of
     from benchctl.recipes.speculation import TAKEN_BY
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         fix = "benchctl recipes new NAME --target MODEL --draft MODEL"
-        raise UsageError("Name the recipe; only a terminal can be asked.", fix=fix)
+        raise UsageError("Name the recipe: without a terminal no question can be asked.", fix=fix)
 
     def ask(question: str, default: str) -> str:
         return str(typer.prompt(question, default=default, err=True)).strip()
@@ -174,14 +174,14 @@ def _asked(
     engine = engine or ask("Engine", kinds()[0])
     types = types or ask("Speculation types, with commas between them", _usual_types(draft))
     more: dict[str, Any] = {}
-    if any(kind in TAKEN_BY["p_min"] for kind in _words(types)):
+    if any(kind in TAKEN_BY["p_min"] for kind in _listed(types)):
         depths = ask("Draft depths", ",".join(map(str, DEPTHS)))
         try:
-            more["depths"] = [int(depth) for depth in _words(depths)]
+            more["depths"] = [int(depth) for depth in _listed(depths)]
         except ValueError:
-            raise UsageError(f"{depths!r} are no numbers.", where="Draft depths", fix="Such as 2,4,8.") from None
-    suite = ask("Prompts: a shipped suite, or a file of your own", "the usual ones")
-    more["suite"] = None if suite == "the usual ones" else suite
+            raise UsageError(f"Expected numbers, got {depths!r}.", where="Draft depths", fix="Such as 2,4,8.") from None
+    suite = ask("Prompts: a shipped suite, or a file of your own", "default")
+    more["suite"] = None if suite == "default" else suite
     return ask("Name of the recipe", name_of(target, draft)), engine, target, draft, types, more
 
 
@@ -189,13 +189,13 @@ def _usual_types(draft: str | None) -> str:
     return "ngram-mod" if draft is None else "draft-simple,ngram-mod"
 
 
-def _words(text: str) -> list[str]:
+def _listed(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
 @app.command("schema")
 def schema(
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write it there instead.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write it to this file instead.")] = None,
 ) -> None:
     """Print the JSON Schema of recipe files, for editors."""
     import json
@@ -211,7 +211,7 @@ def schema(
 
 
 def _checked(file: str) -> tuple[Recipe | None, tuple[Problem, ...], str]:
-    """Return the recipe where it is good, else its problems and the whole message."""
+    """Return the recipe where it is valid, else its problems and the whole message."""
     from benchctl.measure.check_recipe import file_problems
     from benchctl.recipes.load import find_recipe, load_recipe
     from benchctl.recipes.problems import Problem, RecipeError
@@ -229,7 +229,7 @@ def _checked(file: str) -> tuple[Recipe | None, tuple[Problem, ...], str]:
 
 
 def _openings(file: str, recipe: Recipe | None) -> list[Finding]:
-    """Return what of a good recipe opens the machine, and the options that no list knows."""
+    """Return what in a valid recipe opens the machine, unknown engine options included."""
     from benchctl.recipes.load import find_recipe
     from benchctl.recipes.trust import find_openings
 
@@ -262,9 +262,9 @@ def _print_arms(recipe: Recipe) -> None:
     for arm in recipe.arms:
         settings = arm.speculation.model_dump(exclude={"type"}, exclude_none=True) if arm.speculation else {}
         types = "+".join(arm.speculation.types) if arm.speculation else "—"
-        words = " ".join(f"{key}={value}" for key, value in settings.items())
+        keys = " ".join(f"{key}={value}" for key, value in settings.items())
         role = " (baseline)" if arm == recipe.baseline_of(arm) else ""
-        table.add_row(arm.name + role, types, words, Text(visible(" ".join(arm.args))))
+        table.add_row(arm.name + role, types, keys, Text(visible(" ".join(arm.args))))
     Console(highlight=False).print(table)
 
 
@@ -282,7 +282,7 @@ def _print_json(value: object) -> None:
 
 
 def _write(path: Path, text: str, force: bool) -> None:
-    """Create a file; one that is there is overwritten only when asked."""
+    """Create a file; an existing one is overwritten only with `force`."""
     try:
         with path.open("w" if force else "x", encoding="utf-8") as stream:
             stream.write(text)

@@ -1,4 +1,4 @@
-"""What `benchctl verify-lossless` does between reading a run and showing its verdicts: score what is not yet scored."""
+"""Scores differing answers on the target for `benchctl verify-lossless`, and assesses the arms."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from benchctl.text import one_line, spoken
 OFFLINE = "it was not replayed before, and --offline starts no engine"
 UNSCORED_OFFLINE = "its answers were not scored before, and --offline starts no engine"
 NOT_SCORED = "its answers were not scored"
-ELSEWHERE = "its answers come from several kinds of machines, and what this one computes is not their target's own"
+ELSEWHERE = "its answers come from several kinds of machines, and this machine's target may compute other values"
 FORKS_ALONE = "--audit forks scores no whole answers"
 
 Depth = Literal["full", "forks", "off"]
@@ -40,14 +40,14 @@ Depth = Literal["full", "forks", "off"]
 
 @dataclass(frozen=True)
 class Explained:
-    """The verdicts on a run's arms, with every difference explained as far as it can be."""
+    """The verdicts on a run's arms, with every difference explained as far as possible."""
 
     outputs: OutputComparison
     found: list[Losslessness]
     consistency: list[SelfConsistency]
     replays: Replays | None
     failure: EngineError | None
-    """The engine's failure, where it left nothing explained."""
+    """The engine's failure, where no difference could be explained because of it."""
     audit: Audit | None = None
 
     def baseline_of(self, arm: str) -> str:
@@ -55,9 +55,9 @@ class Explained:
         return next(frame.arms[frame.baseline] for frame in self.outputs.frames if arm in frame.arms)
 
     def only(self, *accepted: LosslessVerdict) -> bool:
-        """Whether every arm that can be judged has one of these verdicts; where none can be, none is shown to."""
-        judged = [one.verdict for one in self.found if one.verdict != "not judged"]
-        return bool(judged) and all(verdict in accepted for verdict in judged)
+        """Whether every arm that can be assessed has one of these verdicts; false where none can be."""
+        verdicts = [one.verdict for one in self.found if one.verdict != "not judged"]
+        return bool(verdicts) and all(verdict in accepted for verdict in verdicts)
 
 
 def explain(
@@ -72,16 +72,16 @@ def explain(
     trusted: bool,
     quiet: bool,
 ) -> Explained:
-    """Compare, score what no stored reading explains, and judge. Raises UsageError, StorageError.
+    """Compare answers, score what no stored score explains, and assess. Raises UsageError, StorageError.
 
-    Of a run with axes every part is scored on its own target, one after the other; nothing of what unlike machines of
-    a cluster measured is.
+    Each part of a run with axes is scored on its own target, one after the other. A run measured on unlike machines of
+    a cluster is not scored.
     """
     parts = parts_of(run)
     elsewhere = run.manifest is not None and any(MACHINE in setup.axes for setup in run.manifest.setups)
     depth = "off" if elsewhere else depth
     if len(parts) > 1:
-        wanted = None if baseline is None else recipe_arm(run.manifest, baseline)
+        chosen = None if baseline is None else recipe_arm(run.manifest, baseline)
         scored, failures = {}, []
         for part in parts:
             names = {name for arm in part.manifest.arms for name in (arm.name, arm.of)} if part.manifest else set()
@@ -89,7 +89,7 @@ def explain(
                 continue
             own = _explained(
                 part,
-                baseline=wanted,
+                baseline=chosen,
                 arms=arms,
                 depth=depth,
                 budget_min=None if budget_min is None else budget_min / len(parts),
@@ -142,7 +142,7 @@ def _explained(
     if depth == "forks" or not outputs.selection.arms:
         found = outputs.verdicts(evidence, reason=FORKS_ALONE)
         return Explained(outputs, found, consistency, evidence.replays, _if_nothing(failure, found), outputs.audit)
-    with show_reading("Scoring whole answers", "prompts", quiet=quiet) as told:
+    with scoring_progress("Scoring whole answers", "prompts", quiet=quiet) as advance:
         outcome = audit_run(
             run,
             outputs.selection,
@@ -153,10 +153,10 @@ def _explained(
             models_dir=models_dir,
             trusted=trusted,
             announce=None if quiet else _announce,
-            advance=told,
+            advance=advance,
         )
     reason = f"its answers could not be scored: {outcome.reason}" if outcome.reason else NOT_SCORED
-    evidence = replace(evidence, audit=outcome.audit, noise={})  # what is known of the noise is more now
+    evidence = replace(evidence, audit=outcome.audit, noise={})  # more is known of the noise now
     found = outputs.verdicts(evidence, audit=outcome.audit, reason=reason)
     failure = _if_nothing(failure or outcome.error, found)
     return Explained(outputs, found, consistency, evidence.replays, failure, outcome.audit)
@@ -168,19 +168,19 @@ def _replayed(
     """Replay the first forks that no stored replay explains."""
     frame, stored = outputs.frame, outputs.stored
     here = [one for one in outputs.verdicts() if one.arm in frame.arms]
-    wanted = prefixes_to_score(frame, here)
-    if not any(one.forks for one in wanted) or _is_explained(here):
+    prefixes = prefixes_to_score(frame, here)
+    if not any(one.forks for one in prefixes) or _is_explained(here):
         return stored, None
-    with show_reading("Explaining what differs", "answers", quiet=quiet) as told:
+    with scoring_progress("Explaining what differs", "answers", quiet=quiet) as advance:
         outcome = replay(
             run,
-            wanted,
+            prefixes,
             baseline=frame.arms[frame.baseline],
             stored=stored.replays,
             binary=binary,
             models_dir=models_dir,
             trusted=trusted,
-            advance=told,
+            advance=advance,
         )
     reason = f"it could not be replayed: {outcome.reason}" if outcome.reason else "it was not replayed"
     by_answer = {answer: f"it could not be replayed: {why}" for answer, why in outcome.by_answer.items()}
@@ -188,18 +188,18 @@ def _replayed(
 
 
 def _if_nothing(failure: EngineError | None, found: list[Losslessness]) -> EngineError | None:
-    """Return the engine's failure where it left nothing explained."""
+    """Return the engine's failure where no difference is explained."""
     explained = any(one.fork and one.fork.margin is not None for arm in found for one in arm.comparisons)
     return None if explained else failure
 
 
 def _announce(plan: AuditPlan) -> None:
-    """Say what scoring whole answers will take, before it begins."""
+    """Print how long scoring whole answers will take, before it begins."""
     answers = sum(len(prompt) for prompt in plan.prompts)
     of = f" of {plan.of}" if len(plan.prompts) < plan.of else ""
-    took = f"about {spoken(plan.seconds)}, at most {spoken(plan.budget_s)}"
-    said = f"Scoring {answers} whole answers to {len(plan.prompts)}{of} prompts on the target alone takes {took}"
-    Console(stderr=True).print(Text(f"{said} (--audit forks leaves it out)."), soft_wrap=True)
+    time = f"about {spoken(plan.seconds)}, at most {spoken(plan.budget_s)}"
+    message = f"Scoring {answers} whole answers to {len(plan.prompts)}{of} prompts on the target alone: {time}"
+    Console(stderr=True).print(Text(f"{message} (skip it with --audit forks)."), soft_wrap=True)
 
 
 def _is_explained(found: list[Losslessness]) -> bool:
@@ -210,24 +210,24 @@ def _is_explained(found: list[Losslessness]) -> bool:
 
 
 @contextmanager
-def show_reading(what: str, unit: str, *, quiet: bool) -> Iterator[Advance | None]:
+def scoring_progress(what: str, unit: str, *, quiet: bool) -> Iterator[Advance | None]:
     """Show a live line on a terminal, a few plain ones elsewhere."""
     console = Console(stderr=True)
     if quiet:
         yield None
     elif not console.is_terminal:
 
-        def say(done: int, total: int, which: str) -> None:
+        def print_line(done: int, total: int, which: str) -> None:
             if done in (0, total):
                 console.print(f"{what}, {done} of {total} {unit}: {one_line(which)}", soft_wrap=True)
 
-        yield say
+        yield print_line
     else:
         columns = (TextColumn(f"{what}: {{task.description}}", markup=False), BarColumn(bar_width=24))
         with Progress(*columns, MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True) as bar:
             task = bar.add_task("", total=None)
 
-            def tell(done: int, total: int, which: str) -> None:
+            def advance(done: int, total: int, which: str) -> None:
                 bar.update(task, completed=done, total=total, description=Text(one_line(which, 60)).plain)
 
-            yield tell
+            yield advance

@@ -19,12 +19,12 @@ def report(
     run: Annotated[
         str | None,
         typer.Argument(
-            help="A run folder, a recipe's name, a run's id, or a JSONL file; the latest run when left out.",
+            help="A run folder, a recipe's name, a run's id, or a JSONL file; default: the latest run.",
             autocompletion=complete.runs,
         ),
     ] = None,
-    results: Annotated[Path, typer.Option(help="Where runs lie.", file_okay=False)] = Path("results"),
-    out: Annotated[Path, typer.Option(help="Where reports go: OUT/<recipe>/<run>/.", file_okay=False)] = Path(
+    results: Annotated[Path, typer.Option(help="The folder of runs.", file_okay=False)] = Path("results"),
+    out: Annotated[Path, typer.Option(help="Where reports are written: OUT/<recipe>/<run>/.", file_okay=False)] = Path(
         "reports"
     ),
     baseline: Annotated[
@@ -46,7 +46,7 @@ def report(
             file_okay=False,
         ),
     ] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Write a run's report: what was concluded, why, and how it was measured (HTML, Markdown, CSV, JSON, figures)."""
     from benchctl.analysis.analyse import analyse
@@ -57,7 +57,7 @@ def report(
     path = resolve_run(run, results)
     data = open_run(path)
     analysis = analyse(data, baseline=baseline)
-    if data.manifest is None:  # a bare file of records has no other name than its own
+    if data.manifest is None:  # a bare file of records is named by its file
         analysis = analysis.model_copy(update={"recipe": path.stem, "run": path.name})
     if layout is not None:
         _print_study(data, analysis, _search_beside(path, isolation), as_json=as_json)

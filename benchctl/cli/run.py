@@ -1,4 +1,4 @@
-"""`benchctl run`: measure a recipe, or a question asked in a line, and what is shown at its end."""
+"""`benchctl run`: measure a recipe, or models named on the command line, and print the summary."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 MANY_CELLS = 500
-"""From so many cells on a run is begun on a word alone: a list too many multiplies."""
+"""A run of more cells has to be confirmed: one list too many in a matrix multiplies them."""
 
 
 class RunCommand(TyperCommand):
-    """Takes `-L depth 2,4,8`, two words for one option, as well as `-L depth=2,4,8`."""
+    """Takes `-L depth 2,4,8`, two arguments for one option, as well as `-L depth=2,4,8`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click has no public name
-        """Join the words of `-L`."""
-        words = iter(args)
+        """Join the two arguments of `-L`."""
+        given = iter(args)
         joined = []
-        for word in words:
-            joined.append(word)
-            if word == "-L" and (key := next(words, None)) is not None:
-                values = None if "=" in key or key.startswith("-") else next(words, None)
+        for arg in given:
+            joined.append(arg)
+            if arg == "-L" and (key := next(given, None)) is not None:
+                values = None if "=" in key or key.startswith("-") else next(given, None)
                 joined.append(key if values is None else f"{key}={values}")
         return super().parse_args(ctx, joined)
 
@@ -46,25 +46,25 @@ def run(
         ),
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where the run is kept: DIR/<recipe>/<run>/.")
+        Path, typer.Option("--out", metavar="DIR", help="Where the run is saved: DIR/<recipe>/<run>/.")
     ] = Path("results"),
     resume: Annotated[
         str | None,
         typer.Option(
-            metavar="RUN", help="Finish what this run lacks, instead of a new run.", autocompletion=complete.runs
+            metavar="RUN", help="Finish this run instead of starting a new one.", autocompletion=complete.runs
         ),
     ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Print the plan and the exact commands; start no engine. Missing models are fetched."
+            "--dry-run", help="Print the plan and the exact commands; start no engine. Missing models are downloaded."
         ),
     ] = False,
     only: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ARM",
-            help="Measure only this arm and the baseline; may be given several times.",
+            help="Measure only this arm and the baseline; may be repeated.",
             autocompletion=complete.arms,
         ),
     ] = None,
@@ -83,7 +83,7 @@ def run(
         typer.Option(
             "--type",
             metavar="TYPE",
-            help="Without a recipe: a speculation type; may be given several times.",
+            help="Without a recipe: a speculation type; may be repeated.",
             autocompletion=complete.types_of_speculation,
         ),
     ] = None,
@@ -98,7 +98,7 @@ def run(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Prompts, instead of the recipe's: a suite, .txt, .jsonl, ….",
+            help="Prompts, instead of the recipe's: a suite, .txt or .jsonl.",
             autocompletion=complete.suites,
         ),
     ] = None,
@@ -109,7 +109,7 @@ def run(
         typer.Option(
             "-k",
             metavar="NAME",
-            help="Only arms (with their baseline) or tasks of this name; * matches.",
+            help="Only arms (with their baseline) or tasks of this name; * is a wildcard.",
             autocompletion=complete.tasks_and_arms,
         ),
     ] = None,
@@ -122,14 +122,16 @@ def run(
     ] = None,
     trust_recipe: TrustRecipe = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help=f"Begin without asking, also where there are over {MANY_CELLS} cells.")
+        bool, typer.Option("--yes", "-y", help=f"Start without confirmation, even above {MANY_CELLS} cells.")
     ] = False,
     stop_at_failure: Annotated[
         bool, typer.Option("--stop-at-failure", "-x", help="End the run at the first cell or request that fails.")
     ] = False,
     install: Annotated[
         bool,
-        typer.Option("--install", help="Install without asking what is missing: an engine, a converter's packages."),
+        typer.Option(
+            "--install", help="Install what is missing (an engine, a converter's packages) without confirmation."
+        ),
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print a line for every answer.")] = False,
     quiet: Quiet = False,
@@ -138,7 +140,7 @@ def run(
     """Measure every arm of a recipe on the real engine: fresh processes, balanced blocks, every answer hashed.
 
     Without a recipe, -t and -d name the models: benchctl run -t target.gguf -d draft.gguf --depth 2,4,8. The recipe
-    that is then run is written beside its runs. Ctrl-C ends a run cleanly; `--resume RUN` finishes it.
+    made of them is saved beside the runs. Ctrl-C ends a run cleanly; `--resume RUN` finishes it.
     """
     import sys
 
@@ -157,9 +159,11 @@ def run(
             fix="benchctl run RECIPE, benchctl run -t TARGET -d DRAFT, or benchctl run --resume RUN",
         )
     if dry_run and (verbose or stop_at_failure or install):
-        raise UsageError("A dry run has nothing that these options could change.", where="-v, -x, --install")
+        raise UsageError("These options have no effect on a dry run.", where="-v, -x, --install")
     if verbose and (quiet or as_json):
-        raise UsageError("A line for every answer and no lines exclude each other.", where="-v, -q, --json")
+        raise UsageError(
+            "--verbose prints a line for every answer; --quiet and --json print none.", where="-v, -q, --json"
+        )
     if resume is not None and (only or blocks or keep or settings or prompts or limit):
         raise UsageError(
             "A resumed run keeps its arms, blocks, prompts and settings.",
@@ -168,7 +172,7 @@ def run(
         )
     if target is None and (draft or kind or types or depth or sweep):
         raise UsageError(
-            "These options make a recipe, and this command line names one or a run.",
+            "These options make a recipe, but this command line already names a recipe or a run.",
             where="--draft, --engine, --type, --depth, -L",
             fix="Name the target with -t, or write it in the recipe.",
         )
@@ -176,9 +180,9 @@ def run(
     progress = progress_for(Console(stderr=True), quiet=quiet or as_json, verbose=verbose)
     earlier = open_run(resolve_run(resume, out), as_stored=True) if resume is not None else None
     if earlier is not None:
-        wanted, folder = recipe_of(earlier), recipe_folder_of(earlier)
+        planned, folder = recipe_of(earlier), recipe_folder_of(earlier)
     else:
-        wanted, folder = _recipe(
+        planned, folder = _recipe(
             recipe,
             out,
             progress.note,
@@ -192,26 +196,26 @@ def run(
             limit=limit,
             settings=settings,
         )
-    wanted = keep_matching(wanted, keep or [])
+    planned = keep_matching(planned, keep or [])
     if only:
-        wanted = keep_only(wanted, only)
+        planned = keep_only(planned, only)
     if blocks:
-        wanted = with_blocks(wanted, blocks)
+        planned = with_blocks(planned, blocks)
     if earlier is None:
-        wanted = with_second_baseline(wanted)
+        planned = with_second_baseline(planned)
     if not (dry_run or yes or earlier is not None):
-        _confirm(wanted)
-    if engine_binary and wanted.binary and wanted.binary not in (wanted.engine.kind, "llama-server"):
+        _confirm(planned)
+    if engine_binary and planned.binary and planned.binary not in (planned.engine.kind, "llama-server"):
         raise UsageError(
-            "The recipe names its engine's binary, and that is the one that runs.",
+            "The recipe names its engine's binary, which takes precedence.",
             where=f"--engine-binary {engine_binary}",
-            fix="Leave the option out, or take `binary` out of the recipe.",
+            fix="Leave out the option, or remove `binary` from the recipe.",
         )
 
     def prepared_now() -> Prepared:
-        progress.waiting("looking at the engine, the models and the prompts")
+        progress.waiting("checking the engine, the models and the prompts")
         return prepare(
-            wanted,
+            planned,
             recipe_folder=folder,
             binary=engine_binary,
             models_dir=models_dir,
@@ -219,7 +223,7 @@ def run(
             trusted=trust_recipe,
         )
 
-    with signals_interrupt():  # a download or a quantization, too, ends cleanly
+    with signals_interrupt():  # a download or a quantization also ends cleanly
         try:
             prepared = _with_what_is_missing(prepared_now, progress.end, install=install, as_json=as_json)
         finally:
@@ -249,7 +253,7 @@ def run(
 def _cluster(
     where: str | None, *, models_dir: Path | None, binary: str | None, trusted: bool
 ) -> Iterator[OnCluster | None]:
-    """Be a member of the cluster that `--on` names, if it names one, while a run is measured there."""
+    """Stay connected to the cluster that `--on` names, if any, while a run is measured there."""
     if where is None:
         yield None
         return
@@ -264,7 +268,7 @@ def _cluster(
 
 
 def _confirm(recipe: Recipe) -> None:
-    """Ask before very many cells are begun. Raises UsageError where nobody can be asked, or the answer is no."""
+    """Ask for confirmation of very many cells. Raises UsageError without a terminal, or where it is refused."""
     import sys
 
     from benchctl.errors import UsageError
@@ -272,11 +276,11 @@ def _confirm(recipe: Recipe) -> None:
     cells = len(recipe.arms) * recipe.first_blocks
     if cells <= MANY_CELLS:
         return
-    said = f"This is {cells:,} cells: {len(recipe.arms):,} arms in {recipe.first_blocks} blocks, an engine each."
+    message = f"This is {cells:,} cells: {len(recipe.arms):,} arms in {recipe.first_blocks} blocks, an engine each."
     if not sys.stdin.isatty() or not sys.stderr.isatty():
-        raise UsageError(said, fix="If that is what you mean, say --yes; --dry-run shows the plan.")
-    if not typer.confirm(f"{said} Begin?", err=True):
-        raise UsageError("Nothing was begun.", fix="Leave out values of `matrix`, or measure a part: -k PATTERN.")
+        raise UsageError(message, fix="Confirm it with --yes; --dry-run shows the plan.")
+    if not typer.confirm(f"{message} Start?", err=True):
+        raise UsageError("Nothing was started.", fix="Leave out values of `matrix`, or measure a part: -k PATTERN.")
 
 
 def _recipe(
@@ -331,7 +335,7 @@ def _recipe(
 def _with_what_is_missing(
     attempt: Callable[[], Prepared], pause: Callable[[], None], *, install: bool, as_json: bool
 ) -> Prepared:
-    """Return what `attempt` does, once what it lacks is installed, where that was agreed to. Raises as it does."""
+    """Return the result of `attempt`; what it lacks is installed first, after confirmation. Raises as it does."""
     import sys
 
     from benchctl.cli.engines import install_engine
@@ -349,7 +353,7 @@ def _with_what_is_missing(
             asks = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
             if not install and not (asks and typer.confirm(f"{error.what} Install {missing} now?", err=True)):
                 if error.fix and not asks:
-                    error.fix += " Or have the run do it: --install."
+                    error.fix += " Or add --install."
                 raise
             engine, *flags = missing.split()
             install_engine(engine, cuda="--cuda" in flags, metal="--metal" in flags, cpu="--cpu" in flags)

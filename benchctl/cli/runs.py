@@ -1,4 +1,4 @@
-"""`benchctl runs`: the runs that lie below a results folder, one of them in full, and taking some away."""
+"""`benchctl runs`: list, show and delete the runs of a results folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Results = Annotated[Path, typer.Option(help="Where runs lie.", file_okay=False)]
+Results = Annotated[Path, typer.Option(help="The folder of runs.", file_okay=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
@@ -36,7 +36,7 @@ def list_all(results: Results = Path("results"), as_json: Json = False) -> None:
     elif found:
         _print_table(found)
     else:
-        typer.echo(f"There is no run below {results}.", err=True)
+        typer.echo(f"There is no run in {results}.", err=True)
 
 
 @app.command("show")
@@ -50,12 +50,12 @@ def show(
     results: Results = Path("results"),
     as_json: Json = False,
 ) -> None:
-    """Show what a run is: models, engine, machine, every arm's command line, and how its cells ended."""
+    """Show a run: models, engine, machine, every arm's command line, and the status of its cells."""
     from benchctl.data.store import read_manifest, resolve_run
 
     folder = resolve_run(run, results)
     if not folder.is_dir():
-        raise UsageError("This is a file of records, which does not tell how it was made.", where=str(folder))
+        raise UsageError("This is a file of records without a manifest.", where=str(folder))
     manifest = read_manifest(folder)
     if as_json:
         _print_json(manifest.model_dump(mode="json", by_alias=True))
@@ -72,9 +72,9 @@ def remove(
         ),
     ],
     results: Results = Path("results"),
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Delete runs with their records, logs and what was replayed. There is no way back."""
+    """Delete runs with their records, logs and replays. This cannot be undone."""
     from benchctl.data.listing import remove_runs
     from benchctl.data.store import resolve_run
     from benchctl.text import one_line

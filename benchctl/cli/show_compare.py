@@ -1,4 +1,4 @@
-"""How two runs are shown side by side: a table for people, one JSON document for programs. Names are untrusted text."""
+"""Prints two runs side by side: a table for people, one JSON document for programs. Names are untrusted text."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from benchctl.reports.terminal import print_table, table_console
 from benchctl.text import one_line
 
 DOCUMENT_SCHEMA = 1
-"""The version of the JSON document; it rises when a key changes its meaning or goes."""
+"""The version of the JSON document; it rises when a key changes its meaning or is removed."""
 NAMED = 6
-"""Prompts that are named; the others are counted."""
+"""Prompts that are listed; the others are counted."""
 
 
-def print_document(found: RunComparison, judged: Sequence[GateResult]) -> None:
+def print_document(found: RunComparison, checked: Sequence[GateResult]) -> None:
     """Print everything as one JSON document in ASCII."""
     gates = [
-        {"gate": str(one.gate), "passed": one.passed, "failures": one.failures, "note": one.note} for one in judged
+        {"gate": str(one.gate), "passed": one.passed, "failures": one.failures, "note": one.note} for one in checked
     ]
     document = {"schema": DOCUMENT_SCHEMA, **found.model_dump(), "gates": gates}
     sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
 
 
-def print_comparison(found: RunComparison, judged: Sequence[GateResult]) -> None:
+def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> None:
     """Print both runs, what changed, the table of arms, and the gates."""
     console = table_console()
     for letter, run in (("A", found.a), ("B", found.b)):
@@ -47,17 +47,17 @@ def print_comparison(found: RunComparison, judged: Sequence[GateResult]) -> None
     for names, where in ((found.only_in_a, "A"), (found.only_in_b, "B")):
         if names:
             console.print(Text(f"Only in {where}, so not compared: {one_line(', '.join(names))}.", style="yellow"))
-    for one in judged:
-        sign, style, said = ("✓", "green", "passed") if one.passed else ("✗", "red", "failed")
-        line = Text(f"{sign} {one.gate}: {said}.", style=style)
+    for one in checked:
+        sign, style, outcome = ("✓", "green", "passed") if one.passed else ("✗", "red", "failed")
+        line = Text(f"{sign} {one.gate}: {outcome}.", style=style)
         line.append(f" {one_line(one.note)}" if one.note else "", style="default")
         console.print(line)
 
 
-def gate_error(found: RunComparison, judged: Sequence[GateResult]) -> GateError:
-    """Return the error that says which gates failed, and why."""
-    failed = [one for one in judged if not one.passed]
-    lines = [f"{len(failed)} of {len(judged)} {'gate' if len(judged) == 1 else 'gates'} failed."]
+def gate_error(found: RunComparison, checked: Sequence[GateResult]) -> GateError:
+    """Return the error that lists the failed gates and the reasons."""
+    failed = [one for one in checked if not one.passed]
+    lines = [f"{len(failed)} of {len(checked)} {'gate' if len(checked) == 1 else 'gates'} failed."]
     lines += [f"  {one.gate}: {one_line(reason)}" for one in failed for reason in one.failures]
     return GateError("\n".join(lines), where=f"{found.a.run} and {found.b.run}")
 
@@ -77,7 +77,7 @@ def _print_changes(console: Console, found: RunComparison) -> None:
     for sentence in found.on_trust:
         console.print(Text(one_line(sentence), style="yellow"))
     if not found.changed:
-        console.print(Text("What changed: nothing that the manifests tell."))
+        console.print(Text("What changed: nothing that the manifests record."))
         return
     console.print(Text("What changed:"))
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -94,6 +94,6 @@ def _print_remarks(console: Console, arm: ArmComparison) -> None:
     if arm.prompts and arm.prompts_left_out:
         console.print(Text(f"{name}: {arm.prompts_left_out} prompts were not timed in every block.", style="yellow"))
     if arm.outputs.differing:
-        shown = ", ".join(arm.outputs.differing[:NAMED]) + (", …" if len(arm.outputs.differing) > NAMED else "")
-        whose = "The target alone answers" if arm.is_baseline else f"{name} answers"
-        console.print(Text(f"{whose} otherwise than in A: {one_line(shown)}", style="yellow"))
+        prompts = ", ".join(arm.outputs.differing[:NAMED]) + (", …" if len(arm.outputs.differing) > NAMED else "")
+        whose = "the target alone" if arm.is_baseline else name
+        console.print(Text(f"Answers of {whose} differ from A: {one_line(prompts)}", style="yellow"))

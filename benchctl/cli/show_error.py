@@ -1,6 +1,6 @@
-"""How an error is shown: what happened, where, the engine's last words, and what to do.
+"""Prints an error: what happened, where, the engine's last log lines, and what to do.
 
-Of one that benchctl did not foresee the traceback is kept in a file, and the message says how to report it.
+The traceback of an unexpected exception is saved to a file, and the message explains how to report it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchctl.text import one_line, visible
 
 
 def show_error(error: BenchctlError) -> None:
-    """Print `error` to stderr. Everything in it may be untrusted, so it is never read as markup."""
+    """Print `error` to stderr. Everything in it may be untrusted, so it is never parsed as markup."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     head = Text("error: ", style="bold red")
     if error.where:
@@ -38,20 +38,21 @@ def show_error(error: BenchctlError) -> None:
 
 
 def internal_error(error: Exception) -> InternalError:
-    """Return the message for an exception that should not have come this far; its traceback is written to a file."""
+    """Return the message for an unexpected exception; its traceback is saved to a file."""
     what = f"benchctl itself failed: {type(error).__name__}: {one_line(str(error), 200)}."
     kept = _keep_traceback(error)
-    report = "This is a bug of benchctl, and says nothing about the engine or the models."
+    report = "This is a bug in benchctl, not in the engine or the models."
     if kept is None:
         traceback.print_exception(error, file=sys.stderr)
         return InternalError(what, fix=f"{report} Report it with the traceback above.")
     return InternalError(
-        what, fix=f"{report} Report it with the traceback in {kept}; look through it first, it may name your files."
+        what,
+        fix=f"{report} Report it with the traceback in {kept}; check it first: it may contain names of your files.",
     )
 
 
 def _keep_traceback(error: Exception) -> Path | None:
-    """Write the traceback to a file of its own and return where; `None` when no folder can be written."""
+    """Save the traceback and return its path; `None` when no folder can be written."""
     about = f"benchctl {__version__}, Python {platform.python_version()}, {platform.platform()}\n{sys.argv!r}\n\n"
     text = about + "".join(traceback.format_exception(error))
     name = f"benchctl-{datetime.now().astimezone():%Y%m%d-%H%M%S-%f}.txt"

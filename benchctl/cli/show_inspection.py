@@ -1,4 +1,4 @@
-"""How a model's facts are printed, or what differs between two models."""
+"""Prints a model's facts, or what differs between two models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VALUE_CHARACTERS = 60
 
 
 def show_inspection(found: Inspection, *, brief: bool = False) -> None:
-    """Print a model; `brief` leaves out what quantizing does not change."""
+    """Print a model; `brief` leaves out what quantization does not change."""
     console = Console(highlight=False)
     facts = found.facts
     console.print(Text(one_line(str(found.path)), style="bold"), soft_wrap=True)
@@ -32,7 +32,7 @@ def show_inspection(found: Inspection, *, brief: bool = False) -> None:
     grid.add_column(overflow="fold")
     rows = [("size", _size(found)), ("weights", _weights(found))]
     if not brief:
-        rows = [("model", f"{one_line(facts.name or 'unnamed', 100)} ({_said(facts.architecture)})"), *rows]
+        rows = [("model", f"{one_line(facts.name or 'unnamed', 100)} ({_architecture(facts.architecture)})"), *rows]
         rows += [("layers", _layers(found)), ("context", _with_unit(facts.context_length, "tokens"))]
         rows += [("recurrent state", _state(found)), ("KV cache", _cache(found)), ("vocabulary", _vocabulary(found))]
         rows += [("special tokens", _special(found)), ("chat template", _template(found))]
@@ -97,7 +97,7 @@ def _changes(title: str, rows: Sequence[tuple[str, Change]]) -> Table[tuple[str,
 
 
 def _by_family(changes: tuple[Change, ...]) -> list[tuple[str, Change]]:
-    """Put tensors that change alike in every block on one line: `ssm_out (4 tensors)`."""
+    """Group tensors with the same change in every block on one line: `ssm_out (4 tensors)`."""
     alike: dict[tuple[str, str | None, str | None], list[Change]] = {}
     for change in changes:
         alike.setdefault((family(change.name), change.one, change.other), []).append(change)
@@ -160,18 +160,18 @@ def _size(found: Inspection) -> str:
 def _weights(found: Inspection) -> str:
     facts = found.facts
     bits = "bits per weight unknown" if facts.bits_per_weight is None else f"{facts.bits_per_weight:g} bits per weight"
-    announced = "" if facts.file_type is None else f", announced as {facts.file_type}"
+    announced = "" if facts.file_type is None else f", declared as {facts.file_type}"
     return f"{facts.parameters:,} parameters, {bits}{announced}"
 
 
 def _layers(found: Inspection) -> str:
     facts = found.facts
-    told = {
+    kinds = {
         "attention": "attention",
         "hybrid": "hybrid: recurrent state and attention",
         "recurrent": "recurrent, without attention",
     }
-    parts = [_with_unit(facts.layers, "blocks"), told[facts.memory]]
+    parts = [_with_unit(facts.layers, "blocks"), kinds[facts.memory]]
     if facts.memory == "hybrid":
         parts.append(f"recurrent in {ranges(facts.recurrent_layers)}; attention in {ranges(facts.attention_layers)}")
     if facts.mtp_layers:
@@ -198,7 +198,7 @@ def _cache(found: Inspection) -> str:
     if found.kv_bytes_at_context is not None:
         text += f", {mebibytes(found.kv_bytes_at_context)} at {found.facts.context_length:,} tokens"
     if found.sliding_window:
-        text += f"; less where layers look back {found.sliding_window:,} tokens only"
+        text += f"; less in layers with a sliding window of {found.sliding_window:,} tokens"
     return text
 
 
@@ -211,11 +211,11 @@ def _vocabulary(found: Inspection) -> str:
 
 
 def _special(found: Inspection) -> str:
-    def told(text: str | None) -> str:
+    def rendered(text: str | None) -> str:
         return "beyond the vocabulary" if text is None else one_line(text, 40)
 
     lines = [
-        f"{one_line(token.part, 20)} {token.id} {told(token.text)}"
+        f"{one_line(token.part, 20)} {token.id} {rendered(token.text)}"
         + {True: " (added to every text)", False: " (not added)", None: ""}[token.added]
         for token in found.special
     ]
@@ -232,5 +232,5 @@ def _with_unit(value: int | None, unit: str) -> str:
     return f"{unit} unknown" if value is None else f"{value:,} {unit}"
 
 
-def _said(value: str | None) -> str:
+def _architecture(value: str | None) -> str:
     return "architecture unknown" if value is None else one_line(value, 40)

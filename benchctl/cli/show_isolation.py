@@ -1,4 +1,4 @@
-"""How a search for breaking tensors is shown, while it runs and when it has its answer."""
+"""Prints a search for tensors that break a model: its progress and its result."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from benchctl.models.quantize import quantize_arguments
 from benchctl.text import one_line, spoken
 
 _TABLE_WIDTH = 120
-"""Characters in which every number has room on one line."""
+"""Characters in which every number fits on one line."""
 
 
 class IsolateDisplay(IsolateProgress):
-    """One line a measurement, and on a terminal what is being done."""
+    """One line a measurement, and on a terminal the current step."""
 
     def __init__(self, console: Console) -> None:
         self.display = Display(console)
@@ -44,7 +44,7 @@ class IsolateDisplay(IsolateProgress):
         self.display.note(one_line(text))
 
     def doing(self, text: str) -> None:
-        """Show it below the lines."""
+        """Show the current step below the lines."""
         self.display.update(text)
 
     def measured(self, found: Measurement, *, stored: bool, more: int, seconds_left: float | None) -> None:
@@ -79,9 +79,9 @@ def repair_of(source: SourceModel, finding: Finding) -> dict[str, Any] | None:
 def show_isolation(
     isolation: Isolation, finding: Finding, table: Sequence[Row], repair: dict[str, Any] | None, folder: Path
 ) -> None:
-    """Print table, answer, rule and repair."""
+    """Print the table, the finding, the rule and the repair."""
     console = Console(highlight=False)
-    if not console.is_terminal:  # a file has room
+    if not console.is_terminal:  # a file has no width of its own
         console = Console(highlight=False, width=max(console.width, _TABLE_WIDTH))
     console.print(_table(table, wide=console.width >= _TABLE_WIDTH))
     console.print()
@@ -92,25 +92,27 @@ def show_isolation(
         read = f"{text.places} scored tokens of {one_line(text.origin)}, in pieces of {text.context}"
         console.print(Text(f"KL: mean Kullback-Leibler divergence from the unquantized model in nats, over {read}."))
     if repair is not None:
-        words = ", ".join(f'"{pattern}": {kind}' for pattern, kind in repair["quantize"]["tensors"].items())
+        tensors = ", ".join(f'"{pattern}": {kind}' for pattern, kind in repair["quantize"]["tensors"].items())
         console.print(Text("\nIn the recipe:", style="bold"))
-        console.print(Text(f"  quantize: {{type: {repair['quantize']['type']}, tensors: {{{words}}}}}"), soft_wrap=True)
+        console.print(
+            Text(f"  quantize: {{type: {repair['quantize']['type']}, tensors: {{{tensors}}}}}"), soft_wrap=True
+        )
         console.print(Text("By hand:", style="bold"))
         console.print(Text(f"  {one_line(repair['command'], 4000)}"), soft_wrap=True)
-    console.print(Text(f"\nEverything measured: {folder}", style="dim"), soft_wrap=True)
+    console.print(Text(f"\nAll measurements: {folder}", style="dim"), soft_wrap=True)
 
 
 def _table(table: Sequence[Row], *, wide: bool) -> Table:
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    shown.add_column("tensors", overflow="fold", min_width=20)
-    shown.add_column("role", overflow="fold", min_width=9)
-    shown.add_column("output", no_wrap=True)
+    rendered = Table(box=None, pad_edge=False, header_style="bold")
+    rendered.add_column("tensors", overflow="fold", min_width=20)
+    rendered.add_column("role", overflow="fold", min_width=9)
+    rendered.add_column("output", no_wrap=True)
     for title in ("KL", "top-1 %", "perplexity", "flawed", "size"):
-        shown.add_column(title, justify="right", no_wrap=wide)
+        rendered.add_column(title, justify="right", no_wrap=wide)
     for row in table:
         severity = row.measurement.severity
         broken = Text("BROKEN", style="bold red") if row.damage else Text("sound", style="green")
-        shown.add_row(
+        rendered.add_row(
             Text(one_line(row.what, 200)),
             row.role or "",
             broken,
@@ -120,23 +122,23 @@ def _table(table: Sequence[Row], *, wide: bool) -> Table:
             f"{row.flawed}/{row.probes}",
             mebibytes(row.measurement.bytes),
         )
-    return shown
+    return rendered
 
 
 def _sentences(isolation: Isolation, finding: Finding) -> list[str]:
     base = isolation.type
     measured = "1 quantization was" if finding.evaluations == 1 else f"{finding.evaluations} quantizations were"
-    count = f"{measured} measured; one by one it would have been {finding.one_by_one}."
-    rule = f"Broken: a health probe finds what it does not find in the source, or KL above {_limit(finding, base)}."
+    count = f"{measured} measured; testing one family at a time would take {finding.one_by_one}."
+    rule = f"Broken: a health probe fails that passes on the source, or KL above {_limit(finding, base)}."
     repair, breaking = _listed(finding.repair), _listed(finding.breaking)
     answers = {
         "source damaged": "The model is broken before it is quantized: "
         + " ".join(one_line(found.seen, 400) for one in isolation.measurements[:1] for found in one.findings),
-        "healthy": f"{base} leaves this model sound: there is nothing to repair.",
+        "healthy": f"{base} does not damage this model; nothing needs repair.",
         "one family": f"{base} breaks this model, and keeping {repair} repairs it.",
         "several families": f"{base} breaks this model, and no single family repairs it: keeping {repair} does.",
-        "spread": f"{base} breaks this model, and no few tensors are the cause: it takes {len(finding.repair)} of "
-        f"{len(isolation.families)} families ({repair}) to repair it. Choose a finer type.",
+        "spread": f"{base} breaks this model, and the damage is spread: repair takes {len(finding.repair)} of "
+        f"{len(isolation.families)} families ({repair}). Choose a finer type.",
     }
     lines = [answers[finding.verdict]]
     if finding.verdict == "source damaged":
@@ -157,19 +159,19 @@ def _sentences(isolation: Isolation, finding: Finding) -> list[str]:
 
 
 def _limit(finding: Finding, base: str) -> str:
-    """Say the limit, and where it comes from."""
+    """Return the limit and its origin."""
     if finding.usual is None:
         return f"{finding.limit:.3g}"
     if finding.limit == MOST:
-        return f"{MOST:g}, which is damage in any type ({base} usually costs this model {finding.usual:.2g})"
+        return f"{MOST:g}, which is damage in any type (typical for {base} on this model: {finding.usual:.2g})"
     if finding.limit == LEAST:
-        return f"{LEAST:g}, the least that is damage ({base} usually costs this model {finding.usual:.2g})"
-    return f"{finding.limit:.3g}, {BEYOND_USUAL:g} times what {base} usually costs this model"
+        return f"{LEAST:g}, the smallest that counts as damage (typical for {base} on this model: {finding.usual:.2g})"
+    return f"{finding.limit:.3g}, {BEYOND_USUAL:g} times what is typical for {base} on this model"
 
 
 def _listed(names: Sequence[str]) -> str:
-    told = [one_line(name, 60) for name in names]
-    return " and ".join(filter(None, (", ".join(told[:-1]), told[-1]))) if told else "nothing"
+    safe = [one_line(name, 60) for name in names]
+    return " and ".join(filter(None, (", ".join(safe[:-1]), safe[-1]))) if safe else "nothing"
 
 
 def _divergence(found: Measurement) -> str:

@@ -1,4 +1,4 @@
-"""How losslessness is shown: tables for people, one JSON document for programs. Answers are untrusted text."""
+"""Prints losslessness: tables for people, one JSON document for programs. Answers are untrusted text."""
 
 from __future__ import annotations
 
@@ -25,93 +25,103 @@ from benchctl.reports.terminal import STYLES, print_table, table_console
 from benchctl.text import one_line
 
 DOCUMENT_SCHEMA = 1
-"""The version of the JSON document; it rises when a key changes its meaning or goes."""
+"""The version of the JSON document; it rises when a key changes its meaning or is removed."""
 
-SHOWN = 6
-"""Prompts of an arm that are shown one by one."""
+MOST_PROMPTS = 6
+"""Prompts of an arm that are printed one by one."""
 
 
-def print_document(run: RunData, told: Explained) -> None:
+def print_document(run: RunData, explained: Explained) -> None:
     """Print everything as one JSON document in ASCII."""
-    frame, found, consistency, replays = told.outputs.frame, told.found, told.consistency, told.replays
+    frame, found, consistency, replays = (
+        explained.outputs.frame,
+        explained.found,
+        explained.consistency,
+        explained.replays,
+    )
     document = {
         "schema": DOCUMENT_SCHEMA,
         "run": run.name,
-        "baseline": told.outputs.baseline,
+        "baseline": explained.outputs.baseline,
         "blocks": len(frame.blocks),
         "prompts": len(frame.prompts),
-        "lossless": told.only("identical"),
+        "lossless": explained.only("identical"),
         "arms": [one.model_dump() for one in found],
         "consistency": [one.model_dump() for one in consistency],
-        "failed_cells": told.outputs.failed_cells,
+        "failed_cells": explained.outputs.failed_cells,
         "damaged": run.damaged,
         "replayed": None if replays is None else _replayed(replays),
     }
-    if told.outputs.unjudged:
-        document["unjudged"] = told.outputs.unjudged
+    if explained.outputs.unjudged:
+        document["unjudged"] = explained.outputs.unjudged
     sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
 
 
-def print_tables(run: RunData, told: Explained) -> None:
+def print_tables(run: RunData, explained: Explained) -> None:
     """Print the verdicts, then every arm that is not identical with its differing prompts."""
-    frame, found, consistency, replays = told.outputs.frame, told.found, told.consistency, told.replays
+    frame, found, consistency, replays = (
+        explained.outputs.frame,
+        explained.found,
+        explained.consistency,
+        explained.replays,
+    )
     console = table_console()
     name = run.name
-    baselines = {one.arms[one.baseline] for one in told.outputs.frames}
-    against = one_line(frame.arms[frame.baseline]) if len(baselines) == 1 else "the baseline of its own condition"
+    baselines = {one.arms[one.baseline] for one in explained.outputs.frames}
+    against = one_line(frame.arms[frame.baseline]) if len(baselines) == 1 else "the baseline of its condition"
     counts = f"{_count(len(frame.prompts), 'prompt')}, {_count(len(frame.blocks), 'block')}"
     console.print(Text(f"Run {one_line(name)}: every arm against {against}, {counts}\n"))
-    if told.outputs.unjudged:
-        console.print(Text(f"{told.outputs.unjudged}\n"))
+    if explained.outputs.unjudged:
+        console.print(Text(f"{explained.outputs.unjudged}\n"))
     print_table(console, verdict_counts(found))
     console.print()
-    overlapping = {name for group, one in told.outputs.parts if group.overlapping for name in one.arms}
+    overlapping = {name for group, one in explained.outputs.parts if group.overlapping for name in one.arms}
     for own in consistency:
         if own.arm in baselines or (own.differing and own.arm not in overlapping):
             console.print(_repeats(own))
-    for cell in told.outputs.failed_cells:
+    for cell in explained.outputs.failed_cells:
         console.print(Text(f"Failed cell: {one_line(cell, 360)}", style="yellow"))
-    for sentence in run.damaged[:SHOWN]:
+    for sentence in run.damaged[:MOST_PROMPTS]:
         console.print(Text(one_line(sentence), style="yellow"))
     if replays is not None:
         console.print(Text(_repeated(replays)))
     alike: dict[str, list[str]] = {}
     for one in found:
         if (one.comparisons and one.verdict != "identical") or (one.audit is not None and one.verdict != "not judged"):
-            _print_arm(console, one, told.baseline_of(one.arm))
+            _print_arm(console, one, explained.baseline_of(one.arm))
         elif not one.comparisons and one.verdict != "not judged":
             alike.setdefault(one.reason, []).append(one.arm)
     for reason, arms in alike.items():
         console.print()
         console.print(Text(f"{one_line(', '.join(arms), 400)}: undetermined", style=f"bold {STYLES['open']}"))
         console.print(Padding.indent(Text(one_line(reason, 600)), 2))
-    report = f"Every answer beside the baseline's: benchctl report {shlex.quote(str(run.folder))}"
+    report = f"Answers side by side: benchctl report {shlex.quote(str(run.folder))}"
     console.print(Text(one_line(report)), soft_wrap=True)
 
 
 def _repeats(own: SelfConsistency) -> Text:
     if not own.prompts:
-        return Text(f"Whether {one_line(own.arm)} repeats itself was not tested: no prompt was answered in two blocks.")
+        return Text(f"Whether {one_line(own.arm)} repeats itself was not tested: no prompt was run in two blocks.")
     if not own.differing:
-        return Text(f"{one_line(own.arm)} repeats itself: {_count(own.prompts, 'prompt')}, the same in every block.")
-    which = ", ".join(own.differing[:SHOWN]) + (", …" if len(own.differing) > SHOWN else "")
-    told = f"{len(own.differing)} of {_count(own.prompts, 'prompt')} vary from block to block ({one_line(which)})."
-    return Text(f"{one_line(own.arm)} does not repeat itself: {told}", style="yellow")
+        return Text(f"{one_line(own.arm)} repeats itself: {_count(own.prompts, 'prompt')}, identical in every block.")
+    which = ", ".join(own.differing[:MOST_PROMPTS]) + (", …" if len(own.differing) > MOST_PROMPTS else "")
+    count = f"{len(own.differing)} of {_count(own.prompts, 'prompt')} vary from block to block ({one_line(which)})."
+    return Text(f"{one_line(own.arm)} does not repeat itself: {count}", style="yellow")
 
 
 def _replayed(replays: Replays) -> dict[str, object]:
-    """What stands behind the verdicts; `replays.json` has it all."""
+    """The replay without its positions, which `replays.json` has."""
     return replays.model_dump(by_alias=True, exclude={"positions"}) | {"positions": len(replays.positions)}
 
 
 def _repeated(replays: Replays) -> str:
-    """Say whether the target alone, launched once more, says the baseline's answers token by token."""
+    """Return whether the target alone, launched again, repeats the baseline's answers token by token."""
     others = replays.places_decoded - replays.places_alike
     what = f"{_count(replays.places_decoded, 'token')} of {_count(len(replays.decoded), 'answer')}"
     name = one_line(replays.baseline)
     if not others:
-        return f"Replayed on the target alone, token by token: {name} again at all {what}."
-    return f"Replayed on the target alone, token by token: another token than {name} at {others:,} of {what}."
+        return f"Replay on the target alone: the same token as {name} at all {what}."
+    return f"Replay on the target alone: another token than {name} at {others:,} of {what}."
 
 
 def _print_arm(console: Console, found: Losslessness, baseline: str) -> None:
@@ -121,16 +131,16 @@ def _print_arm(console: Console, found: Losslessness, baseline: str) -> None:
     for noise in found.noise:
         console.print(Padding.indent(Text(_noise(noise), style="dim"), 2))
     remarkable = [one for one in found.comparisons if one.outcome != "identical"]
-    for one in remarkable[:SHOWN]:
+    for one in remarkable[:MOST_PROMPTS]:
         _print_comparison(console, one, baseline)
-    if len(remarkable) > SHOWN:
-        console.print(Text(f"  … and {len(remarkable) - SHOWN} more; --json has them all.", style="dim"))
+    if len(remarkable) > MOST_PROMPTS:
+        console.print(Text(f"  … and {len(remarkable) - MOST_PROMPTS} more (--json lists all).", style="dim"))
 
 
 def _noise(noise: NoiseFloor) -> str:
     floor = "unknown" if noise.floor is None else f"{noise.floor:.3g} nats"
-    control = f"the target forks from itself at {noise.null_forks} of {noise.null_places:,} prefixes"
-    return f"Noise of the target at width {noise.width}: {floor} ({noise.method}); without speculation {control}."
+    control = f"it diverges from itself at {noise.null_forks} of {noise.null_places:,} prefixes"
+    return f"Numeric noise of the target at width {noise.width}: {floor} ({noise.method}); {control}."
 
 
 def _print_comparison(console: Console, one: Comparison, baseline: str) -> None:
@@ -143,27 +153,26 @@ def _print_comparison(console: Console, one: Comparison, baseline: str) -> None:
     if one.fork is None:
         return
     ends = "(ends here)" if one.fork.baseline_text or one.fork.arm_text else "(the same text)"
-    label = max(len("both said"), min(24, len(baseline)), min(24, len(one.arm)))
-    for name, said, token in (
-        ("both said", one.fork.agreed_text or "(nothing)", None),
+    label = max(len("in common"), min(24, len(baseline)), min(24, len(one.arm)))
+    for name, text, token in (
+        ("in common", one.fork.agreed_text or "(nothing)", None),
         (baseline, one.fork.baseline_text, one.fork.baseline_token),
         (one.arm, one.fork.arm_text, one.fork.arm_token),
     ):
         line = Text(f"    {one_line(name, 24):<{label}}  ", style="dim")
-        line.append(one_line(said) or ends, style="not dim")
+        line.append(one_line(text) or ends, style="not dim")
         if token is not None:
             line.append(f"  token {token}", style="dim")
         line.truncate(console.width, overflow="ellipsis")
         console.print(line)
     if one.fork.shapes or one.fork.shapes_absent:
-        told = [*map(_shape, one.fork.shapes), *(f"{name}: {why}" for name, why in one.fork.shapes_absent.items())]
-        margins = f"    {'margins':<{label}}  {'; '.join(told)}"
-        console.print(Text(margins, style="dim"))
+        margins = [*map(_shape, one.fork.shapes), *(f"{name}: {why}" for name, why in one.fork.shapes_absent.items())]
+        console.print(Text(f"    {'margins':<{label}}  {'; '.join(margins)}", style="dim"))
 
 
 def _shape(one: ShapeMargin) -> str:
     way = {"decode": "token by token", "verify": f"{one.width} at once", "prefill": "all at once"}[one.shape]
-    side = {"baseline": "", "arm": ", says the arm's token", "another": ", says a third token"}[one.prefers]
+    side = {"baseline": "", "arm": ", prefers the arm's token", "another": ", prefers a third token"}[one.prefers]
     return f"{way} {'unknown' if one.margin is None else format(one.margin, '.3f')}{side}"
 
 

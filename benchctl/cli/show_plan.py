@@ -1,4 +1,4 @@
-"""What `benchctl run --dry-run` prints: the plan, what it costs, and the exact commands."""
+"""Prints the plan of `benchctl run --dry-run`: cells, cost, and the exact commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchctl.text import spoken, visible
 
 
 def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json: bool) -> None:
-    """Print what a run would do; starts no engine."""
+    """Print the plan of a run; starts no engine."""
     recipe = prepared.recipe
     done = measured(earlier, len(prepared.prompts)) if earlier else set()
     begun = earlier.manifest if earlier else None
@@ -65,25 +65,25 @@ def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json
 def _headline(prepared: Prepared, cost: RunEstimate) -> str:
     found = prepared.capabilities
     time = (
-        f"about {spoken(cost.seconds)}, going by run {cost.learnt_from}"
+        f"about {spoken(cost.seconds)}, from run {cost.learnt_from}"
         if cost.seconds is not None
-        else "time not known: there is no earlier run of this recipe here; a run estimates it from its first answer"
+        else "time unknown without an earlier run of this recipe; a run estimates it from its first answer"
     )
     version = visible(found.version or "version unknown")
     return (
-        f"{prepared.recipe.name}: {cost.cells} engine starts, {cost.requests} requests, "
+        f"{prepared.recipe.name}: {cost.cells} engine launches, {cost.requests} requests, "
         f"at most {cost.tokens} tokens; {time}.\n"
         f"Engine: {visible(str(found.binary or found.kind))} (found in: {visible(found.found_in)}; {version})"
     )
 
 
 def _further(rule: AutoBlocks, most: RunEstimate) -> str:
-    """What `blocks: auto` may add to the blocks that are sure to come."""
+    """What `blocks: auto` may add to the first blocks."""
     time = f", about {spoken(most.seconds)}" if most.seconds is not None else ""
     budget = f", and none that would end after {rule.budget_min:g} min" if rule.budget_min is not None else ""
     return (
         f"Then further blocks until every arm's interval is within ±{100 * rule.half_width:g} %: at most {rule.max} in "
-        f"all ({most.cells} engine starts, {most.requests} requests{time}){budget}."
+        f"all ({most.cells} engine launches, {most.requests} requests{time}){budget}."
     )
 
 

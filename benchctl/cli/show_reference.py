@@ -1,4 +1,4 @@
-"""`verify-lossless RUN --against RUN`: how a comparison with references is shown. Names are untrusted text."""
+"""Prints `verify-lossless RUN --against RUN`, a comparison with reference runs. Names are untrusted text."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from benchctl.reports.terminal import print_table, table_console
 from benchctl.text import one_line
 
 DOCUMENT_SCHEMA = 1
-SHOWN = 6
-"""Prompts that are named one by one."""
+MOST_PROMPTS = 6
+"""Prompts that are printed one by one."""
 _CAUSES = {"baseline": "engine or precision", "speculation": "speculation", "both": "both"}
 
 
@@ -53,7 +53,7 @@ def verify_against(
 def _print(found: ReferenceComparison) -> None:
     console = table_console()
     for number, run in enumerate(found.runs):
-        role = "judged" if number == 0 else "reference"
+        role = "tested" if number == 0 else "reference"
         line = f"{role}: {one_line(run.run)}, {one_line(run.engine, 80)}, weights in {one_line(run.precision)}"
         console.print(Text(line, style="bold" if number == 0 else ""))
     for sentence in found.on_trust:
@@ -104,38 +104,38 @@ def _causes(found: ReferenceComparison) -> Table[ArmCauses]:
 
 
 def conclusion(found: ReferenceComparison) -> list[str]:
-    """Return what can be said of engine, precision and speculation, a sentence each."""
-    told = []
+    """Return what engine, precision and speculation each changed, a sentence each."""
+    statements = []
     split = any(len(pair.differs_in) == 1 for pair in found.baselines)
     for pair in found.baselines:
-        judged = pair.prompts - len(pair.undetermined)
+        compared = pair.prompts - len(pair.undetermined)
         what = " and ".join(pair.differs_in)
-        if not judged:
-            told.append(f"{pair.runs[0]} and {pair.runs[1]}: no prompt can be compared.")
+        if not compared:
+            statements.append(f"{pair.runs[0]} and {pair.runs[1]}: no prompt can be compared.")
         elif len(pair.differs_in) == 1:
-            told.append(f"The {what} alone changed {len(pair.differing)} of {judged} answers ({_named(pair)}).")
+            statements.append(f"The {what} alone changed {len(pair.differing)} of {compared} answers ({_named(pair)}).")
         elif pair.differs_in:
             more = (
                 ""
                 if split or not pair.differing
-                else ("; a run that differs in one of them alone, named with --against, would tell them apart")
+                else "; compare with a run that differs in only one of them (--against) to separate the two"
             )
-            told.append(
-                f"{what.capitalize()} together changed {len(pair.differing)} of {judged} answers "
+            statements.append(
+                f"{what.capitalize()} together changed {len(pair.differing)} of {compared} answers "
                 f"({_named(pair)}){more}."
             )
         else:
-            told.append(
-                f"Same engine, same precision: {len(pair.differing)} of {judged} answers differ ({_named(pair)})."
+            statements.append(
+                f"Same engine, same precision: {len(pair.differing)} of {compared} answers differ ({_named(pair)})."
             )
     for one in found.arms:
-        spoken = one.counts["speculation"] + one.counts["both"] + one.counts["undone"]
-        judged = sum(one.counts.values()) - one.counts["undetermined"]
-        told.append(
-            f"Speculation changed {spoken} of {judged} answers of {one.arm} (run {one.run}); "
-            f"{one.counts['none'] + one.counts['undone']} are the reference's ({one.reference})."
+        changed = one.counts["speculation"] + one.counts["both"] + one.counts["undone"]
+        compared = sum(one.counts.values()) - one.counts["undetermined"]
+        statements.append(
+            f"Speculation changed {changed} of {compared} answers of {one.arm} (run {one.run}); "
+            f"{one.counts['none'] + one.counts['undone']} are identical to the reference ({one.reference})."
         )
-    return told
+    return statements
 
 
 def _named(pair: BaselinePair) -> str:
@@ -145,21 +145,21 @@ def _named(pair: BaselinePair) -> str:
 def _print_prompts(console: Console, which: str, differing: Sequence[Difference], undetermined: Sequence[str]) -> None:
     if differing:
         console.print(Text(f"  {one_line(which, 200)}:", style="dim"))
-    for one in differing[:SHOWN]:
+    for one in differing[:MOST_PROMPTS]:
         cause = f", {_CAUSES[one.cause]}" if one.cause in _CAUSES else ""
         margins = ["not scored" if value is None else f"{value:.3f}" for value in one.margins]
-        told = f"    {one_line(one.task)}/{one.prompt_idx}: from {one.unit} {one.index}{cause}"
+        line = f"    {one_line(one.task)}/{one.prompt_idx}: diverges at {one.unit} {one.index}{cause}"
         if any(value is not None for value in one.margins):
-            told += f"; margins of the two targets there, in nats: {', '.join(margins)}"
-        console.print(Text(told, style="dim"))
-    if len(differing) > SHOWN:
-        console.print(Text(f"    … and {len(differing) - SHOWN} more; --json has them all.", style="dim"))
+            line += f"; margins of the two targets there, in nats: {', '.join(margins)}"
+        console.print(Text(line, style="dim"))
+    if len(differing) > MOST_PROMPTS:
+        console.print(Text(f"    … and {len(differing) - MOST_PROMPTS} more (--json lists all).", style="dim"))
     if undetermined:
-        names = ", ".join(undetermined[:SHOWN]) + (", …" if len(undetermined) > SHOWN else "")
+        names = ", ".join(undetermined[:MOST_PROMPTS]) + (", …" if len(undetermined) > MOST_PROMPTS else "")
         console.print(
             Text(
-                f"    Undetermined: {one_line(names)} (missing, failed, not the same in every block, or another text "
-                "was read).",
+                f"    Undetermined: {one_line(names)} (missing, failed, not the same in every block, or another "
+                "prompt text).",
                 style="yellow",
             )
         )
@@ -170,6 +170,6 @@ def _share(part: int, whole: int) -> str:
 
 
 def _places(differing: Sequence[Difference]) -> str | None:
-    """Where answers part: the earliest place and the middle one."""
+    """Where answers diverge: the earliest index and the median."""
     places = [one.index for one in differing]
     return f"{min(places)} (median {statistics.median(places):g})" if places else None

@@ -1,4 +1,4 @@
-"""`benchctl tune`: search for the fastest setting of speculation within a budget, and measure what was found afresh."""
+"""`benchctl tune`: search for the fastest speculation setting within a budget, and confirm it on new measurements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchctl.recipes.schema import Recipe
 
 MAX_TOKENS = 64
-"""Longest answer where the command line names a model and no length: short blocks leave time for more of them."""
+"""Default longest answer where the command line names a model: short blocks leave time for more of them."""
 
 
 def tune(
@@ -25,11 +25,11 @@ def tune(
         list[str] | None,
         typer.Argument(metavar="RECIPE | TARGET [DRAFT]...", help="A recipe, or the target's source and its drafts'."),
     ] = None,
-    budget: Annotated[str, typer.Option(metavar="TIME", help="For all of it: 15m, 900s, 1h.")] = "15m",
+    budget: Annotated[str, typer.Option(metavar="TIME", help="Total time: 15m, 900s, 1h.")] = "15m",
     kind: Annotated[str | None, typer.Option("--engine", metavar="KIND", help="Without a recipe: the engine.")] = None,
     types: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="TYPE", help="Search this speculation type; may be given several times."),
+        typer.Option("--type", metavar="TYPE", help="Search this speculation type; may be repeated."),
     ] = None,
     depth: Annotated[str | None, typer.Option(metavar="K1,K2", help="Search these draft depths.")] = None,
     sweep: Annotated[
@@ -37,27 +37,27 @@ def tune(
         typer.Option("-L", metavar="KEY=V1,V2", help="Search these values of a speculation key: p_min=0,0.75."),
     ] = None,
     only_arms: Annotated[
-        bool, typer.Option("--only-arms", help="Search the recipe's own arms alone, nothing that the engine names.")
+        bool, typer.Option("--only-arms", help="Search only the recipe's own arms, no other settings of the engine.")
     ] = False,
     prompts: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Prompts, instead of the recipe's: a suite, .txt, .jsonl, ….")
+        str | None, typer.Option(metavar="FILE", help="Prompts, instead of the recipe's: a suite, .txt or .jsonl.")
     ] = None,
     limit: Limit = None,
     settings: Settings = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where runs are kept.")] = Path("results"),
-    resume: Annotated[str | None, typer.Option(help="Go on with this search, instead of a new one.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be searched; start no engine.")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where runs are saved.")] = Path("results"),
+    resume: Annotated[str | None, typer.Option(help="Continue this search instead of starting a new one.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings to search; start no engine.")] = False,
     engine_binary: EngineBinary = None,
     models_dir: ModelsDir = None,
     trust_recipe: TrustRecipe = False,
     quiet: Quiet = False,
     as_json: JsonAtEnd = False,
 ) -> None:
-    """Find the fastest setting of speculation for a model, or that none pays, within a budget of minutes.
+    """Find the fastest speculation setting for a model, or that none pays, within a budget of minutes.
 
-    Settings are halved again and again over short blocks that hold no speculation and all that are still in. The one
-    that is left is then measured afresh against no speculation: that run decides, and no speculation may win. Ctrl-C
-    keeps what was measured; `--resume RUN` goes on.
+    Successive halving: short blocks measure no speculation and every remaining setting, and the slower half is dropped.
+    The last setting is then measured again, on new data, against no speculation; that run decides. Ctrl-C keeps what
+    was measured; `--resume RUN` continues.
     """
     import sys
     from functools import partial
@@ -72,12 +72,12 @@ def tune(
 
     if (subject is None) == (resume is None):
         raise UsageError(
-            "Name a recipe, a target, or a search to go on with.",
+            "Name a recipe, a target, or a search to continue.",
             fix="benchctl tune RECIPE, benchctl tune TARGET DRAFT, or benchctl tune --resume RUN",
         )
     if resume is not None and (kind or types or depth or sweep or prompts or limit or settings or only_arms):
         raise UsageError(
-            "A search that goes on keeps its settings, prompts and budget.",
+            "A resumed search keeps its settings, prompts and budget.",
             where="--resume",
             fix="Leave out --engine, --type, --depth, -L, --only-arms, --prompts, --limit and --set.",
         )
@@ -130,7 +130,7 @@ def _what_to_search(
     out: Path,
     progress: RunProgress,
 ) -> tuple[Recipe, Path, bool]:
-    """Return the recipe of the command line, where its paths start, and whether its arms are all that is searched."""
+    """Return the recipe of the command line, the folder of its paths, and whether only its own arms are searched."""
     from benchctl.errors import UsageError
     from benchctl.recipes.from_options import (
         parse_settings,
@@ -157,7 +157,7 @@ def _what_to_search(
         return load_recipe(file, overrides=overrides), file.parent, False
     if not types and not sweeps and len(drafts) < 2:
         overrides = {"arms": [{"name": "baseline"}], **overrides}
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "target": first,
         "draft": drafts[0] if drafts else None,
         "engine": kind,
@@ -168,9 +168,9 @@ def _what_to_search(
         "folder": Path.cwd(),
         "settings": {"sampling.max_tokens": MAX_TOKENS, **overrides},
     }
-    data = recipe_from_options(**asked)
+    data = recipe_from_options(**options)
     if len(drafts) > 1:
-        sources = [recipe_from_options(**asked | {"draft": one})["models"]["draft"] for one in drafts]
+        sources = [recipe_from_options(**options | {"draft": one})["models"]["draft"] for one in drafts]
         del data["models"]["draft"]
         data["matrix"] = {"models.draft": dict(zip(_labels(drafts), sources, strict=True))}
     file = out / data["name"] / "recipe.yaml"
@@ -180,7 +180,7 @@ def _what_to_search(
 
 
 def _labels(drafts: list[str]) -> list[str]:
-    """Short names of the drafts' files, told apart by their place where two are alike."""
+    """Short names of the drafts' files, numbered where two are equal."""
     from benchctl.recipes.from_options import name_of
 
     names = [name_of(one, None)[:24].strip("-_.+") for one in drafts]
@@ -188,7 +188,7 @@ def _labels(drafts: list[str]) -> list[str]:
 
 
 def _show_candidates(prepared: Prepared, *, as_json: bool) -> None:
-    """Print what would be searched; starts no engine."""
+    """Print the settings to search; starts no engine."""
     import json
     import shlex
 
@@ -203,30 +203,30 @@ def _show_candidates(prepared: Prepared, *, as_json: bool) -> None:
         typer.echo(json.dumps({"recipe": recipe.model_dump(mode="json"), "commands": commands}, indent=1))
         return
     console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(f"{recipe.name}: {len(recipe.arms) - 1} settings are searched, as far as the budget allows."))
+    console.print(Text(f"{recipe.name}: {len(recipe.arms) - 1} settings to search within the budget."))
     for name, launch in prepared.launches.items():
         console.print(Text(f"\n{visible(name)}:", style="bold"))
         console.print(Text(visible(f"  {shlex.join(launch.argv)}".replace("'{port}'", "{port}"))))
 
 
 def _outcome(analysis: Analysis, winner: str | None) -> str:
-    """Who won, on the fresh data alone."""
+    """The result, from the confirmation run alone."""
     from benchctl.text import one_line
 
     (verdict,) = [one for one in analysis.verdicts if one.arm not in analysis.baselines]
     arm = one_line(verdict.arm)
     if winner is not None:
-        return f"The winner is {arm}, on fresh data."
+        return f"The winner is {arm}, confirmed on new data."
     if verdict.speed == "faster":
-        return f"No speculation wins: {arm} is faster on fresh data, and its output is damaged."
+        return f"No speculation wins: {arm} is faster on new data, but its output is damaged."
     if verdict.speed in ("slower", "within"):
-        found = "slower" if verdict.speed == "slower" else "no faster than noise"
-        return f"No speculation wins: the best setting, {arm}, is {found} on fresh data."
-    return f"Undecided: whether {arm}, the best setting, is faster than no speculation the fresh data do not show."
+        found = "slower" if verdict.speed == "slower" else "within noise"
+        return f"No speculation wins: the best setting, {arm}, is {found} on new data."
+    return f"Undecided: the new data do not show whether {arm}, the best setting, is faster than no speculation."
 
 
 def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) -> None:
-    """Print what the fresh data say, and where everything is."""
+    """Print the result of the confirmation run, and the files."""
     import json
     import shlex
 
@@ -264,13 +264,13 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
         return
     console = Console()
     if fresh is None or analysis is None:
-        console.print(Text("No setting drafted anything here: no speculation wins.", "bold"))
+        console.print(Text("No setting drafted anything: no speculation wins.", "bold"))
         console.print(f"\nSearch: {found.folder}", markup=False, highlight=False, soft_wrap=True)
         return
     print_summary(console, analysis)
     console.print(Text(f"\n{_outcome(analysis, winner)} {len(searched)} settings were searched.", "bold"))
     print_decision(console, analysis, fresh.manifest)
     name = shlex.quote(str(fresh.folder))
-    lines = f"Recipe: {recipe_file_of(fresh)}\nFresh data: {fresh.folder}\nSearch: {found.folder}"
+    lines = f"Recipe: {recipe_file_of(fresh)}\nConfirmation run: {fresh.folder}\nSearch: {found.folder}"
     following = f"Next: benchctl verify-lossless {name}\n      benchctl report {name}"
     console.print(f"\n{lines}\n{following}", markup=False, highlight=False, soft_wrap=True)

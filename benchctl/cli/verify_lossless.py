@@ -1,4 +1,4 @@
-"""`benchctl verify-lossless`: is every answer of an arm exactly what the target alone said?"""
+"""`benchctl verify-lossless`: is every answer of an arm token-identical to the target's alone?"""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def verify_lossless(
             autocompletion=complete.runs,
         ),
     ] = None,
-    results: Annotated[Path, typer.Option(metavar="DIR", help="Where runs lie.")] = Path("results"),
+    results: Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.")] = Path("results"),
     against: Annotated[
         list[str] | None,
         typer.Option(
             metavar="RUN",
-            help="Compare with this run of the same questions, on another engine or in another precision; repeatable.",
+            help="Compare with this run of the same prompts on another engine or in another precision; repeatable.",
         ),
     ] = None,
     baseline: Annotated[
@@ -45,20 +45,20 @@ def verify_lossless(
     audit: Annotated[
         Literal["full", "forks", "off"],
         typer.Option(
-            help="What is scored on the target alone: whole answers of every arm that differs, their first forks "
-            "alone, or nothing (no engine is started)."
+            help="What is scored on the target alone: whole answers of every arm that differs, only their first "
+            "divergences, or nothing (no engine is started)."
         ),
     ] = "full",
     audit_minutes: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Score whole answers for so long at most.", show_default="as long as the run took"),
+        typer.Option(min=0.1, help="Time limit for scoring whole answers.", show_default="as long as the run took"),
     ] = None,
     accept: Annotated[
         Literal["identical", "consistent"],
-        typer.Option(help="Exit with 0 also where arms differ, but no more than the target's own noise explains."),
+        typer.Option(help="`consistent`: exit with 0 also where differences are within the target's numeric noise."),
     ] = "identical",
     offline: Annotated[
-        bool, typer.Option("--offline", help="As --audit off: judge by the records and by what was scored before.")
+        bool, typer.Option("--offline", help="As --audit off: use only the records and stored scores.")
     ] = False,
     engine_binary: Annotated[
         str | None, typer.Option(metavar="PATH", help="The engine's binary, where it is not at the run's own path.")
@@ -67,10 +67,13 @@ def verify_lossless(
         Path | None, typer.Option(metavar="DIR", help="Look for the target's files here first.", file_okay=False)
     ] = None,
     sampling: Annotated[
-        bool, typer.Option("--sampling", help="Test whether the arms sample as the target does, by new answers.")
+        bool,
+        typer.Option("--sampling", help="Test on new answers whether the arms sample from the target's distribution."),
     ] = False,
-    seeds: Annotated[int | None, typer.Option(min=2, help="With --sampling: answers to a prompt of an arm.")] = None,
-    prompts: Annotated[int | None, typer.Option(min=1, help="With --sampling: prompts, of the tasks in turn.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=2, help="With --sampling: answers per prompt and arm.")] = None,
+    prompts: Annotated[
+        int | None, typer.Option(min=1, help="With --sampling: prompts, taken from the tasks in turn.")
+    ] = None,
     tokens: Annotated[int | None, typer.Option(min=2, help="With --sampling: longest answer in tokens.")] = None,
     temperature: Annotated[
         float | None,
@@ -78,33 +81,33 @@ def verify_lossless(
     ] = None,
     level: Annotated[
         float | None,
-        typer.Option(min=0.0001, max=0.05, help="With --sampling: chance of any false alarm in the whole check."),
+        typer.Option(min=0.0001, max=0.05, help="With --sampling: family-wise significance level."),
     ] = None,
     as_json: JsonForTables = False,
     trust_recipe: Annotated[
-        bool, typer.Option("--trust-recipe", help="Let the run's recipe open the machine; see `run`.")
+        bool, typer.Option("--trust-recipe", help="Accept a run whose recipe opens the machine; see `run`.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables; only the exit code tells.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables; use the exit code.")] = False,
 ) -> None:
-    """Compare every answer of every arm with the baseline's, and find out what differences are.
+    """Compare every answer of every arm with the baseline's, and explain the differences.
 
-    An arm is `identical` where every prompt is, in every block; what is missing, failed or damaged is undetermined,
-    never equal. Where answers differ, the target alone is started once more and scores whole answers of the arm, token
-    by token: an arm is `consistent with the target` where it leaves the target's likeliest token no more often, and no
-    farther, than the target's own numeric noise makes it, and a `violation` where it does. What was scored is kept in
-    the run's replays.json and audit.json, so that judging again starts nothing.
+    An arm is `identical` where every prompt is, in every block. Missing, failed or damaged answers are undetermined,
+    never equal. Where answers differ, the target alone is launched again and scores whole answers of the arm, token by
+    token: an arm is `consistent with the target` where it departs from the target's likeliest token no more often, and
+    no farther, than the target's own numeric noise explains, and a `violation` otherwise. Scores are saved in the run's
+    replays.json and audit.json and are not computed twice.
 
     Exits with 0 when every compared arm is identical (or, with `--accept consistent`, consistent with the target), with
     1 when one is not or is undetermined, with 2 when the command line is wrong, with 3 when the engine failed and
     nothing could be explained.
 
-    With --against the answers are compared with those of other runs, such as the transformers engine's in float32, and
-    what engine, precision and speculation each changed is told apart; nothing is started, and it exits with 0 when
-    every answer is the reference's.
+    With --against the answers are compared with those of other runs, such as the transformers engine's in float32, to
+    separate the effects of engine, precision and speculation; no engine is started, and it exits with 0 when every
+    answer is identical to the reference.
 
-    Hashes say nothing of answers that are sampled. With --sampling every arm and the baseline answer some prompts with
-    many seeds, and permutation tests compare the distributions; exits with 0 when no difference was found, which is
-    said beside the smallest one that would have been.
+    Hashes cannot verify sampled answers. With --sampling every arm and the baseline answer some prompts with many
+    seeds, and permutation tests compare the distributions; exits with 0 when no difference was found. The smallest
+    difference that would have been detected is reported, too.
     """
     from benchctl.errors import UsageError
 
@@ -118,16 +121,16 @@ def verify_lossless(
             "--models-dir": models_dir is not None and not sampling and (offline or audit == "off"),
         },
     )
-    asked = {"seeds": seeds, "prompts": prompts, "tokens": tokens, "temperature": temperature, "level": level}
+    settings = {"seeds": seeds, "prompts": prompts, "tokens": tokens, "temperature": temperature, "level": level}
     if sampling:
         from benchctl.cli.verify_sampling import verify_sampling
 
         if against:
-            raise UsageError("A check of the sampling knows no reference.", where="--against", fix="Leave one out.")
+            raise UsageError("--sampling takes no reference run.", where="--against", fix="Leave out one of the two.")
 
         verify_sampling(
             run,
-            {name: value for name, value in asked.items() if value is not None},
+            {name: value for name, value in settings.items() if value is not None},
             results=results,
             baseline=baseline,
             arms=arm or (),
@@ -140,7 +143,7 @@ def verify_lossless(
             trusted=trust_recipe,
         )
         return
-    for name, value in asked.items():
+    for name, value in settings.items():
         if value is not None:
             raise UsageError("This option needs --sampling.", where=f"--{name}", fix="Leave it out, or add --sampling.")
     if against:
@@ -148,7 +151,7 @@ def verify_lossless(
 
         if baseline is not None or audit != "full" or audit_minutes is not None or accept != "identical":
             raise UsageError(
-                "--against compares the answers as they are, each run with its own baseline.",
+                "--against compares stored answers, each run with its own baseline.",
                 where="--against",
                 fix="Leave out --baseline, --audit, --audit-minutes and --accept.",
             )
@@ -160,7 +163,7 @@ def verify_lossless(
     from benchctl.data.store import open_run, resolve_run
 
     data = open_run(resolve_run(run, results))
-    told = explain(
+    explained = explain(
         data,
         baseline=baseline,
         arms=arm,
@@ -172,18 +175,18 @@ def verify_lossless(
         quiet=quiet or as_json,
     )
     for name in arm or ():
-        if name not in told.outputs.names:
-            known = ", ".join(told.outputs.arms)
+        if name not in explained.outputs.names:
+            known = ", ".join(explained.outputs.arms)
             raise UsageError(f"There is no arm {name!r} to compare.", where="--arm", fix=f"The arms are: {known}.")
-    if not told.found:
+    if not explained.found:
         raise UsageError("The run has only its baseline, so there is nothing to compare.", where=str(data.folder))
     if as_json:
-        print_document(data, told)
+        print_document(data, explained)
     elif not quiet:
-        print_tables(data, told)
-    if told.failure is not None:
-        raise told.failure
-    if not told.only("identical", *(("consistent with the target",) if accept == "consistent" else ())):
+        print_tables(data, explained)
+    if explained.failure is not None:
+        raise explained.failure
+    if not explained.only("identical", *(("consistent with the target",) if accept == "consistent" else ())):
         raise typer.Exit(1)
 
 
@@ -192,5 +195,5 @@ def _refuse_ignored(where: str, options: dict[str, bool]) -> None:
     from benchctl.errors import UsageError
 
     if ignored := [name for name, given in options.items() if given]:
-        what = f"{', '.join(ignored)} would do nothing here"
-        raise UsageError(what, where=where, fix="Leave one or the other out.")
+        what = f"{', '.join(ignored)} would have no effect"
+        raise UsageError(what, where=where, fix="Leave out one or the other.")

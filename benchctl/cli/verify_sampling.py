@@ -1,6 +1,6 @@
 """`benchctl verify-lossless --sampling`: does an arm sample from the target's distribution?
 
-It is imported when it is called for. Names come from recipes and are untrusted text.
+Names come from recipes and are untrusted text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COLOUR = {"no difference found": "green", "difference found": "red", "lossy by d
 
 def verify_sampling(
     target: str | None,
-    wanted: Mapping[str, Any],
+    settings: Mapping[str, Any],
     *,
     results: Path,
     baseline: str | None = None,
@@ -44,10 +44,10 @@ def verify_sampling(
     quiet: bool = False,
     trusted: bool = False,
 ) -> None:
-    """Check the arms of a recipe or a run, or (offline) judge the latest stored check of a run again.
+    """Check the arms of a recipe or a run, or (offline) assess the latest stored check of a run again.
 
     `target` as a user names it: a recipe's file, a run, a recipe's name, the folder of a check; `None` for the latest
-    run. `wanted` holds the fields of `CheckPlan` that the user set. Exits with 0 when no arm shows a difference, with 1
+    run. `settings`: the fields of `CheckPlan` that the user set. Exits with 0 when no arm shows a difference, with 1
     when one does, is lossy by design or undetermined; raises EngineError when an engine failed.
     """
     from benchctl.analysis.sampling.conclude import sampling_verdict
@@ -58,7 +58,7 @@ def verify_sampling(
         silent = quiet or as_json
         folder = _draw(
             target,
-            wanted,
+            settings,
             results,
             baseline,
             arms,
@@ -68,8 +68,9 @@ def verify_sampling(
             quiet=silent,
             trusted=trusted,
         )
-    elif wanted or arms or baseline:
-        raise UsageError("A stored check is judged as it was drawn.", where="--offline", fix="Leave the others out.")
+    elif settings or arms or baseline:
+        what = "A stored check is assessed with its own settings."
+        raise UsageError(what, where="--offline", fix="Leave out the other options.")
     else:
         folder = _stored(target, results)
     check = open_check(folder)
@@ -99,7 +100,7 @@ def _stored(target: str | None, results: Path) -> Path:
 
 def _draw(
     target: str | None,
-    wanted: Mapping[str, Any],
+    settings: Mapping[str, Any],
     results: Path,
     baseline: str | None,
     arms: Sequence[str],
@@ -111,21 +112,23 @@ def _draw(
     trusted: bool,
 ) -> Path:
     """Run the engines and return the folder of the new check; `scored`: with its tokens scored on the target alone."""
-    from benchctl.cli.replay_forks import show_reading
+    from benchctl.cli.replay_forks import scoring_progress
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import signals_interrupt
     from benchctl.measure.sampling import CheckPlan, is_greedy, run_check, sampled_recipe
     from benchctl.measure.sampling_scores import score_check
 
-    plan = replace(CheckPlan(), **wanted)
+    plan = replace(CheckPlan(), **settings)
     run, recipe, folder = _what(target, results)
     recipe = _with_baseline(recipe, baseline, arms)
     sampled = sampled_recipe(recipe, plan, arms)
     progress = progress_for(Console(stderr=True), quiet=quiet)
     if is_greedy(recipe.sampling):
-        heat = sampled.sampling.temperature
-        progress.note(f"The recipe is greedy; this check samples at temperature {heat:g} from the whole vocabulary.")
+        temperature = sampled.sampling.temperature
+        progress.note(
+            f"The recipe is greedy; this check samples at temperature {temperature:g} from the full vocabulary."
+        )
     with signals_interrupt():
         prepared = prepare(
             sampled,
@@ -138,15 +141,15 @@ def _draw(
         parent = results / recipe.name if run is None else run.folder
         drawn = run_check(prepared, plan, parent, progress, ["benchctl", *sys.argv[1:]])
         if scored:
-            with show_reading("Scoring tokens on the target alone", "answers", quiet=quiet) as tell:
-                why = score_check(drawn, prepared, advance=tell)
+            with scoring_progress("Scoring tokens on the target alone", "answers", quiet=quiet) as advance:
+                why = score_check(drawn, prepared, advance=advance)
             if why is not None:
                 progress.note(f"The tokens could not be scored, so only whole answers are compared: {one_line(why)}")
         return drawn
 
 
 def _what(target: str | None, results: Path) -> tuple[RunData | None, Recipe, Path]:
-    """Tell a run from a recipe: a YAML file is a recipe, a name that has runs is its latest run."""
+    """Resolve a name: a YAML file is a recipe, a recipe's name with runs is its latest run."""
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
     from benchctl.measure.run import recipe_folder_of, recipe_of
@@ -179,7 +182,7 @@ def _with_baseline(recipe: Recipe, baseline: str | None, arms: Sequence[str]) ->
         raise UsageError("There is only the baseline, so there is nothing to compare.", where=recipe.name)
     if recipe.arm(chosen).speculation is not None:
         raise UsageError(
-            f"{chosen} speculates itself, so it does not show how the target samples.",
+            f"{chosen} speculates, so it does not show how the target alone samples.",
             where="baseline",
             fix="Choose an arm without speculation.",
         )
@@ -202,7 +205,7 @@ def _print_sampling(found: SamplingResult, folder: Path) -> None:
         )
     )
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for column in ("arm", "verdict", "drafted", "accepted", "smallest p", "of the test"):
+    for column in ("arm", "verdict", "drafted", "accepted", "smallest p", "test"):
         table.add_column(column, justify="right" if column in ("drafted", "accepted", "smallest p") else "left")
     for arm in found.arms:
         table.add_row(*_row(arm))
@@ -212,7 +215,7 @@ def _print_sampling(found: SamplingResult, folder: Path) -> None:
         console.print(Padding.indent(Text(one_line(arm.reason)), 2))
     tests = len(found.arms[0].tests) if found.arms else 0
     note = (
-        f"\nLevel: {100 * found.level:g} % for any false alarm among {tests} tests of each of {len(found.arms)} arms. "
+        f"\nFamily-wise level {100 * found.level:g} % over {tests} tests of each of {len(found.arms)} arms. "
         "The first token comes from prefill and is never speculated."
     )
     console.print(Text(note, style="dim"))

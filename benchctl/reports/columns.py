@@ -17,12 +17,11 @@ from benchctl.reports import numbers
 Row = TypeVar("Row")
 
 Tone = Literal["", "good", "fair", "open", "bad", "quiet"]
-"""How a cell is coloured: what is well, what is well within noise, what is not known, what is wrong, what matters
-less. Colour never says more than the words do."""
+"""How a cell is coloured: good, within noise, unknown, bad, or secondary. Colour never adds information to the text."""
 
 
 class Name(str):
-    """What others chose to call something: a code span in Markdown, plain text elsewhere."""
+    """A name from a recipe or a run: a code span in Markdown, plain text elsewhere."""
 
     __slots__ = ()
 
@@ -35,7 +34,7 @@ class Code(str):
 
 @dataclass(frozen=True)
 class Folded:
-    """Lines behind a summary: folded on the page; of elsewhere the summary, so that a row stays a short line."""
+    """Lines behind a summary: folded on the page; elsewhere only the summary, so that a row stays a short line."""
 
     summary: str
     lines: tuple[str, ...]
@@ -43,11 +42,11 @@ class Folded:
 
 Piece = str | Folded
 Cell = Piece | tuple[Piece, ...]
-"""What stands in a cell: untrusted text, or several pieces with a space between them."""
+"""The content of a cell: untrusted text, or several pieces with a space between them."""
 
 
 def plain(value: object) -> Cell:
-    """A value as it is: text, a whole number, a list with commas; a dash where it is not known."""
+    """A value as text: text, a whole number, a list with commas; a dash for `None`."""
     if value is None:
         return numbers.ABSENT
     if isinstance(value, list | tuple):
@@ -60,17 +59,17 @@ class Column(Generic[Row]):
     """One column over rows of one type."""
 
     header: str
-    """What stands above it. Empty: it is for programs alone, and stands in the CSV file only."""
+    """Its header. Empty: it is for programs, and only in the CSV file."""
     value: Callable[[Row], Any]
     """In full precision, for the CSV file; `None` where it is not known."""
     write: Callable[[Any], Cell] = plain
     """How people read the value."""
     cell: Callable[[Row], Cell] | None = None
-    """How people read it where more than the value decides; then `write` is not used."""
+    """How people read it where it depends on more than the value; then `write` is not used."""
     unit: str = ""
-    """Stands behind the header; empty where every cell says its own."""
+    """Follows the header; empty where every cell has its own."""
     explain: str = ""
-    """What the number is, as the end of a sentence that begins with the header. Stands below the table."""
+    """What the number is, as the end of a sentence that begins with the header. Printed below the table."""
     align: Literal["left", "right"] = "left"
     tone: Callable[[Row], Tone] | None = None
     key: str = ""
@@ -82,11 +81,11 @@ class Column(Generic[Row]):
     wrap: bool = False
     """Whether its texts are long, and may take several lines."""
     heads: bool = False
-    """Whether it says what a row is about: the row's header on the page, repeated where a terminal is too narrow."""
+    """Whether it identifies a row: the row's header on the page, repeated where a terminal is too narrow."""
     chooses: Literal["", "arm", "task"] = ""
-    """Whether a reader chooses rows by its value."""
+    """Whether a reader can select rows by its value."""
     least_width: int = 0
-    """Characters that a terminal must have for it to stand there."""
+    """Least width of a terminal, in characters, that shows it."""
 
     @property
     def heading(self) -> str:
@@ -116,7 +115,7 @@ def numeric(
     optional: bool = False,
     least_width: int = 0,
 ) -> Column[Row]:
-    """A column of numbers, which stand to the right."""
+    """A column of numbers, aligned right."""
     return Column(
         header, value, write, cell, unit, explain, "right", tone, key, parts, optional, least_width=least_width
     )
@@ -152,10 +151,10 @@ class Table(Generic[Row]):
     columns: Sequence[Column[Row]]
     rows: Sequence[Row]
     note: str = ""
-    """What is to be said below it besides the explanations of its columns."""
+    """Printed below it after the explanations of its columns."""
 
     @property
-    def shown(self) -> list[Column[Row]]:
+    def visible_columns(self) -> list[Column[Row]]:
         """The columns for people."""
         return [
             column
@@ -166,7 +165,7 @@ class Table(Generic[Row]):
     @property
     def explanation(self) -> str:
         """What its columns mean, in sentences."""
-        parts = [f"{column.header}: {column.explain}" for column in self.shown if column.explain]
+        parts = [f"{column.header}: {column.explain}" for column in self.visible_columns if column.explain]
         return " ".join([*parts, *([self.note] if self.note else [])])
 
     def where(self, keep: Callable[[Row], bool], title: str | None = None) -> Table[Row]:
@@ -177,21 +176,21 @@ class Table(Generic[Row]):
 def arm_column(
     analysis: Analysis, name: Callable[[Row], str], *, of: Callable[[Row], str] | None = None, key: str = "arm"
 ) -> Column[Row]:
-    """The arm of a row, with what is lossy by design in it; `of`: another name to show it by."""
-    labels, shown = lossy_labels(analysis), of or name
+    """The arm of a row, marked where it is lossy by design; `of`: another name to display."""
+    labels, display = lossy_labels(analysis), of or name
 
     def cell(row: Row) -> Cell:
         label = labels.get(name(row), "")
-        return (Name(shown(row)), label) if label else Name(shown(row))
+        return (Name(display(row)), label) if label else Name(display(row))
 
     return Column("Arm", name, cell=cell, key=key, heads=True, chooses="arm")
 
 
 def lossy_labels(analysis: Analysis) -> dict[str, str]:
-    """What stands behind the name of every arm that is lossy by design."""
+    """The mark after the name of every arm that is lossy by design."""
     return {one.arm: lossy_label(one.lossy).strip() for one in analysis.verdicts if one.lossy}
 
 
 def task_column(name: Callable[[Row], str], *, key: str = "") -> Column[Row]:
-    """The task of a row, or that it is of all tasks."""
+    """The task of a row, or all tasks."""
     return Column("Task", name, key=key, chooses="task")

@@ -1,4 +1,4 @@
-"""What a report says first: the conclusion in a sentence or two, and what to know about the run before reading on."""
+"""The first sentences of a report: the conclusion, and the limits of the run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from benchctl.data.manifest import Manifest
 
 _UNFINISHED = {
-    "started": "This run is not finished: it still goes on, or benchctl was killed. Finish it with: "
+    "started": "This run is not finished: it is still running, or benchctl was killed. Finish it with: "
     "benchctl run --resume {run}",
-    "interrupted": "This run was interrupted. What was measured until then is shown; finish it with: "
+    "interrupted": "This run was interrupted; the report covers what was measured. Finish it with: "
     "benchctl run --resume {run}",
-    "failed": "This run failed. What was measured until then is shown.",
+    "failed": "This run failed; the report covers what was measured.",
 }
 
 
@@ -31,9 +31,9 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 _OTHERWISE = {
     "always helps": "helps at every concurrency with {}",
-    "never helps": "costs at every concurrency with {}",
-    "otherwise": "helps at some and costs at others, without one crossing, with {}",
-    "cannot be said": "up to where it helps cannot be said of {}",
+    "never helps": "costs throughput at every concurrency with {}",
+    "otherwise": "helps at some concurrencies and costs at others, without one crossing, with {}",
+    "cannot be said": "has an undetermined limit with {}",
 }
 
 
@@ -43,16 +43,16 @@ def compared(analysis: Analysis) -> list[Verdict]:
 
 
 def headline(analysis: Analysis) -> str:
-    """Does speculation pay in this run; before that, whether it damages the output, which no speed makes up for."""
-    lots = synthetic_arms(analysis.verdicts)
-    damage = {arm: count for arm, count in damaged_arms(analysis).items() if arm not in lots}
+    """Whether speculation pays in this run; damaged output comes first, since no speed makes up for it."""
+    synthetic = synthetic_arms(analysis.verdicts)
+    damage = {arm: count for arm, count in damaged_arms(analysis).items() if arm not in synthetic}
     sound = [verdict for verdict in compared(analysis) if verdict.arm not in damage]
-    said = _pays(analysis, sound) if sound or not damage else ""
+    statement = _pays(analysis, sound) if sound or not damage else ""
     if not damage:
-        return said
+        return statement
     prompts = {arm: f" ({count} prompt{'s' if count > 1 else ''})" if count else "" for arm, count in damage.items()}
     arms = ", ".join(f"{arm}{count}" for arm, count in prompts.items())
-    return f"Speculation damages the output here: {arms}, beyond what numeric noise explains. {said}".strip()
+    return f"Speculation damages the output here: {arms}, beyond what numeric noise explains. {statement}".strip()
 
 
 def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
@@ -60,14 +60,14 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
     if any(warning.id == "baseline-speculates" for warning in analysis.warnings):
         return f"No conclusion about speculation: the baseline, {analysis.baseline}, speculates itself."
     if any(warning.id == "searched" for warning in analysis.warnings):
-        return "No conclusion: this run searched, and what it chose is measured afresh in a run of its own."
-    told = _lead(analysis)
-    if told:
-        return told
-    lots = synthetic_arms(analysis.verdicts)
-    verdicts = [verdict for verdict in verdicts if verdict.arm not in lots]
-    if lots and not verdicts:
-        return "Nothing is said of a real draft: every arm accepts by lot (synthetic acceptance)."
+        return "No conclusion: this run is a search; the setting it chose is confirmed in a separate run."
+    lead = _lead(analysis)
+    if lead:
+        return lead
+    synthetic = synthetic_arms(analysis.verdicts)
+    verdicts = [verdict for verdict in verdicts if verdict.arm not in synthetic]
+    if synthetic and not verdicts:
+        return "No conclusion about a real draft: every arm uses synthetic acceptance."
     inactive = inactive_arms(analysis)
     faster = [verdict for verdict in verdicts if verdict.speed == "faster"]
     if faster:
@@ -78,7 +78,7 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
         return f"Speculative decoding pays here with {share}{name}."
     if all(verdict.speed == "unknown" for verdict in verdicts):
         if verdicts and all(verdict.arm in inactive for verdict in verdicts):
-            return "No conclusion: speculation never fired, so nothing was drafted."
+            return "No conclusion: nothing was drafted."
         usable = [verdict for verdict in verdicts if verdict.attestation not in ("failed", "idle", "off")]
         known = [verdict for verdict in usable if verdict.speedup is not None and verdict.interval is None]
         if not known:
@@ -92,7 +92,7 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
 
 
 def _does_not_pay(drafted: list[Verdict], verdicts: list[Verdict]) -> str:
-    """One sentence for a run without a faster arm: what is known of those that drafted."""
+    """One sentence for a run without a faster arm: what is known of the arms that drafted."""
     slower = [one for one in drafted if one.speed == "slower"]
     within = [one for one in drafted if one.speed == "within"]
     rest = [one for one in drafted if one.speed in ("undecided", "unknown")]
@@ -130,16 +130,16 @@ def _range(verdicts: list[Verdict]) -> str:
 
 
 def null_control(analysis: Analysis) -> str | None:
-    """What the arms that never drafted say of the run itself; `None` where there is no such arm."""
+    """The resolution of the run by the arms that never drafted; `None` where there is no such arm."""
     inactive = inactive_arms(analysis)
     if not inactive or analysis.sweep is not None:
         return None
     who = f"{_listed(inactive)} never drafted"
-    apart = resolution(analysis)
-    if apart is None:
+    smallest = resolution(analysis)
+    if smallest is None:
         return f"{who}, so {'it is' if len(inactive) == 1 else 'they are'} inactive and no speed-up is reported."
     control = "a null control" if len(inactive) == 1 else "null controls"
-    return f"{who}: {control}, by which this run cannot tell apart less than ±{100 * apart:.0f} %."
+    return f"{who}: {control}; this run cannot resolve differences below ±{100 * smallest:.0f} %."
 
 
 def advice_lines(analysis: Analysis, manifest: Manifest | None) -> list[str]:
@@ -157,13 +157,13 @@ def advice_lines(analysis: Analysis, manifest: Manifest | None) -> list[str]:
 
 @dataclass(frozen=True)
 class WarningGroup:
-    """All warnings of one kind: why it matters and what to do are the same for each."""
+    """All warnings of one kind, which share their reason and remedy."""
 
     id: str
     why: str
     todo: str
-    seen: list[tuple[str, str]]
-    """Where, and what was seen there."""
+    observations: list[tuple[str, str]]
+    """(where, what was observed there)."""
 
 
 def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
@@ -171,28 +171,32 @@ def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
     for one in analysis.warnings:
         groups.setdefault((one.id, one.why, one.todo), []).append((one.where, one.seen))
-    return [WarningGroup(*key, seen) for key, seen in groups.items()]
+    return [WarningGroup(*key, observations) for key, observations in groups.items()]
 
 
 def fidelity(analysis: Analysis) -> str:
-    """One sentence: is the output still what the target alone would have said; of a sweep also where that is judged."""
+    """One sentence: is the output identical to the target's alone; of a sweep also under which conditions."""
     unjudged = analysis.sweep.unjudged if analysis.sweep else None
-    lots = synthetic_arms(analysis.verdicts)
+    synthetic = synthetic_arms(analysis.verdicts)
     if unjudged is None:
-        said = _fidelity([verdict for verdict in compared(analysis) if verdict.arm not in lots])
-        by_lot = f"{len(lots)} {'arm accepts' if len(lots) == 1 else 'arms accept'} by lot (synthetic acceptance): "
-        return f"{said} {by_lot}what they say is not a model's output.".strip() if lots else said
+        statement = _fidelity([verdict for verdict in compared(analysis) if verdict.arm not in synthetic])
+        count = f"{len(synthetic)} {'arm uses' if len(synthetic) == 1 else 'arms use'}"
+        return (
+            f"{statement} {count} synthetic acceptance: their text is not a model's output.".strip()
+            if synthetic
+            else statement
+        )
     elsewhere = {row.arm for row in analysis.sweep.levels if not row.judged} if analysis.sweep else set()
-    judged = [verdict for verdict in compared(analysis) if verdict.arm not in elsewhere]
+    assessed = [verdict for verdict in compared(analysis) if verdict.arm not in elsewhere]
     there = {
         word: [one.arm for one in compared(analysis) if one.arm in elsewhere and one.lossless == word]
         for word in ("consistent with the target", "violation", "undetermined")
     }
     overlap = any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False
     where = "One request at a time" if overlap else "At temperature 0"
-    said = _fidelity(judged).replace("Every answer", f"{where}, every answer")
+    statement = _fidelity(assessed).replace("Every answer", f"{where}, every answer")
     scored = "; ".join(f"{', '.join(arms)}: {word}" for word, arms in there.items() if arms)
-    return f"{said} {unjudged}{f' So {scored}.' if judged and scored else ''}".strip()
+    return f"{statement} {unjudged}{f' So {scored}.' if assessed and scored else ''}".strip()
 
 
 def _fidelity(verdicts: list[Verdict]) -> str:
@@ -206,17 +210,17 @@ def _fidelity(verdicts: list[Verdict]) -> str:
         return "Every answer of every arm is identical to the baseline's."
     parts = [f"{', '.join(arms)}: {word}" for word, arms in by_verdict.items() if arms and word != "identical"]
     same = len(by_verdict["identical"])
-    who = f"{same} of {len(verdicts)} arms give" if same else "No arm is shown to give"
-    return f"{who} exactly the baseline's answers. " + "; ".join(parts) + "."
+    who = f"{same} of {len(verdicts)} arms are" if same else "No arm is shown to be"
+    return f"{who} identical to the baseline. " + "; ".join(parts) + "."
 
 
 def notices(run: RunData, analysis: Analysis) -> list[str]:
-    """What makes this run less than a whole one, a sentence each; empty for a finished run without damage."""
+    """The limits of this run, a sentence each; empty for a finished run without damage."""
     found = []
     if run.manifest is None:
         found.append(
-            "Only records are here, without a manifest, as in the published study's files: hardware, builds, commands "
-            "and attestations are not known."
+            "These are records without a manifest, as in the published study: hardware, builds, commands and "
+            "attestations are unknown."
         )
     elif run.manifest.status in _UNFINISHED:
         found.append(_UNFINISHED[run.manifest.status].format(run=run.manifest.run))
@@ -225,29 +229,30 @@ def notices(run: RunData, analysis: Analysis) -> list[str]:
 
 
 def _lead(analysis: Analysis) -> str | None:
-    """What to say first of a sweep of concurrency; `None` of every other run."""
+    """The first sentence of a sweep of concurrency; `None` for every other run."""
     found = [one for one in _curves(analysis) if len(one.helps_at + one.loses_at + one.undecided_at) > 1]
     if len(found) < 2:
         return found[0].sentence if found else None
     several = len({one.temperature for one in found}) > 1
     names = {id(one): f"{one.arm} at temperature {one.temperature:g}" if several else one.arm for one in found}
     if all(one.outcome == "cannot be said" for one in found):
-        return f"Up to where speculation helps total throughput cannot be said of {_listed(list(names.values()))}."
+        arms = _listed(list(names.values()))
+        return f"Up to which concurrency speculation raises total throughput is undetermined for {arms}."
     crosses = [
         f"{f'about {one.at:.1f}' if one.at else f'between {max(one.helps_at)} and {min(one.loses_at)}'}"
         f" with {names[id(one)]}"
         for one in found
         if one.outcome == "crosses"
     ]
-    told = [f"stops helping at a concurrency of {_listed(crosses)}"] if crosses else []
-    for outcome, words in _OTHERWISE.items():
-        arms = [names[id(one)] for one in found if one.outcome == outcome]
-        told += [words.format(_listed(arms))] if arms else []
-    return f"Total throughput: speculation {'; '.join(told)}."
+    parts = [f"stops helping at a concurrency of {_listed(crosses)}"] if crosses else []
+    for outcome, phrase in _OTHERWISE.items():
+        of_outcome = [names[id(one)] for one in found if one.outcome == outcome]
+        parts += [phrase.format(_listed(of_outcome))] if of_outcome else []
+    return f"Total throughput: speculation {'; '.join(parts)}."
 
 
 def findings(analysis: Analysis) -> list[str]:
-    """What else is to be said at the start, a sentence each; empty where nothing was swept."""
+    """Further findings for the start of the report, a sentence each; empty where nothing was swept."""
     if analysis.sweep is None:
         return []
     found = [one.sentence for one in _curves(analysis) if one.sentence != _lead(analysis)]
@@ -275,13 +280,13 @@ def _rates(levels: list[Level]) -> Iterator[str]:
     """Which rates each arm keeps up with."""
     for of in dict.fromkeys(row.of for row in levels):
         rows = [row for row in levels if row.of == of and row.arrival is not None]
-        kept, lost, untold = (
+        kept, lost, unknown = (
             list(dict.fromkeys(f"{row.rate:g}" for row in rows if row.arrival and row.arrival.kept_up is state))
             for state in (True, False, None)
         )
         parts = [f"keeps up with {_listed(kept)}"] if kept else []
         parts += [f"does not keep up with {_listed(lost)}"] if lost else []
-        parts += [f"too few requests to tell at {_listed(untold)}"] if untold else []
+        parts += [f"undetermined (too few requests) at {_listed(unknown)}"] if unknown else []
         if parts:
             yield f"{of}, requests a second: {'; '.join(parts)}."
 
@@ -291,19 +296,19 @@ def _temperatures(analysis: Analysis) -> Iterator[str]:
     for of in dict.fromkeys(row.level.of for row in temperature_rows(analysis)):
         rows = [row for row in temperature_rows(analysis) if row.level.of == of]
         if len({row.level.temperature for row in rows}) < len(rows):
-            continue  # concurrency or rate vary, too: the table tells
-        told = [
+            continue  # concurrency or rate vary, too: the table has them
+        values = [
             f"{numbers.ratio(row.speedup.pooled)} at temperature {row.level.temperature:g}"
             + (f" (95 % interval {numbers.interval(row.speedup.interval)})" if row.speedup.interval else "")
             + (f" with {numbers.percent(row.acceptance.rate)} accepted" if row.acceptance.rate is not None else "")
             for row in rows
         ]
-        yield f"{of}: {', '.join(told)}."
+        yield f"{of}: {', '.join(values)}."
 
 
 def _curves(analysis: Analysis) -> list[Crossing]:
     return analysis.sweep.crossings if analysis.sweep else []
 
 
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

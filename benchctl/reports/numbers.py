@@ -18,7 +18,7 @@ ABSENT = "–"
 """Written for a value that is not known."""
 
 BLOCKS_FOR_INTERVAL = 3
-"""Below so many blocks there is no interval between runs (see `benchctl.analysis.results.SpeedUp.interval`)."""
+"""Fewest blocks with an interval between runs (see `benchctl.analysis.results.SpeedUp.interval`)."""
 
 
 def ratio(value: float | None) -> str:
@@ -67,12 +67,12 @@ def milliseconds(value: float | None) -> str:
 
 
 def spread(value: Quantiles) -> str:
-    """Median / p95 / p99 of a latency; a dash where too few requests lie beyond."""
+    """Median / p95 / p99 of a latency; a dash where too few requests support a quantile."""
     return " / ".join(seconds(one) for one in (value.median, value.p95, value.p99))
 
 
 def short(value: float | None) -> str:
-    """A rate or a temperature as short as it can be (`0.8`, `2`)."""
+    """A rate or a temperature in its shortest form (`0.8`, `2`)."""
     return ABSENT if value is None else f"{value:g}"
 
 
@@ -113,7 +113,7 @@ def between_blocks(row: SpeedUp | None) -> str:
 
 
 def no_interval(analysis: Analysis) -> str:
-    """Why a run has no interval where none is shown."""
+    """Why a run has no interval."""
     if analysis.blocks < BLOCKS_FOR_INTERVAL:
         blocks = "one block" if analysis.blocks == 1 else f"{analysis.blocks} blocks"
         return f"{blocks}: no interval"

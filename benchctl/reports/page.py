@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def html_table(table: Table[Any]) -> Markup:
     """The table with its caption, in a box that scrolls, and what its columns mean below it."""
-    columns = table.shown
+    columns = table.visible_columns
     head = Markup("").join(
         Markup('<th scope="col"{}>{}</th>').format(_class("n" * (column.align == "right")), _safe(column.heading))
         for column in columns
@@ -52,7 +52,7 @@ def html_facts(facts: Iterable[Fact]) -> Markup:
 
 
 def inline_svgs(drawings: Iterable[Drawing]) -> dict[str, Markup]:
-    """The figures for inlining, by name: their colours follow the page's theme, and each says what it shows.
+    """The figures for inlining, by name: their colours follow the page's theme, and each has a description.
 
     The shape of a letter is defined once, in the first figure that has it.
     """
@@ -75,7 +75,7 @@ def _inline_svg(drawing: Drawing, defined: set[str]) -> Markup:
     svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
     svg = svg.replace("xlink:href", "href").replace("DejaVuSans-", "letter-")
     svg = re.sub(r'(\bid="|href="#|url\(#)(?!letter-|DejaVu)', rf"\g<1>{drawing.name}-", svg)
-    svg = re.sub(r"(?<![\d(])(-?\d+\.\d{2})\d+", r"\1", svg)  # a hundredth of a point is not seen
+    svg = re.sub(r"(?<![\d(])(-?\d+\.\d{2})\d+", r"\1", svg)  # a hundredth of a point is invisible
     svg = re.sub(r"(translate\(-?\d+\.\d)\d+", r"\1", svg)
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     svg = re.sub(r"<g>\n<g>\n(<use[^>]*/>\n)</g>\n</g>", r"\1", svg)
@@ -95,7 +95,7 @@ def _inline_svg(drawing: Drawing, defined: set[str]) -> Markup:
 
 
 def _row_data(columns: Sequence[Column[Row]], row: Row) -> Markup:
-    """What the page's script sorts and chooses rows by."""
+    """The values by which the page's script sorts and selects rows."""
     chosen = [
         Markup(' data-{}="{}"').format(column.chooses, _safe(str(column.value(row))))
         for column in columns
@@ -106,7 +106,7 @@ def _row_data(columns: Sequence[Column[Row]], row: Row) -> Markup:
 
 
 def _sort_value(value: object) -> float | str | None:
-    """A number, `None` where it is not known, or nothing: then the text of the cell decides."""
+    """A number, `None` where it is unknown, or "" where the cell's text is to be compared."""
     if isinstance(value, Interval):
         value = value.low
     if isinstance(value, Quantiles):
@@ -122,8 +122,8 @@ def _html_cell(column: Column[Row], row: Row) -> Markup:
     content = _content(column.text(row))
     if column.heads:
         return Markup('<th scope="row">{}</th>').format(content)
-    words = ["n"] * (column.align == "right") + ["wrap"] * column.wrap + [column.tone_of(row)]
-    return Markup("<td{}>{}</td>").format(_class(" ".join(filter(None, words))), content)
+    classes = ["n"] * (column.align == "right") + ["wrap"] * column.wrap + [column.tone_of(row)]
+    return Markup("<td{}>{}</td>").format(_class(" ".join(filter(None, classes))), content)
 
 
 def _content(cell: Cell) -> Markup:
@@ -143,13 +143,13 @@ def _safe(text: str) -> Markup:
     return escape(visible(text))
 
 
-def _class(words: str) -> Markup:
-    return Markup(' class="{}"').format(words) if words else Markup("")
+def _class(names: str) -> Markup:
+    return Markup(' class="{}"').format(names) if names else Markup("")
 
 
 @dataclass(frozen=True)
 class Card:
-    """What the page says of an arm at its head: the row of `conclusions`, larger."""
+    """An arm at the head of the page: the row of `conclusions`, larger."""
 
     verdict: Verdict
     speed: str
@@ -193,6 +193,6 @@ def _drafting(verdict: Verdict) -> str:
         return f"{numbers.percent(verdict.acceptance)} of drafts accepted"
     return {
         "idle": "on, but never drafted",
-        "unverified": "not shown whether it speculated",
-        "failed": "did not run as asked",
+        "unverified": "speculation not verified",
+        "failed": "did not run as requested",
     }.get(verdict.attestation, "acceptance not reported")

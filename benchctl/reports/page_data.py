@@ -1,4 +1,4 @@
-"""What the page's script gets: its libraries, and the values behind its plots as JSON."""
+"""The page's scripts, and the values of its plots as JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def scripts() -> list[str]:
 
 
 def hashes(texts: Sequence[str]) -> str:
-    """Return what a Content-Security-Policy calls these scripts: nothing else may run."""
+    """Return the Content-Security-Policy sources of these scripts: nothing else may run."""
     digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts)
     return " ".join(f"'sha256-{digest}'" for digest in digests)
 
@@ -41,13 +41,13 @@ def hashes(texts: Sequence[str]) -> str:
 def plot_data(analysis: Analysis) -> str:
     """Return the values of the plots as JSON that can stand inside a script element."""
     names = [*analysis.arms, *(name for name in analysis.settings if name not in analysis.arms)]
-    looks = style.marks_of(analysis) | style.marks(analysis.settings, analysis.baseline)
+    marks = style.marks_of(analysis) | style.marks(analysis.settings, analysis.baseline)
     document = {
         "arms": [arm for arm in analysis.arms if arm not in analysis.baselines] + sorted(analysis.baselines),
         "settings": analysis.settings,
         "setting_of": {row.arm: row.of for row in analysis.sweep.levels} if analysis.sweep else {},
         "tasks": analysis.tasks,
-        "colours": {name: looks[name].colour.replace(style.INK, "currentColor") for name in names},
+        "colours": {name: marks[name].colour.replace(style.INK, "currentColor") for name in names},
         "speedups": [
             {"arm": row.arm, "task": row.task, "value": row.pooled, "blocks": row.by_block, **_ends(row.interval)}
             for row in analysis.speedups

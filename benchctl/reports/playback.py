@@ -1,6 +1,6 @@
 """Two answers side by side at true speed: as panes of a terminal, as an asciinema cast, as an animated SVG.
 
-Whatever a model said is shown by `benchctl.text.visible` and escaped; nothing in it acts on a terminal or a page.
+Model output goes through `benchctl.text.visible` and is escaped; nothing in it acts on a terminal or a page.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from benchctl.analysis.playback import Playback
 from benchctl.errors import StorageError
 from benchctl.text import one_line, visible
 
-NO_VERDICT = "One prompt, so no verdict: benchctl run measures."
-LEGEND = "Green: guessed by the draft and accepted."
+NO_VERDICT = "One prompt gives no verdict: use benchctl run."
+LEGEND = "Green: drafted and accepted."
 FRAMES_A_SECOND = 20
 WIDTH, HEIGHT = 100, 24
 """Columns and rows of a recording."""
 _HOLD_S = 3.0
-"""How long a recording stays at its end."""
+"""How long a recording stops at its end."""
 _Line = list[tuple[str, bool, float]]
-"""Runs of text of one line: text, whether the draft guessed it, when it came."""
+"""Runs of text of one line: text, whether it was drafted and accepted, when it arrived (seconds)."""
 
 
 def frame(lanes: Sequence[Playback], now_s: float, width: int, height: int) -> RenderableType:
-    """Return what is to be seen `now_s` seconds after both requests were sent."""
+    """Return the picture `now_s` seconds after both requests were sent."""
     columns, rows = width // 2 - 4, max(1, height - 5)
     panes, whole = Layout(), Layout()
     panes.split_row(*(Layout(_pane(lane, now_s, columns, rows)) for lane in lanes))
@@ -46,10 +46,10 @@ def frame(lanes: Sequence[Playback], now_s: float, width: int, height: int) -> R
 def _pane(lane: Playback, now_s: float, columns: int, rows: int) -> Panel:
     text = Text()
     lines = [[run for run in line if run[2] <= now_s] for line in wrapped(lane, columns)]
-    shown = [line for line in lines if line] or [[]]
-    for line in shown[-rows:]:
-        for run, guessed, _ in line:
-            text.append(run, "green" if guessed else "")
+    written = [line for line in lines if line] or [[]]
+    for line in written[-rows:]:
+        for run, accepted, _ in line:
+            text.append(run, "green" if accepted else "")
         text.append("\n")
     status = Text(one_line(lane.status(now_s)), "bold")
     title = Text(f"{one_line(lane.arm)}: {one_line(lane.setting)}")
@@ -57,7 +57,7 @@ def _pane(lane: Playback, now_s: float, columns: int, rows: int) -> Panel:
 
 
 def wrapped(lane: Playback, columns: int) -> list[_Line]:
-    """Return the answer's lines, broken at `columns` cells, each run with when it came."""
+    """Return the answer's lines, broken at `columns` cells, each run with its time of arrival."""
     lines: list[_Line] = [[]]
     used = 0
     for piece in lane.pieces:
@@ -79,7 +79,7 @@ def wrapped(lane: Playback, columns: int) -> list[_Line]:
 
 
 def _fitting(text: str, cells: int) -> str:
-    """Return as much of the beginning of `text` as takes at most so many cells; empty where not one character does."""
+    """Return the longest beginning of `text` of at most `cells` cells; empty where not one character fits."""
     if cell_len(text) <= cells:
         return text
     if cells < 2:
@@ -88,7 +88,7 @@ def _fitting(text: str, cells: int) -> str:
 
 
 def moments(lanes: Sequence[Playback]) -> list[float]:
-    """Return when something changes, at most `FRAMES_A_SECOND` times a second, from 0 to the end."""
+    """Return the times of changes in seconds, at most `FRAMES_A_SECOND` per second, from 0 to the end."""
     step = 1 / FRAMES_A_SECOND
     end = max(lane.end_s for lane in lanes)
     ticks = {round(round(piece.at_s / step + 0.499) * step, 3) for lane in lanes for piece in lane.pieces}
@@ -152,18 +152,18 @@ def svg(lanes: Sequence[Playback], title: str, speed: float) -> str:
                 spans = "".join(_span(run, end, speed) for run in line)
                 parts.append(f'<text x="{left}" y="{(row + 2) * _ROW + 26}">{spans}</text>')
         for now_s, until_s in _stages(lane):
-            said = escape(one_line(lane.status(now_s), _PANE))
-            hidden = "" if until_s is None else ' visibility="hidden"'  # without animation the last is to be seen
-            shows = _between(now_s, until_s, end, speed)
-            parts.append(f'<text x="{left}" y="40" class="n"{hidden}>{said}{shows}</text>')
+            status = escape(one_line(lane.status(now_s), _PANE))
+            hidden = "" if until_s is None else ' visibility="hidden"'  # without animation only the last is visible
+            animation = _between(now_s, until_s, end, speed)
+            parts.append(f'<text x="{left}" y="40" class="n"{hidden}>{status}{animation}</text>')
     foot = escape(f"{LEGEND} {NO_VERDICT}" + (f" Speed: {speed:g}×." if speed != 1 else ""))
     parts.append(f'<text x="{1.5 * _CELL:.1f}" y="{height - 10}" class="n">{foot}</text></svg>\n')
     return "".join(parts)
 
 
 def _span(run: tuple[str, bool, float], end: float, speed: float) -> str:
-    text, guessed, at_s = run
-    colour = ' class="g"' if guessed else ""
+    text, accepted, at_s = run
+    colour = ' class="g"' if accepted else ""
     return f"<tspan{colour}>{escape(text)}{_from(at_s / speed, end)}</tspan>"
 
 
@@ -198,4 +198,4 @@ def _between(now_s: float, until_s: float | None, end: float, speed: float) -> s
 
 
 FORMATS: dict[str, Callable[[Sequence[Playback], str, float], str]] = {".cast": cast, ".svg": svg}
-"""What a recording may be, by the end of its file's name."""
+"""The formats of a recording, by the suffix of its file."""

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 MOST_FORKS = 12
-"""So many differing answers of an arm are in the Markdown report; `analysis.json` has them all."""
+"""Limit of differing answers of an arm in the Markdown report; `analysis.json` has all."""
 ANSWER_CHARACTERS = 400_000
-"""So much text of prompts and answers stands on a page."""
+"""Limit of the text of prompts and answers on a page."""
 
 
 def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> str:
-    """The self-contained page: styles, figures, scripts and their data stand in it, and nothing is fetched."""
+    """The self-contained page: styles, figures, scripts and data are inline, and nothing is fetched."""
     from markupsafe import Markup
 
     environment = _environment(visible, autoescape=True)
@@ -42,12 +42,12 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
     environment.filters |= {"first_word": _first_word, "probabilities": output.probabilities}
     texts = page_data.scripts()
     answers = whole_answers(run, analysis)
-    shown = _within_budget(answers)
+    included = _within_budget(answers)
     return environment.get_template("page.html.j2").render(
         _view(run, analysis, drawings),
         svgs=page.inline_svgs(drawings),
-        answers=shown,
-        answers_left_out=len(answers) - len(shown),
+        answers=included,
+        answers_left_out=len(answers) - len(included),
         scripts=[Markup(text) for text in texts],  # noqa: S704 - files of this package
         script_hashes=Markup(page_data.hashes(texts)),  # noqa: S704 - base64
         data=Markup(page_data.plot_data(analysis)),  # noqa: S704 - JSON without `<`
@@ -61,20 +61,20 @@ def whole_answers(run: RunData, analysis: Analysis) -> list[PromptAnswers]:
 
 
 def _within_budget(answers: list[PromptAnswers]) -> list[PromptAnswers]:
-    """As many prompts as the page has room for, those with a divergence first."""
-    shown: list[PromptAnswers] = []
-    room = ANSWER_CHARACTERS
+    """As many prompts as the page may hold, those with a divergence first."""
+    included: list[PromptAnswers] = []
+    available = ANSWER_CHARACTERS
     for one in answers:
-        room -= len(one.prompt or "") + len(one.baseline or "") + 200
-        room -= sum(2 * len(found.agreed) + len(found.baseline) + len(found.arm) for found in one.diverging)
-        if room < 0 and shown:
+        available -= len(one.prompt or "") + len(one.baseline or "") + 200
+        available -= sum(2 * len(found.agreed) + len(found.baseline) + len(found.arm) for found in one.diverging)
+        if available < 0 and included:
             break
-        shown.append(one)
-    return shown
+        included.append(one)
+    return included
 
 
 def _first_word(text: str) -> tuple[str, str]:
-    """The first word, or the first character that is part of none, and the rest: what is marked at a divergence."""
+    """The first word (or character outside one) and the rest: the first is marked at a divergence."""
     found = re.match(r"\s*(?:[A-Za-z0-9_]+|\S)|\s+", text)
     return (text[: found.end()], text[found.end() :]) if found else ("", "")
 
@@ -99,7 +99,7 @@ def render_markdown(run: RunData, analysis: Analysis, drawings: Sequence[Drawing
 
 
 def _environment(escape: Callable[[str], str], *, autoescape: bool) -> Environment:
-    """An environment in which every text that a template shows goes through `escape`, unless it is `Markup`."""
+    """An environment that passes every text of a template through `escape`, unless it is `Markup`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -122,7 +122,7 @@ def _environment(escape: Callable[[str], str], *, autoescape: bool) -> Environme
 
 
 def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict[str, Any]:
-    """Everything that the templates show, by name."""
+    """The values of the templates, by name."""
     manifest = run.manifest
     differing = {
         arm.arm: [comparison for comparison in arm.comparisons if comparison.outcome != "identical"]
@@ -142,8 +142,8 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "tables": _tables(analysis),
         "sweep_sections": _sweep_sections(analysis, manifest),
         "lossy": lossy_labels(analysis),
-        "said_of_breakeven": breakeven.said_of_breakeven(analysis),
-        "said_of_rounds": rounds.said_of_rounds(analysis),
+        "breakeven_statements": breakeven.breakeven_statements(analysis),
+        "round_statements": rounds.round_statements(analysis),
         "overlapping": any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False,
         "no_interval": numbers.no_interval(analysis),
         "methods": sorted(methods),
@@ -151,7 +151,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "drawings": [drawing for drawing in drawings if drawing.varies is None],
         "sweep_drawings": [drawing for drawing in drawings if drawing.varies is not None],
         "differing": [comparison for found in differing.values() for comparison in found[:MOST_FORKS]],
-        "not_shown": sum(max(0, len(found) - MOST_FORKS) for found in differing.values()),
+        "differing_left_out": sum(max(0, len(found) - MOST_FORKS) for found in differing.values()),
         "replays": run.replays,
         "warning_groups": conclusion.grouped_warnings(analysis),
         "advice": find_advice(analysis, manifest),
@@ -169,7 +169,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
 
 
 def _tables(analysis: Analysis) -> dict[str, Any]:
-    """Every table by name; those without a row are left to the templates, which say what that means."""
+    """Every table by name; the templates handle those without rows."""
     tables: dict[str, Any] = {
         "conclusions": speed.conclusions(analysis),
         "costs": speed.costs(analysis),
@@ -221,7 +221,7 @@ def _by_task(name: str, table: Table[Any]) -> dict[str, Table[Any]]:
 
 
 def markdown_text(text: str) -> str:
-    """Escape `text` for running Markdown text or a table cell: it is shown as it is and forms no markup or link."""
+    """Escape `text` for running Markdown text or a table cell: it forms no markup and no link."""
     escaped = re.sub(r"([\\`*\[\]#|~!$]|(?<!\w)_|_(?!\w))", r"\\\1", one_line(text).strip())
     escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     escaped = escaped.replace("://", ":&#47;&#47;").replace("@", "&#64;")
@@ -239,21 +239,21 @@ def markdown_code(text: str) -> str:
 
 def markdown_block(text: str, language: str = "") -> str:
     """Return `text` as a fenced block that it cannot break out of."""
-    shown = visible(text)
-    fence = "`" * max(3, _longest_run(shown) + 1)
-    return f"{fence}{language}\n{shown.rstrip(chr(10))}\n{fence}"
+    safe = visible(text)
+    fence = "`" * max(3, _longest_run(safe) + 1)
+    return f"{fence}{language}\n{safe.rstrip(chr(10))}\n{fence}"
 
 
 def markdown_table(table: Table[Any]) -> str:
     """The table as pipes, a line a row, and what its columns mean below it."""
-    columns = table.shown
+    columns = table.visible_columns
     lines = [
         [markdown_text(column.heading) for column in columns],
         ["---:" if column.align == "right" else "---" for column in columns],
         *([_cell(column.text(row)) for column in columns] for row in table.rows),
     ]
-    told = [f"| {' | '.join(cells)} |" for cells in lines]
-    return "\n".join([*told, *(["", markdown_text(table.explanation)] if table.explanation else [])])
+    rows = [f"| {' | '.join(cells)} |" for cells in lines]
+    return "\n".join([*rows, *(["", markdown_text(table.explanation)] if table.explanation else [])])
 
 
 def markdown_facts(facts: Iterable[tuple[str, Cell]]) -> str:
@@ -264,13 +264,13 @@ def markdown_facts(facts: Iterable[tuple[str, Cell]]) -> str:
 
 def _cell(cell: Cell) -> str:
     pieces = cell if isinstance(cell, tuple) else (cell,)
-    told: list[str] = []
+    written: list[str] = []
     for piece in pieces:
         if isinstance(piece, Folded):
-            told.append(markdown_text(piece.summary))  # the lines stand below the table
+            written.append(markdown_text(piece.summary))  # the lines are below the table
         else:
-            told.append(markdown_code(piece) if isinstance(piece, Name | Code) else markdown_text(piece))
-    return " ".join(told)
+            written.append(markdown_code(piece) if isinstance(piece, Name | Code) else markdown_text(piece))
+    return " ".join(written)
 
 
 def _longest_run(text: str) -> int:

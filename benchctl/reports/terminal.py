@@ -28,8 +28,8 @@ from benchctl.text import one_line
 if TYPE_CHECKING:
     from benchctl.data.manifest import Manifest
 
-WARNINGS = 4
-"""So many are printed; the report has them all."""
+MOST_WARNINGS = 4
+"""Limit of printed warnings; the report has all."""
 STYLES: dict[Tone, str] = {"": "", "good": "green", "fair": "cyan", "open": "yellow", "bad": "red", "quiet": "dim"}
 PIPE_WIDTH = 160
 """Columns where there is no terminal: lines stay whole for grep."""
@@ -48,22 +48,22 @@ def table_console() -> Console:
 
 def print_table(console: Console, table: Table[Any]) -> None:
     """Print a row a line; where the terminal is too narrow, in several tables that repeat what a row is about."""
-    columns = [column for column in table.shown if column.least_width <= console.width]
+    columns = [column for column in table.visible_columns if column.least_width <= console.width]
     cells = [[_text(column.text(row)) for row in table.rows] for column in columns]
     widths = [_width(column, texts, console.width) for column, texts in zip(columns, cells, strict=True)]
     for group in _groups(columns, widths, console.width):
         printed = RichTable(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
         for place in group:
             column = columns[place]
-            room = None if column.wrap else min(widths[place], console.width)
-            printed.add_column(Text(one_line(column.heading)), justify=column.align, overflow="fold", min_width=room)
+            least = None if column.wrap else min(widths[place], console.width)
+            printed.add_column(Text(one_line(column.heading)), justify=column.align, overflow="fold", min_width=least)
         for number, row in enumerate(table.rows):
             printed.add_row(*(_styled(columns[place], cells[place][number], row) for place in group))
         console.print(printed)
 
 
 def print_summary(console: Console, analysis: Analysis) -> None:
-    """Print what was concluded, a row an arm, and the warnings; nothing in it is read as markup."""
+    """Print the conclusion, a row an arm, and the warnings; nothing in it is parsed as markup."""
     console.print(
         Text(f"\n{one_line(conclusion.headline(analysis))} {one_line(conclusion.fidelity(analysis))}\n", "bold")
     )
@@ -93,7 +93,7 @@ def print_summary(console: Console, analysis: Analysis) -> None:
 
 
 def _print_acceptance(console: Console, analysis: Analysis) -> None:
-    """What was accepted over all tasks, and in how many rounds how much; nothing where no arm tells."""
+    """Print acceptance over all tasks and rounds by accepted tokens; nothing where no arm reports them."""
     accepted = acceptance(analysis).where(lambda row: row.task == ALL_TASKS and bool(row.drafted))
     in_rounds = [table for table in rounds(analysis) if table.name == "rounds-accepted-0"]
     for table in (accepted, *in_rounds):
@@ -130,27 +130,27 @@ def print_decision(console: Console, analysis: Analysis, manifest: Manifest | No
 
 
 def _print_warnings(console: Console, analysis: Analysis) -> None:
-    """One kind a paragraph: what was seen first, where else, what to do."""
+    """Print a paragraph for each kind: the first observation, the other places, the remedy."""
     groups = [group for group in conclusion.grouped_warnings(analysis) if group.id != "failed-cell"]  # printed above
-    for group in groups[:WARNINGS]:
-        where, seen = group.seen[0]
-        others = [place for place, _ in group.seen[1:]]
+    for group in groups[:MOST_WARNINGS]:
+        where, observed = group.observations[0]
+        others = [place for place, _ in group.observations[1:]]
         also = f" Also: {one_line(', '.join(others), 120)}." if others else ""
-        said = f"{one_line(seen, 200)}{also} {one_line(group.todo)}"
-        console.print(Text(f"Warning ({one_line(where)}): {said}", "yellow"))
-    if len(groups) > WARNINGS:
-        console.print(Text(f"{len(groups) - WARNINGS} more warnings are in the report.", "yellow"))
+        message = f"{one_line(observed, 200)}{also} {one_line(group.todo)}"
+        console.print(Text(f"Warning ({one_line(where)}): {message}", "yellow"))
+    if len(groups) > MOST_WARNINGS:
+        console.print(Text(f"{len(groups) - MOST_WARNINGS} more warnings are in the report.", "yellow"))
 
 
-def _groups(columns: Sequence[Column[Any]], widths: Sequence[int], room: int) -> list[list[int]]:
-    """Places of the columns of each table, so that every table fits; the columns that head a row stand in each."""
+def _groups(columns: Sequence[Column[Any]], widths: Sequence[int], available: int) -> list[list[int]]:
+    """Places of the columns of each table, so that every table fits; the columns that head a row are in each."""
     heads = [place for place, column in enumerate(columns) if column.heads]
     used = start = sum(widths[place] + _GAP for place in heads)
     groups = [list(heads)]
     for place, width in enumerate(widths):
         if place in heads:
             continue
-        if used + width > room and len(groups[-1]) > len(heads):
+        if used + width > available and len(groups[-1]) > len(heads):
             groups.append(list(heads))
             used = start
         groups[-1].append(place)
@@ -158,11 +158,11 @@ def _groups(columns: Sequence[Column[Any]], widths: Sequence[int], room: int) ->
     return [sorted(group) for group in groups]
 
 
-def _width(column: Column[Any], texts: Sequence[str], room: int) -> int:
-    """Characters that a column needs: its longest cell, or the longest word of its header, at most half the room."""
+def _width(column: Column[Any], texts: Sequence[str], available: int) -> int:
+    """Width of a column in characters: its longest cell, or the longest word of its header, at most half of all."""
     header = max((cell_len(word) for word in one_line(column.heading).split()), default=0)
     longest = max((cell_len(line) for text in texts for line in text.splitlines()), default=0)
-    return max(header, min(longest, _WRAPPED if column.wrap else room // 2))
+    return max(header, min(longest, _WRAPPED if column.wrap else available // 2))
 
 
 def _text(cell: Cell) -> str:
@@ -175,5 +175,5 @@ def _styled(column: Column[Row], text: str, row: Row) -> Text:
 
 
 def _reason(verdict: Verdict) -> str:
-    """What the table does not say already."""
+    """The part of the verdict that the table does not have."""
     return f"{verdict.sentence} {verdict.why}" if verdict.speed == "unknown" else verdict.why

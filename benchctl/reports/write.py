@@ -35,7 +35,7 @@ MARK = "analysis.json"
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """Where a report lies."""
+    """The files of a report."""
 
     folder: Path
     page: Path
@@ -54,13 +54,13 @@ def report_folder(analysis: Analysis, out: Path) -> Path:
 def write_report(run: RunData, analysis: Analysis, folder: Path, *, figures: bool = True) -> ReportFiles:
     """Write page, Markdown, tables, JSON and figures into `folder`, replacing an earlier report there.
 
-    Raises StorageError when the folder cannot be written, the disk is full, or something else lies there; then
+    Raises StorageError when the folder cannot be written, the disk is full, or it holds something else; then
     nothing has changed.
     """
     contents = render_files(run, analysis, figures=figures)
     if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise StorageError(
-            "Something that is no report lies where the report belongs.",
+            "Another file or folder is where the report belongs.",
             where=str(folder),
             fix="Move it away, or choose another folder with --out.",
         )
@@ -152,17 +152,17 @@ def all_tables(analysis: Analysis) -> dict[str, str]:
 
 
 def csv_table(table: Table[Any], lossy: dict[str, str]) -> str:
-    """The columns that have a key; the last column says what is lossy by design in the arm of the first."""
+    """The columns that have a key; the last column: what is lossy by design in the arm of the first."""
     fields = [field for column in table.columns if column.key for field in _fields(column)]
-    safe = cache(spreadsheet_text)  # names and reasons come again and again
+    safe = cache(spreadsheet_text)  # names and reasons repeat
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([*(name for name, _ in fields), "lossy"])
     values = [value for _, value in fields]
     for row in table.rows:
         cells = [value(row) for value in values]
-        told = [safe(cell) if isinstance(cell, str) else _plain(cell) for cell in cells]
-        writer.writerow([*told, safe(lossy.get(cells[0], ""))])
+        written = [safe(cell) if isinstance(cell, str) else _plain(cell) for cell in cells]
+        writer.writerow([*written, safe(lossy.get(cells[0], ""))])
     return stream.getvalue()
 
 
@@ -197,6 +197,6 @@ def _plain(value: object) -> object:
 
 
 def spreadsheet_text(text: str) -> str:
-    """One line of visible text that no spreadsheet takes for a formula (a leading apostrophe, as OWASP advises)."""
+    """One line of visible text that no spreadsheet reads as a formula (a leading apostrophe, as OWASP advises)."""
     line = one_line(text)
     return f"'{line}" if line.startswith(("=", "+", "-", "@")) else line

@@ -84,5 +84,5 @@ def test_very_many_cells_are_begun_on_a_word_alone(tmp_path: Path) -> None:
     asked = run("run", recipe(tmp_path, blocks=500), cwd=tmp_path)
     assert (asked.returncode, asked.stdout) == (2, "")
     assert "This is 2,000 cells: 4 arms in 500 blocks, an engine each." in asked.stderr
-    assert "say --yes" in asked.stderr
+    assert "Confirm it with --yes" in asked.stderr
     assert not (tmp_path / "results").exists()

@@ -123,4 +123,4 @@ def test_a_run_without_synthetic_arms_is_told_apart(recipe: Path) -> None:
     write_run(recipe / "results" / "tiny" / "20261121-110500-3fa9")
     done = benchctl("breakeven", "results/tiny/20261121-110500-3fa9", cwd=recipe)
     assert done.returncode == 2
-    assert "This run has no arm of synthetic acceptance." in done.stderr
+    assert "This run has no synthetic arms." in done.stderr

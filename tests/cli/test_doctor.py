@@ -9,9 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from benchctl.cli import installation
-from benchctl.cli.doctor import doctor
-from benchctl.cli.installation import check_installation
+from benchctl.cli.doctor import check_installation, doctor
 from benchctl.engines.registry import FoundEngine
 from benchctl.machine.doctor import Check
 
@@ -26,7 +24,7 @@ HIDDEN = Check("heat", "unknown", "The system does not report it.", "Heat slows.
 
 def run(monkeypatch: pytest.MonkeyPatch, checks: list[Check], *arguments: str) -> tuple[int, str]:
     monkeypatch.setattr("benchctl.machine.doctor.check_machine", lambda: checks)
-    monkeypatch.setattr("benchctl.cli.installation.check_installation", list)
+    monkeypatch.setattr("benchctl.cli.doctor.check_installation", list)
     told = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
     return told.exit_code, told.stdout
 
@@ -46,7 +44,7 @@ def test_warnings_do_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert status == 0
     assert "It slows." in told
     assert "→ Change it." in told
-    assert "1 thing could not be looked at" in told
+    assert "1 check could not be made" in told
     assert "[red]powersave␛[2J" in told
     assert "\x1b[2J" not in told
 
@@ -79,14 +77,14 @@ def test_all_well(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_engines(
     found: list[FoundEngine], state: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installation, "find_engines", lambda: found)
+    monkeypatch.setattr("benchctl.engines.registry.find_engines", lambda: found)
     check = check_installation(tmp_path)[0]
     assert check.state == state
     assert words in check.seen
 
 
 def test_bundled_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "find_engines", lambda: [FoundEngine("llama.cpp")])
+    monkeypatch.setattr("benchctl.engines.registry.find_engines", lambda: [FoundEngine("llama.cpp")])
     assert check_installation(tmp_path)[-1].state == "warn"
     (tmp_path / "tiny.gguf").write_bytes(b"GGUF\x03")
     assert check_installation(tmp_path)[-1].state == "ok"

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from benchctl.cli.engines import app
-from benchctl.cli.install_progress import show_progress
+from benchctl.cli.engines import app, show_progress
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import kinds
 

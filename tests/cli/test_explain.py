@@ -41,7 +41,7 @@ def test_a_run_is_explained_once_and_the_report_uses_it(tmp_path: Path) -> None:
     for word in (
         "draft step",
         "checkpoint",
-        "timed apart, every pass",
+        "timed separately, every pass",
         "Left over",
         "Inferred, not timed in this run.",
     ):
@@ -66,7 +66,7 @@ def test_a_run_that_cannot_be_launched_again_is_explained_by_its_records(tmp_pat
     write_run(tmp_path / "results" / "tiny" / "20261121-110500-3fa9")
     done = benchctl("explain", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Nothing was timed apart:" in done.stdout
+    assert "Nothing was timed separately:" in done.stdout
     assert "Traceback" not in done.stderr
 
 
@@ -78,8 +78,8 @@ def test_counters_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "study.jsonl").write_text("".join(json.dumps(line) + "\n" for line in study if line["content"]))
     done = benchctl("explain", "study.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "The engine does not tell its rounds" in done.stdout
-    assert "Nothing was timed apart: the run has no manifest" in done.stdout
+    assert "The engine does not report its rounds" in done.stdout
+    assert "Nothing was timed separately: the run has no manifest" in done.stdout
 
 
 def test_no_such_run(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_quantize_then_see_what_differs(llama_server: Path, empty_folder: Path) 
             "the pattern 'ssm_uot' matches no tensor of this model\nDid you mean 'ssm_out'?",
         ),
         (["-o", "."], "this is a folder"),
-        (["-o", "/dev/null", "--force"], "this is no ordinary file"),
+        (["-o", "/dev/null", "--force"], "this is not an ordinary file"),
         (["-t", "q9_9"], "quantize.type: expected a llama-quantize type, got 'q9_9'"),
     ],
 )

@@ -78,7 +78,7 @@ def test_a_healthy_quantization_is_said_to_be_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("COLUMNS", "60")  # of a terminal that is not there: nothing is cut off in a file
     result = call(app, "isolate", recipe(), "--text", "text.txt")
     assert result.exit_code == 0, result.output
-    assert "q8_0 leaves this model sound: there is nothing to repair." in result.stdout
+    assert "q8_0 does not damage this model; nothing needs repair." in result.stdout
     assert "1 quantization was measured" in result.stdout
     assert all(title in result.stdout for title in ("KL", "top-1 %", "perplexity", "flawed", "size"))
     assert "…" not in result.stdout

@@ -71,7 +71,7 @@ def test_import_writes_a_suite_and_says_what_is_not_asked() -> None:
         "Wrote mt.json: chat, licence Apache-2.0, 2 prompts",
         "  math       1",
         "  coding     1",
-        "2 of them have later turns, which follow on the model's own answers: only the first turn is asked.",
+        "2 of them have later turns, which follow on the model's own answers: only the first turn is used.",
     ]
     suite = load_suite("mt.json", recipe_folder=Path.cwd())
     assert (suite.name, suite.licence, list(suite.tasks)) == ("mt", "Apache-2.0", ["math", "coding"])
@@ -82,7 +82,7 @@ def test_import_never_invents_a_licence() -> None:
     words = ("import", str(DATA / "spec_bench_question.jsonl"), "--format", "spec-bench", "-o", "s.json")
     result = run(*words)
     assert str(result.exception) == (
-        "--licence: the licence of these prompts is not known: the format spec-bench does not settle it\n"
+        "--licence: the licence of these prompts is not known: the format spec-bench does not define it\n"
         "Name it as their owner does, for example: --licence CC-BY-4.0"
     )
     assert not Path("s.json").exists()

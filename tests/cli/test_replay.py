@@ -244,6 +244,6 @@ def test_a_report_launches_nothing_and_shows_every_fork(forge: Forge, tmp_path: 
     assert result.exit_code == 0, result.output
     (markdown,) = (tmp_path / "reports").glob("*/*/report.md")
     text = markdown.read_text("utf-8")
-    assert "Every fork, scored on the target alone" in text
+    assert "Every first divergence, scored on the target alone" in text
     assert "violation" in text and "Null control" in text
     assert (run / REPLAYS).stat().st_mtime_ns == stamp

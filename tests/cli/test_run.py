@@ -138,7 +138,7 @@ def test_a_run_from_recipe_to_verdict(tmp_path: Path) -> None:
 def test_a_dry_run_prints_commands_and_starts_nothing(tmp_path: Path) -> None:
     done = run("run", write_recipe(tmp_path, blocks=3), "--dry-run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "6 engine starts, 12 requests, at most 288 tokens" in done.stdout
+    assert "6 engine launches, 12 requests, at most 288 tokens" in done.stdout
     assert "block 2: spec → baseline" in done.stdout
     assert "--spec-type draft-simple" in done.stdout
     assert not (tmp_path / "results").exists()
@@ -224,8 +224,8 @@ def test_a_killed_engine_among_interleaved_ones_costs_its_cell_only(tmp_path: Pa
 def test_blocks_as_many_as_it_takes(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, prompts=1, blocks="{half_width: 0.5, max: 6}")
     plan = run("run", recipe, "--dry-run", cwd=tmp_path)
-    assert "10 engine starts, 10 requests" in plan.stdout
-    assert "within ±50 %: at most 6 in all (12 engine starts, 12 requests)" in plan.stdout
+    assert "10 engine launches, 10 requests" in plan.stdout
+    assert "within ±50 %: at most 6 in all (12 engine launches, 12 requests)" in plan.stdout
     recipe = write_recipe(tmp_path, prompts=1, blocks="{half_width: 0.5, max: 5, budget_min: 60}")
     done = run("run", recipe, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

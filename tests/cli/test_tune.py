@@ -66,7 +66,7 @@ def test_a_search_that_was_interrupted_goes_on_to_a_winner_on_fresh_data(tmp_pat
     assert len(open_run(fresh.folder).records) == len(fresh.records), "nothing is measured twice"
     page = benchctl("report", folder, "--out", "reports", cwd=tmp_path)
     assert page.returncode == 0, page.stderr
-    assert "this run searched" in page.stdout.replace("\n", " ")
+    assert "this run is a search" in page.stdout.replace("\n", " ")
 
 
 @pytest.mark.engine
@@ -80,12 +80,12 @@ def test_a_budget_too_short_is_one_message_with_the_least(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "Name a recipe, a target, or a search to go on with."),
-        (("quickstart", "--resume", "x"), "Name a recipe, a target, or a search to go on with."),
+        ((), "Name a recipe, a target, or a search to continue."),
+        (("quickstart", "--resume", "x"), "Name a recipe, a target, or a search to continue."),
         (("quickstart", "--depth", "2"), "A recipe names its models"),
         (("quickstart", "--budget", "soon"), "Expected a time above 0"),
         (("quickstart", "--budget", "-5m"), "Expected a time above 0"),
-        (("--resume", "x", "--type", "ngram-mod"), "A search that goes on keeps its settings"),
+        (("--resume", "x", "--type", "ngram-mod"), "A resumed search keeps its settings"),
         (("quickstart", "--set", "concurrency=4"), "one request at a time"),
         (("bundled:tiny-hybrid", "--only-arms"), "nothing to search"),
     ],

@@ -80,8 +80,8 @@ def test_sixteen_bits_say_what_float32_says_and_two_bits_do_not(there: None) -> 
     [
         (("coarse", "--against", "nowhere"), "no such run"),
         (("coarse", "--against", "coarse"), "no reference of itself"),
-        (("coarse", "--against", "whole", "--sampling"), "knows no reference"),
-        (("coarse", "--against", "whole", "--accept", "consistent"), "as they are"),
+        (("coarse", "--against", "whole", "--sampling"), "takes no reference run"),
+        (("coarse", "--against", "whole", "--accept", "consistent"), "compares stored answers"),
         (("coarse", "--against", "whole", "--arm", "sepc"), "There is no arm"),
     ],
 )

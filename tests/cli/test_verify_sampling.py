@@ -57,11 +57,11 @@ def test_a_check_and_the_same_offline(tmp_path: Path) -> None:
     [
         (("--seeds", 9), "needs --sampling"),
         (("--sampling", "small.yaml", "--arm", "spek"), "The arms are: spec"),
-        (("--sampling", "small.yaml", "--baseline", "spec"), "speculates itself"),
+        (("--sampling", "small.yaml", "--baseline", "spec"), "speculates, so"),
         (("--sampling", "nowhere"), "nowhere"),
         (("--sampling",), "no run yet"),
         (("--sampling", "--offline"), "no run yet"),
-        (("--sampling", "--offline", "--seeds", 9), "as it was drawn"),
+        (("--sampling", "--offline", "--seeds", 9), "with its own settings"),
     ],
 )
 def test_a_wrong_command_line_is_two(tmp_path: Path, words: tuple[object, ...], said: str) -> None:

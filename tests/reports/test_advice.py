@@ -51,7 +51,7 @@ def test_an_arm_that_never_drafted_is_a_null_control() -> None:
     assert idle.interval is not None
     apart = max(abs(idle.interval.low - 1), abs(idle.interval.high - 1))
     assert resolution(analysis) == pytest.approx(apart)
-    said = f"cannot tell apart less than ±{100 * apart:.0f} %"
+    said = f"cannot resolve differences below ±{100 * apart:.0f} %"
     assert said in (null_control(analysis) or "")
     assert "ngram_mod" not in headline(analysis)
     assert null_control(build_analysis(["baseline", "spec_d4"])) is None
@@ -105,4 +105,4 @@ def test_warnings_of_a_kind_stand_together() -> None:
     one = analysis.warnings[0]
     several = [one, one.model_copy(update={"where": "block 2", "seen": "again"}), one.model_copy(update={"id": "x"})]
     groups = grouped_warnings(analysis.model_copy(update={"warnings": several}))
-    assert [(group.id, len(group.seen)) for group in groups] == [(one.id, 2), ("x", 1)]
+    assert [(group.id, len(group.observations)) for group in groups] == [(one.id, 2), ("x", 1)]

@@ -55,7 +55,7 @@ def test_first_the_conclusion_then_why_then_how(run_data: RunData, analysis: Ana
     ]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
-    assert "5 of 6 arms give exactly the baseline's answers. spec_d4: undetermined." in text
+    assert "5 of 6 arms are identical to the baseline. spec_d4: undetermined." in text
     for told in (
         "0c1e570",
         "draft-simple, ngram-simple, ngram-mod",
@@ -79,8 +79,8 @@ def test_records_without_a_manifest(tmp_path: Path) -> None:
     files = render_files(RunData(tmp_path, None, [], []), analysis, figures=False)
     for name in ("index.html", "report.md"):
         text = files[name].decode()
-        assert "Only records are here, without a manifest" in text
-        assert "This file holds records only" in text
+        assert "These are records without a manifest" in text
+        assert "This file has records only" in text
 
 
 def test_one_block_has_no_interval_and_says_why() -> None:
@@ -127,8 +127,8 @@ def test_steps_without_a_draft_have_columns_where_they_are_told() -> None:
     files = render_files(run_of(told), told)
     for name in ("index.html", "report.md"):
         assert "Plain steps" not in untold[name].decode()
-        assert "as vLLM defines it" in files[name].decode()
-        assert "the tokens after the first over all steps" in files[name].decode()
+        assert "(as in vLLM)" in files[name].decode()
+        assert "tokens after the first over all steps" in files[name].decode()
     table = files["report.md"].decode().partition("### Table: acceptance\n")[2].strip().split("\n\n")[0].splitlines()
     assert {line.count("|") for line in table} == {11}  # every row has every column
     assert next(line for line in table if "spec_d4" in line).endswith("| 74 | 1.12 |")

@@ -142,7 +142,7 @@ def test_markdown_tables(made: tuple[Recount, ReportFiles, dict[str, Any]]) -> N
         wanted = recount.throughput(row[0], row[1])
         rates = [f"{wanted[key]:.1f}" for key in ("median", "prompt_tok_per_sec_median")]
         assert row[2:] == [*rates, f"{1000 * wanted['ttft_median_s']:.0f} ms", str(len(wanted["tok_per_sec"]))]
-    assert {"What was concluded", "Is the output unchanged?", "Cells"} < set(tables)
+    assert {"Conclusions", "Is the output unchanged?", "Cells"} < set(tables)
 
 
 def test_every_number_of_the_conclusion_is_accounted_for(
@@ -150,7 +150,7 @@ def test_every_number_of_the_conclusion_is_accounted_for(
 ) -> None:
     recount, files, found = made
     text = files.markdown.read_text()
-    rows = {row[0]: row for row in markdown_tables(text)["What was concluded"]}
+    rows = {row[0]: row for row in markdown_tables(text)["Conclusions"]}
     assert set(rows) == {"spec_d4", "ngram"}
     for arm, row in rows.items():
         speed, accepted = recount.speedup(arm, "all"), recount.acceptance(arm, "all")

@@ -78,7 +78,14 @@ def test_both_tables_and_the_draft(there: Path) -> None:
     assert alone["ratio"] == pytest.approx(alone["tok_per_sec"] / rows["baseline", "all"]["tok_per_sec"])
     assert [row["kept"] for row in found["tensors"]][:2] == ["unquantized", "all q2_k"]
     told = answer(app, "report", "studied", "--layout", "plamo2-study")
-    for word in ("Tensors (q2_k)", "Role", "Output", "Identical outputs", "bytes a sequence", "times the target's own"):
+    for word in (
+        "Tensors (q2_k)",
+        "Role",
+        "Output",
+        "Identical outputs",
+        "bytes per sequence",
+        "times the target's own",
+    ):
         assert word in told
     assert not Path("reports").exists(), "nothing is written"
 
@@ -97,7 +104,7 @@ def test_a_search_of_another_place_and_one_that_was_broken_off(there: Path, tmp_
     assert recall(cut) is None
     write_whole(tmp_path / "isolation.json", cut.model_dump_json(by_alias=True))
     words = ("report", "studied", "--layout", "plamo2-study", "--isolation", str(tmp_path))
-    assert "broken off" in answer(app, *words)
+    assert "interrupted" in answer(app, *words)
 
 
 @pytest.mark.engine

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from benchctl.analysis.results import Analysis, Verdict
-from benchctl.reports.terminal import WARNINGS, print_summary
+from benchctl.reports.terminal import MOST_WARNINGS, print_summary
 from tests.reports.handmade import build_analysis
 
 
@@ -41,7 +41,7 @@ def test_one_block_says_why_there_is_no_interval() -> None:
 
 
 def test_many_warnings_are_counted(analysis: Analysis) -> None:
-    kinds = [analysis.warnings[0].model_copy(update={"id": f"kind-{number}"}) for number in range(WARNINGS + 3)]
+    kinds = [analysis.warnings[0].model_copy(update={"id": f"kind-{number}"}) for number in range(MOST_WARNINGS + 3)]
     many = analysis.model_copy(update={"warnings": kinds})
     assert "3 more warnings are in the report." in printed(many, 80)
 

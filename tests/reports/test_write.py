@@ -39,7 +39,7 @@ def test_what_is_no_report_is_left_alone(run_data: RunData, analysis: Analysis, 
     folder = tmp_path / "r"
     folder.mkdir()
     (folder / "thesis.tex").write_text("years of work")
-    with pytest.raises(StorageError, match="Something that is no report"):
+    with pytest.raises(StorageError, match="Another file or folder"):
         write_report(run_data, analysis, folder, figures=False)
     assert (folder / "thesis.tex").read_text() == "years of work"
 

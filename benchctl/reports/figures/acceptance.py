@@ -1,4 +1,4 @@
-"""Figure 2: acceptance by depth (how much of the draft was kept) and, where the engine tells, by draft position."""
+"""Figure 2: acceptance by depth and, where the engine reports it, by draft position."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TASK_MARKERS = ("|", "x", "+", "1", "2", "3", "4", "_", "$a$", "$b$")
-"""Thin signs, so that tasks are not taken for arms."""
+"""Thin markers, so that tasks are not mistaken for arms."""
 
 
 FEWEST_ROUNDS = 20
-"""An arm of fewer verify rounds is not drawn: its shares are of a handful."""
+"""An arm with fewer verify rounds is not drawn: its shares would be noise."""
 MOST_POSITIONS = 16
-"""So many positions are drawn."""
+"""Limit of drawn positions."""
 
 
 def drawn_positions(analysis: Analysis) -> list[Acceptance]:
@@ -35,7 +35,7 @@ def _enough(row: Acceptance) -> bool:
 
 
 def draw(analysis: Analysis) -> Figure | None:
-    """Left the rate by depth, right the share by position; `None` when no arm drafted anything that was told."""
+    """Left the rate by depth, right the share by position; `None` when no arm reports drafted tokens."""
     rows = {(row.task, row.arm): row for row in analysis.acceptance if row.rate is not None and _enough(row)}
     arms = [arm for arm in analysis.arms if arm not in analysis.baselines and (ALL_TASKS, arm) in rows]
     if not arms:
@@ -43,13 +43,13 @@ def draw(analysis: Analysis) -> Figure | None:
     positions = drawn_positions(analysis)
     figure = style.new_figure(max(3.0, 1.3 + 0.25 * len(arms)))
     panels = figure.subplots(1, 2 if positions else 1, squeeze=False)[0]
-    looks = style.distinct_marks(analysis)
-    _draw_rates(panels[0], analysis, arms, rows, looks)
+    marks = style.distinct_marks(analysis)
+    _draw_rates(panels[0], analysis, arms, rows, marks)
     handles, labels = panels[0].get_legend_handles_labels()
     if handles:
         figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(handles)), handletextpad=0.2)
     if positions:
-        _draw_positions(panels[1], positions, looks)
+        _draw_positions(panels[1], positions, marks)
     return figure
 
 
@@ -58,7 +58,7 @@ def _draw_rates(
     analysis: Analysis,
     arms: list[str],
     rows: dict[tuple[str, str], Acceptance],
-    looks: dict[str, style.Mark],
+    marks: dict[str, style.Mark],
 ) -> None:
     depths = {cost.arm: cost.depth for cost in analysis.costs if cost.depth is not None}
     settings = {verdict.arm: verdict.setting for verdict in analysis.verdicts}
@@ -77,8 +77,8 @@ def _draw_rates(
             )
     shares = [100 * (rows[ALL_TASKS, arm].rate or 0.0) for arm in arms]
     for y, arm in enumerate(arms):
-        look = looks[arm]
-        axes.plot(shares[y], y, look.marker, color=look.colour, markersize=7, markeredgecolor=style.INK,
+        mark = marks[arm]
+        axes.plot(shares[y], y, mark.marker, color=mark.colour, markersize=7, markeredgecolor=style.INK,
                   markeredgewidth=0.6, zorder=4)  # fmt: skip
         before = arms[y - 1] if y else None
         if (
@@ -95,13 +95,13 @@ def _draw_rates(
     axes.set_xlabel("accepted / drafted tokens (%)")
 
 
-def _draw_positions(axes: Axes, rows: list[Acceptance], looks: dict[str, style.Mark]) -> None:
+def _draw_positions(axes: Axes, rows: list[Acceptance], marks: dict[str, style.Mark]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     for row in rows:
         shares = [100 * share for share in row.position_unconditional or ()]
-        look = looks[row.arm]
-        axes.plot(range(1, len(shares) + 1), shares, color=look.colour, marker=look.marker, markersize=5, linewidth=1.2,
+        mark = marks[row.arm]
+        axes.plot(range(1, len(shares) + 1), shares, color=mark.colour, marker=mark.marker, markersize=5, linewidth=1.2,
                   markeredgecolor=style.INK, markeredgewidth=0.4)  # fmt: skip
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(axis="y")

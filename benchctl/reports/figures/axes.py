@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_LINES = 12
-"""So many lines have a panel; the table has them all."""
+"""Limit of lines in a panel; the table has all."""
 _DASHES = ("-", "--", "-.", ":")
 _GIB = 1 << 30
 
@@ -26,7 +26,7 @@ def draw_axes(analysis: Analysis) -> Figure | None:
 
 
 def draw_contexts(analysis: Analysis) -> Figure | None:
-    """Acceptance and speed-up by the length of prompts."""
+    """Acceptance and speed-up by prompt length."""
     return _draw(analysis, [CONTEXT])
 
 
@@ -52,16 +52,16 @@ def _panels(left: Axes, right: Axes, axis: str, rows: Sequence[AxisRow]) -> None
     if axis == CONTEXT:
         labels.sort(key=int)
     lines = list(dict.fromkeys(row.other_labels(axis) for row in rows))[:MOST_LINES]
-    looks = style.marks(["", *lines], "")
+    marks = style.marks(["", *lines], "")
     left.set_ylim(0, 102)
     right.axhline(1, color=style.INK, linewidth=1)
     highest = 1.0
     for number, line in enumerate(lines):
         own = [row for row in rows if row.other_labels(axis) == line]
         places = [labels.index(row.labels[axis]) + 0.08 * (number - (len(lines) - 1) / 2) / 2 for row in own]
-        look: dict[str, Any] = {
-            "color": looks[line].colour,
-            "marker": looks[line].marker,
+        line_style: dict[str, Any] = {
+            "color": marks[line].colour,
+            "marker": marks[line].marker,
             "linestyle": _DASHES[number % len(_DASHES)],
             "linewidth": 1.2,
             "markersize": 5,
@@ -74,12 +74,12 @@ def _panels(left: Axes, right: Axes, axis: str, rows: Sequence[AxisRow]) -> None
             if row.acceptance is not None and row.acceptance.rate is not None
         ]
         if kept:
-            left.plot(*zip(*kept, strict=True), **look)
-        right.plot(places, [row.ratio or 0.0 for row in own], label=style.shorten(line, 34), **look)
+            left.plot(*zip(*kept, strict=True), **line_style)
+        right.plot(places, [row.ratio or 0.0 for row in own], label=style.shorten(line, 34), **line_style)
         for place, row in zip(places, own, strict=True):
             ends = row.speedup.interval if row.speedup else None
             if ends is not None:
-                right.vlines(place, ends.low, min(ends.high, 2 * (row.ratio or 0.0)), color=looks[line].colour)
+                right.vlines(place, ends.low, min(ends.high, 2 * (row.ratio or 0.0)), color=marks[line].colour)
             highest = max(highest, row.ratio or 0.0, min(ends.high, 2 * (row.ratio or 0.0)) if ends else 0.0)
     right.set_ylim(0, 1.12 * highest)
     for panel in (left, right):
@@ -90,7 +90,7 @@ def _panels(left: Axes, right: Axes, axis: str, rows: Sequence[AxisRow]) -> None
 
 
 def draw_pareto(analysis: Analysis) -> Figure | None:
-    """Tokens a second, and speed-up, against memory: a line joins what no other arm beats in both."""
+    """Tokens per second, and speed-up, against memory: a line joins the Pareto front."""
     rows = [
         row
         for row in axis_rows(analysis)
@@ -100,20 +100,20 @@ def draw_pareto(analysis: Analysis) -> Figure | None:
         return None
     figure = style.new_figure(3.4)
     left, right = figure.subplots(1, 2)
-    looks = style.marks(analysis.settings, analysis.baseline)
+    marks = style.marks(analysis.settings, analysis.baseline)
     for of in dict.fromkeys(row.level.of for row in rows):
         own = [row for row in rows if row.level.of == of]
-        look: dict[str, Any] = {
-            "color": looks[of].colour,
-            "marker": looks[of].marker,
+        line_style: dict[str, Any] = {
+            "color": marks[of].colour,
+            "marker": marks[of].marker,
             "linestyle": "",
             "markersize": 6,
             "markeredgecolor": style.INK,
             "markeredgewidth": 0.5,
         }
         memory = [(row.level.memory_bytes or 0) / _GIB for row in own]
-        left.plot(memory, [row.level.throughput or 0.0 for row in own], label=style.shorten(of, 24), **look)
-        right.plot(memory, [row.ratio or float("nan") for row in own], **look)
+        left.plot(memory, [row.level.throughput or 0.0 for row in own], label=style.shorten(of, 24), **line_style)
+        right.plot(memory, [row.ratio or float("nan") for row in own], **line_style)
     best = unbeaten(rows)
     left.step(
         [(row.level.memory_bytes or 0) / _GIB for row in best],
@@ -122,7 +122,7 @@ def draw_pareto(analysis: Analysis) -> Figure | None:
         color=style.SOFT,
         linewidth=1,
         zorder=0,
-        label="nothing is faster in less",
+        label="Pareto front",
     )
     for row in best:
         name = style.shorten(row.other_labels(""), 30)
@@ -130,7 +130,7 @@ def draw_pareto(analysis: Analysis) -> Figure | None:
         left.annotate(name, place, xytext=(4, 4), textcoords="offset points", fontsize=6.5)
     right.axhline(1, color=style.INK, linewidth=1)
     left.set_title("Speed against memory")
-    left.set_ylabel("tokens a second, prefill included")
+    left.set_ylabel("tokens per second, prefill included")
     right.set_title("Speed-up against memory")
     right.set_ylabel("over its group's baseline (×)")
     for panel in (left, right):

@@ -26,18 +26,18 @@ def draw(analysis: Analysis) -> Figure | None:
         return None
     figure = style.new_figure(3.9)
     axes = figure.subplots()
-    looks = style.marks([f"depth {depth}" for depth in curves], "")
+    marks = style.marks([f"depth {depth}" for depth in curves], "")
     for depth, curve in curves.items():
-        look = looks[f"depth {depth}"]
+        mark = marks[f"depth {depth}"]
         alphas, speeds = zip(*curve_line(curve, depth), strict=True)
-        axes.plot([100 * alpha for alpha in alphas], speeds, color=look.colour, linewidth=1.3, label=f"depth {depth}")
+        axes.plot([100 * alpha for alpha in alphas], speeds, color=mark.colour, linewidth=1.3, label=f"depth {depth}")
         for one in found.points:
             if one.depth == depth:
-                _draw_point(axes, one, look)
+                _draw_point(axes, one, mark)
     axes.axhline(1, color=style.INK, linewidth=1, label="break-even")
     axes.set_xlim(-3, 103)
-    shown = [one for one in found.points if one.depth in curves]
-    axes.set_ylim(0, 1.15 * max(1.0, *(one.speedup for one in shown)))
+    drawn = [one for one in found.points if one.depth in curves]
+    axes.set_ylim(0, 1.15 * max(1.0, *(one.speedup for one in drawn)))
     axes.grid()
     axes.set_xlabel("acceptance α of one draft token (%)")
     axes.set_ylabel("decode speed-up (×)")
@@ -45,14 +45,14 @@ def draw(analysis: Analysis) -> Figure | None:
     return figure
 
 
-def _draw_point(axes: Axes, one: Point, look: style.Mark) -> None:
+def _draw_point(axes: Axes, one: Point, mark: style.Mark) -> None:
     x = 100 * one.alpha
     if one.interval is not None:
-        axes.vlines(x, one.interval.low, one.interval.high, color=look.colour, linewidth=1, alpha=0.7)
+        axes.vlines(x, one.interval.low, one.interval.high, color=mark.colour, linewidth=1, alpha=0.7)
     if one.kind == "reference":
-        axes.plot(x, one.speedup, "x", color=look.colour, markersize=7, markeredgewidth=1.5)
+        axes.plot(x, one.speedup, "x", color=mark.colour, markersize=7, markeredgewidth=1.5)
         return
     hollow = one.kind == "synthetic"
-    axes.plot(x, one.speedup, look.marker, markersize=5 if hollow else 7, markeredgewidth=1.1,
-              markerfacecolor=style.PAPER if hollow else look.colour,
-              markeredgecolor=look.colour if hollow else style.INK)  # fmt: skip
+    axes.plot(x, one.speedup, mark.marker, markersize=5 if hollow else 7, markeredgewidth=1.1,
+              markerfacecolor=style.PAPER if hollow else mark.colour,
+              markeredgecolor=mark.colour if hollow else style.INK)  # fmt: skip

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.conditions.results import Crossing, Level
 
 MOST_LINES = 3
-"""So many temperatures (or concurrencies of an open loop) have their own pair of panels; tables have them all."""
+"""Limit of temperatures (or concurrencies of an open loop) with a pair of panels; the tables have all."""
 _DASHES = ("-", "--", "-.", ":")
 
 Value = Callable[["Level"], float | None]
@@ -44,13 +44,13 @@ def draw_concurrency(analysis: Analysis) -> Figure | None:
         _mark(left, [one for one in crossings if one.temperature == temperature], here, analysis)
         for axes in (left, right):
             _name_levels(axes, sorted({float(row.concurrency) for row in here}))
-            axes.set_xlabel("requests in flight at most")
+            axes.set_xlabel("maximum requests in flight")
     _legend(figure, panels[0][0])
     return figure
 
 
 def draw_rate(analysis: Analysis) -> Figure | None:
-    """Left requests finished, right median latency, both by the rate asked for; `None` below two rates."""
+    """Left requests finished, right median latency, both by the requested rate; `None` below two rates."""
     rows = open_levels(analysis)
     if len({row.rate for row in rows}) < 2:
         return None
@@ -62,12 +62,12 @@ def draw_rate(analysis: Analysis) -> Figure | None:
         _draw(left, analysis, here, lambda row: row.rate, _finished)
         _draw(right, analysis, here, lambda row: row.rate, lambda row: row.e2e.median)
         rates = sorted({row.rate for row in here if row.rate})
-        left.plot(rates, rates, color=style.SOFT, linewidth=0.9, linestyle=":", label="as many as are sent")
+        left.plot(rates, rates, color=style.SOFT, linewidth=0.9, linestyle=":", label="as many as sent")
         for axes in (left, right):
             _name_levels(axes, rates)
-            axes.set_xlabel("requests sent a second")
+            axes.set_xlabel("requests sent per second")
         left.set_title("Requests finished" + (f" (t={line[0]:g}, c={line[1]})" if len(lines) > 1 else ""))
-        left.set_ylabel("a second")
+        left.set_ylabel("per second")
         right.set_title("Median latency of a request")
         right.set_ylabel("seconds to the last byte")
     _legend(figure, panels[0][0])
@@ -79,8 +79,8 @@ def _finished(row: Level) -> float | None:
 
 
 def _draw(axes: Axes, analysis: Analysis, rows: Sequence[Level], x: Value, y: Value) -> None:
-    """A line a recipe's arm on two logarithmic scales, where interpolation is along the drawn line."""
-    looks = style.marks(analysis.settings, analysis.baseline)
+    """A line for each of the recipe's arms on two logarithmic scales, so that interpolation follows the line."""
+    marks = style.marks(analysis.settings, analysis.baseline)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.grid()
@@ -89,8 +89,8 @@ def _draw(axes: Axes, analysis: Analysis, rows: Sequence[Level], x: Value, y: Va
         if points:
             axes.plot(
                 *zip(*sorted(points), strict=True),
-                color=looks[of].colour,
-                marker=looks[of].marker,
+                color=marks[of].colour,
+                marker=marks[of].marker,
                 linestyle=_DASHES[number % len(_DASHES)],
                 linewidth=1.6 if of == analysis.baseline else 1.3,
                 markersize=6,
@@ -115,8 +115,8 @@ def _name_levels(axes: Axes, levels: Sequence[float]) -> None:
 
 
 def _whiskers(axes: Axes, rows: Sequence[Level], analysis: Analysis) -> None:
-    """The interval of an arm's throughput over the baseline's, about its point; cut off at half and twice of it."""
-    looks = style.marks(analysis.settings, analysis.baseline)
+    """The interval of an arm's throughput over the baseline's, about its point; cut off at half and twice its value."""
+    marks = style.marks(analysis.settings, analysis.baseline)
     for row in rows:
         ends = row.throughput_interval
         if ends and row.throughput and row.throughput_speedup:
@@ -125,7 +125,7 @@ def _whiskers(axes: Axes, rows: Sequence[Level], analysis: Analysis) -> None:
                 row.concurrency,
                 scale * max(ends.low, row.throughput_speedup / 2),
                 scale * min(ends.high, 2 * row.throughput_speedup),
-                color=looks[row.of].colour,
+                color=marks[row.of].colour,
                 linewidth=1.4,
             )
 
@@ -135,13 +135,13 @@ def _mark(axes: Axes, crossings: Sequence[Crossing], rows: Sequence[Level], anal
     import numpy as np
 
     base = sorted((row.concurrency, row.throughput) for row in rows if row.is_baseline and row.throughput)
-    looks = style.marks(analysis.settings, analysis.baseline)
+    marks = style.marks(analysis.settings, analysis.baseline)
     for one in crossings:
         if one.at is None or len(base) < 2:
             continue
         x, y = zip(*base, strict=True)
         height = float(np.exp(np.interp(np.log(one.at), np.log(x), np.log(y))))
-        axes.plot(one.at, height, "o", markersize=13, markerfacecolor="none", markeredgecolor=looks[one.arm].colour,
+        axes.plot(one.at, height, "o", markersize=13, markerfacecolor="none", markeredgecolor=marks[one.arm].colour,
                   markeredgewidth=1.6, zorder=6)  # fmt: skip
         axes.annotate(
             f"≈ {one.at:.1f}",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.conditions.results import Dimension
 
 Section: TypeAlias = "Dimension | Literal['axes']"
-"""What a section of a sweep's report is about."""
+"""The subject of a section of a sweep's report."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Drawing:
     title: str
     caption: str
     alt: str
-    """What the figure shows, for those who do not see it."""
+    """A description of the figure for screen readers."""
     absent: str
     varies: Section | None = None
-    """What the figure is about, of a run that varies it; `None` where it belongs to every run."""
+    """The dimension that the figure belongs to, in a run that varies it; `None` for every run."""
     svg: str | None = None
     png: bytes | None = None
 
@@ -52,9 +52,8 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         Drawing(
             name="speedup",
             title="Speed-up by task and arm",
-            caption="Pooled decode speed-up over the baseline. Whiskers: 95 % interval, where there are enough blocks; "
-            "cut off where it is very wide; small strokes above: each block. Left of the line at 1 an arm is slower "
-            "than no speculation.",
+            caption="Pooled decode speed-up over the baseline. Whiskers: 95 % interval, with enough blocks; cut off "
+            "where very wide. Ticks above: each block. Left of the line at 1 an arm is slower than no speculation.",
             alt="The decode speed-up of every arm in every task against a line at 1. "
             "The table “Speed-up” has the same numbers.",
             absent="No speed-up can be drawn: no arm and the baseline finished the same prompt.",
@@ -65,12 +64,12 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         Drawing(
             name="acceptance",
             title="Acceptance by depth",
-            caption="How much of what was drafted the target kept, by arm and draft depth k; and, where the engine "
+            caption="Share of drafted tokens that the target accepted, by arm and draft depth k; where the engine "
             "reports it, the share of verify rounds that accepted the draft token at each of the first 16 positions. "
-            "Arms of fewer than 20 rounds are not drawn.",
+            "Arms with fewer than 20 rounds are not drawn.",
             alt="Acceptance rate by arm and draft depth, and acceptance by draft position. "
             "The table “Acceptance” has the same numbers.",
-            absent="Acceptance is not reported by this engine, contradicts itself, or hardly anything was drafted.",
+            absent="Acceptance is not reported by this engine, is contradictory, or too few rounds drafted.",
         ),
     ),
     (
@@ -78,9 +77,9 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         Drawing(
             name="throughput",
             title="Throughput distributions",
-            caption="Decode throughput, one point a record (at most 300 a row), by the client's clock, or the engine's "
-            "where the client did not time the answer. Boxes: quartiles; line: median; whiskers: up to 1.5 times the "
-            "quartile distance.",
+            caption="Decode throughput, one point per record (at most 300 per row), by the client's clock, or the "
+            "engine's where the client did not time the answer. Boxes: quartiles; line: median; whiskers: up to 1.5 "
+            "times the interquartile range.",
             alt="Boxes and points of the decode throughput of every record, by task and arm. "
             "The table “Throughput” has the medians.",
             absent="No record has a decode rate.",
@@ -92,10 +91,11 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             name="payoff",
             title="Acceptance against realised speed-up",
             caption="High acceptance alone does not pay: a round of drafting and verifying must also be cheap. Hollow "
-            "marks of the printed figure: the acceptance from which the arm would break even at its measured overhead; "
-            "“over 100 %”: not even a draft that is always accepted would, by this estimate.",
-            alt="Points of acceptance and speed-up, one an arm, against the break-even line at 1; beside it the "
-            "measured and the needed acceptance. The tables “Acceptance” and “Cost of a round” have the same numbers.",
+            "marks of the printed figure: the acceptance at which the arm would break even at its measured overhead; "
+            "“over 100 %”: by this estimate not even a draft that is always accepted would.",
+            alt="Points of acceptance and speed-up, one for each arm, against the break-even line at 1; beside it the "
+            "measured and the break-even acceptance. The tables “Acceptance” and “Cost of a round” have the same "
+            "numbers.",
             absent="Acceptance and speed-up are not both known for any arm.",
         ),
     ),
@@ -104,12 +104,12 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         Drawing(
             name="rounds",
             title="Where a round's time goes",
-            caption="A mean round of each arm, split into its parts, over its tokens: what a token costs. A bar beyond "
-            "the line at 1 is slower than no speculation. Hatched: inferred, not timed in this run; where such parts "
-            "take longer than the round, nothing is left over and the bar is too long.",
+            caption="The mean round of each arm, split into its parts, per token. A bar beyond the line at 1 is slower "
+            "than no speculation. Hatched: inferred, not timed in this run; where inferred parts exceed the round, the "
+            "bar is too long.",
             alt="Stacked bars of the time of a round, over its tokens, by arm and task. "
             "The table “Where a round's time goes” has the same numbers.",
-            absent="This engine does not tell its rounds.",
+            absent="This engine does not report its rounds.",
         ),
     ),
 )
@@ -122,9 +122,9 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             name="by-axis",
             varies="axes",
             title="Acceptance and speed-up by axis",
-            caption="Left: how much of what was drafted the target kept. Right: pooled decode speed-up over the "
-            "baseline of the same group, with its 95 % interval where there are enough blocks; cut off where "
-            "it is very wide. A line joins arms that differ in this axis alone; at most 12 are drawn.",
+            caption="Left: share of drafted tokens that the target accepted. Right: pooled decode speed-up over the "
+            "baseline of the same group, with its 95 % interval with enough blocks; cut off where very wide. A line "
+            "joins arms that differ in this axis alone; at most 12 are drawn.",
             alt="Acceptance rate and speed-up of every arm along every axis. "
             "The table “Every arm by axis” has the same numbers.",
             absent="No arm and its baseline finished the same prompt.",
@@ -136,12 +136,11 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             name="pareto",
             varies="axes",
             title="Speed against memory",
-            caption="Left: tokens a second of every arm, the baselines among them; the grey line joins those that no "
-            "other beats in both. Right: speed-up over the baseline of the same group, another for each "
-            "group. Memory is counted before the run, not measured. Energy was not measured.",
-            alt="Points of tokens a second, and of speed-up, against memory. "
+            caption="Left: tokens per second of every arm and baseline; the grey line is the Pareto front. Right: "
+            "speed-up over the baseline of the same group. Memory is estimated before the run, not measured.",
+            alt="Points of tokens per second, and of speed-up, against memory. "
             "The table “Every arm by axis” has the same numbers.",
-            absent="Memory is not known of two arms that differ in it.",
+            absent="Memory is not known for two arms that differ in it.",
         ),
     ),
     (
@@ -150,8 +149,8 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             name="by-context",
             varies="context_length",
             title="Acceptance and speed-up by context length",
-            caption="Left: how much of what was drafted the target kept. Right: pooled decode speed-up over the "
-            "baseline at the same length, with its 95 % interval where there are enough blocks.",
+            caption="Left: share of drafted tokens that the target accepted. Right: pooled decode speed-up over the "
+            "baseline at the same length, with its 95 % interval with enough blocks.",
             alt="Acceptance rate and speed-up of every arm against the length of prompts.",
             absent="No arm and its baseline finished the same prompt.",
         ),
@@ -162,10 +161,10 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             name="by-concurrency",
             varies="concurrency",
             title="Throughput and latency by concurrency",
-            caption="Left: tokens a second of all requests together, while all slots were full. "
-            "Right: how long a request takes, median. A ring: where an arm's total throughput falls below that without "
-            "speculation, interpolated between the measured levels beside it. Whiskers: 95 % interval of its ratio to "
-            "the baseline, where there are enough blocks; cut off where it is very wide. Both scales are logarithmic.",
+            caption="Left: tokens per second of all requests together, while all slots were full. Right: median "
+            "duration of a request. A ring: where an arm's total throughput falls below that without speculation, "
+            "interpolated between measured levels. Whiskers: 95 % interval of its ratio to the baseline, with enough "
+            "blocks; cut off where very wide. Both scales are logarithmic.",
             alt="Total throughput and median latency of every arm and of the baseline against concurrency. "
             "The table “By concurrency” has the same numbers.",
             absent="Fewer than two levels of concurrency have a total throughput.",
@@ -177,11 +176,11 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             name="by-rate",
             varies="rate",
             title="Requests finished and latency by arrival rate",
-            caption="Left: requests that ended a second; below the dotted line the server does not keep up. Right: how "
-            "long a request takes from its intended send time, median; where the server does not keep up it depends on "
-            "how many requests there were. Both scales are logarithmic.",
-            alt="Requests finished a second and median latency of every arm and of the baseline against the rate asked "
-            "for. The table “By rate” has the same numbers.",
+            caption="Left: requests finished per second; below the dotted line the server does not keep up. Right: "
+            "median latency from the intended send time; where the server does not keep up, it depends on the number "
+            "of requests. Both scales are logarithmic.",
+            alt="Requests finished per second and median latency of every arm and of the baseline against the "
+            "requested rate. The table “By rate” has the same numbers.",
             absent="Only one rate was measured.",
         ),
     ),
@@ -191,8 +190,8 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             name="by-temperature",
             varies="temperature",
             title="Acceptance and speed-up by temperature",
-            caption="Left: how much of what was drafted the target kept. Right: pooled decode speed-up over the "
-            "baseline at the same temperature, with its 95 % interval where there are enough blocks.",
+            caption="Left: share of drafted tokens that the target accepted. Right: pooled decode speed-up over the "
+            "baseline at the same temperature, with its 95 % interval with enough blocks.",
             alt="Acceptance rate and speed-up of every arm against temperature. "
             "The table “By temperature” has the same numbers.",
             absent="No arm and the baseline finished the same prompt at any temperature.",
@@ -206,10 +205,11 @@ _BREAKEVEN = (
     Drawing(
         name="breakeven",
         title="Break-even, measured",
-        caption="Speed-up of each draft depth at every acceptance, by accepting draft tokens by lot (synthetic "
-        "acceptance: hollow marks; their text is no model's output); filled marks: the real drafts; crosses: "
-        "acceptance lengths from elsewhere, at this machine's speed. Whiskers: 95 % interval.",
-        alt="Curves of speed-up over acceptance, one a depth, with the real drafts as points, against a line at 1. "
+        caption="Speed-up of each draft depth at every acceptance. Hollow marks: synthetic acceptance (draft tokens "
+        "accepted at random; their text is not a model's output); filled marks: the real drafts; crosses: given "
+        "acceptance lengths, at this machine's speed. Whiskers: 95 % interval.",
+        alt="Curves of speed-up over acceptance, one for each depth, with the real drafts as points, against a line "
+        "at 1. "
         "The table “Break-even” has the same numbers.",
         absent="Fewer than two acceptances were measured at any depth.",
     ),
@@ -217,7 +217,7 @@ _BREAKEVEN = (
 
 
 def draw_all(analysis: Analysis) -> list[Drawing]:
-    """Draw the figures of every run, and of what this one varies; those without data come back without an image."""
+    """Draw the figures of every run and of the dimensions of this one; those without data have no image."""
     swept: list[Section] = [*analysis.sweep.dimensions] if analysis.sweep else []
     swept += ["axes"] if analysis.sweep and analysis.sweep.over_axes else []
     figures = [*(one for one in _OF_SWEEPS if one[1].varies in swept), *_FIGURES]
@@ -233,5 +233,5 @@ def _draw(function: Callable[[Analysis], Figure | None], drawing: Drawing, analy
         if figure is None:
             return drawing
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # the layout is found; it need not be found again for each format
+        figure.set_layout_engine("none")  # computed once, not again for each format
         return replace(drawing, svg=style.to_svg(figure), png=style.to_png(figure))

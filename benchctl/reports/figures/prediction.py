@@ -33,6 +33,6 @@ def draw(alphas: Sequence[float], depths: Sequence[int], grid: np.ndarray, alpha
     axes.set_xticks(range(len(depths)), [str(depth) for depth in depths])
     axes.set_xlabel("draft depth k")
     axes.set_ylabel("acceptance α of one draft token")
-    axes.set_title("Predicted speed-up; solid line: break-even, dotted: the α given")
+    axes.set_title("Predicted speed-up; solid line: break-even, dotted: the given α")
     figure.colorbar(picture, ax=axes, label="speed-up (×)")
     return figure

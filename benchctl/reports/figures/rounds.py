@@ -1,4 +1,4 @@
-"""Figure 5: where a round's time goes: stacked bars by arm and task, for each token in steps of the baseline."""
+"""Figure 5: the parts of a round's time: stacked bars by arm and task, per token in steps of the baseline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _INFERRED = "///"
 
 
 def draw(analysis: Analysis) -> Figure | None:
-    """One panel a task, one bar an arm; `None` where no engine tells its rounds."""
+    """One panel a task, one bar an arm; `None` where no engine reports its rounds."""
     found = {(row.task, row.arm): row for row in analysis.rounds.splits}
     if not found:
         return None
@@ -43,7 +43,7 @@ def draw(analysis: Analysis) -> Figure | None:
         style.name_rows(axes, arms)
         axes.axvline(1, color=style.INK, linewidth=1)
     panels[0].set_xlim(0, 1.05 * max(1.0, *(_longest(row) for row in found.values())))
-    figure.supxlabel("time of a round for each of its tokens (1: a step of the baseline)", fontsize=9)
+    figure.supxlabel("time of a round per token (1: a step of the baseline)", fontsize=9)
     _legend(figure, [part for part in PARTS if any(part in row.parts for row in found.values())],
             {part for row in found.values() for part in row.inferred})  # fmt: skip
     return figure

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MOST_COLUMNS = 4
 VALUE_COLUMN = 0.7
-"""Right of this share of a panel stand the numbers, and no data."""
+"""Right of this share of a panel are the numbers, and no data."""
 
 
 def draw(analysis: Analysis) -> Figure | None:
@@ -28,7 +28,7 @@ def draw(analysis: Analysis) -> Figure | None:
         tasks = tasks[-1:]
     names = ["all tasks" if task == ALL_TASKS else task for task in tasks]
     figure, panels = style.panels(names, len(arms), MOST_COLUMNS)
-    looks = style.marks_of(analysis)
+    marks = style.marks_of(analysis)
     highest = max(1.0, *(_highest(row) for row in found.values()))
     panels[0].set_xlim(0, highest / VALUE_COLUMN)
     for axes, task in zip(panels, tasks, strict=True):
@@ -36,7 +36,7 @@ def draw(analysis: Analysis) -> Figure | None:
         axes.grid(axis="both")
         for y, arm in enumerate(arms):
             if (task, arm) in found:
-                _draw_row(axes, y, found[task, arm], looks[arm])
+                _draw_row(axes, y, found[task, arm], marks[arm])
             else:
                 axes.text(0.02, y, "no pairs", transform=axes.get_yaxis_transform(), va="center", color=style.SOFT)
         style.name_rows(axes, arms)
@@ -45,14 +45,14 @@ def draw(analysis: Analysis) -> Figure | None:
 
 
 def _highest(row: SpeedUp) -> float:
-    """The right end of a row; an interval of more than twice its highest block runs on below the numbers."""
-    seen = max([row.pooled or 0.0, *row.by_block])
-    return max(seen, min(row.interval.high, 2 * seen) if row.interval else 0.0)
+    """The right end of a row; an interval beyond twice its highest block is cut off."""
+    highest = max([row.pooled or 0.0, *row.by_block])
+    return max(highest, min(row.interval.high, 2 * highest) if row.interval else 0.0)
 
 
-def _draw_row(axes: Axes, y: int, row: SpeedUp, look: style.Mark) -> None:
+def _draw_row(axes: Axes, y: int, row: SpeedUp, mark: style.Mark) -> None:
     value = row.pooled or 0.0
-    axes.plot([1, value], [y, y], color=look.colour, linewidth=2.2, alpha=0.55, solid_capstyle="butt")
+    axes.plot([1, value], [y, y], color=mark.colour, linewidth=2.2, alpha=0.55, solid_capstyle="butt")
     if row.interval:
         ends = [max(0.0, value - row.interval.low)], [max(0.0, row.interval.high - value)]
         axes.errorbar(value, y, xerr=ends, color=style.INK, capsize=3, linewidth=1, zorder=4)
@@ -61,7 +61,7 @@ def _draw_row(axes: Axes, y: int, row: SpeedUp, look: style.Mark) -> None:
             row.by_block, [y - 0.34] * len(row.by_block), "|", color=style.SOFT, markersize=3, markeredgewidth=0.8
         )
     axes.plot(
-        value, y, look.marker, color=look.colour, markersize=5, markeredgecolor=style.INK, markeredgewidth=0.5, zorder=5
+        value, y, mark.marker, color=mark.colour, markersize=5, markeredgecolor=style.INK, markeredgewidth=0.5, zorder=5
     )
     axes.annotate(
         numbers.ratio(value),

@@ -1,6 +1,6 @@
-"""How every figure looks: colours that colour-blind people can tell apart, a marker each, one font.
+"""The style of every figure: colours that colour-blind people can distinguish, a marker each, one font.
 
-An arm keeps its colour and marker in all figures, so that it is also known in grey. Figures use matplotlib's
+An arm keeps its colour and marker in all figures, so that it is identified in grey, too. Figures use matplotlib's
 objects and never its global state; the same figure gives the same bytes.
 """
 
@@ -136,7 +136,7 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def shorten(text: str, length: int) -> str:
-    """Cut the middle out of `text` beyond `length` characters; signs that the font may not have are replaced."""
+    """Cut the middle out of `text` beyond `length` characters; characters that the font may lack are replaced."""
     plain = "".join(
         character if character.isprintable() and (character < "\u2000" or character == "…") else "·"
         for character in text

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_LINES = 3
-"""So many concurrencies or rates have their own pair of panels; the table has them all."""
+"""Limit of concurrencies or rates with a pair of panels; the table has all."""
 _DASHES = ("-", "--", "-.", ":")
 
 
@@ -30,7 +30,7 @@ def draw(analysis: Analysis) -> Figure | None:
     for (left, right), line in zip(panels, lines, strict=True):
         here = [row for row in rows if _line(row) == line]
         _draw(left, right, analysis, here)
-        where = f", {f'{line[0]:g} a second' if line[0] else f'concurrency {line[1]}'}" if len(lines) > 1 else ""
+        where = f", {f'{line[0]:g} per second' if line[0] else f'concurrency {line[1]}'}" if len(lines) > 1 else ""
         left.set_title(f"Acceptance rate{where}")
         left.set_ylabel("accepted / drafted tokens (%)")
         right.set_title("Decode speed-up")
@@ -47,34 +47,34 @@ def _line(row: TemperatureRow) -> tuple[float, int]:
 
 
 def _draw(left: Axes, right: Axes, analysis: Analysis, rows: Sequence[TemperatureRow]) -> None:
-    looks = style.marks(analysis.settings, analysis.baseline)
+    marks = style.marks(analysis.settings, analysis.baseline)
     left.set_ylim(0, 102)
     right.axhline(1, color=style.INK, linewidth=1, label="break-even: pays above")
     highest = 1.0
     for number, of in enumerate(dict.fromkeys(row.level.of for row in rows)):
-        mine = sorted((row for row in rows if row.level.of == of), key=lambda row: row.level.temperature)
-        look: dict[str, Any] = {
-            "color": looks[of].colour,
-            "marker": looks[of].marker,
+        own = sorted((row for row in rows if row.level.of == of), key=lambda row: row.level.temperature)
+        line_style: dict[str, Any] = {
+            "color": marks[of].colour,
+            "marker": marks[of].marker,
             "linestyle": _DASHES[number % len(_DASHES)],
             "linewidth": 1.3,
             "markersize": 6,
             "markeredgecolor": style.INK,
             "markeredgewidth": 0.6,
         }
-        shares = [(row.level.temperature, 100 * row.acceptance.rate) for row in mine if row.acceptance.rate is not None]
+        shares = [(row.level.temperature, 100 * row.acceptance.rate) for row in own if row.acceptance.rate is not None]
         if shares:
-            left.plot(*zip(*shares, strict=True), **look)
+            left.plot(*zip(*shares, strict=True), **line_style)
         right.plot(
-            [row.level.temperature for row in mine],
-            [row.speedup.pooled or 0.0 for row in mine],
+            [row.level.temperature for row in own],
+            [row.speedup.pooled or 0.0 for row in own],
             label=style.shorten(of, 24),
-            **look,
+            **line_style,
         )
-        for row in mine:
+        for row in own:
             ends = row.speedup.interval
             if ends is not None:
-                right.vlines(row.level.temperature, ends.low, ends.high, color=looks[of].colour, linewidth=1.4)
+                right.vlines(row.level.temperature, ends.low, ends.high, color=marks[of].colour, linewidth=1.4)
             highest = max(
                 highest, row.speedup.pooled or 0.0, min(ends.high, 2 * (row.speedup.pooled or 0)) if ends else 0
             )

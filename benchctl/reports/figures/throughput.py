@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MOST_COLUMNS = 3
 MOST_POINTS = 300
-"""More records than this in one row are shown by so many of them."""
+"""Of more records in a row, this number is drawn."""
 _GOLDEN = 0.618034
 
 
@@ -26,13 +26,13 @@ def draw(analysis: Analysis) -> Figure | None:
         return None
     tasks = [task for task in analysis.tasks if any((task, arm) in found for arm in arms)] or [ALL_TASKS]
     figure, panels = style.panels(tasks, len(arms), MOST_COLUMNS)
-    looks = style.marks_of(analysis)
+    marks = style.marks_of(analysis)
     panels[0].set_xlim(0, 1.05 * max(max(values) for values in found.values()))
     for axes, task in zip(panels, tasks, strict=True):
         axes.grid(axis="x")
         for y, arm in enumerate(arms):
             if values := found.get((task, arm)):
-                _draw_row(axes, y, values, looks[arm])
+                _draw_row(axes, y, values, marks[arm])
             else:
                 axes.text(0.02, y, "no records", transform=axes.get_yaxis_transform(), va="center", color=style.SOFT)
         style.name_rows(axes, arms)
@@ -40,7 +40,7 @@ def draw(analysis: Analysis) -> Figure | None:
     return figure
 
 
-def _draw_row(axes: Axes, y: int, values: list[float], look: style.Mark) -> None:
+def _draw_row(axes: Axes, y: int, values: list[float], mark: style.Mark) -> None:
     axes.boxplot(
         [values],
         positions=[y],
@@ -58,5 +58,5 @@ def _draw_row(axes: Axes, y: int, values: list[float], look: style.Mark) -> None
     values = style.thinned(values, MOST_POINTS)
     # Points are spread by their place in the list, not at random, so that the figure can be drawn again.
     offsets = [0.4 * ((i * _GOLDEN) % 1 - 0.5) for i in range(len(values))]
-    axes.plot(values, [y + offset for offset in offsets], look.marker, color=look.colour, markersize=3, alpha=0.9,
+    axes.plot(values, [y + offset for offset in offsets], mark.marker, color=mark.colour, markersize=3, alpha=0.9,
               markeredgewidth=0, zorder=3)  # fmt: skip

@@ -1,4 +1,4 @@
-"""What was drafted and accepted, whole, by task and by draft position."""
+"""Drafted and accepted tokens: overall, by task and by draft position."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Table, arm_column, numeric, task_column
 
 POSITIONS = 16
-"""Draft positions of one table; those beyond stand in tables of their own."""
+"""Draft positions of one table; later ones are in further tables."""
 
 
 def acceptance(analysis: Analysis) -> Table[Acceptance]:
@@ -30,16 +30,14 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
                 lambda row: row.acceptance_length,
                 numbers.decimal,
                 key="acceptance_length",
-                explain="as vLLM defines it, too: 1 + accepted / rounds, the tokens of a verify step with its bonus "
-                "token.",
+                explain="1 + accepted / rounds (as in vLLM): the tokens of a verify step with its bonus token.",
             ),
             numeric(
-                "Tokens a round",
+                "Tokens per round",
                 lambda row: row.tokens_per_round,
                 numbers.decimal,
                 key="tokens_per_round",
-                explain="counts the steps that had no draft, too, and those by which a recurrent model evaluates "
-                "again.",
+                explain="includes steps without a draft, and those in which a recurrent model evaluates tokens again.",
             ),
             numeric(
                 "Plain steps",
@@ -47,15 +45,15 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
                 numbers.count,
                 key="plain_steps",
                 optional=True,
-                explain="those without a draft, which no acceptance length counts.",
+                explain="steps without a draft, not in the acceptance length.",
             ),
             numeric(
-                "Tokens a step",
+                "Tokens per step",
                 lambda row: row.tokens_per_step,
                 numbers.decimal,
                 key="tokens_per_step",
                 optional=True,
-                explain="the tokens after the first over all steps of the target, with a draft or without.",
+                explain="tokens after the first over all steps of the target, with or without a draft.",
             ),
             numeric(
                 "Mean of requests",
@@ -63,7 +61,7 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
                 numbers.percent,
                 key="rate_by_request",
                 optional=True,
-                explain="the mean of the answers' own rates.",
+                explain="mean of the rates of the answers.",
             ),
             numeric(
                 "Mean of tasks",
@@ -71,7 +69,7 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
                 numbers.percent,
                 key="rate_by_task",
                 optional=True,
-                explain="the mean of the tasks' rates.",
+                explain="mean of the rates of the tasks.",
             ),
             Column("", lambda row: row.position_unconditional, key="position_unconditional"),
             Column("", lambda row: row.position_conditional, key="position_conditional"),
@@ -86,14 +84,14 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
 
 
 def acceptance_by_position(analysis: Analysis, *, conditional: bool = False) -> list[Table[Acceptance]]:
-    """A row an arm and a column a draft position, at most `POSITIONS` in a table."""
+    """A row per arm and a column per draft position, at most `POSITIONS` in a table."""
     among = (
-        ", among the rounds that accepted the position before and drafted this one" if conditional else ", all tasks"
+        ", among the rounds that accepted the previous position and drafted this one" if conditional else ", all tasks"
     )
     return _by_number(
         analysis,
         f"acceptance-{'conditional' if conditional else 'position'}",
-        "Acceptance by position, given the one before" if conditional else "Acceptance by position",
+        "Acceptance by position, given the previous one" if conditional else "Acceptance by position",
         lambda row: row.position_conditional if conditional else row.position_unconditional,
         numbers.percent,
         f"Share of verify rounds that accepted the first, second, … draft token{among}.",
@@ -101,14 +99,14 @@ def acceptance_by_position(analysis: Analysis, *, conditional: bool = False) -> 
 
 
 def rounds(analysis: Analysis) -> list[Table[Acceptance]]:
-    """How many rounds accepted, and drafted, exactly so many tokens: a row an arm, a column a number of tokens."""
+    """Rounds by the number of accepted, and of drafted, tokens: a row per arm, a column per number."""
     accepted = _by_number(
         analysis,
         "rounds-accepted",
         "Rounds by accepted tokens",
         lambda row: row.accepted_in_round,
         numbers.count,
-        "Rounds that accepted exactly so many draft tokens, all tasks.",
+        "Rounds that accepted exactly this number of draft tokens, all tasks.",
         first=0,
     )
     drafted = _by_number(
@@ -117,7 +115,7 @@ def rounds(analysis: Analysis) -> list[Table[Acceptance]]:
         "Rounds by draft length",
         lambda row: row.draft_lengths,
         numbers.count,
-        "Rounds that drafted exactly so many tokens, all tasks.",
+        "Rounds that drafted exactly this number of tokens, all tasks.",
     )
     reached = _by_number(
         analysis,
@@ -125,7 +123,7 @@ def rounds(analysis: Analysis) -> list[Table[Acceptance]]:
         "Accepted of the drafted, by position",
         lambda row: row.position_rate,
         numbers.percent,
-        "Draft tokens that were accepted of those that were drafted at that position: shorter drafts do not count.",
+        "Share of the tokens drafted at that position that were accepted; shorter drafts do not count.",
     )
     return [*accepted, *drafted, *reached]
 
@@ -144,8 +142,8 @@ def _by_number(
 
     def place(position: int) -> Column[Acceptance]:
         def value(row: Acceptance) -> float | None:
-            told = values(row) or []
-            return told[position] if position < len(told) else None
+            reported = values(row) or []
+            return reported[position] if position < len(reported) else None
 
         return numeric(str(position + first), value, cell=lambda row: "" if value(row) is None else write(value(row)))
 

@@ -1,4 +1,4 @@
-"""What to run per task on this machine: the last word of a report."""
+"""What to run per task on this machine: the end of a report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchctl.reports.columns import Column, Name, Table, Tone, interval, numeri
 
 TARGET_ALONE = "the target alone"
 WHY = (
-    "An arm is named only where its interval, wide enough for all arms and tasks together, lies above 1.00×, and its "
+    "An arm is recommended only where its interval, simultaneous over all arms and tasks, lies above 1.00×, and its "
     "output is identical or consistent with the target."
 )
 
@@ -24,13 +24,13 @@ def what_to_run(analysis: Analysis, manifest: Manifest | None) -> Table[TaskAdvi
         "What to run on this machine",
         (
             Column("Task", lambda row: row.task, heads=True),
-            Column("Under", lambda row: row.condition or None, optional=True),
+            Column("Condition", lambda row: row.condition or None, optional=True),
             Column("Run", lambda row: row.arm, cell=lambda row: Name(row.arm) if row.arm else TARGET_ALONE, tone=_tone),
             Column("Setting", lambda row: row.setting),
             numeric("Speed-up", lambda row: row.speedup, numbers.ratio),
             interval("95 % interval", lambda row: row.interval),
             Column("Output", lambda row: row.output or numbers.ABSENT),
-            Column("How certain", lambda row: row.certainty, wrap=True),
+            Column("Certainty", lambda row: row.certainty, wrap=True),
         ),
         advise_tasks(analysis, manifest),
         note=WHY,
@@ -38,7 +38,7 @@ def what_to_run(analysis: Analysis, manifest: Manifest | None) -> Table[TaskAdvi
 
 
 def production_commands(rows: Sequence[TaskAdvice]) -> list[tuple[str, str]]:
-    """The command line of everything that is advised, each once: (arm, or the target alone; command)."""
+    """The command line of every recommendation, each once: (arm, or the target alone; command)."""
     found: dict[str, tuple[str, str]] = {}
     for row in rows:
         if row.command is not None:

@@ -38,7 +38,7 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
         ),
         numeric("Accepted", lambda row: row.acceptance.rate if row.acceptance else None, numbers.percent, key="rate"),
         numeric(
-            "Tokens a round",
+            "Tokens per round",
             lambda row: row.acceptance.tokens_per_round if row.acceptance else None,
             numbers.decimal,
             key="tokens_per_round",
@@ -56,7 +56,7 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
             unit="GiB",
             key="memory_bytes",
             optional=True,
-            explain="model files, caches of the whole context and buffers, counted before the run, not measured.",
+            explain="model files, caches of the whole context and buffers; estimated before the run, not measured.",
         ),
         Column("", lambda row: row.level.group, key="group"),
         Column("", lambda row: row.level.is_baseline, key="is_baseline"),
@@ -91,7 +91,7 @@ def groups(analysis: Analysis, manifest: Manifest | None) -> Table[GroupRow]:
             wrap=True,
         ),
     ]
-    note = "Each group is judged by its own baseline: the same target, KV type and engine without speculation."
+    note = "Each group is compared with its own baseline: the same target, KV type and engine without speculation."
     return Table("groups", "The best arm of each group", columns, rows, note=note)
 
 

@@ -1,4 +1,4 @@
-"""Break-even, measured: what each depth needs, and every point of the curve."""
+"""Measured break-even: the acceptance that each depth needs, and every point of the curve."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from benchctl.analysis.rounds.results import Need, Point
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, interval, numeric
 
-NOT_AN_OUTPUT = "The text of synthetic arms is not a model's output: draft tokens were accepted by lot."
+NOT_AN_OUTPUT = "The text of synthetic arms is not a model's output: draft tokens were accepted at random."
 _KINDS = {
-    "synthetic": "synthetic (no model's output)",
+    "synthetic": "synthetic (not a model's output)",
     "draft": "real draft",
     "reference": "reference (inferred)",
 }
@@ -24,13 +24,13 @@ def needs(analysis: Analysis) -> Table[Need]:
         (
             numeric("Depth k", lambda row: row.depth, key="depth"),
             numeric(
-                "α needed, measured",
+                "Break-even α, measured",
                 lambda row: row.alpha,
                 cell=lambda row: _OUTCOMES.get(row.outcome) or numbers.percent(row.alpha),
                 key="alpha",
-                explain="chance of a draft token at which the curve of synthetic acceptance crosses 1.",
+                explain="acceptance of one draft token at which the curve of synthetic acceptance crosses 1.",
             ),
-            numeric("Tokens a round", lambda row: row.tokens, numbers.decimal, key="tokens"),
+            numeric("Tokens per round", lambda row: row.tokens, numbers.decimal, key="tokens"),
             numeric(
                 "by the cost model",
                 lambda row: row.by_model,
@@ -51,10 +51,10 @@ def points(analysis: Analysis) -> Table[Point]:
         "breakeven-points",
         "Points of the curve",
         (
-            Column("Point", lambda row: row.name, cell=lambda row: Name(row.name), key="name", heads=True),
+            Column("Arm", lambda row: row.name, cell=lambda row: Name(row.name), key="name", heads=True),
             Column("Kind", lambda row: row.kind, cell=lambda row: _KINDS[row.kind], key="kind"),
             numeric("Depth k", lambda row: row.depth, key="depth"),
-            numeric("Tokens a round", lambda row: row.tokens, numbers.decimal, key="tokens"),
+            numeric("Tokens per round", lambda row: row.tokens, numbers.decimal, key="tokens"),
             numeric("α", lambda row: row.alpha, numbers.percent, key="alpha"),
             numeric("Speed-up", lambda row: row.speedup, numbers.ratio, key="speedup"),
             interval("95 % interval", lambda row: row.interval, key="interval"),
@@ -63,17 +63,17 @@ def points(analysis: Analysis) -> Table[Point]:
                 lambda row: row.curve,
                 numbers.ratio,
                 key="curve",
-                explain="what synthetic acceptance says at a real draft's tokens a round.",
+                explain="the synthetic curve at a real draft's tokens per round.",
             ),
-            Column("Within", lambda row: row.curve_holds, numbers.yes_or_no, key="curve_holds"),
+            Column("Within interval", lambda row: row.curve_holds, numbers.yes_or_no, key="curve_holds"),
         ),
         analysis.breakeven.points if analysis.breakeven else [],
         note=NOT_AN_OUTPUT,
     )
 
 
-def said_of_breakeven(analysis: Analysis) -> list[str]:
-    """What each depth needs, points that are off, and what could not be placed, a sentence each."""
+def breakeven_statements(analysis: Analysis) -> list[str]:
+    """The break-even of each depth, points off the curve, and points that could not be placed, a sentence each."""
     found = analysis.breakeven
     if found is None:
         return []

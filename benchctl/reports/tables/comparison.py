@@ -12,7 +12,7 @@ from benchctl.reports.tables.output import OUTPUT_TONE
 from benchctl.reports.tables.speed import SPEED_TONE
 
 MOST_NAMED = 6
-"""Arms and runs that a sentence names; the others are counted."""
+"""Arms and runs that a sentence lists; the others are counted."""
 
 
 def compared_arms(found: RunComparison) -> Table[ArmComparison]:
@@ -48,7 +48,7 @@ def compared_arms(found: RunComparison) -> Table[ArmComparison]:
 
 
 def several_arms(found: SeveralRuns) -> Table[ArmRow]:
-    """A row an arm of every run, held against the first run's."""
+    """A row for every arm of every run, compared with the first run's."""
     rows = sorted(
         found.rows, key=lambda row: (list(dict.fromkeys(one.arm for one in found.rows)).index(row.arm), row.run)
     )
@@ -110,24 +110,25 @@ def _same_answers(row: ArmRow) -> str:
         return numbers.ABSENT
     parts = [f"{row.answers_same} same"]
     parts += [f"{row.answers_differing} differ"] if row.answers_differing else []
-    parts += [f"{row.answers_unsteady} unsteady"] if row.answers_unsteady else []
+    parts += [f"{row.answers_unsteady} not reproducible"] if row.answers_unsteady else []
     return ", ".join(parts)
 
 
 def unlike_work(found: SeveralRuns) -> list[str]:
-    """Say what was not compared and why, a sentence a reason."""
-    said: dict[tuple[str, str], list[str]] = {}
+    """Return what was not compared and why, a sentence for each reason."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
     for row in found.rows:
         for part, why in row.not_compared.items():
-            said.setdefault((part, why), []).append(f"{row.arm} of run {row.run + 1}")
-    words = {"rate": "Decode rates", "speedup": "Speed-ups", "answers": "Answers"}
+            by_reason.setdefault((part, why), []).append(f"{row.arm} of run {row.run + 1}")
+    kinds = {"rate": "Decode rates", "speedup": "Speed-ups", "answers": "Answers"}
     sentences = []
-    for (kind, why), arms in said.items():
-        shown = ", ".join(arms[:MOST_NAMED]) + (f" and {len(arms) - MOST_NAMED} more" if len(arms) > MOST_NAMED else "")
-        sentences.append(f"{words[kind]} not compared with run 1: {why} ({shown}).")
+    for (kind, why), arms in by_reason.items():
+        listed = ", ".join(arms[:MOST_NAMED])
+        listed += f" and {len(arms) - MOST_NAMED} more" if len(arms) > MOST_NAMED else ""
+        sentences.append(f"{kinds[kind]} not compared with run 1: {why} ({listed}).")
     for arm, runs in found.alone.items():
         where = ", ".join(str(number + 1) for number in runs[:MOST_NAMED]) + (", …" if len(runs) > MOST_NAMED else "")
-        sentences.append(f"{arm} is not in run 1, so only shown: run {where}.")
+        sentences.append(f"{arm} is not in run 1, so not compared: run {where}.")
     return sentences
 
 

@@ -1,4 +1,4 @@
-"""The tables of a diagnosis: what a draft expects beside the target, what it costs, what that predicts."""
+"""The tables of a diagnosis: the draft's distribution against the target's, its cost, and the predicted speed-up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]
         ),
         Column("Task", lambda row: row.task),
         numeric("Prompts", lambda row: row.prompts, numbers.count),
-        numeric("Per token", lambda row: row.per_token, _estimate, explain="one draft token accepted."),
+        numeric(
+            "Per token", lambda row: row.per_token, _estimate, explain="probability that one draft token is accepted."
+        ),
         *depths,
         numeric(
             "Distance",
@@ -40,24 +42,24 @@ def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]
             cell=_distance,
             optional=True,
             explain="total variation over the target's 100 likeliest tokens at temperature 1, all others as one "
-            "outcome; a range where the engine does not tell all of them.",
+            "outcome; a range where the engine does not report all of them.",
         ),
         numeric(
             "Top-1",
             lambda row: row.agreement,
             numbers.percent,
             optional=True,
-            explain="places at which the likeliest tokens of draft and target are the same.",
+            explain="share of positions where draft and target have the same likeliest token.",
         ),
     ]
     rows = [row for draft in drafts for row in draft.acceptance]
     note = f"In brackets: {METHOD}."
-    return Table("diagnosis", "What the draft expects beside the target", columns, rows, note)
+    return Table("diagnosis", "Draft and target distributions", columns, rows, note)
 
 
 def _all_tokens(depth: int) -> Column[DraftAcceptance]:
     """All-token acceptance at one depth."""
-    explain = "all of so many draft tokens in a row accepted." if depth == DEPTHS[0] else ""
+    explain = f"probability that all {depth} draft tokens in a row are accepted." if depth == DEPTHS[0] else ""
     return numeric(f"α({depth})", lambda row: row.all_tokens.get(depth), _estimate, explain=explain)
 
 
@@ -71,7 +73,7 @@ class _Predicted:
 
 
 def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
-    """The predicted speed-up at the depths that are told, and at the best one."""
+    """The predicted speed-up at the depths `DEPTHS`, and at the best one."""
     columns: list[Column[_Predicted]] = [
         Column("Draft", lambda row: row.draft, cell=lambda row: Name(row.draft), heads=True),
         Column(
@@ -82,19 +84,19 @@ def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
         ),
         numeric("Depth k", lambda row: row.payoff.depth, cell=lambda row: f"{row.payoff.depth}{_BEST * row.best}"),
         numeric(
-            "E", lambda row: row.payoff.tokens, numbers.decimal, explain="tokens a round by the acceptance per token."
+            "E", lambda row: row.payoff.tokens, numbers.decimal, explain="tokens per round by the acceptance per token."
         ),
         numeric(
-            "E as read",
+            "E by depth",
             lambda row: row.payoff.measured_tokens,
             numbers.decimal,
-            explain="1 + α(1) + … + α(k), without taking acceptance to be the same at every depth.",
+            explain="1 + α(1) + … + α(k), without assuming equal acceptance at every depth.",
         ),
         numeric(
             "Speed-up",
             lambda row: row.payoff.speedup_measured,
             numbers.ratio,
-            explain="E / (1 + k·c) with the measured cost of a draft step; checking k + 1 tokens counts as one step.",
+            explain="E / (1 + k·c) with the measured cost of a draft step; verifying k + 1 tokens counts as one step.",
             tone=lambda row: _tone(row.payoff.speedup_measured),
         ),
         numeric(
@@ -104,7 +106,7 @@ def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
             explain="the same with the draft's share of floating-point operations.",
         ),
     ]
-    return Table("diagnosis-payoff", "What that predicts", columns, list(_predicted(drafts)))
+    return Table("diagnosis-payoff", "Predicted speed-up", columns, list(_predicted(drafts)))
 
 
 _BEST = " (best)"
@@ -119,11 +121,15 @@ def _predicted(drafts: Sequence[DraftDiagnosis]) -> Iterator[_Predicted]:
 
 
 def cost_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftDiagnosis]:
-    """What a step of every draft costs, and what removing a part does to the target."""
+    """The cost of a step of every draft, and the target's perplexity without a part."""
     columns: list[Column[DraftDiagnosis]] = [
         Column("Draft", lambda row: row.draft, cell=lambda row: Name(row.draft), heads=True),
-        numeric("c", lambda row: row.cost, numbers.decimal, explain="a draft step over a target step, measured."),
-        numeric("c by FLOP", lambda row: row.cost_flops, numbers.decimal, explain="the same of operations."),
+        numeric(
+            "c", lambda row: row.cost, numbers.decimal, explain="cost of a draft step over a target step, measured."
+        ),
+        numeric(
+            "c by FLOP", lambda row: row.cost_flops, numbers.decimal, explain="the same in floating-point operations."
+        ),
         numeric("Perplexity", lambda row: row.perplexity, numbers.decimal, optional=True),
         numeric("without it", lambda row: row.perplexity_removed, numbers.decimal, optional=True),
         numeric("Ratio", lambda row: row.perplexity_ratio, numbers.ratio, optional=True),
@@ -134,9 +140,9 @@ def cost_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftDiagnosis]:
             explain=f"the ablation study's limits: viable below {VIABLE:g}×, not viable above {HOPELESS:g}×.",
             optional=True,
         ),
-        Column("Benchctl's own measurements", calibration_of, wrap=True, optional=True),
+        Column("Measured before", calibration_of, wrap=True, optional=True),
     ]
-    return Table("diagnosis-cost", "What it costs", columns, drafts)
+    return Table("diagnosis-cost", "Cost of a draft step", columns, drafts)
 
 
 def _estimate(found: Estimate | None) -> str:

@@ -1,4 +1,4 @@
-"""Whether the output is the target's own: verdicts, answers, forks with their margins, noise, self-consistency."""
+"""Whether the output is unchanged: verdicts, answers, divergences with their margins, noise, self-consistency."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUTPUT_TONE: dict[str, Tone] = {
 OUTPUT_SIGNS = {"identical": "✓", "consistent with the target": "≈", "violation": "✗", "not judged": "–"}
 CLASSES: tuple[PromptClass, ...] = ("identical", "near-tie", "violation", "degenerate", "differs", "undetermined")
 FORK_CHARACTERS = 12
-"""Characters of how an answer went on."""
+"""Characters of an answer after its divergence."""
 
 
 def losslessness(analysis: Analysis) -> Table[Losslessness]:
@@ -119,7 +119,7 @@ def forks(analysis: Analysis) -> Table[ScoredFork]:
     """A row a scored fork."""
     return Table(
         "forks",
-        "Every fork, scored on the target alone",
+        "Every first divergence, scored on the target alone",
         (
             arm_column(analysis, lambda row: row.answer.arm),
             Column("Prompt", lambda row: f"{row.answer.task}/{row.answer.prompt_idx}"),
@@ -139,16 +139,16 @@ def forks(analysis: Analysis) -> Table[ScoredFork]:
                 "Noise",
                 lambda row: row.fork.noise_floor,
                 numbers.nats,
-                explain="the margin up to which the target’s own noise may change a token at the arm’s width.",
+                explain="the margin up to which the target’s own numeric noise may change a token at the arm’s width.",
             ),
             Column("Class", lambda row: row.answer.outcome),
         ),
         scored_forks(analysis),
-        note="How far the target alone prefers the baseline’s token to the arm’s at the fork, in nats (3 nats: 20 "
-        "times as likely), when it reads the answer token by token, as the baseline made it; as many tokens at once as "
-        "the arm verified (their number in brackets); prompt and answer at once. ← : read so, the target alone says "
-        "the arm’s token. A near-tie lies within the noise, or the target alone says the arm’s token at the arm’s "
-        "width; a violation does not.",
+        note="Margin by which the target alone prefers the baseline’s token to the arm’s where they diverge, in nats "
+        "(3 nats: 20 times as likely). Token by token: as the baseline decoded; as verified: with as many tokens at "
+        "once as the arm verified (in brackets); all at once: prompt and answer in one pass. ←: in that shape the "
+        "target alone prefers the arm’s token. A near-tie lies within the noise, or the target alone prefers the "
+        "arm’s token at the arm’s width; a violation does neither.",
     )
 
 
@@ -163,7 +163,7 @@ def probabilities(found: Divergence) -> Table[Probability]:
 
     return Table(
         "probabilities",
-        "The target’s probabilities there",
+        "The target’s probabilities at the divergence",
         (
             Column("Read", lambda row: ways.get(row.shape, f"{row.width} tokens at once"), heads=True),
             numeric("Baseline’s token", lambda row: row.baseline, numbers.percent),
@@ -175,7 +175,7 @@ def probabilities(found: Divergence) -> Table[Probability]:
 
 
 def noise_floors(analysis: Analysis) -> Table[NoiseFloor]:
-    """A row a width at which a fork was judged, narrowest first."""
+    """A row for each width at which a divergence was assessed, narrowest first."""
     found = {noise.width: noise for arm in analysis.losslessness for noise in arm.noise}
     return Table(
         "noise",
@@ -183,11 +183,11 @@ def noise_floors(analysis: Analysis) -> Table[NoiseFloor]:
         (
             numeric("Tokens at once", lambda row: row.width),
             numeric("Noise floor", lambda row: row.floor, numbers.nats),
-            Column("How", lambda row: row.method, wrap=True),
+            Column("Method", lambda row: row.method, wrap=True),
             numeric("Median change", lambda row: row.median, numbers.nats),
             numeric("Largest", lambda row: row.largest, numbers.nats),
             numeric(
-                "Null control: forks from itself",
+                "Null control: diverges from itself",
                 lambda row: row.null_forks,
                 cell=lambda row: f"{numbers.count(row.null_forks)} of {numbers.count(row.null_places)}",
             ),
@@ -208,7 +208,7 @@ def consistency(analysis: Analysis) -> Table[SelfConsistency]:
                 lambda row: row.reproducible,
                 cell=lambda row: f"{row.reproducible} of {row.prompts}",
             ),
-            Column("Others", lambda row: row.differing, wrap=True),
+            Column("Not reproducible", lambda row: row.differing, wrap=True),
         ),
         analysis.consistency,
     )
@@ -225,7 +225,7 @@ def margin(fork: Fork, shape: str) -> str:
 
 
 def fork_start(text: str) -> Code:
-    """The first characters of how an answer went on, on one line."""
+    """The first characters of an answer after its divergence, on one line."""
     return Code(one_line(text, FORK_CHARACTERS) or "(end)")
 
 

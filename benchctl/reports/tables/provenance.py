@@ -1,4 +1,4 @@
-"""How a run was measured, as its manifest has it: machine, engine, model files, commands, and every engine process."""
+"""How a run was measured, from its manifest: machine, engine, model files, commands, and every engine process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchctl.reports.columns import Code, Column, Folded, Piece, Table, arm_col
 
 Fact = tuple[str, TableCell]
 LONG_LIST = 20
-"""Longer lists (an engine's every flag) are counted, not shown."""
+"""Longer lists (all flags of an engine) are counted, not printed."""
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -77,7 +77,7 @@ def _model_line(model: ModelIdentity) -> str:
 
 
 def run_facts(manifest: Manifest, analysis: Analysis) -> list[Fact]:
-    """Which run this is, when, and of what."""
+    """Identity, time and workload of the run."""
     until = f" to {numbers.moment(manifest.finished_at)}" if manifest.finished_at else ""
     tasks = "task" if len(analysis.tasks) == 1 else "tasks"
     names = ", ".join(analysis.tasks)
@@ -92,7 +92,7 @@ def run_facts(manifest: Manifest, analysis: Analysis) -> list[Fact]:
 
 
 def engine_facts(manifest: Manifest) -> list[Fact]:
-    """What ran: kind, binary, build, and what it can speculate with."""
+    """The engine: kind, binary, build, and its speculation types."""
     identity = manifest.engine
     return [
         ("kind", identity.kind),
@@ -143,7 +143,7 @@ def cells(manifest: Manifest, analysis: Analysis) -> Table[Cell]:
     """A row an engine process, with the evidence that it ran as the recipe says."""
     return Table(
         "cells",
-        "Every engine process, and the evidence that it ran as asked",
+        "Every engine process, and the evidence that it ran as requested",
         (
             numeric("Block", lambda row: row.block + 1),
             numeric("Place", lambda row: row.order + 1),

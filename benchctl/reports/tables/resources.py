@@ -1,4 +1,4 @@
-"""What an arm took of the machine: energy and memory."""
+"""Energy and memory of every arm."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from benchctl.reports.columns import Column, Table, arm_column, numeric
 
 
 def resources(analysis: Analysis) -> Table[Resources]:
-    """A row for every arm; none of a run that an older benchctl made, which did not look."""
-    rows = [one for one in analysis.resources if _told(one)]
+    """A row for every arm; none for a run of an older benchctl, which did not record them."""
+    rows = [one for one in analysis.resources if _is_recorded(one)]
     columns: list[Column[Resources]] = [
         arm_column(analysis, lambda row: row.arm),
         numeric(
@@ -18,7 +18,7 @@ def resources(analysis: Analysis) -> Table[Resources]:
             lambda row: row.joules_per_token,
             _joules,
             unit="J/token",
-            explain="of the whole machine while the arm was measured, for every generated token, prefill included.",
+            explain="of the whole machine while the arm was measured, per generated token, prefill included.",
             key="joules_per_token",
         ),
         numeric(
@@ -26,7 +26,7 @@ def resources(analysis: Analysis) -> Table[Resources]:
             lambda row: row.above_idle_per_token,
             _joules,
             unit="J/token",
-            explain="without what the machine took doing nothing, before the run.",
+            explain="minus the idle power measured before the run.",
             key="above_idle_per_token",
             optional=True,
         ),
@@ -42,7 +42,7 @@ def resources(analysis: Analysis) -> Table[Resources]:
             "Peak memory",
             lambda row: row.resident_bytes,
             numbers.size,
-            explain="resident, all processes of the engine added up; a mapped model file counts.",
+            explain="resident set of all engine processes; mapped model files included.",
             key="resident_bytes",
         ),
         numeric("on the GPU", lambda row: row.device_bytes, numbers.size, key="device_bytes", optional=True),
@@ -51,7 +51,7 @@ def resources(analysis: Analysis) -> Table[Resources]:
             "Checkpoint",
             lambda row: row.checkpoint_bytes,
             numbers.size,
-            explain="one sequence's recurrent state as the engine saves it, target and draft together, by its log.",
+            explain="saved recurrent state of one sequence, target and draft, from the engine's log.",
             key="checkpoint_bytes",
             optional=True,
         ),
@@ -59,14 +59,14 @@ def resources(analysis: Analysis) -> Table[Resources]:
     return Table("resources", "Energy and memory", columns, rows, note=_note(rows))
 
 
-def _told(row: Resources) -> bool:
+def _is_recorded(row: Resources) -> bool:
     return row.joules_per_token is not None or row.resident_bytes is not None or row.untold != NOT_RECORDED
 
 
 def _note(rows: list[Resources]) -> str:
     reasons = dict.fromkeys(row.untold for row in rows if row.untold is not None)
-    told = dict.fromkeys(kind for row in rows for kind in row.told_by)
-    parts = [f"Energy told of: {', '.join(told)}."] if told else []
+    sources = dict.fromkeys(kind for row in rows for kind in row.told_by)
+    parts = [f"Energy is reported for: {', '.join(sources)}."] if sources else []
     return " ".join([*parts, *(f"Energy is not reported: {reason}." for reason in reasons)])
 
 

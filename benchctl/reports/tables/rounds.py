@@ -1,4 +1,4 @@
-"""What a round is made of: what each part costs, each arm's time split into them, and forecasts beside measurements."""
+"""The parts of a round: the cost of each, each arm's time split into them, and forecasts against measurements."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from benchctl.reports.columns import Column, Table, Tone, arm_column, interval, 
 
 SOURCES = {
     "run": "timed in the run",
-    "traced": "timed apart, every pass",
+    "traced": "timed separately, every pass",
     "alone": "inferred: the draft alone",
-    "difference": "inferred: what remains",
+    "difference": "inferred: the remainder",
 }
 INFERRED = " (inferred)"
 _EXPLAINED: dict[Part, str] = {
-    "draft reads": "the draft model reads what was verified.",
-    "search": "choosing what drafts next, with its share of all decoding.",
-    "state": "checkpoints, going back to them, and reading accepted tokens again.",
-    "not split": "drafting, verifying and what is left over: neither was timed.",
-    "verify and left over": "what remains of a round, since verifying was not timed.",
-    "left over": "what no other part explains; below 0 where parts that were timed apart took longer there.",
+    "draft reads": "the draft model reads the verified tokens.",
+    "search": "choosing the next drafter, with its share of all decoding.",
+    "state": "saving checkpoints, restoring them, and reading accepted tokens again.",
+    "not split": "drafting, verifying and the rest; none was timed.",
+    "verify and left over": "the rest of a round; verifying was not timed.",
+    "left over": "not explained by the other parts; negative where separately timed parts took longer than in the run.",
 }
 
 
@@ -28,10 +28,10 @@ def unit_costs(analysis: Analysis) -> Table[UnitCost]:
     """A row for everything that was timed."""
     return Table(
         "unit-costs",
-        "What each part costs",
+        "Cost of each part",
         (
             Column("Arm", lambda row: row.arm, key="arm", heads=True),
-            Column("What", lambda row: row.what, key="what", heads=True),
+            Column("Part", lambda row: row.what, key="what", heads=True),
             numeric("Tokens at once", lambda row: row.width, _width, key="width"),
             numeric("Time", lambda row: row.seconds, _time, key="seconds"),
             numeric(
@@ -39,10 +39,10 @@ def unit_costs(analysis: Analysis) -> Table[UnitCost]:
                 lambda row: row.steps,
                 numbers.decimal,
                 key="steps",
-                explain="over the time in which the baseline decodes one token.",
+                explain="time over the baseline's time for one token.",
             ),
             numeric("Timed", lambda row: row.count, numbers.count, key="count"),
-            Column("How", lambda row: SOURCES[row.source], key="source"),
+            Column("Source", lambda row: SOURCES[row.source], key="source"),
         ),
         analysis.rounds.units,
     )
@@ -54,8 +54,8 @@ def _with_share(row: RoundSplit) -> str:
 
 
 def round_splits(analysis: Analysis) -> Table[RoundSplit]:
-    """A row an arm and task: where a round's time goes."""
-    seen = [part for part in PARTS if any(part in row.parts for row in analysis.rounds.splits)]
+    """A row for each arm and task: the parts of a round's time."""
+    present = [part for part in PARTS if any(part in row.parts for row in analysis.rounds.splits)]
     inferred = {part for row in analysis.rounds.splits for part in row.inferred}
 
     def column(part: Part) -> Column[RoundSplit]:
@@ -77,13 +77,13 @@ def round_splits(analysis: Analysis) -> Table[RoundSplit]:
             arm_column(analysis, lambda row: row.arm),
             task_column(lambda row: row.task, key="task"),
             numeric("Rounds", lambda row: row.rounds, numbers.count, key="rounds"),
-            numeric("Round", lambda row: row.seconds, _time, key="round_s", explain="all decoding over the rounds."),
-            *(column(part) for part in seen),
-            numeric("Tokens", lambda row: row.tokens, numbers.decimal, key="tokens", explain="decoded, a round."),
+            numeric("Round", lambda row: row.seconds, _time, key="round_s", explain="decode time over the rounds."),
+            *(column(part) for part in present),
+            numeric("Tokens", lambda row: row.tokens, numbers.decimal, key="tokens", explain="decoded per round."),
             numeric("Baseline's time for them", lambda row: row.tokens * row.step_s, _time, key="baseline_s"),
         ),
         analysis.rounds.splits,
-        note="Means of a round.",
+        note="Means per round.",
     )
 
 
@@ -91,12 +91,12 @@ def forecasts(analysis: Analysis) -> Table[Forecast]:
     """A row an arm: predicted from the other depths, beside measured."""
     return Table(
         "forecasts",
-        "Predicted beside measured",
+        "Predicted and measured",
         (
             arm_column(analysis, lambda row: row.arm),
             numeric("Depth k", lambda row: row.depth, key="depth"),
             Column("From depths", lambda row: row.from_depths, key="from_depths"),
-            numeric("Tokens a round", lambda row: row.tokens, numbers.decimal, key="tokens"),
+            numeric("Tokens per round", lambda row: row.tokens, numbers.decimal, key="tokens"),
             numeric("measured", lambda row: row.tokens_measured, numbers.decimal, key="tokens_measured"),
             numeric("Cost of a round", lambda row: row.round_cost, numbers.decimal, unit="steps", key="round_cost"),
             numeric("measured", lambda row: row.round_cost_measured, numbers.decimal, key="round_cost_measured"),
@@ -105,7 +105,7 @@ def forecasts(analysis: Analysis) -> Table[Forecast]:
                 lambda row: row.predicted,
                 numbers.ratio,
                 key="predicted",
-                explain="without the arm's own rounds (inferred: a straight line through the depths beside it).",
+                explain="without the arm's own rounds (inferred: a straight line through neighbouring depths).",
             ),
             numeric("Measured", lambda row: row.measured, numbers.ratio, key="measured"),
             interval("95 % interval", lambda row: row.interval, key="interval"),
@@ -116,16 +116,15 @@ def forecasts(analysis: Analysis) -> Table[Forecast]:
                 numbers.ratio,
                 key="from_parts",
                 optional=True,
-                explain="the arm's own tokens over the parts that were timed; nothing is fitted, what is left over "
-                "is missing.",
+                explain="the arm's own tokens over the timed parts; nothing is fitted, untimed work is missing.",
             ),
         ),
         analysis.rounds.forecasts,
     )
 
 
-def said_of_rounds(analysis: Analysis) -> list[str]:
-    """Fits, forecasts that do not hold, and what could not be found, a sentence each."""
+def round_statements(analysis: Analysis) -> list[str]:
+    """Fits, forecasts that do not hold, and what could not be determined, a sentence each."""
     found = analysis.rounds
     off = [f"{row.arm}, predicted {numbers.ratio(row.predicted)}, measured {numbers.ratio(row.measured)}: {row.why}"
            for row in found.forecasts if not row.holds]  # fmt: skip
@@ -140,8 +139,8 @@ def overall_splits(analysis: Analysis) -> list[RoundSplit]:
 def _fit(fit: RoundFit) -> str:
     depths = ", ".join(map(str, fit.depths))
     if fit.refused or fit.intercept is None or fit.slope is None:
-        return f"{fit.setting}, depths {depths}: no line is shown through the cost of a round, since {fit.refused}."
-    checked = "unchecked: two depths always lie on a line"
+        return f"{fit.setting}, depths {depths}: no line fits the cost of a round: {fit.refused}."
+    checked = "not tested: two depths always lie on a line"
     if len(set(fit.depths)) > 2:
         checked = f"r² {fit.r2:.3f}, largest residual {100 * (fit.worst or 0):.0f} %"
     return (

@@ -1,4 +1,4 @@
-"""What speculation does to speed: conclusions, speed-up, the cost of a round, throughput."""
+"""Speed with speculation: conclusions, speed-up, the cost of a round, throughput."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from benchctl.reports.tables.output import OUTPUT_TONE
 PAYS = {
     "faster": "pays",
     "slower": "does not pay",
-    "within": "makes no difference",
+    "within": "within noise",
     "undecided": "undecided",
     "unknown": "unknown",
 }
 """The answer to “does it pay?” for each `Verdict.speed`."""
 _INTERVALS = (
-    "These prompts, prompts like these: 95 % intervals that take the prompts as they are, and as a sample. "
-    "Shown: within ±x %, no larger change is left; sees x %, so large a change would be seen four times in five; "
-    "fastest, its value is selected and on average above the true one."
+    "These prompts, prompts like these: 95 % intervals for exactly these prompts, and with the prompts as a sample. "
+    "Resolution: within ±x %: a larger change is ruled out; detects x %: such a change would be detected with 80 % "
+    "power; fastest: selected as the best, so on average overestimated."
 )
 SPEED_TONE: dict[str, Tone] = {"faster": "good", "slower": "bad"}
 
 
 def conclusions(analysis: Analysis) -> Table[Verdict]:
-    """A row an arm: does it pay, is its output unchanged."""
+    """A row for each arm: does it pay, is its output unchanged."""
     overlapping = {row.arm for row in analysis.sweep.levels if row.overlapping} if analysis.sweep else set()
     inactive = set(inactive_arms(analysis))
 
     def unless_inactive(write: Callable[[Verdict], str]) -> Callable[[Verdict], str]:
-        """Nothing was drafted, so there is no speed-up to speak of."""
+        """Nothing was drafted, so there is no speed-up."""
         return lambda row: numbers.ABSENT if row.arm in inactive else write(row)
 
     def pays(row: Verdict) -> str:
@@ -44,7 +44,7 @@ def conclusions(analysis: Analysis) -> Table[Verdict]:
     overall = {row.arm: row for row in analysis.speedups if row.task == ALL_TASKS and row.arm not in overlapping}
     return Table(
         "conclusions",
-        "What was concluded",
+        "Conclusions",
         (
             arm_column(analysis, lambda row: row.arm),
             Column("Setting", lambda row: row.setting, least_width=140),
@@ -79,9 +79,9 @@ def conclusions(analysis: Analysis) -> Table[Verdict]:
                 least_width=120,
             ),
             Column(
-                "Shown",
+                "Resolution",
                 lambda row: row.within or row.detectable or (row.selected or None),
-                cell=unless_inactive(_shown),
+                cell=unless_inactive(_resolution),
                 optional=True,
                 least_width=100,
             ),
@@ -117,14 +117,14 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
                 lambda row: row.end_to_end,
                 numbers.ratio,
                 key="end_to_end",
-                explain="with prefill and waiting.",
+                explain="with prefill and queueing.",
             ),
             numeric(
                 "Equal length",
                 lambda row: row.length_matched,
                 numbers.ratio,
                 key="length_matched",
-                explain="both answers of every pair cut to the length that both reached.",
+                explain="both answers of every pair cut to their common length.",
             ),
             numeric("By block", lambda row: row.by_block, _ratios, key="by_block"),
             Column("", lambda row: row.lowest_block, key="lowest_block"),
@@ -135,33 +135,33 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
                 _share,
                 key="within",
                 optional=True,
-                explain="the smallest change either way that two one-sided tests do not rule out.",
+                explain="the smallest change in either direction that two one-sided tests do not rule out.",
             ),
             numeric(
-                "Sees",
+                "Detects",
                 lambda row: row.detectable,
                 _share,
                 key="detectable",
                 optional=True,
-                explain="the smallest change that would have been seen four times in five.",
+                explain="the smallest change that would be detected with 80 % power.",
             ),
             numeric("Pairs", lambda row: row.pairs, key="pairs"),
             numeric(
                 "Unequal",
                 lambda row: row.pairs_unequal,
                 key="pairs_unequal",
-                explain="pairs of another length or end.",
+                explain="pairs that differ in length or finish reason.",
             ),
             numeric(
                 "Missing",
                 lambda row: row.pairs_missing,
                 key="pairs_missing",
-                explain="prompts that one of the two did not finish.",
+                explain="prompts that one of the two arms did not finish.",
             ),
         ),
         analysis.speedups,
-        note="These prompts: 95 % interval that takes the prompts as they are. Prompts like these: one that takes them "
-        "for a sample. All claims: the first, wide enough for all arms (and tasks) together.",
+        note="These prompts: 95 % interval for exactly these prompts. Prompts like these: with the prompts as a "
+        "sample. All claims: as the first, but simultaneous over all arms (and tasks).",
     )
 
 
@@ -178,9 +178,9 @@ def costs(analysis: Analysis) -> Table[Cost]:
                 lambda row: row.alpha,
                 numbers.percent,
                 key="alpha",
-                explain="chance that the target keeps one draft token.",
+                explain="probability that the target accepts one draft token.",
             ),
-            numeric("α to break even", lambda row: row.break_even_alpha, cell=_break_even, key="break_even_alpha"),
+            numeric("Break-even α", lambda row: row.break_even_alpha, cell=_break_even, key="break_even_alpha"),
             numeric(
                 "Draft step / target step",
                 lambda row: row.draft_cost,
@@ -200,7 +200,7 @@ def costs(analysis: Analysis) -> Table[Cost]:
                 lambda row: row.predicted,
                 numbers.ratio,
                 key="predicted",
-                explain="E / (1 + k·c + o) with E = (1 − α^(k+1)) / (1 − α) tokens a round.",
+                explain="E / (1 + k·c + o) with E = (1 − α^(k+1)) / (1 − α) tokens per round.",
             ),
             numeric("Measured", lambda row: row.measured, numbers.ratio, key="measured"),
         ),
@@ -241,10 +241,10 @@ def decode_rates(analysis: Analysis) -> Table[tuple[str, str, int, float]]:
     )
 
 
-def _shown(row: Verdict) -> str:
-    """What is known of an arm that is neither faster nor slower, and whether its value is selected."""
+def _resolution(row: Verdict) -> str:
+    """The bound on an arm that is neither faster nor slower, and whether it was selected as the fastest."""
     found = [] if row.within is None else [f"within ±{_share(row.within)}"]
-    found += [f"sees {_share(row.detectable)}"] if row.within is None and row.detectable is not None else []
+    found += [f"detects {_share(row.detectable)}"] if row.within is None and row.detectable is not None else []
     return ", ".join([*found, *(["fastest"] if row.selected else [])]) or numbers.ABSENT
 
 

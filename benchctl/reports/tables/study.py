@@ -1,8 +1,8 @@
-"""The two tables of the PLaMo 2 study, in its own layout, so that a reader can lay both beside each other.
+"""The two tables of the PLaMo 2 study, in its own layout, so that both can be compared side by side.
 
-The tensor table: which tensors were kept, what they do, what came of the output. The configuration table: for every
+The tensor table: which tensors were kept, their role, the state of the output. The configuration table: for every
 configuration and task decode rate, speed-up, acceptance and identical outputs, and for every configuration the bytes of
-a checkpoint of one sequence. What a study's file does not tell (JSONL without a manifest) is a dash.
+a checkpoint of one sequence. Values that a study's file does not have (JSONL without a manifest) are dashes.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Configuration:
     """Pooled over prompts and blocks; 1 for the baseline."""
     acceptance: float | None
     identical: int | None
-    """Prompts answered as the baseline answers, in every block; `None` for the baseline."""
+    """Prompts with the baseline's answer in every block; `None` for the baseline."""
     prompts: int
     checkpoint_bytes: int | None
 
 
 @dataclass(frozen=True)
 class DraftAlone:
-    """How fast the draft model is by itself."""
+    """The decode rate of the draft model alone."""
 
     tok_per_sec: float
     ratio: float | None
@@ -108,14 +108,14 @@ def configuration_table(analysis: Analysis) -> Table[Configuration]:
             "Identical outputs",
             lambda row: row.identical,
             cell=lambda row: numbers.ABSENT if row.identical is None else f"{row.identical}/{row.prompts}",
-            explain="prompts answered as the baseline answers, in every block.",
+            explain="prompts with the baseline's answer in every block.",
         ),
         numeric(
             "Checkpoint",
             lambda row: row.checkpoint_bytes,
             _bytes,
-            unit="bytes a sequence",
-            explain="recurrent state of target and draft as the engine saves it, measured: by its log.",
+            unit="bytes per sequence",
+            explain="saved recurrent state of target and draft, from the engine's log.",
         ),
     ]
     return Table("study", "Configurations", columns, configurations(analysis))
@@ -126,7 +126,7 @@ def _bytes(value: int | None) -> str:
 
 
 def tensor_rows(isolation: Isolation) -> tuple[list[Row], Literal["finished", "unfinished"]]:
-    """Return the configurations that `benchctl isolate` measured; of an unfinished search the health probes judge."""
+    """Return the configurations that `benchctl isolate` measured; of an unfinished search by its health probes."""
     finding = recall(isolation)
     if finding is None:
         return rows(isolation, float("inf")), "unfinished"
@@ -146,14 +146,14 @@ def tensor_table(isolation: Isolation) -> Table[Row]:
             wrap=True,
         ),
     ]
-    note = "" if state == "finished" else "The search was broken off: only what the health probes found is told."
+    note = "" if state == "finished" else "The search was interrupted: only the health probes are reported."
     source = isolation.source.files[0].name if isolation.source.files else isolation.source.source
     title = f"Tensors ({one_line(isolation.type)}) of {one_line(source)}"
     return Table("study-tensors", title, columns, found, note)
 
 
 def sentences(analysis: Analysis, costs: CostTraces | None, isolation: Isolation | None) -> Iterator[str]:
-    """Yield what stands below the tables."""
+    """Yield the sentences below the tables."""
     alone = draft_alone(analysis, costs)
     if alone is not None:
         ratio = "" if alone.ratio is None else f", {alone.ratio:.2f} times the target's own rate"
@@ -161,4 +161,4 @@ def sentences(analysis: Analysis, costs: CostTraces | None, isolation: Isolation
     else:
         yield "The draft's own rate was not measured: benchctl explain RUN times it."
     if isolation is None:
-        yield "No search for the tensors that break lies beside this run: benchctl isolate RECIPE makes one."
+        yield "There is no search for breaking tensors beside this run: benchctl isolate RECIPE makes one."

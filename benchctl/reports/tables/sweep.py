@@ -16,7 +16,7 @@ _QUANTILES = ("median", "p95", "p99", "p95_upper", "p99_upper")
 
 
 def conditions(analysis: Analysis) -> Table[Level]:
-    """Every level with everything that is known of it, for programs."""
+    """Every level with all its values, for programs."""
     columns = _columns(analysis)
     rest = ("of", "is_baseline", "overlapping", "judged", "planned", "tokens", "makespan_s", "window_s", "drain_share")
     of_arrival = ("sent_rate", "finished_rate", "late_p95_s", "first_third_s", "last_third_s")
@@ -38,7 +38,7 @@ def conditions(analysis: Analysis) -> Table[Level]:
 
 
 def all_requests(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
-    """What all requests together get, a row an arm and condition."""
+    """Total throughput, a row for each arm and condition."""
     columns, arrival = _columns(analysis), _open(levels)
     sent = ("sent", "finished", "kept_up", "late") if arrival else ()
     return Table(
@@ -51,20 +51,20 @@ def all_requests(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
 
 
 def one_request(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
-    """What one request waits for, a row an arm and condition."""
+    """Latencies of one request, a row for each arm and condition."""
     columns, arrival = _columns(analysis), _open(levels)
     names = (*_place(analysis, arrival), "requests", "ttft", "e2e", "tpot", "latency_x", "latency_95")
     return Table(
         f"{_title(arrival).lower().replace(' ', '-')}-one",
-        f"{_title(arrival)}: what one request waits for (median / p95 / p99)",
+        f"{_title(arrival)}: latency of one request (median / p95 / p99)",
         [columns[name] for name in names],
         levels,
-        note="p95, p99: only where at least two requests lie beyond.",
+        note="p95, p99: only where at least two requests lie above.",
     )
 
 
 def summary(analysis: Analysis, levels: Sequence[Level]) -> Table[Level]:
-    """For a terminal: a row an arm and condition, what a request waits for and what all of them get."""
+    """For a terminal: latency and total throughput, a row for each arm and condition."""
     columns = _columns(analysis)
     output = {verdict.arm: verdict.lossless for verdict in analysis.verdicts}
     return Table(
@@ -96,7 +96,7 @@ def by_temperature(analysis: Analysis) -> Table[TemperatureRow]:
         numeric(header, value, write)
         for dimension, header, value, write in (
             ("concurrency", "Concurrency", lambda row: row.level.concurrency, str),
-            ("rate", "Asked a second", lambda row: row.level.rate, numbers.short),
+            ("rate", "Requested per second", lambda row: row.level.rate, numbers.short),
         )
         if dimension in varied
     ]
@@ -118,7 +118,7 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
     without = numbers.no_interval(analysis)
 
     def beside_baseline(value: Callable[[Level], Any], write: Callable[[Any], str]) -> dict[str, Any]:
-        """Nothing stands there of the baseline itself, which would be 1."""
+        """Empty for the baseline itself, where it would be 1."""
 
         def cell(row: Level) -> Cell:
             return "" if row.is_baseline else write(value(row))
@@ -132,19 +132,19 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
         "arm": arm_column(analysis, lambda row: row.arm),
         "of": arm_column(analysis, lambda row: row.arm, of=lambda row: row.of, key=""),
         "concurrency": numeric("Concurrency", lambda row: row.concurrency, key="concurrency"),
-        "rate": numeric("Asked a second", lambda row: row.rate, numbers.short, key="rate"),
+        "rate": numeric("Requested per second", lambda row: row.rate, numbers.short, key="rate"),
         "temperature": numeric("Temperature", lambda row: row.temperature, numbers.short, key="temperature"),
         "requests": numeric("Requests", lambda row: row.requests, cell=_requests, key="requests"),
         "ttft": numeric("TTFT", lambda row: row.ttft, numbers.spread, key="ttft_{}_s", parts=_QUANTILES),
         "e2e": numeric("Latency", lambda row: row.e2e, numbers.spread, key="e2e_{}_s", parts=_QUANTILES),
-        "tpot": numeric("Time a token", lambda row: row.tpot, _token_time, key="tpot_{}_s", parts=_QUANTILES),
+        "tpot": numeric("Time per token", lambda row: row.tpot, _token_time, key="tpot_{}_s", parts=_QUANTILES),
         "throughput": numeric(
             "Throughput",
             lambda row: row.throughput,
             numbers.rate,
             unit="tok/s",
             key="throughput",
-            explain="tokens a second of all requests together; in a closed loop while all slots were full.",
+            explain="tokens per second of all requests together; in a closed loop while all slots were full.",
         ),
         "throughput_x": numeric(
             "Throughput ×",
@@ -160,50 +160,47 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
             lambda row: row.in_flight,
             numbers.decimal,
             key="in_flight",
-            explain="requests really under way at a time, on average.",
+            explain="mean number of concurrent requests, as measured.",
         ),
         "latency_x": numeric(
             "Latency ×",
             **beside_baseline(lambda row: row.latency_speedup, numbers.ratio),
             key="latency_speedup",
-            explain="tokens over the whole time of each request, over the same of the baseline; above 1 a request is "
-            "answered sooner.",
+            explain="tokens over the whole time of each request, over the same for the baseline; above 1: faster.",
         ),
         "latency_95": interval(
             "95 % interval", **beside_baseline(lambda row: row.latency_interval, ends), key="latency_interval"
         ),
         "sent": numeric(
-            "Sent a second",
+            "Sent per second",
             lambda row: row.arrival and row.arrival.sent_rate,
             numbers.decimal,
-            explain="as it came about, since the times of a cell are drawn at random around the rate asked for, the "
-            "same for every arm.",
+            explain="as measured; send times are drawn at random around the requested rate, the same for every arm.",
         ),
         "finished": numeric(
-            "Finished a second",
+            "Finished per second",
             lambda row: row.arrival and row.arrival.finished_rate,
             numbers.decimal,
-            explain="requests that ended a second, between the first and the last end.",
+            explain="requests finished per second, between the first and the last one.",
         ),
         "kept_up": Column(
             "Kept up",
             lambda row: row.arrival and row.arrival.kept_up,
             numbers.yes_or_no,
-            explain="no, where the latency grows while requests are sent, beyond noise; a dash: not known. Where it "
-            "grows, latencies depend on how many requests there were.",
+            explain="no: latency grows beyond noise while requests are sent, so latencies depend on the number of "
+            "requests; a dash: unknown.",
         ),
         "late": numeric(
             "Client late",
             lambda row: row.arrival and row.arrival.late_p95_s,
             numbers.seconds,
-            explain="how much later than intended benchctl itself sent (95th percentile; the largest of fewer than 40 "
-            "requests).",
+            explain="delay of benchctl's own sending (95th percentile; the maximum below 40 requests).",
         ),
     }
 
 
 def _place(analysis: Analysis, arrival: bool) -> tuple[str, ...]:
-    """The columns that say under which condition a row was measured, then its arm."""
+    """The columns of the condition of a row, then its arm."""
     varied: list[Dimension] = analysis.sweep.dimensions if analysis.sweep else []
     places = (("rate", arrival), ("concurrency", not arrival or "concurrency" in varied))
     chosen = [name for name, stands in (*places, ("temperature", "temperature" in varied)) if stands]

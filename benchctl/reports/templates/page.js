@@ -1,5 +1,5 @@
 "use strict";
-// Sorting, filtering, choosing of arms and tasks, and plots that tell their values. Without it the page is whole, too.
+// Sorts and filters tables, selects arms and tasks, draws plots with tooltips. The page is complete without it.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const chosen = { arm: new Set(data.settings), task: new Set(data.tasks) };
@@ -22,7 +22,7 @@
     drawAll();
   }
 
-  // Choosing of arms and tasks.
+  // Select arms and tasks.
   function chooser(kind, title, names) {
     const box = element("fieldset", {}, element("legend", { textContent: title }));
     for (const name of names) {
@@ -88,7 +88,7 @@
   const times = (value) => number(value) + "×";
   const percent = (value) => (100 * value).toFixed(1) + " %";
   const ends = (row) => (row.low === null ? "no interval" : `95 %: ${number(row.low)} to ${times(row.high)}`);
-  const shown = (rows) => rows.filter((row) => visible(row.arm, row.task));
+  const selected = (rows) => rows.filter((row) => visible(row.arm, row.task));
   const colours = () => ({ domain: data.arms, range: data.arms.map((arm) => data.colours[arm]) });
   const frame = (width, more) => ({
     width,
@@ -101,7 +101,7 @@
 
   const draw = {
     speedup(width) {
-      const rows = shown(data.speedups);
+      const rows = selected(data.speedups);
       const blocks = rows.flatMap((row) => row.blocks.map((value) => ({ ...row, value })));
       const whiskers = rows.filter((row) => row.low !== null);
       const options = { x: "value", y: "arm", fy: "task" };
@@ -123,7 +123,7 @@
       }));
     },
     acceptance(width) {
-      const rows = shown(data.positions);
+      const rows = selected(data.positions);
       const title = (row) => `${row.arm}\nposition ${row.position}: ${percent(row.share)} of ${row.rounds} rounds`;
       return rows.length && Plot.plot(frame(width, {
         x: { label: "position of the draft token", ticks: 8, tickFormat: "d" },
@@ -138,7 +138,7 @@
       }));
     },
     throughput(width) {
-      const rows = shown(data.throughput).flatMap((row) => row.rates.map((rate) => ({ ...row, rate })));
+      const rows = selected(data.throughput).flatMap((row) => row.rates.map((rate) => ({ ...row, rate })));
       const options = { x: "rate", y: "arm", fy: "task" };
       return rows.length && Plot.plot(frame(width, {
         marginRight: 120,
@@ -153,7 +153,7 @@
       }));
     },
     payoff(width) {
-      const rows = shown(data.payoff);
+      const rows = selected(data.payoff);
       const need = (row) =>
         row.alpha === null ? "" : `\nα ${percent(row.alpha)}, to break even ${row.needed === null ? "over 100 %" : percent(row.needed)}`;
       const title = (row) => `${row.arm}\n${percent(row.rate)} accepted\n${times(row.value)} (${ends(row)})${need(row)}`;
