@@ -8,6 +8,7 @@ Every figure of a diagnosis is computed from this file, so that it can be comput
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -15,10 +16,13 @@ from pydantic import Field, field_validator
 
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest, Part
 from benchctl.data.versions import StoredFormat
+from benchctl.data.writer import write_whole
 
 DOCUMENT = "diagnosis.json"
 FOLDER = "diagnosis"
 FORMAT = StoredFormat("diagnosis", version=1, fix="Make a new one: benchctl diagnose RECIPE")
+_NUMBERS = re.compile(r"\[\n(?:[\s\d.,eE+\-\[\]]|true|false|null)*\]")
+"""A list of numbers, or of such lists, in indented JSON: no string has a line end, so none is matched."""
 
 
 class Expectations(Part):
@@ -128,6 +132,16 @@ class Diagnosis(Part):
     def _migrated(cls, manifest: object) -> object:
         """The manifest within has versions of its own."""
         return MANIFEST_FORMAT.current(manifest, f"manifest in {DOCUMENT}") if isinstance(manifest, dict) else manifest
+
+
+def write_diagnosis(folder: Path, found: Diagnosis) -> None:
+    """Replace a diagnosis atomically, each list of numbers on one line. Raises StorageError."""
+    text = found.model_dump_json(by_alias=True, indent=1)
+    write_whole(folder / DOCUMENT, _NUMBERS.sub(lambda match: _on_one_line(match[0]), text))
+
+
+def _on_one_line(numbers: str) -> str:
+    return re.sub(r",\s+", ", ", re.sub(r"\s+\]", "]", re.sub(r"\[\s+", "[", numbers)))
 
 
 def read_diagnosis(folder: Path) -> Diagnosis:

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from benchctl.analysis.expectations import expectations, typical
 from benchctl.data.diagnosis import (
-    DOCUMENT,
     FOLDER,
     DiagnosedDraft,
     Diagnosis,
@@ -25,8 +24,9 @@ from benchctl.data.diagnosis import (
     DraftCosts,
     Expectations,
     ForcedAnswer,
+    write_diagnosis,
 )
-from benchctl.data.writer import LOGS, cannot_write, folder_lock, write_whole
+from benchctl.data.writer import LOGS, cannot_write, folder_lock
 from benchctl.engines.base import ComparingEngine, Rendered, ScoringEngine, Server
 from benchctl.errors import EngineError, UsageError
 from benchctl.measure.audit.session import scores_of
@@ -175,7 +175,7 @@ def diagnose(
 
 def _keep(folder: Path, found: Diagnosis) -> None:
     found.manifest.status = "started" if found.status == "started" else "finished"
-    write_whole(folder / DOCUMENT, found.model_dump_json(by_alias=True, indent=1))
+    write_diagnosis(folder, found)
 
 
 class _Session:
