@@ -30,7 +30,7 @@ CONTINUATION = 64
 
 @dataclass(frozen=True)
 class Answers:
-    """One entry a record of the frame, and a last one that stands for a missing record (row -1)."""
+    """One entry per record of the frame, and a last one that stands for a missing record (row -1)."""
 
     code: Integers
     """Equal for records that are equal in text, token ids, length, ending, prompt and error."""

@@ -131,7 +131,8 @@ def _on_curve(draft: Point, curve: Sequence[Point]) -> Point:
     holds = None if ends is None else ends.low <= at <= ends.high
     off = None
     if holds is False:
-        off = f"{draft.name}: the curve gives {at:.2f}× at its {draft.tokens:.2f} tokens a round, outside its interval."
+        tokens = f"{draft.tokens:.2f} tokens per round"
+        off = f"{draft.name}: the curve gives {at:.2f}× at its {tokens}, outside its interval."
     return draft.model_copy(update={"curve": at, "curve_holds": holds, "note": off})
 
 
@@ -141,7 +142,7 @@ def _place(one: Reference, curves: dict[int, list[Point]]) -> tuple[Point | None
         return None, f"{name}: this depth was not measured, so the reference is left out."
     speedup = speed_at(curves[one.depth], one.acceptance_length)
     if speedup is None:
-        return None, f"{name}: {one.acceptance_length:g} tokens a round are outside the measured range."
+        return None, f"{name}: {one.acceptance_length:g} tokens per round are outside the measured range."
     alpha = alpha_for(one.acceptance_length, one.depth) or 0.0
     return Point(name=name, kind="reference", depth=one.depth, tokens=one.acceptance_length, alpha=alpha,
                  speedup=speedup), None  # fmt: skip
@@ -163,7 +164,7 @@ def _need(depth: int, curve: Sequence[Point], drafts: Sequence[Measured]) -> Nee
     tokens = _crossing(curve)
     if tokens is not None:
         alpha = alpha_for(min(tokens, depth + 1.0), depth) or 0.0
-        sentence = f"Depth {depth} breaks even at α {alpha:.2f} ({tokens:.2f} tokens a round)"
+        sentence = f"Depth {depth} breaks even at α {alpha:.2f} ({tokens:.2f} tokens per round)"
         outcome = "crosses"
     elif curve[0].speedup >= 1:
         alpha, outcome = None, "always pays"
@@ -183,7 +184,7 @@ def _need(depth: int, curve: Sequence[Point], drafts: Sequence[Measured]) -> Nee
 
 
 def _crossing(curve: Sequence[Point]) -> float | None:
-    """Return where the speed-up reaches 1, in tokens a round."""
+    """Return where the speed-up reaches 1, in tokens per round."""
     for left, right in pairwise(curve):
         if left.speedup < 1 <= right.speedup:
             return left.tokens + (1 - left.speedup) / (right.speedup - left.speedup) * (right.tokens - left.tokens)

@@ -29,7 +29,7 @@ DRAFTED_SHARE = 1 / 3
 
 
 def expected_tokens(alpha: float, depth: int) -> float:
-    """Return E(α, k): tokens a round, from 1 at α = 0 to k + 1 at α = 1."""
+    """Return E(α, k): tokens per round, from 1 at α = 0 to k + 1 at α = 1."""
     return float(sum(alpha**power for power in range(depth + 1)))
 
 

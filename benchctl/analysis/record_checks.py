@@ -131,7 +131,7 @@ def check_speculation(frame: Frame, counters: Counters) -> Iterator[Observation]
         if isinstance(limit, int):
             deep = _deeper(frame, counters, frame.rows(number), limit)
             if len(deep):
-                yield "depth-ignored", arm, f"More than {limit} tokens a round: {_named(frame, deep)}."
+                yield "depth-ignored", arm, f"More than {limit} tokens per round: {_named(frame, deep)}."
 
 
 def check_depths(frame: Frame, counters: Counters) -> Iterator[Observation]:

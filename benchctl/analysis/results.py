@@ -101,7 +101,7 @@ class Acceptance(Result):
 
 
 class Throughput(Result):
-    """Decode rates of one arm in one task: a distribution, one value a record in record order."""
+    """Decode rates of one arm in one task: a distribution, one value per record in record order."""
 
     arm: str
     task: str
@@ -305,7 +305,7 @@ class Cost(Result):
     measured: float | None
     break_even_alpha: float | None
     """The acceptance from which this depth pays at the measured overhead, a point estimate; `None` when the overhead is
-    not known, or when even k + 1 tokens a round would not pay for it."""
+    not known, or when even k + 1 tokens per round would not pay for it."""
 
 
 class Caution(Result):

@@ -28,11 +28,11 @@ def check_clocks(frame: Frame) -> Iterator[Observation]:
     client = frame.column("client_tok_per_sec")
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = client / engine - 1
-        apart = np.abs(frame.decoded / client - frame.decoded / engine)
+        gap = np.abs(frame.decoded / client - frame.decoded / engine)
     for number, arm in enumerate(frame.arms):
-        here = (frame.arm == number) & np.isfinite(ratio) & np.isfinite(apart) & frame.answered
+        here = (frame.arm == number) & np.isfinite(ratio) & np.isfinite(gap) & frame.answered
         known = ratio[here]
-        if len(known) and abs(np.median(known)) > CLOCKS_AGREE and np.median(apart[here]) > WAKING_S:
+        if len(known) and abs(np.median(known)) > CLOCKS_AGREE and np.median(gap[here]) > WAKING_S:
             yield (
                 "clock-mismatch",
                 arm,

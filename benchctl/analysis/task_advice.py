@@ -121,7 +121,7 @@ def _conditions(analysis: Analysis) -> list[tuple[str, str, list[Verdict], bool]
             arms = [verdicts[row.arm] for row in levels
                     if not row.is_baseline and key(row) == key(base) and row.arm in verdicts]  # fmt: skip
             parts = [f"concurrency {base.concurrency}"] if base.concurrency > 1 else []
-            parts += [f"{base.rate:g} requests a second"] if base.rate is not None else []
+            parts += [f"{base.rate:g} requests per second"] if base.rate is not None else []
             parts += [f"context {base.context_length}"] if base.context_length else []
             parts += [base.group] if base.group else []
             many = len({row.temperature for row in levels}) > 1

@@ -2,7 +2,7 @@
 
     results/<recipe>/isolate-<type>-<key>/isolation.json   the request and the measurements; rewritten whole
     results/<recipe>/isolate-<type>-<key>/text.txt         the text that was read
-    results/<recipe>/isolate-<type>-<key>/logs/            logs, one a program and measurement
+    results/<recipe>/isolate-<type>-<key>/logs/            logs, one per program and measurement
 
 The key is a hash of everything that a measurement depends on, so a repeated request finds its own measurements.
 """

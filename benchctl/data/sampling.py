@@ -1,9 +1,9 @@
 """A check of an arm's sampling as stored, so that its verdict can be computed again without an engine.
 
     <run>/sampling/<check>/check.json       settings, engine and models; rewritten whole
-    <run>/sampling/<check>/answers.jsonl    one line an answer
-    <run>/sampling/<check>/scores.jsonl     one line an answer that was scored on the target alone, where that was done
-    <run>/sampling/<check>/logs/            engine logs, one an arm
+    <run>/sampling/<check>/answers.jsonl    one line per answer
+    <run>/sampling/<check>/scores.jsonl     one line per answer that was scored on the target alone, where that was done
+    <run>/sampling/<check>/logs/            engine logs, one per arm
 
 `<run>` is the folder of the run that was checked, or the recipe's folder below results/ where a recipe was.
 """

@@ -1,8 +1,8 @@
 """The store: a run's folder, read so that one damaged line costs only itself.
 
     results/<recipe>/<run>/manifest.json     rewritten whole, atomically
-    results/<recipe>/<run>/records.jsonl     append-only, one write a record
-    results/<recipe>/<run>/logs/             engine logs, one a cell
+    results/<recipe>/<run>/records.jsonl     append-only, one write per record
+    results/<recipe>/<run>/logs/             engine logs, one per cell
 
 A published study's bare JSONL file of eleven keys reads as a run without a manifest.
 """
@@ -70,7 +70,7 @@ class RunData:
 
 
 def open_run(path: Path, *, as_stored: bool = False) -> RunData:
-    """Read a run folder, a bare JSONL file, or a folder of one JSONL file an arm, as a published study has them.
+    """Read a run folder, a bare JSONL file, or a folder of one JSONL file per arm, as a published study has them.
 
     `as_stored`: with the arms as its files name them, as resuming needs; else an arm that unlike machines of a cluster
     measured becomes several (`benchctl.data.machines`).
@@ -96,7 +96,7 @@ def open_run(path: Path, *, as_stored: bool = False) -> RunData:
         raise UsageError(
             f"{'This folder' if path.is_dir() else 'This file'} contains no benchctl record.",
             where=str(path),
-            fix="Name a run folder, a records.jsonl file, or a folder of one JSONL file an arm.",
+            fix="Name a run folder, a records.jsonl file, or a folder of one JSONL file per arm.",
         )
     folder = path if path.is_dir() else path.parent
     if manifest is None:
@@ -117,7 +117,7 @@ def open_run(path: Path, *, as_stored: bool = False) -> RunData:
 
 
 def study_files(folder: Path) -> list[Path]:
-    """Return the JSONL files of a folder that is no run, one an arm: the label is in each line."""
+    """Return the JSONL files of a folder that is no run, one per arm: the label is in each line."""
     if (folder / MANIFEST).exists() or not folder.is_dir():
         return []
     return sorted(file for file in folder.glob("*.jsonl") if file.is_file() and file.name != RECORDS)

@@ -32,7 +32,7 @@ def test_where_it_breaks_even() -> None:
     assert need.outcome == "crosses"
     assert need.tokens == pytest.approx(2.5)
     assert need.alpha == pytest.approx(0.645, abs=0.001)  # 1 + α + α² + α³ + α⁴ = 2.5
-    assert need.sentence == "Depth 4 breaks even at α 0.64 (2.50 tokens a round)."
+    assert need.sentence == "Depth 4 breaks even at α 0.64 (2.50 tokens per round)."
 
 
 def test_a_depth_that_never_pays_and_one_that_always_does() -> None:
@@ -49,7 +49,7 @@ def test_real_drafts_lie_on_the_curve_or_are_reported_off_it() -> None:
     spec, off = (point for point in made.points if point.kind == "draft")
     assert [spec.curve, off.curve] == pytest.approx([1.2, 1.6])
     assert (spec.curve_holds, spec.note, off.curve_holds) == (True, None, False)
-    assert off.note == "off: the curve gives 1.60× at its 4.00 tokens a round, outside its interval."
+    assert off.note == "off: the curve gives 1.60× at its 4.00 tokens per round, outside its interval."
 
 
 def test_references_stand_at_this_machines_speed() -> None:

@@ -39,7 +39,7 @@ CHUNK = 2_000_000
 
 @dataclass(frozen=True)
 class Places:
-    """The places of an arm's own answers, as the target alone has them. Arrays of one entry a place."""
+    """The places of an arm's own answers, as the target alone has them. Arrays of one entry per place."""
 
     margins: Floats
     """The likeliest token over the second likeliest."""

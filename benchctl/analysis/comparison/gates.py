@@ -30,7 +30,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class GateResult:
-    """Whether a gate held, and why not: a sentence an arm."""
+    """Whether a gate held, and why not: a sentence per arm."""
 
     gate: Gate
     failures: tuple[str, ...]

@@ -58,7 +58,7 @@ class ArmSummary(msgspec.Struct, kw_only=True):
     seconds: bytes
     """float32: what they took."""
     answers: bytes
-    """uint64, one a prompt: of the answer that all blocks gave; 0 where they differ, or one is not sound."""
+    """uint64, one per prompt: of the answer that all blocks gave; 0 where they differ, or one is not sound."""
 
     def array(self, name: str, prompts: int) -> NDArray[np.float64]:
         """Return `tokens` or `seconds` as (blocks, prompts)."""

@@ -136,13 +136,13 @@ def not_kept_up(row: Level) -> str:
     arrival = row.arrival
     if arrival is not None and arrival.given_up:
         return (
-            f"The server did not keep up with {row.rate:g} requests a second: {arrival.given_up} of {row.planned} "
+            f"The server did not keep up with {row.rate:g} requests per second: {arrival.given_up} of {row.planned} "
             "timed out. Quantiles of latency count these as longer than all others."
         )
     if arrival is None or arrival.growth is None:
-        return f"The server did not keep up with {row.rate:g} requests a second."
+        return f"The server did not keep up with {row.rate:g} requests per second."
     return (
-        f"The server did not keep up with {row.rate:g} requests a second: latency grew by {arrival.growth:.2f} s "
+        f"The server did not keep up with {row.rate:g} requests per second: latency grew by {arrival.growth:.2f} s "
         f"(at least {arrival.growth_low:.2f} s) for each second of sending."
     )
 

@@ -83,7 +83,7 @@ def where_unjudged(groups: Sequence[Group]) -> str | None:
         several = sorted({one.concurrency for one in overlapping if one.rate is None})
         rates = sorted({one.rate for one in overlapping if one.rate is not None})
         places = [f"concurrency {', '.join(map(str, several))}"] if several else []
-        places += [f"{', '.join(f'{rate:g}' for rate in rates)} requests a second"] if rates else []
+        places += [f"{', '.join(f'{rate:g}' for rate in rates)} requests per second"] if rates else []
         where = " or at ".join(places)
         sentences.append(
             f"Answers are compared one request at a time, not at {where}: {WHY[0].lower()}{WHY[1:]}. There an arm is "
@@ -99,7 +99,7 @@ def where_unjudged(groups: Sequence[Group]) -> str | None:
 
 
 def _flaws(frame: Frame, answers: Answers, arm: int) -> list[str]:
-    """Flawed answers, a sentence a kind: answers of the arm or the baseline that are missing or damaged,
+    """Flawed answers, a sentence per kind: answers of the arm or the baseline that are missing or damaged,
     and the arm's degenerate ones where the baseline's is not."""
     unfit, degenerate = [], []
     for prompt, (task, index) in enumerate(frame.prompts):

@@ -60,7 +60,7 @@ def count_tokens(records: Iterable[Record], baseline: str) -> int:
 
 
 def prefixes_to_score(frame: Frame, found: Iterable[Losslessness]) -> list[AnswerToScore]:
-    """Return the baseline's sound answers, one a prompt, with the forks from them that can be scored.
+    """Return the baseline's sound answers, one per prompt, with the forks from them that can be scored.
 
     Answers without a fork come along: the sample of the noise is taken from all.
     """

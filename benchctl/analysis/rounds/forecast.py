@@ -45,7 +45,7 @@ class DepthCost:
     measured: float
     interval: Interval | None
     parts_cost: float | None = None
-    """A round in steps, from parts that were timed apart alone."""
+    """A round in steps, from parts that were timed separately alone."""
 
 
 def fit_rounds(setting: str, costs: Sequence[DepthCost]) -> RoundFit:

@@ -46,7 +46,7 @@ FIRST_BATCH = 1_000
 
 @dataclass(frozen=True)
 class PromptSamples:
-    """The answers to one prompt, an answer a row, all of equal length: filled up with `END`."""
+    """The answers to one prompt, an answer per row, all of equal length: filled up with `END`."""
 
     baseline: Tokens
     arm: Tokens

@@ -44,7 +44,7 @@ SLACK = 0.02
 OFTEN = 1.2816
 """The normal quantile of nine times in ten."""
 IN_ROUNDS = 0.5
-"""Share of the tokens that a round's rejection rule decided, at least: with one draft token a round every second."""
+"""Share of the tokens that a round's rejection rule decided, at least: with one draft token per round every second."""
 
 
 @dataclass(frozen=True)
