@@ -90,7 +90,10 @@ def _answer(connection: socket.socket, pacer: _Pacer) -> None:
     while (line := stream.readline()) not in (b"\r\n", b""):
         name, _, value = line.partition(b":")
         length = int(value) if name.lower() == b"content-length" else length
-    if method == "GET":
+    if method != "GET" and path not in FORMS:  # other clients try what this server does not have
+        stream.read(length)
+        connection.sendall(b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+    elif method == "GET":
         body = json.dumps({"object": "list", "data": [{"id": MODEL, "object": "model"}]}).encode()
         head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
         connection.sendall(head % len(body) + body)
@@ -128,8 +131,8 @@ class _Pacer(threading.Thread):
             if wait > 0:
                 time.sleep(wait)
             piece = f" {time.perf_counter():.6f}"
-            # Where every event repeats the answer, the last stamp alone, so that a long answer stays short.
-            text = (text + piece)[-16 * 64 :]
+            # Where every event repeats the answer, the last stamps alone, so that a long answer stays short.
+            text = "".join(f" {stamp}" for stamp in (text + piece).split()[-64:])
             connection.sendall(_packed(path, number, count, piece, text))
             if number + 1 == count:
                 connection.close()

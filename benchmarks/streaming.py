@@ -1,17 +1,19 @@
 """How many streamed tokens one core of the client can take, and how late it notices them, for every form of stream.
 
-    python -m benchmarks.streaming
+    python -m benchmarks.streaming [--vllm PROGRAM] [--guidellm PROGRAM] [--aiperf PROGRAM] [--tokenizer DIR]
 
 Servers in processes of their own stream answers in the forms of the engines: llama-server's `/completion`,
 `/v1/completions` and `/v1/chat/completions` as vLLM and other OpenAI-compatible servers send them, and SGLang's
 `/generate`, which repeats the whole answer with every event. For capacity they send as fast as the client takes it, 32
 and 256 answers at a time; what counts is the client's own processor time. For timing, 256 streams of 50 tokens a second
 each, evenly staggered, carry in every event when it was sent; all processes read the same monotonic clock, so that
-arrival minus sending is the error of every time that benchctl reports.
+arrival minus sending is the error of every time that benchctl reports. Clients that others wrote, where their programs
+are given, then take the same stream of `/v1/completions`, 32 and 256 answers at a time.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import multiprocessing
 import os
@@ -19,6 +21,7 @@ import socket
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from benchctl.engines.common.completion_stream import CompletionReader
@@ -26,6 +29,7 @@ from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.llama_cpp.stream import LlamaReader
 from benchctl.engines.sglang.stream import GenerateReader
+from benchmarks import other_clients
 from benchmarks.keep import keep
 from benchmarks.stream_server import FORMS, serve
 
@@ -47,6 +51,14 @@ SERVERS = 2
 
 def main() -> None:
     """Measure capacity and the timing error of every form, then the other clients."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in other_clients.CLIENTS:
+        parser.add_argument(f"--{name}", metavar="PROGRAM")
+    parser.add_argument("--tokenizer", type=Path, help="a Hugging Face folder, which the other clients need")
+    options = parser.parse_args()
+    others = {name: program for name in other_clients.CLIENTS if (program := getattr(options, name))}
+    if others and options.tokenizer is None:
+        parser.error("the other clients need --tokenizer")
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     port = listener.getsockname()[1]
     start = multiprocessing.get_context("fork")
@@ -62,6 +74,13 @@ def main() -> None:
                 **{f"{width} in flight": _capacity(url, path, width) for width in IN_FLIGHT},
                 "timing": asyncio.run(_timing(url, path)),
             }
+        found["other clients"] = {
+            name: {
+                f"{width} in flight": other_clients.capacity(name, program, url, options.tokenizer, TOKENS, width)
+                for width in IN_FLIGHT
+            }
+            for name, program in others.items()
+        }
     finally:
         for server in servers:
             server.terminate()
