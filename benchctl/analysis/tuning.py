@@ -36,8 +36,13 @@ class Standing:
 
     @property
     def races(self) -> bool:
-        """Whether it may be chosen: it answered, and it did not do the baseline's work (nothing drafted)."""
-        return self.speedup is not None and self.drafted != 0
+        """Whether it may be chosen: it answered."""
+        return self.speedup is not None
+
+    @property
+    def value(self) -> float:
+        """The speed-up by which it is ranked: without a draft token it did the baseline's work, which is exactly 1."""
+        return 1.0 if self.drafted == 0 else self.speedup or 0.0
 
     def __str__(self) -> str:
         if self.speedup is None:
@@ -46,7 +51,7 @@ class Standing:
 
 
 def find_standings(run: RunData, arms: Sequence[str]) -> list[Standing]:
-    """Return where `arms` stand, those that may be chosen first, of each kind the fastest first."""
+    """Return where `arms` stand: those that may be chosen first, the fastest of them first."""
     frame = make_frame(run.records, run.manifest)
     place = {name: number for number, name in enumerate(frame.arms)}
     found = []
@@ -67,7 +72,12 @@ def find_standings(run: RunData, arms: Sequence[str]) -> list[Standing]:
                 drafted=sum(reported) if reported else 0 if set(states(frame, name)) == {"idle"} else None,
             )
         )
-    return sorted(found, key=lambda one: (not one.races, -(one.speedup or 0.0)))
+    return sorted(found, key=lambda one: (not one.races, -one.value, one.drafted == 0))
+
+
+def any_drafted(standings: Sequence[Standing]) -> bool:
+    """Whether some arm drafted: else there is nothing that a search could choose."""
+    return any(one.races and one.drafted != 0 for one in standings)
 
 
 def best_so_far(run: RunData) -> str:
@@ -76,11 +86,11 @@ def best_so_far(run: RunData) -> str:
     if tuning is None or not tuning.rungs:
         return "Nothing was measured yet, so there is no result."
     first = next((one for one in find_standings(run, tuning.rungs[-1].arms) if one.races), None)
-    if first is None or first.speedup is None:
+    if first is None or first.speedup is None or not any_drafted(find_standings(run, tuning.rungs[0].arms)):
         return "No arm has drafted anything yet that could be compared with no speculation."
     blocks = "1 block" if first.blocks == 1 else f"{first.blocks} blocks"
     return (
-        f"Best so far: {one_line(first.arm)}, {first.speedup:.2f}× no speculation over {blocks}. It was selected as "
+        f"Best so far: {one_line(first.arm)}, {first.value:.2f}× no speculation over {blocks}. It was selected as "
         "the largest of several and not measured again, so expect less; this is no result."
     )
 

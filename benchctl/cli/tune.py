@@ -219,6 +219,8 @@ def _outcome(analysis: Analysis, winner: str | None) -> str:
         return f"The winner is {arm}, confirmed on new data."
     if verdict.speed == "faster":
         return f"No speculation wins: {arm} is faster on new data, but its output is damaged."
+    if verdict.attestation == "idle":
+        return f"No speculation wins: {arm} never drafted, and every other setting ran slower in the search."
     if verdict.speed in ("slower", "within"):
         found = "slower" if verdict.speed == "slower" else "within noise"
         return f"No speculation wins: the best setting, {arm}, is {found} on new data."

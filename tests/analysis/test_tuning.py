@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.analysis.tuning import best_so_far, find_standings, rungs_of
+from benchctl.analysis.tuning import any_drafted, best_so_far, find_standings, rungs_of
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity, Tuning, TuningRung
 from benchctl.data.record import Record
 from benchctl.data.store import RunData
@@ -76,11 +76,19 @@ def test_one_disturbed_block_decides_little() -> None:
     assert found.speedup == pytest.approx(0.9), "not 2.4, which the sums over all blocks give"
 
 
-def test_what_never_drafted_or_never_answered_stands_behind_what_did() -> None:
+def test_what_never_drafted_is_worth_exactly_no_speculation() -> None:
     records = [record("baseline", 0, 10.0), record("idle", 0, 11.0, drafted=0), record("slow", 0, 5.0, drafted=9)]
-    found = find_standings(run_of(records, ["baseline", "idle", "dead", "slow"]), ["idle", "dead", "slow"])
-    assert [(one.arm, one.races) for one in found] == [("slow", True), ("idle", False), ("dead", False)]
-    assert [str(one) for one in found] == ["slow 0.50×", "idle 1.10× (never drafted)", "dead no answer"]
+    records += [record("fast", 0, 10.5, drafted=9)]
+    arms = ["idle", "dead", "slow", "fast"]
+    found = find_standings(run_of(records, ["baseline", *arms]), arms)
+    assert [(one.arm, one.races, one.value) for one in found] == [
+        ("fast", True, pytest.approx(1.05)),
+        ("idle", True, 1.0),
+        ("slow", True, 0.5),
+        ("dead", False, 0.0),
+    ]
+    assert [str(one) for one in found][1:] == ["idle 1.10× (never drafted)", "slow 0.50×", "dead no answer"]
+    assert any_drafted(found) and not any_drafted([found[1], found[3]])
 
 
 @pytest.mark.parametrize(

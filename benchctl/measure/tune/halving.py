@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, zip_longest
 
-from benchctl.analysis.tuning import Standing, find_standings, rungs_of
+from benchctl.analysis.tuning import Standing, any_drafted, find_standings, rungs_of
 from benchctl.data.manifest import Tuning, TuningRung
 from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
@@ -84,8 +84,10 @@ def _open(tuning: Tuning, arms: list[str], prepared: Prepared, writer: RunWriter
 
 def _close(tuning: Tuning, rung: TuningRung, prepared: Prepared, writer: RunWriter, progress: RunProgress) -> None:
     """End a rung: the faster half stays, or fewer where the time left is too short for them."""
-    standings = find_standings(open_run(writer.folder), rung.arms)
-    racing = [one.arm for one in standings if one.races]
+    run = open_run(writer.folder)
+    standings = find_standings(run, rung.arms)
+    found_any = any_drafted(find_standings(run, tuning.rungs[0].arms))
+    racing = [one.arm for one in standings if one.races and found_any]
     keep = racing[: max(1, len(rung.arms) // 2)] if len(rung.arms) > 3 else racing[:1]
     costs, baseline = _costs(prepared, writer, tuning), prepared.recipe.baseline
     while len(keep) > 1:
