@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,8 @@ class AxisRow:
     verdict: Verdict | None
     inactive: bool
     """Whether it never drafted: differences in its times are noise."""
+    joules_per_token: float | None = None
+    """`Resources.joules_per_token`."""
 
     @property
     def ratio(self) -> float | None:
@@ -67,6 +69,7 @@ def axis_rows(analysis: Analysis) -> list[AxisRow]:
     acceptance = {row.arm: row for row in analysis.acceptance if row.task == ALL_TASKS}
     verdicts = {row.arm: row for row in analysis.verdicts}
     inactive = set(inactive_arms(analysis))
+    energy = {row.arm: row.joules_per_token for row in analysis.resources}
     return [
         AxisRow(
             level=row,
@@ -75,6 +78,7 @@ def axis_rows(analysis: Analysis) -> list[AxisRow]:
             acceptance=acceptance.get(row.arm),
             verdict=verdicts.get(row.arm),
             inactive=row.arm in inactive,
+            joules_per_token=energy.get(row.arm),
         )
         for row in sweep.levels
     ]
@@ -131,14 +135,24 @@ def advice_of(analysis: Analysis, manifest: Manifest | None, baseline: str, arms
     return find_advice(part, manifest)
 
 
-def unbeaten(rows: Sequence[AxisRow]) -> list[AxisRow]:
-    """Return the rows that no other beats both in tokens a second and in memory, least memory first."""
-    known = [row for row in rows if row.level.throughput is not None and row.level.memory_bytes is not None]
-    ranked = sorted(known, key=lambda row: (row.level.memory_bytes or 0, -(row.level.throughput or 0.0)))
+def memory_of(row: AxisRow) -> float | None:
+    """Return the memory of an arm in bytes, for `pareto_front`."""
+    return row.level.memory_bytes
+
+
+def energy_of(row: AxisRow) -> float | None:
+    """Return the energy of an arm in joules per token, for `pareto_front`."""
+    return row.joules_per_token
+
+
+def pareto_front(rows: Sequence[AxisRow], cost: Callable[[AxisRow], float | None]) -> list[AxisRow]:
+    """Return the rows that no other beats both in tokens per second and in `cost`, the cheapest first."""
+    known = [(used, row.level.throughput, row) for row in rows
+             if (used := cost(row)) is not None and row.level.throughput is not None]  # fmt: skip
     best, found = 0.0, []
-    for row in ranked:
-        if (row.level.throughput or 0.0) > best:
-            best = row.level.throughput or 0.0
+    for _, throughput, row in sorted(known, key=lambda one: (one[0], -one[1])):
+        if throughput > best:
+            best = throughput
             found.append(row)
     return found
 

@@ -1,4 +1,4 @@
-"""The cost of a round's parts: from the run's own records where the engine timed them, else from traces made apart.
+"""The cost of a round's parts: from the run's own records where the engine timed them, else from separate traces.
 
 Passes that were timed in processes of their own are taken at their median, counted in steps of *their* baseline and
 turned into seconds with the run's, so that a machine that was slower then, or busy for a moment, does not matter.
@@ -100,7 +100,7 @@ def _phases(frame: Frame, counters: Counters, rows: Integers) -> dict[str, float
 
 
 def trace_of(traces: CostTraces | None, arm: str, baseline: str) -> Trace | None:
-    """Return the passes of an arm that was timed apart, with those of its baseline; `None` where either was not."""
+    """Return the separately timed passes of an arm, with those of its baseline; `None` where either has none."""
     if traces is None:
         return None
     by_arm = {one.arm: one.passes for one in traces.arms}
@@ -155,7 +155,7 @@ def unit_costs(frame: Frame, arm: int, rounds: Rounds, traces: CostTraces | None
 
 
 def width_curve(traces: CostTraces | None, baseline: str) -> list[tuple[int, float, int]]:
-    """Return (width, steps, count): what the target's pass over so many tokens costs, over all arms timed apart."""
+    """Return (width, steps, count): the cost of the target's pass over so many tokens, over all timed arms."""
     if traces is None:
         return []
     trace = trace_of(traces, baseline, baseline)
@@ -196,6 +196,7 @@ def _split(
         rounds=int(rounds.rounds),
         seconds=rounds.decode_s / rounds.rounds,
         tokens=rounds.decoded / rounds.rounds,
+        drafted_round_tokens=1 + rounds.accepted / rounds.rounds,
         parts={part: parts[part] / rounds.rounds for part in PARTS if part in parts},
         inferred=[*inferred, rest],
         step_s=rounds.step_s,
@@ -241,7 +242,7 @@ def _known_parts(
 
 
 def _reevaluated_share(trace: Trace | None) -> float:
-    """Return which share of the steps without a draft were re-evaluations, going by the passes timed apart."""
+    """Return which share of the steps without a draft were re-evaluations, going by the passes timed separately."""
     if trace is None:
         return 0.0
     again, plain = trace.of(_REEVALUATED)[0], trace.of("plain")[0]

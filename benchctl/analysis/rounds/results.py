@@ -65,9 +65,11 @@ class RoundSplit(Result):
     seconds: float
     """All decoding over the rounds: the parts add up to it."""
     tokens: float
-    """Decoded over the rounds."""
+    """All decoded over the rounds: those of steps without a draft and of re-evaluations between the rounds, too."""
+    drafted_round_tokens: float | None = None
+    """Of the rounds alone: accepted draft tokens and the target's own, over the rounds (the acceptance length)."""
     parts: dict[Part, float]
-    """Seconds; what is left over is below 0 where parts that were timed apart take longer than the round."""
+    """Seconds; what is left over is below 0 where parts that were timed separately take longer than the round."""
     inferred: list[Part]
     """Parts that were not timed where they happen."""
     step_s: float
@@ -109,8 +111,8 @@ class Forecast(Result):
     error: float
     """predicted / measured - 1."""
     from_parts: float | None = None
-    """The speed-up from the parts of the arm's own rounds that were timed apart: nothing is fitted, and what is left
-    over is missing."""
+    """The speed-up from the separately timed parts of the arm's own rounds: nothing is fitted, and what is left over is
+    missing."""
     holds: bool
     """Whether it is within 10 % of the measured speed-up or within its interval."""
     why: str | None

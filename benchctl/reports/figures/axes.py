@@ -1,10 +1,20 @@
-"""Acceptance and speed-up along every axis, and speed against memory over all of them."""
+"""Acceptance and speed-up along every axis, and speed against memory and energy over all of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchctl.analysis.conditions.axes import CONTEXT, AxisRow, axis_rows, unbeaten, varied_axes
+from benchctl.analysis.conditions.axes import (
+    CONTEXT,
+    AxisRow,
+    axis_rows,
+    energy_of,
+    memory_of,
+    pareto_front,
+    varied_axes,
+)
 from benchctl.analysis.results import Analysis
 from benchctl.reports.figures import style
 
@@ -90,19 +100,49 @@ def _panels(left: Axes, right: Axes, axis: str, rows: Sequence[AxisRow]) -> None
 
 
 def draw_pareto(analysis: Analysis) -> Figure | None:
-    """Tokens per second, and speed-up, against memory: a line joins the Pareto front."""
-    rows = [
-        row
-        for row in axis_rows(analysis)
-        if row.level.throughput is not None and row.level.memory_bytes is not None and not row.inactive
-    ]
-    if len({row.level.memory_bytes for row in rows}) < 2:
+    """Tokens per second, and speed-up, against memory and energy: a line joins each Pareto front."""
+    rows = [row for row in axis_rows(analysis) if row.level.throughput is not None and not row.inactive]
+    costs = [cost for cost in _COSTS if _is_drawn(cost, rows)]
+    if not costs:
         return None
-    figure = style.new_figure(3.4)
-    left, right = figure.subplots(1, 2)
-    marks = style.marks(analysis.settings, analysis.baseline)
-    for of in dict.fromkeys(row.level.of for row in rows):
-        own = [row for row in rows if row.level.of == of]
+    figure = style.new_figure(0.4 + 3.0 * len(costs))
+    panels = figure.subplots(len(costs), 2, squeeze=False)
+    for cost, (left, right) in zip(costs, panels, strict=True):
+        _against(cost, rows, left, right, style.marks(analysis.settings, analysis.baseline))
+    handles = {name: one for row in panels for one, name in zip(*row[0].get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(4, len(handles)))
+    return figure
+
+
+def has_energy(analysis: Analysis) -> bool:
+    """Whether the figure has a panel of energy: at least one arm has energy per token."""
+    return _is_drawn(_ENERGY, axis_rows(analysis))
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """What speed is drawn against."""
+
+    name: str
+    label: str
+    of: Callable[[AxisRow], float | None]
+    unit: float
+    least: int
+    """Different values below which there is nothing to draw."""
+
+
+_ENERGY = _Cost("energy", "energy (J per generated token)", energy_of, 1, 1)
+_COSTS = (_Cost("memory", "memory (GiB)", memory_of, _GIB, 2), _ENERGY)
+
+
+def _is_drawn(cost: _Cost, rows: Sequence[AxisRow]) -> bool:
+    return len({cost.of(row) for row in rows} - {None}) >= cost.least
+
+
+def _against(cost: _Cost, rows: Sequence[AxisRow], left: Axes, right: Axes, marks: dict[str, style.Mark]) -> None:
+    known = [(value / cost.unit, row) for row in rows if (value := cost.of(row)) is not None]
+    for of in dict.fromkeys(row.level.of for _, row in known):
+        own = [(value, row) for value, row in known if row.level.of == of]
         line_style: dict[str, Any] = {
             "color": marks[of].colour,
             "marker": marks[of].marker,
@@ -111,33 +151,31 @@ def draw_pareto(analysis: Analysis) -> Figure | None:
             "markeredgecolor": style.INK,
             "markeredgewidth": 0.5,
         }
-        memory = [(row.level.memory_bytes or 0) / _GIB for row in own]
-        left.plot(memory, [row.level.throughput or 0.0 for row in own], label=style.shorten(of, 24), **line_style)
-        right.plot(memory, [row.ratio or float("nan") for row in own], **line_style)
-    best = unbeaten(rows)
+        places = [value for value, _ in own]
+        left.plot(places, [row.level.throughput or 0.0 for _, row in own], label=style.shorten(of, 24), **line_style)
+        right.plot(places, [row.ratio or float("nan") for _, row in own], **line_style)
+    front = [((cost.of(row) or 0.0) / cost.unit, row.level.throughput or 0.0, row)
+             for row in pareto_front(rows, cost.of)]  # fmt: skip
     left.step(
-        [(row.level.memory_bytes or 0) / _GIB for row in best],
-        [row.level.throughput or 0.0 for row in best],
+        [value for value, _, _ in front],
+        [speed for _, speed, _ in front],
         where="post",
         color=style.SOFT,
         linewidth=1,
         zorder=0,
         label="Pareto front",
     )
-    for row in best:
+    for value, speed, row in front:
         name = style.shorten(row.other_labels(""), 30)
-        place = ((row.level.memory_bytes or 0) / _GIB, row.level.throughput or 0.0)
-        left.annotate(name, place, xytext=(4, 4), textcoords="offset points", fontsize=6.5)
+        left.annotate(name, (value, speed), xytext=(4, 4), textcoords="offset points", fontsize=6.5)
     right.axhline(1, color=style.INK, linewidth=1)
-    left.set_title("Speed against memory")
+    left.set_title(f"Speed against {cost.name}")
     left.set_ylabel("tokens per second, prefill included")
-    right.set_title("Speed-up against memory")
+    right.set_title(f"Speed-up against {cost.name}")
     right.set_ylabel("over its group's baseline (×)")
     for panel in (left, right):
-        panel.set_xlabel("memory (GiB)")
+        panel.set_xlabel(cost.label)
+        panel.margins(0.12)
         panel.locator_params(axis="x", nbins=5)
         panel.set_ylim(bottom=0)
         panel.grid()
-    handles, names = left.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=min(4, len(names)))
-    return figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from benchctl.analysis.results import Analysis
@@ -44,6 +44,19 @@ class Drawing:
     """The dimension that the figure belongs to, in a run that varies it; `None` for every run."""
     svg: str | None = None
     png: bytes | None = None
+    adapt: Callable[[Drawing, Analysis], Drawing] | None = None
+    """Texts that depend on the run."""
+
+
+def _with_energy(drawing: Drawing, analysis: Analysis) -> Drawing:
+    if not axes.has_energy(analysis):
+        return replace(drawing, caption=f"{drawing.caption} Energy per token is not reported for any arm.")
+    return replace(
+        drawing,
+        title="Speed against memory and energy",
+        caption=f"{drawing.caption} Energy is the whole machine's, per generated token.",
+        alt=drawing.alt.replace("against memory", "against memory and against energy per token"),
+    )
 
 
 _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
@@ -140,7 +153,8 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
             "speed-up over the baseline of the same group. Memory is estimated before the run, not measured.",
             alt="Points of tokens per second, and of speed-up, against memory. "
             "The table “Every arm by axis” has the same numbers.",
-            absent="Memory is not known for two arms that differ in it.",
+            absent="Memory is not known for two arms that differ in it, and energy per token for none.",
+            adapt=_with_energy,
         ),
     ),
     (
@@ -226,12 +240,11 @@ def draw_all(analysis: Analysis) -> list[Drawing]:
 
 
 def _draw(function: Callable[[Analysis], Figure | None], drawing: Drawing, analysis: Analysis) -> Drawing:
-    from dataclasses import replace
-
     with style.styled():
         figure = function(analysis)
         if figure is None:
             return drawing
+        drawing = drawing.adapt(drawing, analysis) if drawing.adapt else drawing
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # computed once, not again for each format
         return replace(drawing, svg=style.to_svg(figure), png=style.to_png(figure))

@@ -30,14 +30,15 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
                 lambda row: row.acceptance_length,
                 numbers.decimal,
                 key="acceptance_length",
-                explain="1 + accepted / rounds (as in vLLM): the tokens of a verify step with its bonus token.",
+                explain="1 + accepted / rounds (as in vLLM): tokens per drafted round, its bonus token included.",
             ),
             numeric(
-                "Tokens per round",
+                "With plain steps",
                 lambda row: row.tokens_per_round,
                 numbers.decimal,
                 key="tokens_per_round",
-                explain="includes steps without a draft, and those in which a recurrent model evaluates tokens again.",
+                explain="all tokens after the first over the drafted rounds: also those of steps without a draft, and "
+                "of evaluations that a recurrent model repeats.",
             ),
             numeric(
                 "Plain steps",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchctl.analysis.conditions.axes import AxisRow, GroupRow, axis_rows, group_rows, varied_axes
+from benchctl.analysis.conditions.axes import AxisRow, GroupRow, axis_rows, energy_of, group_rows, varied_axes
 from benchctl.analysis.results import Analysis
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, arm_column, interval, numeric
@@ -38,11 +38,13 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
         ),
         numeric("Accepted", lambda row: row.acceptance.rate if row.acceptance else None, numbers.percent, key="rate"),
         numeric(
-            "Tokens per round",
-            lambda row: row.acceptance.tokens_per_round if row.acceptance else None,
+            "Acceptance length",
+            lambda row: row.acceptance.acceptance_length if row.acceptance else None,
             numbers.decimal,
-            key="tokens_per_round",
+            key="acceptance_length",
+            explain="tokens per drafted round: accepted ones and the target's own.",
         ),
+        Column("", lambda row: row.acceptance.tokens_per_round if row.acceptance else None, key="tokens_per_round"),
         Column(
             "Output",
             lambda row: row.verdict.lossless if row.verdict else None,
@@ -57,6 +59,15 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
             key="memory_bytes",
             optional=True,
             explain="model files, caches of the whole context and buffers; estimated before the run, not measured.",
+        ),
+        numeric(
+            "Energy",
+            energy_of,
+            lambda value: numbers.ABSENT if value is None else f"{value:.3g}",
+            unit="J/token",
+            key="joules_per_token",
+            optional=True,
+            explain="of the whole machine while the arm was measured, per generated token, prefill included.",
         ),
         Column("", lambda row: row.level.group, key="group"),
         Column("", lambda row: row.level.is_baseline, key="is_baseline"),

@@ -79,11 +79,30 @@ def round_splits(analysis: Analysis) -> Table[RoundSplit]:
             numeric("Rounds", lambda row: row.rounds, numbers.count, key="rounds"),
             numeric("Round", lambda row: row.seconds, _time, key="round_s", explain="decode time over the rounds."),
             *(column(part) for part in present),
-            numeric("Tokens", lambda row: row.tokens, numbers.decimal, key="tokens", explain="decoded per round."),
-            numeric("Baseline's time for them", lambda row: row.tokens * row.step_s, _time, key="baseline_s"),
+            numeric(
+                "Tokens per round",
+                lambda row: row.drafted_round_tokens,
+                numbers.decimal,
+                key="drafted_round_tokens",
+                explain="of the drafted rounds themselves: accepted tokens and the target's own.",
+            ),
+            numeric(
+                "with plain steps",
+                lambda row: row.tokens,
+                numbers.decimal,
+                key="tokens",
+                explain="all decoded tokens over the drafted rounds: also those of steps without a draft.",
+            ),
+            numeric(
+                "Baseline",
+                lambda row: row.tokens * row.step_s,
+                _time,
+                key="baseline_s",
+                explain="its time for the tokens with plain steps.",
+            ),
         ),
         analysis.rounds.splits,
-        note="Means per round.",
+        note="Means per drafted round, each with its share of the steps without a draft.",
     )
 
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchctl.analysis.analyse import OutputComparison, analyse
-from benchctl.analysis.conditions.axes import axis_rows, context_sentences, group_rows, unbeaten, varied_axes
+from benchctl.analysis.conditions.axes import (
+    axis_rows,
+    context_sentences,
+    energy_of,
+    group_rows,
+    memory_of,
+    pareto_front,
+    varied_axes,
+)
 from benchctl.analysis.conditions.parts import parts_of
-from benchctl.data.manifest import ArmIdentity, EngineIdentity, FileIdentity, Manifest, ModelIdentity
+from benchctl.data.manifest import ArmIdentity, Cell, EngineIdentity, FileIdentity, Manifest, ModelIdentity, WatchRecord
 from benchctl.data.record import Record
 from benchctl.data.store import RunData
+from benchctl.reports.figures.axes import draw_pareto
 from benchctl.reports.write import render_files
 from tests.analysis.conftest import build_manifest, build_record
 
@@ -140,9 +150,62 @@ def test_labels_stand_on_their_axes_and_a_draft_s_on_no_baseline(run: RunData) -
     assert labels["spec-large-q8"] == {"cache_type": "q8", "models.draft": "large"}
 
 
-def test_nothing_is_beaten_both_in_speed_and_in_memory(run: RunData) -> None:
-    best = unbeaten(axis_rows(analyse(run)))
-    assert [row.level.arm for row in best] == ["baseline-q8", "spec-large-q8"]
+def test_the_front_is_beaten_neither_in_speed_nor_in_memory(run: RunData) -> None:
+    front = pareto_front(axis_rows(analyse(run)), memory_of)
+    assert [row.level.arm for row in front] == ["baseline-q8", "spec-large-q8"]
+
+
+def with_energy(run: RunData, joules: dict[str, float]) -> RunData:
+    """The run with so many joules in every cell of some arms; each cell generates 33 tokens."""
+    cells = [
+        Cell(
+            block=block,
+            arm=name,
+            order=0,
+            status="finished",
+            started_at=f"2026-11-21T11:0{block}:00+00:00",
+            wall_s=20.0,
+            log="logs/x.log",
+            watch=WatchRecord(wall_s=10.0, energy_j={"processor": used}),
+        )
+        for block in range(3)
+        for name, used in joules.items()
+    ]
+    assert run.manifest is not None
+    return replace(run, manifest=run.manifest.model_copy(update={"cells": cells}))
+
+
+def test_energy_of_any_arm_has_a_front_a_panel_and_a_column(run: RunData) -> None:
+    measured = with_energy(run, {"baseline-q8": 330.0, "spec-large-q8": 495.0, "spec-small-q8": 660.0})
+    found = analyse(measured)
+    energy = {row.level.arm: row.joules_per_token for row in axis_rows(found)}
+    assert energy == pytest.approx(
+        dict.fromkeys(RATES) | {"baseline-q8": 10.0, "spec-large-q8": 15.0, "spec-small-q8": 20.0}
+    )
+    front = pareto_front(axis_rows(found), energy_of)
+    assert [row.level.arm for row in front] == ["baseline-q8", "spec-large-q8"]
+    figure = draw_pareto(found)
+    assert figure is not None
+    titles = [panel.get_title() for panel in figure.axes]
+    assert titles == [f"{what} against {cost}" for cost in ("memory", "energy") for what in ("Speed", "Speed-up")]
+    files = render_files(measured, found)
+    text = files["report.md"].decode()
+    assert "Speed against memory and energy" in files["index.html"].decode()
+    assert "Energy is the whole machine's, per generated token." in text
+    assert "Energy per token is not reported" not in text
+    header, *lines = (line.split(",") for line in files["axes.csv"].decode().splitlines())
+    column = header.index("joules_per_token")
+    assert {line[0]: line[column] for line in lines}["spec-large-q8"] == "15.0"
+
+
+def test_without_energy_there_is_no_panel_and_one_sentence(run: RunData) -> None:
+    found = analyse(run)
+    figure = draw_pareto(found)
+    assert figure is not None
+    assert [panel.get_xlabel() for panel in figure.axes] == ["memory (GiB)", "memory (GiB)"]
+    text = render_files(run, found)["report.md"].decode()
+    assert text.count("Energy per token is not reported for any arm.") == 1
+    assert "J/token" not in text
 
 
 def test_the_report_has_tables_and_figures_by_axis(run: RunData) -> None:

@@ -135,3 +135,12 @@ def test_the_draft_alone_is_inferred(analysed: Any) -> None:
 
 def test_answers_that_contradict_themselves_are_left_out(analysed: Any) -> None:
     assert analysed(draft_n_accepted=99).rounds.splits == []
+
+
+def test_tokens_of_a_drafted_round_leave_plain_steps_out(analysed: Any) -> None:
+    counters = {"draft_n": 4, "draft_n_accepted": 3, "rounds": 1, "accepted_by_position": [1, 1, 1, 0]}
+    found = analysed(ids=list(range(41)), plain_steps=36, **counters)
+    assert [split(found).tokens, split(found).drafted_round_tokens] == [40.0, 4.0]
+    columns = {column.header: column for column in round_splits(found).columns}
+    assert columns["Tokens per round"].text(split(found)) == "4.00"
+    assert columns["with plain steps"].text(split(found)) == "40.00"
