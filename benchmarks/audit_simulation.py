@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from benchctl.analysis.audit.hazard import Places, hazard_test
 from benchctl.analysis.audit.noise import Noise
-from benchctl.analysis.results import AUDIT_LEVEL
+from benchctl.analysis.audit.results import AUDIT_LEVEL
 from benchctl.data.replays import read_replays
 from benchmarks.keep import keep
 

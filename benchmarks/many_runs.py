@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from benchctl.data.manifest import Cell
+from benchctl.data.cell import Cell
 from benchctl.data.record import Record, sha256_text, sha256_tokens
 from benchctl.measure.plan import make_plan
 from benchctl.measure.prepare import new_manifest, prepare

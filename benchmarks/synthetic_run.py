@@ -11,15 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from benchctl.data.manifest import (
-    ArmIdentity,
-    AttestationRecord,
-    Cell,
-    EngineIdentity,
-    Manifest,
-    ModelIdentity,
-    PromptIdentity,
-)
+from benchctl.data.cell import AttestationRecord, Cell
+from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity, PromptIdentity
 from benchctl.data.record import Record, sha256_text
 from benchctl.data.store import RunData
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from benchctl.analysis.acceptance import find_acceptance
 from benchctl.analysis.answers import Answers, find_answers, find_consistency
 from benchctl.analysis.audit.conclude import UNSCORED, audit_parts
+from benchctl.analysis.audit.results import ArmAudit
 from benchctl.analysis.audit.selection import Selection, select_answers
 from benchctl.analysis.breakeven import find_breakeven, measured_arms
 from benchctl.analysis.cells import failed_cells
@@ -29,7 +30,6 @@ from benchctl.analysis.results import (
     ALL_TASKS,
     Acceptance,
     Analysis,
-    ArmAudit,
     Cost,
     Losslessness,
     SelfConsistency,

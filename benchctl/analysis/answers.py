@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.degenerate import degeneration
-from benchctl.analysis.results import Fork, SelfConsistency
+from benchctl.analysis.replay.results import Fork
+from benchctl.analysis.results import SelfConsistency
 from benchctl.data.record import Record, sha256_text, sha256_tokens
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from benchctl.data.manifest import AttestationRecord, Cell, Manifest
+from benchctl.data.cell import AttestationRecord, Cell
+from benchctl.data.manifest import Manifest
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame

@@ -14,7 +14,7 @@ from benchctl.analysis.record_checks import Observation
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
-    from benchctl.data.manifest import Cell, WatchRecord
+    from benchctl.data.cell import Cell, WatchRecord
 
 OTHERS_SHARE = 0.10
 """Of the cores' time while a cell was measured: more than this used by others, or stolen by a host, is another load."""

@@ -23,11 +23,13 @@ import numpy as np
 
 from benchctl.analysis.answers import find_fork, same_answer, same_text, same_tokens
 from benchctl.analysis.audit.conclude import audit_summary
+from benchctl.analysis.audit.results import ArmAudit
 from benchctl.analysis.cells import speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.degenerate import degeneration, runs_on
 from benchctl.analysis.replay.explain import Evidence, explain_fork
-from benchctl.analysis.results import ArmAudit, Comparison, Fork, Losslessness, LosslessVerdict, PromptClass
+from benchctl.analysis.replay.results import Fork
+from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
 from benchctl.data.record import Record
 
 if TYPE_CHECKING:

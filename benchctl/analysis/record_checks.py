@@ -10,7 +10,7 @@ import numpy as np
 from benchctl.analysis.cells import attestations, failed_cells, speculates
 from benchctl.analysis.intervals import MIN_BLOCKS
 from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
-from benchctl.data.manifest import UNCHECKED_ACCEPTANCE
+from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers

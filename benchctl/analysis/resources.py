@@ -15,7 +15,8 @@ from benchctl.analysis.result import Result
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
-    from benchctl.data.manifest import Cell, Manifest
+    from benchctl.data.cell import Cell
+    from benchctl.data.manifest import Manifest
 
 ELSEWHERE = "benchctl did not start the engine, and where it runs is not known"
 NOT_RECORDED = "not recorded"

@@ -18,7 +18,7 @@ from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, Interval, Los
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
-    from benchctl.data.manifest import AttestationRecord
+    from benchctl.data.cell import AttestationRecord
 
 EQUIVALENT = 0.05
 """An arm that is shown to differ by no more than this share is called `within`: smaller differences rarely matter."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.answers import common_length
-from benchctl.analysis.results import Analysis, Comparison, Fork
+from benchctl.analysis.replay.results import Fork
+from benchctl.analysis.results import Analysis, Comparison
 
 if TYPE_CHECKING:
     from benchctl.data.record import Record

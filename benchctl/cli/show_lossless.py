@@ -10,13 +10,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from benchctl.analysis.results import (
-    Comparison,
-    Losslessness,
-    NoiseFloor,
-    SelfConsistency,
-    ShapeMargin,
-)
+from benchctl.analysis.replay.results import NoiseFloor, ShapeMargin
+from benchctl.analysis.results import Comparison, Losslessness, SelfConsistency
 from benchctl.cli.replay_forks import Explained
 from benchctl.data.replays import Replays
 from benchctl.data.store import RunData

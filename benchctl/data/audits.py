@@ -10,9 +10,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from benchctl.data.manifest import Part
 from benchctl.data.replays import Origin, of_part
-from benchctl.data.versions import StoredFormat
+from benchctl.data.versions import Part, StoredFormat
 
 AUDIT = "audit.json"
 FORMAT = StoredFormat("audit file", version=1, fix="Remove the file; verify-lossless then scores the answers again.")

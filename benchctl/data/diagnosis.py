@@ -14,8 +14,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from benchctl.data.manifest import MANIFEST_FORMAT, Manifest, Part
-from benchctl.data.versions import StoredFormat
+from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
+from benchctl.data.versions import Part, StoredFormat
 from benchctl.data.writer import write_whole
 
 DOCUMENT = "diagnosis.json"

@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from benchctl.data.manifest import ModelIdentity, Part, PreflightFinding, PreflightProbe
-from benchctl.data.versions import StoredFormat
+from benchctl.data.manifest import ModelIdentity, PreflightFinding, PreflightProbe
+from benchctl.data.versions import Part, StoredFormat
 from benchctl.data.writer import write_whole
 
 ISOLATION = "isolation.json"

@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchctl.data.manifest import ArmIdentity, Cell, Manifest, SetupIdentity
+from benchctl.data.cell import Cell
+from benchctl.data.manifest import ArmIdentity, Manifest, SetupIdentity
 from benchctl.data.record import Record
 
 AXIS = "machine"

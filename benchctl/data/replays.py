@@ -11,8 +11,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from benchctl.data.manifest import FileIdentity, Manifest, Part
-from benchctl.data.versions import StoredFormat
+from benchctl.data.manifest import FileIdentity, Manifest
+from benchctl.data.versions import Part, StoredFormat
 
 REPLAYS = "replays.json"
 FORMAT = StoredFormat("replay file", version=1, fix="Remove the file; verify-lossless then replays again.")

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError, field_validator
 
-from benchctl.data.manifest import MANIFEST_FORMAT, Manifest, Part
-from benchctl.data.versions import StoredFormat
+from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
+from benchctl.data.versions import Part, StoredFormat
 from benchctl.data.writer import FolderWriter, write_whole
 from benchctl.errors import UsageError
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from msgspec.structs import force_setattr
 
 from benchctl.data.audits import Audit, read_audit
+from benchctl.data.cell import Cell
 from benchctl.data.machines import by_machine
-from benchctl.data.manifest import MANIFEST_FORMAT, ArmIdentity, Cell, Manifest
+from benchctl.data.manifest import MANIFEST_FORMAT, ArmIdentity, Manifest
 from benchctl.data.record import SCHEMA_VERSION, Record, RecordError
 from benchctl.data.replays import Replays, read_replays
 from benchctl.data.traces import CostTraces, read_costs

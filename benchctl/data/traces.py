@@ -7,8 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from benchctl.data.manifest import Part
-from benchctl.data.versions import StoredFormat
+from benchctl.data.versions import Part, StoredFormat
 
 COSTS = "costs.json"
 FORMAT = StoredFormat("costs file", version=1, fix="Remove the file; benchctl explain then measures again.")

@@ -12,13 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from benchctl.errors import StorageError
 
 Document = dict[str, Any]
 Step = Callable[[Document], Document]
 Model = TypeVar("Model", bound=BaseModel)
+
+
+class Part(BaseModel):
+    """Base of every part of a file: a newer benchctl may have added keys, which are ignored on reading."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from benchctl.data.manifest import Cell, Manifest
+from benchctl.data.cell import Cell
+from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record
 from benchctl.data.store import MANIFEST, RECORDS
 from benchctl.errors import StorageError

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from benchctl.data.cell import AttestationRecord, Cell, CellStatus
 from benchctl.data.identity import home_relative
-from benchctl.data.manifest import AttestationRecord, Cell, CellStatus
 from benchctl.data.record import RecordError
 from benchctl.data.writer import LOGS, FolderWriter
 from benchctl.engines.base import Attestation, Engine, Launch, Scorer, ScoringEngine, Server

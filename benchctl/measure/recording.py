@@ -6,8 +6,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchctl.data.cell import AttestationRecord, CellError, MemoryRecord, WatchRecord
 from benchctl.data.identity import home_relative
-from benchctl.data.manifest import AttestationRecord, CellError, MemoryRecord, WatchRecord
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.engines.base import Attestation, Completion, LaunchedProcess, Server
 from benchctl.engines.common.log import name_log

@@ -9,7 +9,8 @@ import pytest
 from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.resources import ELSEWHERE, NOT_RECORDED, TOGETHER, Resources, find_resources
-from benchctl.data.manifest import Cell, EngineIdentity, IdlePower, MemoryRecord, WatchRecord
+from benchctl.data.cell import Cell, MemoryRecord, WatchRecord
+from benchctl.data.manifest import EngineIdentity, IdlePower
 from tests.analysis.conftest import build_manifest, build_record
 
 MIB = 1 << 20

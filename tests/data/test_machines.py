@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from benchctl.data.cell import Cell
 from benchctl.data.machines import by_machine
-from benchctl.data.manifest import Cell, EngineIdentity, MachineIdentity, Manifest, SetupIdentity
+from benchctl.data.manifest import EngineIdentity, MachineIdentity, Manifest, SetupIdentity
 
 
 def engine(version: str) -> EngineIdentity:

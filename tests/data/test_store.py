@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchctl.data.manifest import ArmIdentity, AttestationRecord, Cell, Manifest
+from benchctl.data.cell import AttestationRecord, Cell
+from benchctl.data.manifest import ArmIdentity, Manifest
 from benchctl.data.record import Record, RecordError, sha256_text, sha256_tokens
 from benchctl.data.store import latest_run, open_run, resolve_run
 from benchctl.data.writer import RunWriter

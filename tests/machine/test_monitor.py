@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchctl.data.manifest import WatchRecord
+from benchctl.data.cell import WatchRecord
 from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Launch

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.data.manifest import Cell
+from benchctl.data.cell import Cell
 from benchctl.data.record import SCHEMA_VERSION, Record
 from benchctl.data.writer import RunWriter
 from benchctl.measure.estimate import TimeLeft, estimate_run

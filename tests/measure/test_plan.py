@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchctl.data.manifest import ArmIdentity, Cell, CellStatus, Manifest
+from benchctl.data.cell import Cell, CellStatus
+from benchctl.data.manifest import ArmIdentity, Manifest
 from benchctl.data.record import SCHEMA_VERSION, Record
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
+from benchctl.analysis.replay.results import Fork, NoiseFloor, ShapeMargin
 from benchctl.analysis.results import (
     ALL_TASKS,
     Acceptance,
@@ -12,21 +13,16 @@ from benchctl.analysis.results import (
     Caution,
     Comparison,
     Cost,
-    Fork,
     Interval,
     Losslessness,
-    NoiseFloor,
     SelfConsistency,
-    ShapeMargin,
     SpeedUp,
     Throughput,
     Verdict,
 )
+from benchctl.data.cell import AttestationRecord, Cell, CellError
 from benchctl.data.manifest import (
     ArmIdentity,
-    AttestationRecord,
-    Cell,
-    CellError,
     EngineIdentity,
     FileIdentity,
     Manifest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchctl.analysis.results import Fork, ShapeMargin
+from benchctl.analysis.replay.results import Fork, ShapeMargin
 from benchctl.reports.numbers import nats
 from benchctl.reports.tables.output import fork_start, margin, noise_floors, scored_forks
 from tests.reports.handmade import NOISE, build_analysis

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.analysis.results import Analysis, Fork
+from benchctl.analysis.replay.results import Fork
+from benchctl.analysis.results import Analysis
 from benchctl.analysis.whole_answers import find_whole_answers
 from benchctl.data.record import Record
 from benchctl.data.replays import Position, Reading, Replays

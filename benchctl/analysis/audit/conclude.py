@@ -11,7 +11,7 @@ import numpy as np
 from benchctl.analysis.answers import common_length
 from benchctl.analysis.audit.hazard import TAUS, Places, Simulation, hazard_test, null_statistics, statistic
 from benchctl.analysis.audit.noise import Noise, noise_of
-from benchctl.analysis.results import AUDIT_LEVEL, ArmAudit, DetectionPower
+from benchctl.analysis.audit.results import AUDIT_LEVEL, ArmAudit, DetectionPower
 
 if TYPE_CHECKING:
     from benchctl.analysis.audit.noise import Floats, Noise

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.audit.conclude import audit_summary
+from benchctl.analysis.audit.results import ArmAudit
 from benchctl.analysis.degenerate import degeneration
-from benchctl.analysis.results import ArmAudit, Losslessness, LosslessVerdict
+from benchctl.analysis.results import Losslessness, LosslessVerdict
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers

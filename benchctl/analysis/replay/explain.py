@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.audit.noise import SMALL_MARGIN, Noise, noise_of
-from benchctl.analysis.results import AUDIT_LEVEL, ArmAudit, Fork, NoiseFloor, PromptClass, ShapeMargin
+from benchctl.analysis.audit.results import AUDIT_LEVEL, ArmAudit
+from benchctl.analysis.replay.results import Fork, NoiseFloor, ShapeMargin
+from benchctl.analysis.results import PromptClass
 from benchctl.data.audits import Audit
 from benchctl.data.record import Record, sha256_tokens
 from benchctl.data.replays import Position, Reading, Replays

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.replay.explain import Evidence
-from benchctl.analysis.results import Fork, Losslessness
+from benchctl.analysis.replay.results import Fork
+from benchctl.analysis.results import Losslessness
 from benchctl.data.record import Record, sha256_tokens
 
 if TYPE_CHECKING:

@@ -46,7 +46,8 @@ from benchctl.data.sampling import TokenScores
 
 if TYPE_CHECKING:
     from benchctl.analysis.sampling.permutation import Tokens
-    from benchctl.data.manifest import ArmIdentity, Cell, Manifest
+    from benchctl.data.cell import Cell
+    from benchctl.data.manifest import ArmIdentity, Manifest
     from benchctl.data.sampling import SampledAnswer, SamplingData, TokenScores
 
 

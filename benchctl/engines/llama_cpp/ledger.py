@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchctl.data.manifest import UNCHECKED_ACCEPTANCE
+from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.base import Ledger, MemoryReport
 from benchctl.engines.common.metrics import Counters, Tally, read_counters, since
 from benchctl.engines.common.stream import count_in

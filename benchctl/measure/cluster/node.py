@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from benchctl.data.manifest import Cell, Manifest
+from benchctl.data.cell import Cell
+from benchctl.data.manifest import Manifest
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.engines.base import Completion
 from benchctl.errors import BenchctlError

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from benchctl.data.cell import Cell
 from benchctl.data.identity import home_relative
-from benchctl.data.manifest import Cell, EngineIdentity, MachineIdentity
+from benchctl.data.manifest import EngineIdentity, MachineIdentity
 from benchctl.data.record import Record
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.errors import BenchctlError, EngineError

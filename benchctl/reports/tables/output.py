@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchctl.analysis.lossy import lossy_label
-from benchctl.analysis.results import Analysis, Comparison, Fork, Losslessness, NoiseFloor, PromptClass, SelfConsistency
+from benchctl.analysis.replay.results import Fork, NoiseFloor
+from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, SelfConsistency
 from benchctl.analysis.whole_answers import Divergence, Probability
 from benchctl.reports import numbers
 from benchctl.reports.columns import Code, Column, Name, Table, Tone, arm_column, numeric

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchctl.analysis.results import Analysis
-from benchctl.data.manifest import Cell, Manifest, ModelIdentity
+from benchctl.data.cell import Cell
+from benchctl.data.manifest import Manifest, ModelIdentity
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell as TableCell
 from benchctl.reports.columns import Code, Column, Folded, Piece, Table, arm_column, numeric

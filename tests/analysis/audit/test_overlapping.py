@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.answers import find_answers
+from benchctl.analysis.audit.results import ArmAudit
 from benchctl.analysis.conditions.split import Group
 from benchctl.analysis.conditions.unjudged import find_unjudged
 from benchctl.analysis.frame import make_frame
-from benchctl.analysis.results import ArmAudit
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from benchctl.analysis.conditions.axes import (
     varied_axes,
 )
 from benchctl.analysis.conditions.parts import parts_of
-from benchctl.data.manifest import ArmIdentity, Cell, EngineIdentity, FileIdentity, Manifest, ModelIdentity, WatchRecord
+from benchctl.data.cell import Cell, WatchRecord
+from benchctl.data.manifest import ArmIdentity, EngineIdentity, FileIdentity, Manifest, ModelIdentity
 from benchctl.data.record import Record
 from benchctl.data.store import RunData
 from benchctl.reports.figures.axes import draw_pareto

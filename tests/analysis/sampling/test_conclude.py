@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from benchctl.analysis.sampling.conclude import sampling_verdict
-from benchctl.data.manifest import Cell, Manifest
+from benchctl.data.cell import Cell
+from benchctl.data.manifest import Manifest
 from benchctl.data.sampling import SampledAnswer, SamplingCheck, SamplingData, SamplingSettings
 
 SEEDS, TOKENS = 120, 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchctl.data.manifest import UNCHECKED_ACCEPTANCE
+from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.llama_cpp.attest import attest
 from benchctl.engines.llama_cpp.ledger import contradiction, read_counts
