@@ -283,7 +283,7 @@ class Told:
 
 
 @pytest.mark.parametrize("absent", ["", "/props", "/server_info"])
-def test_an_endpoint_that_tells_nonsense_of_itself_is_looked_at(absent: str) -> None:
+def test_an_endpoint_that_reports_nonsense_is_inspected(absent: str) -> None:
     address = parse_address("http://127.0.0.1:8000/v1", "engine.url")
 
     @fuzzed
@@ -300,7 +300,7 @@ def test_an_endpoint_that_tells_nonsense_of_itself_is_looked_at(absent: str) -> 
     one()
 
 
-def test_facts_of_a_server_are_judged_whatever_they_are() -> None:
+def test_facts_of_a_server_are_assessed_whatever_they_are() -> None:
     @fuzzed
     @given(st.data())
     def one(data: st.DataObject) -> None:

@@ -156,7 +156,7 @@ def test_a_unix_socket(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     access.folder.rmdir()
 
 
-def test_a_socket_where_nobody_listens(tmp_path: Path) -> None:
+def test_a_socket_without_a_listener(tmp_path: Path) -> None:
     client = HttpClient("http://localhost", socket_path=Path("/nowhere/x.sock"))
     assert client.status("/health", 1.0) is None
     for ask in (lambda: client.get("/info"), lambda: streamed(client)):
@@ -164,7 +164,7 @@ def test_a_socket_where_nobody_listens(tmp_path: Path) -> None:
             ask()
 
 
-def test_a_folder_for_sockets_is_short_and_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_for_sockets_is_short_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep))

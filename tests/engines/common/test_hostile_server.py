@@ -95,7 +95,7 @@ def test_what_is_compressed_is_bounded_as_it_unfolds(
     assert listen(once(f"Content-Encoding: {encoding}\r\n".encode(), honest)).get_json("/v1/models") == {"a": 1}
 
 
-def test_a_compression_that_nobody_asked_for_is_refused(listen: Listen) -> None:
+def test_an_unrequested_compression_is_refused(listen: Listen) -> None:
     with pytest.raises(EngineError, match="compressed its answer"):
         listen(once(b"Content-Encoding: br\r\n", b"x")).get("/props")
     with pytest.raises(EngineError, match="compresses its stream"):

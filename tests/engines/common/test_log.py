@@ -28,7 +28,7 @@ def test_no_log_has_no_lines(tmp_path: Path) -> None:
     assert log_tail(tmp_path / "none") == ()
 
 
-def test_advice_to_read_the_log_always_says_where_it_is() -> None:
+def test_advice_to_read_the_log_always_names_its_path() -> None:
     """Whatever sends a reader to the engine's log does so in words that `name_log` finds."""
     package, mentions = Path(benchctl.__file__).parent, 0
     for file in sorted(package.glob("engines/**/*.py")):

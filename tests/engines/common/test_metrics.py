@@ -20,7 +20,7 @@ def test_series_of_all_labels_are_added_up() -> None:
     assert read_total(VLLM, "vllm:generation_tokens_total") == 500
 
 
-def test_what_is_not_there_is_not_told() -> None:
+def test_absent_counters_are_none() -> None:
     assert read_counters(VLLM, "llamacpp") == Counters()
     assert read_total(VLLM, "vllm:other_total") is None
     assert read_counters("vllm:spec_decode_num_drafts_total NaN\nnonsense {\n", "vllm") == Counters()

@@ -61,7 +61,7 @@ def test_output_and_exit_status_are_known(tmp_path: Path) -> None:
     assert sorted((tmp_path / "log").read_text().split()) == ["err", "out"]
 
 
-def test_death_by_signal_is_told_apart(tmp_path: Path) -> None:
+def test_death_by_signal_is_distinguished(tmp_path: Path) -> None:
     process = python("import os; os.abort()", tmp_path / "log")
     assert process.wait(15)
     assert process.status == -signal.SIGABRT
@@ -150,7 +150,7 @@ def test_the_engine_dies_with_its_supervisor(tmp_path: Path) -> None:
     assert wait_until_gone(process.pid)
 
 
-def test_the_warden_stops_the_engine_when_it_is_told_to_end(tmp_path: Path) -> None:
+def test_the_supervisor_stops_the_engine_on_sigterm(tmp_path: Path) -> None:
     process = python(STUBBORN, tmp_path / "log")
     wait_for_text(tmp_path / "log")
     os.kill(process._supervisor.pid, signal.SIGTERM)

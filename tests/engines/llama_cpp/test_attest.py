@@ -69,7 +69,7 @@ def observed(requested: RequestedSpeculation, **more: Any) -> Observed:
         (observed(NOTHING, log=("using config file: /etc/llama.cpp/config.ini",)), "failed"),
     ],
 )
-def test_the_judgement(observed: Observed, state: str) -> None:
+def test_the_attestation(observed: Observed, state: str) -> None:
     attestation = attest(observed)
     assert attestation.state == state
     assert attestation.evidence

@@ -45,11 +45,11 @@ def test_full_disk() -> None:
     assert "BENCHCTL_CACHE" in (error.fix or "")
 
 
-def test_program_that_dies_of_an_illegal_instruction_says_nothing() -> None:
+def test_program_that_dies_of_an_illegal_instruction_prints_nothing() -> None:
     assert "instructions that this processor lacks" in (explain("try", failed(status=-4), LOG).fix or "")
 
 
-def test_the_first_trouble_is_shown_not_the_last_line() -> None:
+def test_the_first_error_is_reported_not_the_last_line() -> None:
     lines = [f"[{step}/90] Building" for step in range(50)] + ["FAILED: x.o", "x.cpp:1:1: error: no such thing"]
     tail = failed(*lines, *(f"[{step}/90] Building" for step in range(50, 90)), "ninja: build stopped").tail()
     assert tail[:2] == ("FAILED: x.o", "x.cpp:1:1: error: no such thing")

@@ -142,7 +142,7 @@ def test_hostile_text_comes_through_as_it_is(start_faulty: StartServer, any_pair
     ("name", "message"),
     [("four-slots", "4 slots"), ("other-server", "/other.gguf"), ("config-file", "/etc/llama.cpp/config.ini")],
 )
-def test_a_server_that_is_not_what_was_asked(
+def test_a_server_other_than_requested(
     start_faulty: StartServer, any_pair: ResolvedPair, name: str, message: str
 ) -> None:
     attestation = start_faulty(arm_of(), any_pair, env=dict(fault(name))).attest(None)

@@ -225,7 +225,7 @@ def test_compile_error_shows_the_compilers_words(sdist: Path) -> None:
     assert unfinished() == []
 
 
-def test_configure_error_is_told(sdist: Path) -> None:
+def test_configure_error_is_reported(sdist: Path) -> None:
     with pytest.raises(EngineError, match="CMake could not configure") as caught:
         install(InstallRequest("cpu", sdist=sdist, cmake_args=("-DCMAKE_CXX_COMPILER=/no/such/compiler",)), Stages())
     assert any("/no/such/compiler" in line for line in caught.value.log_tail)
@@ -289,7 +289,7 @@ def test_two_at_once_build_once(sdist: Path) -> None:
     assert "waiting for another installation to finish" in output[0] + output[1]
 
 
-def test_full_disk_is_told_before_anything_is_built(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_before_anything_is_built(sdist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type(shutil.disk_usage("/"))(10**12, 10**12 - 10**8, 10**8)
     monkeypatch.setattr("benchctl.engines.llama_cpp.install.shutil.disk_usage", lambda path: usage)
     with pytest.raises(StorageError, match=r"needs 0\.7 GB .* there are 0\.1 GB"):

@@ -21,7 +21,7 @@ def test_metrics_are_read() -> None:
     assert parse_metrics(METRICS) == Counters(16, 61, 47, (14, 12, 11))
 
 
-def test_older_metrics_tell_nothing() -> None:
+def test_older_metrics_have_no_counters() -> None:
     assert parse_metrics("llamacpp:n_decode_total 17\n") == Counters()
 
 
@@ -33,7 +33,7 @@ def test_the_difference_is_the_requests() -> None:
     assert ledger == Ledger(drafted=21, accepted=27, rounds=6, accepted_by_position=(5, 4, 11))
 
 
-def test_nothing_drafted_is_zero_only_when_the_engine_says_so() -> None:
+def test_nothing_drafted_is_zero_only_when_the_engine_counts_it() -> None:
     assert make_ledger(ZERO, ZERO, {}, speculating=True) == Ledger(drafted=0, accepted=0, rounds=0)
     assert make_ledger(Counters(), Counters(), {}, speculating=True) == Ledger()
 

@@ -55,7 +55,7 @@ def test_counters_that_the_log_does_not_bear_out_fail_the_cell(
     assert wrong is None or wrong in str(attestation.reason)
 
 
-def test_answers_that_tell_of_more_drafts_than_the_log_contradict_it() -> None:
+def test_answers_with_more_drafts_than_the_log_contradict_it() -> None:
     counters = Counters(16, 61, 47)
     assert contradiction(read_counts(log(61, 47)), counters, 61) is None
     assert "62 draft tokens were counted" in str(contradiction(read_counts(log(61, 47)), counters, 62))

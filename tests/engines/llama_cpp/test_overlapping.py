@@ -101,7 +101,7 @@ def test_stopping_ends_what_is_in_flight_and_what_waits(start_server: StartServe
     assert not server.alive()
 
 
-def test_a_slot_less_than_asked_for_is_told(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+def test_a_missing_slot_fails_the_attestation(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
     def with_three(argv: tuple[str, ...]) -> tuple[str, ...]:
         return (*argv, "--parallel", "3")
 

@@ -64,13 +64,13 @@ def scripted(says: Sequence[str], status: int = 0, write: Callable[[Path], None]
     return Perplexity(Program(("llama-perplexity",), "build", run), 1, "cpu")
 
 
-def test_lines_that_the_logger_lost_are_asked_for_again(tmp_path: Path) -> None:
+def test_lines_that_the_logger_lost_are_measured_again(tmp_path: Path) -> None:
     tool = scripted(["", TABLE[:60], TABLE])
     found = tool.compare(tmp_path / "m", tmp_path / "r", tmp_path / "log", context=512)
     assert found.divergence == 0.009137
 
 
-def test_a_program_that_never_tells_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+def test_a_program_without_a_result_is_an_error_with_its_last_lines(tmp_path: Path) -> None:
     tool = scripted(["failed reading log-probs for chunk 0"] * 8)
     with pytest.raises(EngineError, match="did not print the divergence") as caught:
         tool.compare(tmp_path / "m", tmp_path / "r", tmp_path / "log", context=512)
@@ -119,7 +119,7 @@ def test_the_real_program_measures_recurrent_models_too(
 
 
 @pytest.mark.engine
-def test_a_short_text_says_how_short(llama_server: Path, tiny_target: Path, tmp_path: Path) -> None:
+def test_a_short_text_is_reported_with_its_length(llama_server: Path, tiny_target: Path, tmp_path: Path) -> None:
     tool = Perplexity(program(find_tool(PERPLEXITY, llama_server)), 1, "cpu")
     text = tmp_path / "t"
     text.write_text("One line only.")

@@ -67,7 +67,7 @@ def test_a_file_that_is_no_program_is_refused(tmp_path: Path, content: bytes, mo
     assert caught.value.kind == "launch"
 
 
-def test_a_program_that_fails_is_told_with_its_words(tmp_path: Path) -> None:
+def test_a_failing_program_is_reported_with_its_output(tmp_path: Path) -> None:
     path = script(tmp_path / "x", "import sys; sys.exit('libggml.so: cannot open \\x1b[31mshared object')")
     with pytest.raises(EngineError, match="status 1") as caught:
         probe_server(path, "option")

@@ -29,7 +29,7 @@ def test_amx_first_then_more_and_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
-def test_a_compiler_that_does_not_tell_leaves_only_the_generic_build(compiler: str) -> None:
+def test_a_compiler_that_cannot_be_run_leaves_only_the_generic_build(compiler: str) -> None:
     (generic,) = without_more_and_more(compiler)
     assert generic.compiler_flags == ()
     assert generic.cmake_args == ("-DGGML_NATIVE=OFF",)

@@ -58,7 +58,7 @@ def test_the_target_alone(start_server: StartServer, tiny_pair: ResolvedPair) ->
     assert not server.alive()
 
 
-def test_nobody_else_is_let_in(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+def test_requests_without_the_key_are_refused(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
     server = start_server(arm_of(), tiny_pair)
     assert isinstance(server, LlamaServer)
     page = {"Origin": "https://a.page.example"}

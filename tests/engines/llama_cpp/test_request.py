@@ -7,7 +7,7 @@ from benchctl.errors import EngineError
 from benchctl.recipes.schema import Sampling
 
 
-def test_greedy_is_said_in_every_way() -> None:
+def test_greedy_is_set_in_every_way() -> None:
     assert completion_body((5, 6), Sampling(max_tokens=9), stream=True) == {
         "prompt": [5, 6],
         "n_predict": 9,

@@ -65,7 +65,7 @@ def test_the_adapter_scores(engine: LlamaCppEngine) -> None:
 
 
 @pytest.mark.engine
-def test_token_by_token_it_says_what_the_baseline_said(scorer: LlamaScorer, answered: tuple[int, ...]) -> None:
+def test_token_by_token_it_repeats_the_baselines_answer(scorer: LlamaScorer, answered: tuple[int, ...]) -> None:
     prompt = scorer.render(PROMPT).token_ids
     expected = [scorer.read_prompt(prompt, 3).likeliest]
     for place in range(1, TOKENS):
@@ -131,7 +131,7 @@ def test_every_shape_is_about_the_same_prefix(scorer: LlamaScorer, answered: tup
 
 
 @pytest.mark.engine
-def test_far_tokens_are_told_when_asked_for(scorer: LlamaScorer) -> None:
+def test_unlikely_tokens_are_returned_on_request(scorer: LlamaScorer) -> None:
     prompt = scorer.render(PROMPT).token_ids
     assert len(scorer.read_prompt(prompt, 2000).logprobs) == 2000
 

@@ -85,7 +85,7 @@ def test_other_bytes_than_published_are_refused_before_they_run(offline: Path) -
     assert "it ran" not in log.getvalue()
 
 
-def test_no_network_says_what_to_do() -> None:
+def test_no_network_has_advice() -> None:
     with pytest.raises(EngineError, match="could not download") as caught:
         fetch_sdist(PINNED_VERSION, io.StringIO())
     assert "--sdist FILE" in (caught.value.fix or "")

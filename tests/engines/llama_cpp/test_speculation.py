@@ -60,7 +60,7 @@ def test_several_types_share_what_they_can_use() -> None:
     ]
 
 
-def test_off_is_said_where_it_can_be_said() -> None:
+def test_speculation_is_turned_off_explicitly_where_possible() -> None:
     assert speculation_args(None, CURRENT) == ["--spec-type", "none"]
     assert speculation_args(None, LEGACY) == []
 
@@ -138,7 +138,7 @@ def test_the_deepest_draft(keys: Speculation, flags: Flags, depth: int) -> None:
         (["x", "--draft-p-min", "0"], LEGACY, RequestedSpeculation((), False)),
     ],
 )
-def test_what_was_asked_is_read_from_the_command_line(
+def test_the_requested_speculation_is_read_from_the_command_line(
     argv: list[str], flags: Flags, asked: RequestedSpeculation
 ) -> None:
     assert requested_of(argv, flags) == asked

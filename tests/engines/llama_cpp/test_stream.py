@@ -50,7 +50,7 @@ def test_what_comes_with_the_first_token_is_counted() -> None:
     assert alone.first_tokens == 1
 
 
-def test_withheld_tokens_are_told_and_the_last_one_is_timed_by_the_end() -> None:
+def test_missing_ids_are_reported_and_the_last_token_is_timed_by_the_end() -> None:
     answer = read([token(1, "a", 7), token(4, "🦙", 9), final(6)])
     assert answer is not None
     assert answer.token_ids is None
@@ -60,7 +60,7 @@ def test_withheld_tokens_are_told_and_the_last_one_is_timed_by_the_end() -> None
     assert answer.decode_s == 2.0
 
 
-def test_an_answer_whose_every_token_was_withheld() -> None:
+def test_an_answer_without_any_token_ids() -> None:
     answer = read([final(2)])
     assert answer is not None
     assert (answer.ttft_s, answer.decode_s, answer.token_ids) == (1.0, 0.0, None)

@@ -94,7 +94,7 @@ def test_2_an_ordinary_draft_is_no_eagle(start_server: StartServer, tiny_pair: R
     assert "EAGLE-3" in str(attestation.remedy)
 
 
-def test_2_props_and_echo_do_not_tell_the_truth(start_server: StartServer, foreign_pair: ResolvedPair) -> None:
+def test_2_props_and_echo_are_no_evidence(start_server: StartServer, foreign_pair: ResolvedPair) -> None:
     server = start_server(arm_of("draft-simple"), foreign_pair)
     assert isinstance(server, LlamaServer)
     body = completion_body(server.render(RAW).token_ids, GREEDY, stream=False)

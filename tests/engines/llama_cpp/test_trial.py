@@ -16,7 +16,7 @@ from benchctl.models.gguf_facts import read_facts
 
 
 @pytest.mark.parametrize("quantization", QUANTIZATIONS)
-def test_model_is_what_it_says(quantization: str, tmp_path: Path) -> None:
+def test_model_is_of_its_quantization(quantization: str, tmp_path: Path) -> None:
     from gguf import GGUFReader
     from gguf.quants import dequantize
 

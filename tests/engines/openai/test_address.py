@@ -67,7 +67,7 @@ def problems(checked: Recipe) -> str:
     return caught.value.what
 
 
-def test_what_an_endpoint_cannot_be_asked(endpoint: Endpoint) -> None:
+def test_what_an_endpoint_does_not_support(endpoint: Endpoint) -> None:
     one, two = endpoint(), endpoint()
     assert "same URL as baseline" in problems(recipe(one.url, Arm(name="spec", speculation=SPECULATION)))
     slash = Arm(name="spec", speculation=SPECULATION, url=f"{one.url}/v1/")
@@ -91,7 +91,7 @@ def test_a_known_server_takes_more(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize(("key", "no_secret"), [("ollama", True), ("long-enough", False)])
-def test_a_short_key_is_said_to_be_no_secret(
+def test_a_short_key_is_reported_as_no_secret(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, key: str, no_secret: bool
 ) -> None:
     monkeypatch.setenv("LOCAL_KEY", key)
@@ -102,7 +102,7 @@ def test_a_short_key_is_said_to_be_no_secret(
     assert not any(key in text for text in warnings)
 
 
-def test_models_of_other_names_are_told(endpoint: Endpoint) -> None:
+def test_models_of_other_names_are_reported(endpoint: Endpoint) -> None:
     one, two = endpoint(models=["a"]), endpoint(models=["b"])
     checked = recipe(one.url, Arm(name="spec", speculation=SPECULATION, url=two.url))
     assert any("baseline: a; spec: b" in text for text in make_engine(checked.engine).check(checked, served()))

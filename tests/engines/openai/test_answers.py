@@ -46,7 +46,7 @@ def test_tokens_are_counted_by_usage_and_never_by_events(endpoint: Endpoint, ask
     assert counts == sorted(counts)
 
 
-def test_an_unknown_server_is_asked_nothing_that_it_may_not_know(endpoint: Endpoint, ask: Ask) -> None:
+def test_an_unknown_server_gets_standard_fields_only(endpoint: Endpoint, ask: Ask) -> None:
     script = endpoint()
     server = ask(script)
     complete(server, server.render(RAW), GREEDY)
@@ -63,7 +63,7 @@ def test_an_unknown_server_is_asked_nothing_that_it_may_not_know(endpoint: Endpo
     }
 
 
-def test_without_usage_nobody_knows_how_many_tokens_there_were(endpoint: Endpoint, ask: Ask) -> None:
+def test_without_usage_the_token_count_is_unknown(endpoint: Endpoint, ask: Ask) -> None:
     server = ask(endpoint(usage=False))
     with pytest.raises(EngineError, match="does not report how many tokens") as caught:
         complete(server, server.render(RAW), GREEDY)
@@ -143,7 +143,7 @@ def test_tokens_that_came_together_at_first_took_no_time(endpoint: Endpoint, ask
     assert measured_fields(replace(done, first_tokens=4))["client_tok_per_sec"] is None
 
 
-def test_counters_say_nothing_of_one_of_several_answers(endpoint: Endpoint, ask: Ask) -> None:
+def test_counters_are_not_used_for_one_of_several_answers(endpoint: Endpoint, ask: Ask) -> None:
     script = endpoint(pages={"/metrics": VLLM_METRICS % (100, 5, 20, 9)})
     server = ask(script, speculation=SPECULATION, concurrency=4)
     prompt = server.render(RAW)
@@ -156,7 +156,7 @@ def test_counters_say_nothing_of_one_of_several_answers(endpoint: Endpoint, ask:
 @pytest.mark.parametrize(
     ("algorithm", "drafted"), [("EAGLE3", 6), ("NGRAM", None)], ids=["a count", "a nominal number"]
 )
-def test_sglang_tells_in_its_extension(endpoint: Endpoint, ask: Ask, algorithm: str, drafted: int | None) -> None:
+def test_sglang_reports_in_its_extension(endpoint: Endpoint, ask: Ask, algorithm: str, drafted: int | None) -> None:
     script = endpoint(ids=True, pages={"/server_info": {"speculative_algorithm": algorithm, "version": "0.5.23"}})
     figures = {"spec_verify_ct": 2, "spec_num_correct_drafts": 3, "spec_num_proposed_drafts": 6}
     script.extra = {"sglext": {"spec_tokens_details": figures | {"spec_correct_drafts_histogram": [0, 1, 1, 0]}}}
@@ -168,7 +168,7 @@ def test_sglang_tells_in_its_extension(endpoint: Endpoint, ask: Ask, algorithm: 
     assert any("drafted tokens are not reported" in line for line in found.evidence) == (drafted is None)
 
 
-def test_sglang_streams_no_ids_when_it_chats_and_tells_them_afterwards(endpoint: Endpoint, ask: Ask) -> None:
+def test_sglangs_chat_route_returns_ids_afterwards(endpoint: Endpoint, ask: Ask) -> None:
     # As the real SGLang 0.5.23 answers.
     pages = {"/server_info": {"speculative_algorithm": None, "version": "0.5.23"}}
     server = ask(endpoint(fault="chats-as-sglang", pages=pages))
@@ -189,7 +189,7 @@ def test_llama_servers_timings_speak_without_counters(endpoint: Endpoint, ask: A
     assert script.requests[0]["cache_prompt"] is False
 
 
-def test_a_prompt_from_a_cache_is_said(endpoint: Endpoint, ask: Ask) -> None:
+def test_a_prompt_from_a_cache_is_reported(endpoint: Endpoint, ask: Ask) -> None:
     script = endpoint(pages=SLOTS, cached=2)
     script.extra = {"timings": {"prompt_ms": 2.0, "predicted_ms": 6.0}}
     server = ask(script)

@@ -101,7 +101,7 @@ def test_no_gateway_may_compress_what_is_read_as_it_comes() -> None:
     assert HttpClient("http://127.0.0.1:9")._client.headers["Accept-Encoding"] == "identity"
 
 
-def test_an_endpoint_that_asks_to_wait(endpoint: Endpoint, ask: Ask) -> None:
+def test_an_endpoint_with_a_rate_limit(endpoint: Endpoint, ask: Ask) -> None:
     script = endpoint(fault="status-429")
     server = ask(script)
     with pytest.raises(EngineError) as caught:
@@ -138,7 +138,7 @@ def test_a_key_that_is_none(endpoint: Endpoint, ask: Ask, monkeypatch: pytest.Mo
     assert not value or value not in str(caught.value)
 
 
-def test_nobody_answers() -> None:
+def test_no_answer() -> None:
     engine = OpenAiEngine(OpenAiSpec(kind="openai", url="http://127.0.0.1:9/v1"))
     with pytest.raises(EngineError, match="accepts no connections") as caught:
         engine.probe()

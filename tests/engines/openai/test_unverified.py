@@ -34,7 +34,7 @@ def test_the_verdict_is_not_verified(endpoint: Endpoint, tmp_path: Path) -> None
         assert "does not report whether it speculated; the recipe says draft-simple up to 4 tokens" in text
 
 
-def test_a_baseline_that_was_seen_to_draft_fails(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_a_baseline_that_drafts_fails(endpoint: Endpoint, tmp_path: Path) -> None:
     pages = {"/props": {"build_info": "b1"}}
     plain, drafting = endpoint(pages=pages), endpoint(pages=pages)
     plain.extra = drafting.extra = {

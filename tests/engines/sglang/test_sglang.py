@@ -36,7 +36,7 @@ RAW = Prompt(prompt="abc")
 GREEDY = Sampling(max_tokens=5)
 
 
-def test_the_installed_package_tells_what_it_can(python: Path) -> None:
+def test_the_installed_package_is_probed(python: Path) -> None:
     found = SglangEngine(spec_of(python)).probe()
     assert (found.kind, found.version, found.binary) == ("sglang", "SGLang 0.5.23", python)
     assert found.speculation_types[:6] == (
@@ -56,7 +56,7 @@ def test_the_installed_package_tells_what_it_can(python: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "message"), [("not-installed", "No module named 'sglang'"), ("chatters", "cannot be read")]
 )
-def test_a_package_that_tells_nothing(python: Path, fault: str, message: str) -> None:
+def test_a_package_that_cannot_be_probed(python: Path, fault: str, message: str) -> None:
     with pytest.raises(EngineError, match=message) as caught:
         SglangEngine(spec_of(python, fault)).probe()
     assert caught.value.kind == "launch"
@@ -264,7 +264,7 @@ def test_requests_that_stopping_broke_off_do_not_wait_for_its_end(tmp_path: Path
     assert waits == [0.0]  # each wait would hold up the SIGTERM
 
 
-def test_nobody_else_is_let_in_and_the_key_stands_nowhere(start: Start, tmp_path: Path) -> None:
+def test_requests_without_the_key_are_refused_and_it_is_written_nowhere(start: Start, tmp_path: Path) -> None:
     server = start(Arm(name="baseline"))
     assert server.access is not None
     key, url = server.access.key, str(server.http._base)
@@ -280,7 +280,7 @@ def test_nobody_else_is_let_in_and_the_key_stands_nowhere(start: Start, tmp_path
     assert not server.access.folder.exists()
 
 
-def test_a_start_that_fails_tells_no_key(start: Start, tmp_path: Path) -> None:
+def test_a_start_that_fails_reveals_no_key(start: Start, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="not healthy") as caught:
         start(Arm(name="baseline"), "never-healthy", health_timeout_s=1.0)
     assert "api_key='****" in caught.value.log_tail[-1]
@@ -309,7 +309,7 @@ def test_several_requests_may_be_in_flight(start: Start) -> None:
         ("draft-simple", "nothing-verified", "nothing was verified"),
     ],
 )
-def test_what_was_not_asked_for_fails(start: Start, kind: str | None, fault: str, message: str) -> None:
+def test_what_was_not_requested_fails(start: Start, kind: str | None, fault: str, message: str) -> None:
     server = start(arm_of(kind, max=4) if kind else arm_of(), fault)
     ask(server)
     found = server.attest(None)

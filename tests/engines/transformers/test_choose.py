@@ -76,7 +76,7 @@ def test_wrong_rules_are_caught(wrong: Verify) -> None:
     assert abs(deviation(Sampler(1.0), wrong)) > 5
 
 
-def test_every_token_comes_as_often_as_the_target_says() -> None:
+def test_tokens_follow_the_targets_distribution() -> None:
     chooser, (target, draft) = Sampler(1.0, seed=3).chooser(), places()[0]
     p, q = chooser.probabilities(target), chooser.probabilities(draft)
     counts = torch.zeros(VOCABULARY, dtype=torch.float64)
@@ -86,7 +86,7 @@ def test_every_token_comes_as_often_as_the_target_says() -> None:
     assert chi_square < 31.3  # 99.9 % of the distribution with 11 degrees of freedom
 
 
-def test_a_certain_draft_is_accepted_as_often_as_the_target_says_it() -> None:
+def test_a_certain_draft_is_accepted_with_the_targets_probability() -> None:
     chooser, (target, _) = Sampler(1.0).chooser(), places()[1]
     token = int(target.argmax())
     p = float(chooser.probabilities(target)[token])

@@ -88,7 +88,7 @@ def test_a_draft_that_is_the_target_is_always_accepted(load: Callable[[str], Any
         assert all(read["agree"])
 
 
-def test_a_draft_model_is_read_as_its_own_logits_say(load: Callable[[str], Any]) -> None:
+def test_a_draft_model_is_read_by_its_own_logits(load: Callable[[str], Any]) -> None:
     target, draft = load("tiny-hybrid"), load("tiny-hybrid-draft")
     decoder = Decoder(target.model)
     prompt = target.tokenizer(PROMPTS[0])["input_ids"]

@@ -148,7 +148,7 @@ def test_what_is_refused_of_a_model(
     assert "brings code" not in "\n".join(refused(arm_of(), folder, remote_code=True))
 
 
-def test_the_command_line_says_everything(folder_of: Callable[[str], Path]) -> None:
+def test_the_command_line_is_explicit(folder_of: Callable[[str], Path]) -> None:
     folder = folder_of("tiny-transformer")
     engine = engine_of(dtype="float32", threads=2)
     launch = engine.launch(arm_of("ngram-simple", max=4, size_n=3), pair(folder))
@@ -206,7 +206,7 @@ def test_an_attestation_fails_closed() -> None:
     assert state() == "active"
 
 
-def test_counts_that_do_not_make_the_tokens_are_told() -> None:
+def test_counts_that_do_not_add_up_to_the_tokens_fail() -> None:
     ledger = Ledger(drafted=12, accepted=9, rounds=4, plain_steps=6)
     assert contradiction(ledger, 20, loose=False) is None
     assert contradiction(ledger, 19, loose=True) is None

@@ -67,7 +67,7 @@ def test_a_build_for_cuda_is_not_begun_where_it_does_not_fit(calls: Path, monkey
     assert installer.install(quiet).is_file()
 
 
-def test_a_disk_that_takes_neither_is_told_at_once(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_too_small_for_either_is_reported_at_once(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free(monkeypatch, 1)
     with pytest.raises(StorageError, match="transformers takes 2 GB of disk"):
         installer.install(quiet)

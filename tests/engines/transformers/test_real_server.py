@@ -53,14 +53,14 @@ def start(
         server.stop()
 
 
-def test_the_python_tells_what_it_has(engine: TransformersEngine) -> None:
+def test_probing_a_python(engine: TransformersEngine) -> None:
     found = engine.probe()
     assert str(found.version).startswith("transformers ")
     assert "self-ssm" in found.speculation_types
     assert found.details["sha256"]
 
 
-def test_nobody_else_is_let_in(start: Callable[[Arm], TransformersServer]) -> None:
+def test_requests_without_the_key_are_refused(start: Callable[[Arm], TransformersServer]) -> None:
     server = start(arm_of())
     assert server.access is not None
     for headers in ({}, {"Authorization": "Bearer guessed"}, {"Authorization": "Bearer \u00e4"}):
@@ -142,7 +142,7 @@ def test_prefixes_are_scored_in_any_batch(
     assert not psutil.pid_exists(pid)
 
 
-def test_what_is_wrong_is_said_before_weights_are_read(engine: TransformersEngine, tmp_path: Path) -> None:
+def test_problems_are_reported_before_weights_are_read(engine: TransformersEngine, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "novel"}')
     models = ResolvedPair(ResolvedModel(str(tmp_path), (), folder=tmp_path), None)
     with pytest.raises(EngineError, match="cannot run the model") as caught:

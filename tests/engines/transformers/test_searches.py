@@ -44,7 +44,7 @@ def every_item(decoder: Decoder) -> list[Choice]:
 
 
 @pytest.mark.parametrize("tokens", [TOKENS, TOKENS[:1]], ids=["several", "one"])
-def test_a_lane_says_what_the_model_without_its_parts_says(decoder: Decoder, state: State, tokens: list[int]) -> None:
+def test_a_lane_equals_the_model_without_its_parts(decoder: Decoder, state: State, tokens: list[int]) -> None:
     with torch.inference_mode():
         before = state.snapshot()
         lanes = Lanes(decoder, state, before, tokens)

@@ -71,7 +71,7 @@ def test_answers_are_the_targets(bundled: Any, decoder: Decoder, name: str) -> N
 
 @pytest.mark.parametrize("depth", [1, 3, 6])
 @pytest.mark.parametrize("name", ["self-layerskip", "early-exit", "assisted"])
-def test_it_drafts_to_the_depth_that_was_asked_for(load: Any, name: str, depth: int) -> None:
+def test_it_drafts_to_the_requested_depth(load: Any, name: str, depth: int) -> None:
     target = load("tiny-transformer")
     speculated, _ = answer(target, PROMPTS[0], Speculation(name, depth, {}), draft=target)
     by_position = speculated.tally.to_json()["drafted_by_position"]

@@ -71,7 +71,7 @@ def test_what_fails(seen: Observed, message: str) -> None:
     assert found.remedy
 
 
-def test_prefix_caching_must_be_as_the_recipe_asks() -> None:
+def test_prefix_caching_must_be_as_requested() -> None:
     on = NGRAM.replace("caching=False", "caching=True")
     assert attest(replace(SPEAKING, log=(on,), prefix_caching=True)).state == "active"
     refused = attest(replace(SPEAKING, prefix_caching=True))

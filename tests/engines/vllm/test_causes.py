@@ -68,5 +68,5 @@ def test_the_cause_is_found(lines: list[str], message: str) -> None:
     assert found[1]
 
 
-def test_a_log_that_tells_nothing() -> None:
+def test_a_log_without_a_known_cause() -> None:
     assert launch_cause(["INFO: starting", f"{API}RuntimeError: Engine core initialization failed. See above"]) is None

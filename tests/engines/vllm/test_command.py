@@ -91,7 +91,7 @@ def test_the_environment_is_scrubbed_offline_and_silent(tmp_path: Path) -> None:
     assert env["VLLM_CPU_KVCACHE_SPACE"] == "1"
 
 
-def test_threads_are_bound_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_threads_are_bound_where_requested(tmp_path: Path) -> None:
     bound = own_settings(cpu=True, prefix=tmp_path, threads=1)["VLLM_CPU_OMP_THREADS_BIND"]
     assert bound.isdigit()
     assert "VLLM_CPU_OMP_THREADS_BIND" not in own_settings(cpu=False, prefix=tmp_path, threads=None)

@@ -61,7 +61,7 @@ def printing(facts: dict[str, Any]) -> str:
     return f"print('INFO of vLLM on the way'); print({json.dumps(facts)!r})"
 
 
-def test_without_any_it_is_said_how_to_have_one() -> None:
+def test_without_any_there_is_advice() -> None:
     with pytest.raises(EngineError) as caught:
         find_vllm()
     assert "benchctl engines install vllm --cpu" in (caught.value.fix or "")
@@ -97,7 +97,7 @@ def test_its_python_is_read_from_the_program(tmp_path: Path) -> None:
         python_of(program)
 
 
-def test_the_package_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_is_probed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     found = FoundBinary(environment(tmp_path / "env", printing(FACTS)), "option")
     packages = tmp_path / "env" / "lib" / "python3.11" / "site-packages"

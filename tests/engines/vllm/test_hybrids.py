@@ -27,7 +27,7 @@ arms:
 """
 
 
-def test_a_hybrid_is_corrupted_and_verify_lossless_says_violation(
+def test_a_hybrid_is_corrupted_and_verify_lossless_finds_a_violation(
     vllm_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BENCHCTL_VLLM", str(vllm_program))

@@ -142,7 +142,7 @@ def test_a_full_disk(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         install.install_cpu(quiet)
 
 
-def test_for_a_gpu_the_user_is_told_what_to_do() -> None:
+def test_for_a_gpu_there_is_advice() -> None:
     from typer.testing import CliRunner
 
     from benchctl.cli.engines import app

@@ -68,7 +68,7 @@ def test_steps_without_a_draft_are_counted(ledger: Ledger, counted: tuple[Counte
     assert plain_steps(ledger, 96, 400) is None  # a long prompt is read in several steps
 
 
-def test_an_engine_that_does_not_speculate_tells_nothing() -> None:
+def test_an_engine_that_does_not_speculate_has_no_counts() -> None:
     assert make_ledger({"generation_time_ms": 3.0}) == Ledger()
     assert contradictions(Ledger(), 96) == []
 
@@ -94,7 +94,7 @@ def test_figures_that_are_none_are_absent(odd: dict[str, Any]) -> None:
     assert (found.accepted_by_position, found.drafted_by_position, found.drafted) == (None, None, None)
 
 
-def test_positions_from_the_histogram_where_steps_are_not_told() -> None:
+def test_positions_from_the_histogram_where_steps_are_not_reported() -> None:
     figures: dict[str, Any] = {"num_spec_steps": 11, "num_draft_tokens": 44, "num_accepted_draft_tokens": 11}
     found = make_ledger({"speculative_decoding": {**figures, "acceptance_histogram": [6, 3, 0, 0, 2]}})
     assert found.accepted_by_position == (5, 2, 2, 2)
@@ -123,7 +123,7 @@ def test_tokens_that_no_step_made(ledger: Ledger, counted: tuple[Counters, int])
     assert "make fewer than the 96 that came" in found
 
 
-def test_both_definitions_of_acceptance_length_are_told(ledger: Ledger, counted: tuple[Counters, int]) -> None:
+def test_both_definitions_of_acceptance_length_are_reported(ledger: Ledger, counted: tuple[Counters, int]) -> None:
     tally = Tally()
     tally.add(96, replace(ledger, plain_steps=plain_steps(ledger, 96, counted[1])))
     lines = evidence(tally)
@@ -136,7 +136,7 @@ def test_both_definitions_of_acceptance_length_are_told(ledger: Ledger, counted:
     assert against(tally, replace(counted[0], accepted=10)) == []  # what a broken request drafted is counted there
 
 
-def test_steps_that_cannot_be_told_are_said_to_be_so(ledger: Ledger) -> None:
+def test_unknown_steps_are_reported_as_unknown(ledger: Ledger) -> None:
     tally = Tally()
     tally.add(96, ledger)
     assert any("not reported" in line for line in evidence(tally))
@@ -151,7 +151,7 @@ def test_how_much_of_a_prompt_is_read_in_one_step() -> None:
     assert tokens_a_step("nothing of it") is None
 
 
-def test_positions_that_an_answer_does_not_tell_contradict_nothing(
+def test_unreported_positions_contradict_nothing(
     ledger: Ledger, counted: tuple[Counters, int]
 ) -> None:
     assert contradictions(replace(ledger, accepted_by_position=None, drafted_by_position=None), 97, *counted) == []

@@ -47,7 +47,7 @@ def server(
     started.stop()
 
 
-def test_the_package_tells_what_it_can_do(engine: VllmEngine) -> None:
+def test_the_package_is_probed(engine: VllmEngine) -> None:
     found = engine.probe()
     assert {"ngram-simple", "draft-simple", "draft-mtp", "suffix", "medusa"} <= set(found.speculation_types)
     assert found.details["platform"] == "cpu"
@@ -85,7 +85,7 @@ def test_answers_are_reproducible_and_their_figures_agree(server: VllmServer) ->
     assert any(line.startswith("steps without a draft: ") and "not reported" not in line for line in found.evidence)
 
 
-def test_nobody_else_is_let_in(server: VllmServer) -> None:
+def test_requests_without_the_key_are_refused(server: VllmServer) -> None:
     assert server.access is not None
     with outsider(server) as client:  # it would first need to be the same user
         assert client.get("/v1/models").status_code == 401

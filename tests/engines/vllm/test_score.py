@@ -58,13 +58,13 @@ def test_its_own_answer_is_read_token_by_token_from_few_requests(scorer: VllmSco
     assert http.bodies[0]["max_tokens"] == 57  # no further than the context
 
 
-def test_many_logprobs_are_asked_for_where_they_are_wanted_only(scorer: VllmScorer, http: ToyHttp) -> None:
+def test_many_logprobs_are_requested_only_where_needed(scorer: VllmScorer, http: ToyHttp) -> None:
     scorer.read_prompt(PROMPT, 20)
     scorer.read_on([*PROMPT, *ANSWER[:4]], 2000)
     assert [(body["max_tokens"], body["logprobs"]) for body in http.bodies] == [(57, 20), (5, 500)]
 
 
-def test_off_its_own_way_everything_is_read_at_once_and_said_to_be(scorer: VllmScorer) -> None:
+def test_a_diverging_prefix_is_read_at_once_and_counted_as_such(scorer: VllmScorer) -> None:
     scorer.read_prompt(PROMPT, 20)
     scores = scorer.read_on([*PROMPT, 10, 99], 20)
     assert (scores.evaluated, scores.likeliest) == (5, 7)

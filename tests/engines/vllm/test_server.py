@@ -103,7 +103,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         yield begin
 
 
-def test_an_answer_alone_is_held_against_the_counters(start: Start) -> None:
+def test_an_answer_alone_is_compared_with_the_counters(start: Start) -> None:
     server, _ = start()
     done = complete(server, PROMPT, GREEDY)
     assert done.ledger == Ledger(4, 1, 1, None, (1, 0, 0, 0), plain_steps=1)
@@ -139,7 +139,7 @@ def test_stopping_wakes_every_request_and_waits_for_none(start: Start) -> None:
     assert not any(process.waits)  # each wait would hold up the SIGTERM
 
 
-def test_an_engine_that_says_that_it_is_dead_is_dead(start: Start) -> None:
+def test_an_engine_that_reports_its_death_is_dead(start: Start) -> None:
     # A model that the CPU's attention cannot run: /health is 200, and the first request kills the engine.
     server, _ = start(process=Process(status=0))
     with server.log_path.open("a") as log:

@@ -58,13 +58,13 @@ def test_an_ngram_gets_no_draft_model(folder: Make) -> None:
     assert config(type="ngram-simple", size_m=6)["num_speculative_tokens"] == 6
 
 
-def test_the_suffix_tree_does_not_remember_unless_the_recipe_says_so() -> None:
+def test_the_suffix_tree_does_not_remember_unless_requested() -> None:
     assert config(type="suffix")["suffix_decoding_max_cached_requests"] == 0
     written = config(type="suffix", options={"suffix_decoding_max_cached_requests": 100})
     assert written["suffix_decoding_max_cached_requests"] == 100
 
 
-def test_what_the_package_knows_is_told_in_our_words() -> None:
+def test_the_packages_methods_have_benchctls_names() -> None:
     assert types_of(("ngram", "suffix", "draft_model")) == ("draft-simple", "ngram-simple", "suffix")
     assert (method_of("draft-mtp"), method_of("suffix")) == ("mtp", "suffix")
 
@@ -132,7 +132,7 @@ def test_synthetic_acceptance_is_lossy_by_design() -> None:
     assert lossy_settings("vllm", ["vllm", "serve", "m", "--speculative-config", written], {}) == [SYNTHETIC]
 
 
-def test_a_command_line_tells_what_was_asked() -> None:
+def test_the_requested_method_is_read_from_the_command_line() -> None:
     written = speculative_config(Speculation(type="ngram-simple", max=4), None)
     assert requested_method(["vllm", "serve", "m", "--speculative-config", written]) == "ngram"
     assert requested_method(["vllm", "serve", "m"]) is None
