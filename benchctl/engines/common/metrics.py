@@ -30,6 +30,15 @@ class Counters:
     accepted: int | None = None
     accepted_by_position: tuple[int, ...] | None = None
 
+    def ledger(self) -> Ledger:
+        """Return these counts as a ledger."""
+        return Ledger(
+            drafted=self.drafted,
+            accepted=self.accepted,
+            rounds=self.rounds,
+            accepted_by_position=self.accepted_by_position,
+        )
+
 
 def read_counters(text: str, engine: str) -> Counters:
     """Read the counters of `engine` (`llamacpp`, `vllm`); series of one name with other labels are added up."""

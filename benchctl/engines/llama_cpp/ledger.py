@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.base import Ledger, MemoryReport
@@ -40,19 +40,11 @@ def make_ledger(before: Counters, after: Counters, timings: Mapping[str, object]
 
     All `None` for an engine that does not speculate, unless its counters show drafts.
     """
-    counted = since(before, after)
-    drafted, accepted = counted.drafted, counted.accepted
-    reported, reported_accepted = (count_in(timings.get(name), 2**53) for name in ("draft_n", "draft_n_accepted"))
-    if reported is not None:
-        drafted, accepted = reported, accepted if reported_accepted is None else reported_accepted
-    if not speculating and not drafted:
-        return Ledger()
-    return Ledger(
-        drafted=drafted,
-        accepted=accepted,
-        rounds=counted.rounds,
-        accepted_by_position=counted.accepted_by_position,
-    )
+    found = since(before, after).ledger()
+    drafted, accepted = (count_in(timings.get(name), 2**53) for name in ("draft_n", "draft_n_accepted"))
+    if drafted is not None:
+        found = replace(found, drafted=drafted, accepted=found.accepted if accepted is None else accepted)
+    return found if speculating or found.drafted else Ledger()
 
 
 def against(tally: Tally, counters: Counters) -> str | None:
