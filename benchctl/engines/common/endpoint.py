@@ -9,14 +9,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from benchctl.engines.base import Ledger, Scorer
+from benchctl.engines.base import Ledger, Rendered, Scorer
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.metrics import Counters, read_counters, read_total
 from benchctl.engines.common.stream import protocol_error
 from benchctl.prompts.suite import Prompt
 from benchctl.text import one_line
+
+_LEAST_CONTEXT = 2048
+"""Assumed where a server does not report how long a sequence may be."""
+
+
+_LEAST_CONTEXT = 2048
+"""Assumed where a server does not report how long a sequence may be."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +90,21 @@ def _no_metrics(pages: Pages) -> Reading | None:
 class EndpointTarget:
     """A baseline's endpoint that returns log-probabilities: what a family's scorer sends its requests to."""
 
-    def __init__(self, http: HttpClient, model: str, *, context: int | None, timeout_s: float) -> None:
-        """`model`: the name that it is served by; `context`: the longest sequence, in tokens, where that is
-        reported."""
+    def __init__(self, http: HttpClient, api: str, model: str, *, context: int | None, timeout_s: float) -> None:
+        """`api`: the address below which `/completions` is; `model`: the name that it is served by.
+
+        `context`: the longest sequence, in tokens, where that is reported.
+        """
         self.http = http
+        self.api = api
         self.model = model
-        self.context = context
+        self.context = context or _LEAST_CONTEXT
         self.timeout_s = timeout_s
+
+    @classmethod
+    def of(cls, target: EndpointTarget) -> Self:
+        """Return the same endpoint as one of this class."""
+        return cls(target.http, target.api, target.model, context=target.context, timeout_s=target.timeout_s)
 
     @staticmethod
     def messages(prompt: Prompt) -> list[dict[str, Any]]:
@@ -113,6 +128,15 @@ class EndpointTarget:
         """Close the connections; the endpoint runs on."""
         self.http.close()
         return None
+
+
+class TokenizingTarget(EndpointTarget):
+    """A server with `/tokenize` for prompts and messages, as vLLM and SGLang have it."""
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Tokenize as the endpoint itself does; the text is what is sent."""
+        what = {"prompt": prompt.prompt} if prompt.prompt is not None else {"messages": self.messages(prompt)}
+        return Rendered(as_sent(prompt), self.token_ids(self.http.post("/tokenize", {"model": self.model, **what})))
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,7 @@ class _Served(EndpointTarget):
 
 
 def _scorer(target: EndpointTarget) -> LlamaScorer:
-    served = _Served(target.http, target.model, context=target.context, timeout_s=target.timeout_s)
-    return LlamaScorer(served, ())
+    return LlamaScorer(_Served.of(target), ())
 
 
 FAMILY = ServerFamily(_recognise, _ledger, _metrics, _scorer)

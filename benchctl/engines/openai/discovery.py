@@ -64,7 +64,7 @@ def discover(client: HttpClient, address: Address) -> Endpoint:
             return Endpoint(kind, reader, server, models, (listed, *server.evidence), context)
     silent = "/props, /slots, /server_info and /metrics: not reported"
     nobody = Recognised(short_line(pages.object("/version").get("version")), None, None, ())
-    return Endpoint(None, None, nobody, models, (listed, silent))
+    return Endpoint(None, None, nobody, models, (listed, silent), context)
 
 
 def families() -> Iterator[tuple[str, ServerFamily]]:

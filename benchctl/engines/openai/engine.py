@@ -15,6 +15,7 @@ from benchctl.engines.openai.adapter import ADAPTER, OpenAiSpec
 from benchctl.engines.openai.address import Address, ApiKey, check_key, parse_address, read_key
 from benchctl.engines.openai.discovery import Endpoint, discover
 from benchctl.engines.openai.request import unsupported
+from benchctl.engines.openai.score import echo_scorer
 from benchctl.engines.openai.server import EndpointServer, Terms
 from benchctl.engines.registry import FoundEngine
 from benchctl.errors import EngineError, StorageError, UsageError
@@ -122,9 +123,6 @@ class OpenAiEngine:
             raise TypeError("this launch is another engine's")
         del log_path
         endpoint, where = self._inspect(launch.url, "the baseline"), str(launch.url)
-        family = endpoint.reader
-        if family is None or family.scorer is None:
-            raise UsageError("the baseline's endpoint returns no log-probabilities for prompt tokens", where=where)
         if endpoint.speculates:
             raise UsageError(
                 "the baseline's endpoint speculates, so it does not score with the target alone", where=where
@@ -135,14 +133,22 @@ class OpenAiEngine:
                 where=where,
             )
         address, key = parse_address(launch.url, "url"), self._key()
-        return family.scorer(
-            EndpointTarget(
-                self._client(address, key),
-                launch.terms.model,
-                context=endpoint.context,
-                timeout_s=self._spec.request_timeout_s,
-            )
+        client = self._client(address, key)
+        target = EndpointTarget(
+            client,
+            address.api,
+            launch.terms.model,
+            context=endpoint.context,
+            timeout_s=self._spec.request_timeout_s,
         )
+        family = endpoint.reader
+        if family is not None and family.scorer is not None:
+            return family.scorer(target)
+        try:
+            return echo_scorer(target, where)
+        except BaseException:
+            client.close()
+            raise
 
     def _url(self, arm: Arm) -> str | None:
         return arm.url or self._spec.url

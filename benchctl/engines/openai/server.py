@@ -60,6 +60,8 @@ class EndpointServer:
         self._shared = self._cached = 0
         self._tally = Tally()
         self._first = self._last = discover(client, address)
+        self._may_return_ids = self._first.family != "vllm"
+        """Whether a request that is not streamed may bring the ids that a stream lacks."""
         self._raw, self._chat = (self._has(path) for path in ("completions", "chat/completions"))
         if not self._raw and not self._chat:
             raise EngineError(
@@ -142,18 +144,25 @@ class EndpointServer:
         )
 
     def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
-        """Repeat the request without streaming, where the server then returns ids: llama-server, and SGLang's chat
-        route."""
-        family = self._first.family
-        if completion.token_ids is not None or family not in ("llama.cpp", "sglang"):
+        """Repeat the request without streaming, where the server then returns ids.
+
+        llama-server does, and SGLang's chat route. Whether a server that is not recognised does, such as a vLLM behind
+        a gateway, is tried once.
+        """
+        if completion.token_ids is not None or not self._may_return_ids:
             return completion.token_ids
+        family = self._first.family
         body = request_body(prompt, self._terms.model, sampling, family, stream=False)
+        if family is None:
+            body["return_token_ids"] = True
         try:
             answer = self._client.post(self._path(prompt), body, timeout_s=self._spec.request_timeout_s)
         except EngineError as error:
             self._note(f"token ids could not be fetched afterwards: {error.what}")
+            self._may_return_ids = family is not None
             return None
         ids = _ids_of(answer)
+        self._may_return_ids = family is not None or ids is not None
         if (
             not isinstance(ids, list)
             or not all(isinstance(one, int) for one in ids)

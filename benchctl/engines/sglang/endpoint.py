@@ -6,9 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.common.endpoint import Pages, Recognised, ServerFamily, short_line
+from benchctl.engines.common.endpoint import (
+    EndpointTarget,
+    Pages,
+    Recognised,
+    ServerFamily,
+    TokenizingTarget,
+    short_line,
+)
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.sglang.attest import drafts_are_counted, make_ledger
+from benchctl.engines.sglang.score import SglangScorer
 
 
 def _recognise(pages: Pages) -> Recognised | None:
@@ -37,4 +45,8 @@ def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, afte
     return make_ledger(details, counted=server.drafts_counted) if isinstance(details, dict) else Ledger()
 
 
-FAMILY = ServerFamily(_recognise, _ledger)
+def _scorer(target: EndpointTarget) -> SglangScorer:
+    return SglangScorer(TokenizingTarget.of(target), (), context=target.context, timeout_s=target.timeout_s)
+
+
+FAMILY = ServerFamily(_recognise, _ledger, scorer=_scorer)

@@ -18,6 +18,7 @@ from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import argument_problems, command_line
 from benchctl.engines.sglang.package import environment_problems, own_settings, sglang_environment
 from benchctl.engines.sglang.probe import Probe, find_python, probe_sglang
+from benchctl.engines.sglang.score import SglangScorer
 from benchctl.engines.sglang.server import SglangServer
 from benchctl.engines.sglang.speculation import speculation_problems, speculation_warnings, worth_trying
 from benchctl.errors import EngineError, UsageError
@@ -103,6 +104,16 @@ class SglangEngine:
                 error.log_tail = server.log_tail()  # without the key now
             raise
         return server
+
+    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> SglangScorer:
+        """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`.
+
+        `ignore_eos` changes nothing: SGLang goes on past the end of an answer without leaving its token out.
+        """
+        del ignore_eos
+        server = self.start(launch, log_path)
+        spec = self._spec
+        return SglangScorer(server, launch.argv, context=spec.context, timeout_s=spec.request_timeout_s)
 
 
 def _options(argv: Sequence[str]) -> dict[str, str]:

@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchctl.engines.base import Ledger, Rendered
+from benchctl.engines.base import Ledger
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
     Pages,
     Reading,
     Recognised,
     ServerFamily,
-    as_sent,
+    TokenizingTarget,
     short_line,
 )
 from benchctl.engines.common.metrics import Counters, since
 from benchctl.engines.vllm.ledger import make_ledger
 from benchctl.engines.vllm.score import VllmScorer
-from benchctl.prompts.suite import Prompt
 
 MOST_LOGPROBS = 20
 """Log-probabilities at a position, unless the server was started with another `--max-logprobs`."""
-_LEAST_CONTEXT = 2048
-"""Assumed where the server does not report how long a sequence may be."""
 
 
 def _metrics(pages: Pages) -> Reading | None:
@@ -46,30 +43,17 @@ def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, afte
     found = make_ledger(metrics) if isinstance(metrics, dict) else Ledger()
     if found != Ledger():
         return found
-    counted = since(before, after)
-    return Ledger(
-        drafted=counted.drafted,
-        accepted=counted.accepted,
-        rounds=counted.rounds,
-        accepted_by_position=counted.accepted_by_position,
-    )
-
-
-class _Served(EndpointTarget):
-    """A vLLM that serves the target."""
-
-    def render(self, prompt: Prompt) -> Rendered:
-        """Tokenize as the endpoint itself does; the text is what is sent."""
-        text = as_sent(prompt)
-        what = {"prompt": prompt.prompt} if prompt.prompt is not None else {"messages": self.messages(prompt)}
-        return Rendered(text, self.token_ids(self.http.post("/tokenize", {"model": self.model, **what})))
+    return since(before, after).ledger()
 
 
 def _scorer(target: EndpointTarget) -> VllmScorer:
-    served = _Served(target.http, target.model, context=target.context, timeout_s=target.timeout_s)
-    context = target.context or _LEAST_CONTEXT
     return VllmScorer(
-        served, (), context=context, vocabulary=MOST_LOGPROBS, timeout_s=target.timeout_s, model=target.model
+        TokenizingTarget.of(target),
+        (),
+        context=target.context,
+        vocabulary=MOST_LOGPROBS,
+        timeout_s=target.timeout_s,
+        model=target.model,
     )
 
 

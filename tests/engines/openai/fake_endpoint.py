@@ -100,6 +100,10 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
                 refused, whole = {"error": {"message": reason}}, {"choices": [choice]}
                 self.reply(400 if body["stream"] else 200, refused if body["stream"] else whole)
                 return
+            if not body["stream"] and fault == "returns-ids":
+                ids = list(range(1, len(script.words) + 1)) if body.get("return_token_ids") else None
+                self.reply(200, {"choices": [{"text": "".join(script.words), "token_ids": ids}]})
+                return
             if fault.startswith("status-"):
                 status = int(fault.removeprefix("status-"))
                 headers = {"Retry_After": "7"} if status == 429 else {}

@@ -178,6 +178,26 @@ def test_sglangs_chat_route_returns_ids_afterwards(endpoint: Endpoint, ask: Ask)
     assert server.recover_token_ids(prompt, GREEDY, answer) == (1, 2, 3, 4)
 
 
+def test_a_server_that_is_not_recognised_may_return_ids_afterwards(endpoint: Endpoint, ask: Ask) -> None:
+    script = endpoint(fault="returns-ids")
+    server = ask(script)
+    prompt = server.render(RAW)
+    answer = complete(server, prompt, GREEDY)
+    assert answer.token_ids is None
+    assert server.recover_token_ids(prompt, GREEDY, answer) == (1, 2, 3, 4)
+    assert "return_token_ids" not in script.requests[0], "nothing that it may not know while it is measured"
+    assert server.recover_token_ids(prompt, GREEDY, replace(answer, text="another")) is None
+
+
+def test_a_server_without_ids_is_tried_once(endpoint: Endpoint, ask: Ask) -> None:
+    script = endpoint()
+    server = ask(script)
+    prompt = server.render(RAW)
+    answer = complete(server, prompt, GREEDY)
+    assert [server.recover_token_ids(prompt, GREEDY, answer) for _ in range(3)] == [None] * 3
+    assert len(script.requests) == 2
+
+
 def test_llama_servers_timings_speak_without_counters(endpoint: Endpoint, ask: Ask) -> None:
     script = endpoint(pages=SLOTS)
     script.extra = {"timings": {"prompt_ms": 2.0, "predicted_ms": 6.0, "draft_n": 3, "draft_n_accepted": 2}}

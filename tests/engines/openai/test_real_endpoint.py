@@ -14,7 +14,11 @@ import httpx
 import pytest
 
 from benchctl.data.record import sha256_text, sha256_tokens
+from benchctl.engines.common.endpoint import EndpointTarget
+from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.process import free_port
+from benchctl.engines.openai.score import echo_scorer
+from benchctl.errors import UsageError
 
 pytestmark = pytest.mark.engine
 
@@ -75,6 +79,16 @@ def written(folder: Path, urls: tuple[str, str], **change: str) -> Path:
     path = folder / "endpoint.yaml"
     path.write_text(text, "utf-8")
     return path
+
+
+def test_a_llama_server_that_cannot_be_recognised_is_not_scored_on(two_servers: tuple[str, str]) -> None:
+    """Its OpenAI route ignores `echo`; recognised, it is scored by its own route."""
+    root = two_servers[0].removesuffix("/v1")
+    client = HttpClient(root, headers={"Authorization": f"Bearer {SECRET}"})
+    target = EndpointTarget(client, two_servers[0], "tiny", context=2048, timeout_s=60)
+    with pytest.raises(UsageError, match="for prompt tokens: `echo` is ignored"):
+        echo_scorer(target, root)
+    client.close()
 
 
 def test_run_verify_report_and_no_key_anywhere(two_servers: tuple[str, str], tmp_path: Path) -> None:

@@ -151,7 +151,5 @@ def test_how_much_of_a_prompt_is_read_in_one_step() -> None:
     assert tokens_a_step("nothing of it") is None
 
 
-def test_unreported_positions_contradict_nothing(
-    ledger: Ledger, counted: tuple[Counters, int]
-) -> None:
+def test_unreported_positions_contradict_nothing(ledger: Ledger, counted: tuple[Counters, int]) -> None:
     assert contradictions(replace(ledger, accepted_by_position=None, drafted_by_position=None), 97, *counted) == []

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -11,12 +15,17 @@ from benchctl.analysis.audit.conclude import audit_arms
 from benchctl.analysis.audit.selection import Answer, ArmAnswers, Selection
 from benchctl.data.audits import Audit
 from benchctl.data.record import sha256_tokens
+from benchctl.engines.common.http import HttpClient
+from benchctl.engines.openai.adapter import OpenAiSpec
+from benchctl.engines.openai.engine import OpenAiEngine
+from benchctl.engines.openai.score import EchoScorer
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.engine import VllmEngine
 from benchctl.engines.vllm.score import VllmScorer
+from benchctl.errors import EngineError
 from benchctl.measure.audit.session import read_by_decoding, score
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.prompts.suite import Prompt
+from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
@@ -68,6 +77,72 @@ def test_sound_answers_are_consistent_and_a_token_of_another_is_not(scorer: Vllm
     assert (found["sound"].lacking, found["sound"].violates) == (None, False)
     assert found["wrong"].lacking is None
     assert found["wrong"].violates
+
+
+@contextmanager
+def gateway(vllm: HttpClient) -> Iterator[str]:
+    """What a gateway passes on of a vLLM: its OpenAI routes alone, so that it is not recognised."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+        def reply(self, status: int, body: object) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def do_GET(self) -> None:
+            known = self.path.startswith("/v1/")
+            self.reply(200 if known else 404, vllm.get_json(self.path) if known else {})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            try:
+                self.reply(200, vllm.post(self.path, body, timeout_s=120))
+            except EngineError as error:
+                self.reply(400, {"error": {"message": error.what, "code": 400}})
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    server.server_close()
+
+
+def test_behind_a_gateway_it_is_scored_by_echo_and_gives_the_same(scorer: VllmScorer, tmp_path: Path) -> None:
+    text = Prompt(prompt="The old harbour was quiet, and")
+    messages = Prompt(messages=(Message(role="user", content="Where do the boats lie?"),))
+    prompt = scorer.render(text)
+    answer = decoded(scorer, prompt.token_ids)[:40]
+    forged = (*answer[:20], (answer[20] + 1) % 4000, *answer[21:])
+    with gateway(scorer._server.http) as url:
+        engine = OpenAiEngine(OpenAiSpec.model_validate({"kind": "openai", "url": url}))
+        served = ResolvedPair(ResolvedModel("served:", ()), None)
+        echo = engine.start_scorer(engine.launch(Arm(name="baseline"), served), tmp_path / "echo.log")
+        assert isinstance(echo, EchoScorer)
+        assert echo.render(text).token_ids == prompt.token_ids
+        assert echo.render(messages).token_ids == scorer.render(messages).token_ids
+        for ids in (answer, forged):
+            for ours, theirs in zip(
+                echo.score_answer(prompt.token_ids, ids, 20),
+                scorer.score_answer(prompt.token_ids, ids, 20),
+                strict=True,
+            ):
+                assert ours.logprobs == pytest.approx(dict(theirs.logprobs), abs=1e-4)
+        assert decoded_until(echo, prompt.token_ids, len(answer)) == answer
+        echo.stop()
+
+
+def decoded_until(scorer: EchoScorer, prompt: Sequence[int], count: int) -> tuple[int, ...]:
+    answer = [scorer.read_prompt(prompt, 5).likeliest]
+    while len(answer) < count:
+        scores = scorer.read_on([*prompt, *answer], 5)
+        assert scores.evaluated == 1
+        answer.append(scores.likeliest)
+    return tuple(answer)
 
 
 def _arm(name: str, answers: list[Answer]) -> ArmAnswers:

@@ -1,0 +1,137 @@
+"""Scoring on a server that keeps no prefix from one request to the next, by the log-probabilities that it returns.
+
+Nothing can be read on in a batch of chosen width there. Two readings remain: an answer is decoded again token by token,
+which gives the target's own log-probabilities at each position of it, and a whole sequence is read at once (prefill).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from benchctl.engines.base import Rendered, Scores
+from benchctl.engines.common.http import HttpClient
+from benchctl.engines.common.stream import protocol_error
+from benchctl.prompts.suite import Prompt
+
+_FIRST_STRETCH = 64
+"""Tokens that are decoded ahead, the first time."""
+_FEW = 100
+"""More logprobs than these are requested at single positions, where decoding ahead would only cost."""
+
+
+class Target(Protocol):
+    """A server that was launched for scoring, or an endpoint that runs already."""
+
+    @property
+    def http(self) -> HttpClient: ...  # noqa: D102
+
+    def render(self, prompt: Prompt) -> Rendered: ...  # noqa: D102
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]: ...  # noqa: D102
+
+    def stop(self) -> int | None: ...  # noqa: D102
+
+
+class RequestScorer(ABC):
+    """Scores by whole requests; see `benchctl.engines.base.Scorer` and `PrefillScorer`."""
+
+    in_batches = False
+
+    def __init__(
+        self, server: Target, command: Sequence[str], *, context: int, most_logprobs: int, timeout_s: float
+    ) -> None:
+        """`context`: the longest sequence, in tokens; `most_logprobs`: at a position; `timeout_s`: of a request."""
+        self._server = server
+        self._command = tuple(command)
+        self._context = context
+        self._most_logprobs = most_logprobs
+        self._timeout_s = timeout_s
+        self._prompt: tuple[int, ...] = ()
+        self._decoded: dict[int, list[tuple[int, Scores]]] = {}
+        self._ended: set[int] = set()
+        """For which `top` the server ended its answer before the requested length."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command line that runs."""
+        return self._command
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Apply the chat template and tokenize."""
+        return self._server.render(prompt)
+
+    def score_answer(self, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
+        """Read prompt and answer at once: the answer is sent as part of the prompt."""
+        found = self._prefill([*prompt, *answer], len(prompt), min(top, self._most_logprobs))
+        if len(found) != len(answer):
+            raise protocol_error("The engine returned no probabilities of prompt tokens.")
+        return found
+
+    def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
+        """Read a prompt; the positions of its answer are then read from there."""
+        self._prompt, self._decoded, self._ended = tuple(prompt), {}, set()
+        return self._places(1, top)[0][1]
+
+    def read_on(self, prefix: Sequence[int], top: int) -> Scores:
+        """Read the last token of `prefix` alone, where greedy decoding gives the others; else all of it at once."""
+        start = len(self._prompt)
+        answer = tuple(prefix[start:])
+        if tuple(prefix[:start]) == self._prompt and len(prefix) < self._context:
+            places = self._places(len(answer) + 1, top)
+            if len(places) > len(answer) and tuple(token for token, _ in places[: len(answer)]) == answer:
+                return places[len(answer)][1]
+        return self.read_whole(prefix, top)
+
+    def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
+        """Read all of `prefix` at once."""
+        return self._generate(prefix, 1, top)[0][1]
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
+        """The engine's last log lines."""
+        return self._server.log_tail(lines)
+
+    def stop(self) -> int | None:
+        """End the server."""
+        return self._server.stop()
+
+    def _places(self, count: int, top: int) -> list[tuple[int, Scores]]:
+        """Return the target's own tokens after the prompt, with its distribution at each; `count` unless it ends."""
+        known = self._decoded.get(top, [])
+        if count > len(known) and top not in self._ended:
+            ahead = max(_FIRST_STRETCH, 2 * (count - 1)) if top <= _FEW else count
+            tokens = min(ahead, self._context - len(self._prompt))
+            self._decoded[top] = known = [
+                (token, Scores(scores.logprobs, evaluated=1 if number else len(self._prompt)))
+                for number, (token, scores) in enumerate(self._generate(self._prompt, tokens, top))
+            ]
+            if len(known) < tokens:
+                self._ended.add(top)
+        return known
+
+    def _generate(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
+        found = self._decode(prompt, tokens, min(top, self._most_logprobs))
+        if not found:
+            raise protocol_error("The engine returned no probabilities of the next token.")
+        return found
+
+    @abstractmethod
+    def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
+        """Return the scores before each token from `start` on, read in one request; empty where any is malformed."""
+
+    @abstractmethod
+    def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
+        """Return (token, scores) of a greedy answer of `tokens` tokens; empty where any is malformed.
+
+        Shorter only where the server ended the answer.
+        """
+
+
+def usable_scores(logprobs: Mapping[int, float], evaluated: int, *, least: int = 1) -> Scores:
+    """Return the scores, likeliest first. Raises ValueError for fewer than `least` tokens, or what is not finite."""
+    likeliest = dict(sorted(logprobs.items(), key=lambda pair: -pair[1]))
+    if len(likeliest) < least or not all(map(math.isfinite, likeliest.values())):
+        raise ValueError("log-probabilities that cannot be used")
+    return Scores(likeliest, evaluated)

@@ -1,0 +1,178 @@
+"""Scoring on an endpoint by OpenAI's own interface: `echo` with `logprobs` on `/completions`.
+
+Tokens must be named by id: several tokens spell the same, and a text says nothing of the ids that a prompt would need.
+Servers return ids where `return_tokens_as_token_ids` asks for them (vLLM's extension). Whether an endpoint does all of
+this is tried once, before anything is scored.
+https://platform.openai.com/docs/api-reference/completions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchctl.engines.base import Rendered, Scores
+from benchctl.engines.common.endpoint import EndpointTarget, as_sent
+from benchctl.engines.common.score import RequestScorer, usable_scores
+from benchctl.engines.common.stream import protocol_error
+from benchctl.errors import EngineError, UsageError
+from benchctl.prompts.suite import Prompt
+
+_MARK = "token_id:"
+_LOGPROBS = (20, 5)
+"""At a position: vLLM's default limit, then OpenAI's own."""
+_TRIED_WITH = "The harbour lay quiet, and the boats were"
+
+
+class EchoTarget(EndpointTarget):
+    """An endpoint that returns log-probabilities of prompt tokens."""
+
+    def complete(self, prompt: str | Sequence[int], tokens: int, logprobs: int, *, echo: bool) -> dict[str, Any]:
+        """Return the answer to one greedy request. Raises EngineError."""
+        body = {
+            "model": self.model,
+            "prompt": prompt if isinstance(prompt, str) else list(prompt),
+            "max_tokens": tokens,
+            "temperature": 0,
+            "echo": echo,
+            "logprobs": logprobs,
+            "return_tokens_as_token_ids": True,
+            "stream": False,
+        }
+        return self.http.post(f"{self.api}/completions", body, timeout_s=self.timeout_s)
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Return the tokens of a prompt as the endpoint reads it; the text is what is sent. Raises EngineError."""
+        ids: object
+        if prompt.prompt is not None:
+            ids = _prompt_ids(self.complete(prompt.prompt, 1, 1, echo=True))
+        else:
+            body = {
+                "model": self.model,
+                "messages": self.messages(prompt),
+                "max_tokens": 1,
+                "temperature": 0,
+                "return_token_ids": True,
+                "stream": False,
+            }
+            ids = self.http.post(f"{self.api}/chat/completions", body, timeout_s=self.timeout_s).get("prompt_token_ids")
+        if not isinstance(ids, list) or not ids or not all(isinstance(one, int) for one in ids):
+            raise protocol_error("The endpoint returned no token ids for the prompt.")
+        return Rendered(as_sent(prompt), tuple(ids))
+
+
+class EchoScorer(RequestScorer):
+    """An endpoint that scores; see `benchctl.engines.common.score`."""
+
+    def __init__(self, target: EchoTarget, most_logprobs: int) -> None:
+        super().__init__(target, (), context=target.context, most_logprobs=most_logprobs, timeout_s=target.timeout_s)
+        self._target = target
+
+    def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
+        places = _places(self._target.complete(tokens, 1, top, echo=True), len(tokens), least=2)
+        if [token for token, _ in places[: len(tokens)]] != list(tokens):
+            return []
+        return [scores for _, scores in places[start : len(tokens)] if scores is not None]
+
+    def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
+        answer = self._target.complete(prompt, tokens, top, echo=False)
+        found = [(token, scores) for token, scores in _places(answer, len(prompt)) if scores is not None]
+        ended = _choice(answer).get("finish_reason") == "stop"
+        return found if len(found) == tokens or (ended and len(found) < tokens) else []
+
+
+def echo_scorer(target: EndpointTarget, where: str) -> EchoScorer:
+    """Return a scorer on an endpoint, once a short prompt was scored.
+
+    Raises UsageError, saying what the endpoint lacks, and EngineError where it is gone.
+    """
+    echoing = EchoTarget.of(target)
+    for most in _LOGPROBS:
+        try:
+            answer = echoing.complete(_TRIED_WITH, 1, most, echo=True)
+            break
+        except EngineError as error:
+            if error.kind != "http":
+                raise
+            refusal = error.what.rstrip(".")
+    else:
+        raise _lacking(f"it refuses `echo` with `logprobs` on /completions ({refusal})", where)
+    if (lack := _lack(answer)) is not None:
+        raise _lacking(lack, where)
+    ids = _prompt_ids(answer)
+    scorer = EchoScorer(echoing, most)
+    try:
+        scorer.score_answer(ids[:1], ids[1:], most)
+        scorer.read_prompt(ids, most)
+    except EngineError as error:
+        if error.kind not in ("http", "protocol"):
+            raise
+        reason = error.what.rstrip(".")
+        raise _lacking(f"a prompt of token ids is not scored as its text is ({reason})", where) from error
+    return scorer
+
+
+def _lacking(what: str, where: str) -> UsageError:
+    return UsageError(f"the baseline's endpoint returns no log-probabilities for prompt tokens: {what}", where=where)
+
+
+def _lack(answer: Mapping[str, Any]) -> str | None:
+    """Return what an answer to `echo` with `logprobs` lacks; `None` where nothing."""
+    logprobs = _choice(answer).get("logprobs")
+    tokens = logprobs.get("tokens") if isinstance(logprobs, dict) else None
+    count = _prompt_tokens(answer)
+    if count is None:
+        return "its answer has no usage.prompt_tokens"
+    if not isinstance(tokens, list) or len(tokens) < max(2, count):
+        return "`echo` is ignored, or `logprobs` are of generated tokens alone"
+    if not all(isinstance(one, str) and one.startswith(_MARK) for one in tokens):
+        return "it names tokens by their text (`return_tokens_as_token_ids` is ignored), which is not unique"
+    scored = [scores for _, scores in _places(answer, count, least=2)[1:count]]
+    if not scored or None in scored:
+        return "it has no `top_logprobs` of prompt tokens"
+    return None
+
+
+def _choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    choices = answer.get("choices")
+    return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+
+
+def _prompt_tokens(answer: Mapping[str, Any]) -> int | None:
+    usage = answer.get("usage")
+    count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return count if isinstance(count, int) else None
+
+
+def _prompt_ids(answer: Mapping[str, Any]) -> list[int]:
+    """Return the ids of the prompt of an answer to `echo`; empty where they are not all there."""
+    count = _prompt_tokens(answer)
+    ids = [token for token, _ in _places(answer, count or 0)]
+    return ids[:count] if count is not None and len(ids) >= count else []
+
+
+def _places(answer: Mapping[str, Any], evaluated: int, *, least: int = 1) -> list[tuple[int, Scores | None]]:
+    """Read (token, scores before it) of every position; empty where anything in it is malformed.
+
+    The scores are `None` before a prompt's first token, of which there are none.
+    """
+    found: list[tuple[int, Scores | None]] = []
+    try:
+        logprobs = _choice(answer)["logprobs"]
+        columns = (logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"])
+        for name, own, likeliest in zip(*columns, strict=True):
+            token = _id_of(name)
+            if own is None and not found:
+                found.append((token, None))
+                continue
+            others = {_id_of(other): float(value) for other, value in likeliest.items()}
+            found.append((token, usable_scores(others | {token: float(own)}, evaluated, least=least)))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return []
+    return found
+
+
+def _id_of(name: str) -> int:
+    if not name.startswith(_MARK):
+        raise ValueError("a token without its id")
+    return int(name.removeprefix(_MARK))

@@ -1,0 +1,83 @@
+"""The target alone, scoring prefixes: SGLang's `/generate` returns logprobs of generated tokens, and of input tokens.
+
+Those of the input stand in `meta_info` from token `logprob_start_len` on, and the first of them is always null
+(SGLang 0.5.23, `scheduler_output_processor_mixin.py`); a prefix from the cache is used up to that token alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchctl.engines.base import Scores
+from benchctl.engines.common.score import RequestScorer, Target, usable_scores
+
+MOST_LOGPROBS = 100
+"""At a position. SGLang has no limit of its own, and fails where it is more than the vocabulary."""
+_CLIPPED = 0
+"""How SGLang names an input token beyond the vocabulary that it knows, such as an image's."""
+
+
+class SglangScorer(RequestScorer):
+    """An SGLang that scores; see `benchctl.engines.common.score`."""
+
+    def __init__(self, server: Target, command: Sequence[str], *, context: int, timeout_s: float) -> None:
+        """`context`: of the target, in tokens; `timeout_s`: of a request."""
+        super().__init__(server, command, context=context, most_logprobs=MOST_LOGPROBS, timeout_s=timeout_s)
+
+    def _prefill(self, tokens: Sequence[int], start: int, top: int) -> list[Scores]:
+        meta = self._post(tokens, 1, top, {"logprob_start_len": start - 1})
+        found = []
+        try:
+            own, likeliest = meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:]
+            for token, (logprob, known_as, *_), entries in zip(tokens[start:], own, likeliest, strict=True):
+                if known_as not in (token, _CLIPPED):
+                    return []
+                found.append(usable_scores(_logprobs(entries) | {token: float(logprob)}, len(tokens), least=2))
+        except (KeyError, TypeError, ValueError, IndexError):
+            return []
+        return found
+
+    def _decode(self, prompt: Sequence[int], tokens: int, top: int) -> list[tuple[int, Scores]]:
+        meta = self._post(prompt, tokens, top, {})
+        try:
+            found = [
+                (int(one[1]), usable_scores(_logprobs(top_ones), len(prompt)))
+                for one, top_ones in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True)
+            ]
+        except (KeyError, TypeError, ValueError, IndexError):
+            return []
+        return found if len(found) == tokens else []
+
+    def _post(self, prompt: Sequence[int], tokens: int, top: int, more: Mapping[str, Any]) -> Mapping[str, Any]:
+        body = {**scoring_body(prompt, tokens=tokens, top=top), **more}
+        reply = self._server.http.post("/generate", body, timeout_s=self._timeout_s)
+        meta = reply.get("meta_info")
+        return meta if isinstance(meta, dict) else {}
+
+
+def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str, Any]:
+    """Return the JSON of a `/generate` request for `tokens` greedy tokens, and at each the `top` likeliest.
+
+    At temperature 0 SGLang samples greedily and returns logprobs of the raw logits.
+    """
+    return {
+        "input_ids": list(token_ids),
+        "sampling_params": {
+            "temperature": 0.0,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "max_new_tokens": tokens,
+            "ignore_eos": True,
+        },
+        "return_logprob": True,
+        "top_logprobs_num": top,
+        "return_text_in_logprobs": False,
+        "stream": False,
+    }
+
+
+def _logprobs(entries: Sequence[Sequence[Any]]) -> dict[int, float]:
+    """Read `[logprob, id, text]` of each token."""
+    return {int(entry[1]): float(entry[0]) for entry in entries}
