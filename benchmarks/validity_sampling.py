@@ -12,7 +12,7 @@ from benchctl.analysis.sampling.permutation import END, PromptSamples, holm, nam
 from benchctl.analysis.sampling.power import visible_sharpening, visible_shifts
 from benchctl.engines.base import Server
 from benchctl.engines.registry import make_engine
-from benchctl.measure.sampling import draw_answers, in_turn, spread_over_tasks
+from benchctl.measure.sampling import draw_answers, in_turn, spread_over_tasks, spread_seed
 from benchctl.models.sources import resolve_pair
 from benchctl.prompts.load import load_suite
 from benchctl.prompts.suite import PromptItem
@@ -40,7 +40,7 @@ _RESAMPLES = 10_000
 
 def checked_samplers(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Draw many small checks of a right engine for the false alarms, and a few of the usual size of wrong ones."""
-    seeds = itertools.count(1)
+    seeds = map(spread_seed, itertools.count(1))
     small, usual = options.seeds, _USUAL * options.seeds
     few = max(1, min(_WRONG_CHECKS, options.checks // _USUAL))
     baseline = _drawn(scratch, plain("baseline"), _RIGHT, seeds, options.checks * small)

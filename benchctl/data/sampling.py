@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -29,6 +30,9 @@ FOLDER = "sampling"
 
 FORMAT = StoredFormat("sampling check", version=1, fix="Draw a new one.")
 
+Seeding = Literal["consecutive", "spread"]
+"""How the seeds of a check's answers were made: by counting, or by `benchctl.measure.sampling.spread_seed`."""
+
 
 class SamplingSettings(Part):
     """The settings of a check."""
@@ -39,6 +43,8 @@ class SamplingSettings(Part):
     """Chance of any false alarm in the whole check."""
     planned: list[str]
     """The arms to be compared, without the baseline: what the level is shared among."""
+    seeding: Seeding = "consecutive"
+    """A check without this key counted them; where it is resumed, it keeps to that. Each answer has its own seed."""
 
 
 class SamplingCheck(Part):

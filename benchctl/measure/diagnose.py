@@ -33,7 +33,7 @@ from benchctl.measure.audit.session import scores_of
 from benchctl.measure.cell import running, scoring
 from benchctl.measure.prepare import Prepared, new_manifest
 from benchctl.measure.run import signals_interrupt
-from benchctl.measure.sampling import spread_over_tasks
+from benchctl.measure.sampling import spread_over_tasks, spread_seed
 from benchctl.models.footprint import step_flops
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import PromptItem
@@ -287,7 +287,7 @@ class _Session:
         for number, (item, temperature) in enumerate(itertools.product(self._prompts, temperatures)):
             self._progress("answering", number, len(self._prompts) * len(temperatures))
             prompt = server.render(item.prompt)
-            sampling = self._sampling(temperature, 1 + number)
+            sampling = self._sampling(temperature, spread_seed(1 + number))
             done = asyncio.run(server.complete(prompt, sampling))
             ids = done.token_ids if done.token_ids is not None else server.recover_token_ids(prompt, sampling, done)
             if not prompt.token_ids or ids is None:

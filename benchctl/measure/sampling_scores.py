@@ -83,10 +83,10 @@ def sampler_of(prepared: Prepared) -> Sampler:
 
 
 def _chosen(answers: Sequence[SampledAnswer]) -> Iterator[SampledAnswer]:
-    """Yield answers of every arm in the order of their seeds, which takes the prompts in turn, up to `TOKENS`."""
+    """Yield answers of every arm in the order in which they were drawn, the prompts in turn, up to `TOKENS`."""
     for arm in dict.fromkeys(one.arm for one in answers):
         tokens = 0
-        for one in sorted((one for one in answers if one.arm == arm and one.token_ids), key=lambda one: one.seed):
+        for one in (one for one in answers if one.arm == arm and one.token_ids):
             if tokens >= TOKENS:
                 break
             tokens += len(one.token_ids or ())

@@ -33,7 +33,7 @@ verify = partial(benchctl, "verify-lossless")
 @pytest.mark.engine
 def test_a_check_and_the_same_offline(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(RECIPE)
-    drawn = verify("--sampling", "small.yaml", "--seeds", 160, "--tokens", 8, "--json", cwd=tmp_path)
+    drawn = verify("--sampling", "small.yaml", "--seeds", 60, "--tokens", 20, "--json", cwd=tmp_path)
     assert drawn.returncode == 1, drawn.stderr
     document = json.loads(drawn.stdout)
     spec, synthetic = document["arms"]
@@ -41,7 +41,7 @@ def test_a_check_and_the_same_offline(tmp_path: Path) -> None:
     assert spec["token_power"]["tokens"] > 1000, "its tokens were scored on the target alone"
     assert synthetic["lossy"] == ["synthetic acceptance"]
     assert synthetic["verdict"] in ("difference found", "lossy by design")
-    assert (document["temperature"], document["top_k"], document["seeds"]) == (0.8, 0, 160)
+    assert (document["temperature"], document["top_k"], document["seeds"]) == (0.8, 0, 60)
     assert Path(document["folder"]).parent == Path("results/small/sampling")
     for name in ("small", document["folder"]):
         again = verify("--sampling", "--offline", name, "--json", cwd=tmp_path)

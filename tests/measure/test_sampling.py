@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,20 @@ from pathlib import Path
 import pytest
 
 from benchctl.analysis.sampling.conclude import sampling_verdict
-from benchctl.data.sampling import CHECK, latest_check, open_check
+from benchctl.data.sampling import ANSWERS, CHECK, latest_check, open_check
 from benchctl.engines.base import Completion
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.measure.prepare import Prepared, prepare
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.sampling import CheckPlan, run_check, sampled_recipe, spread_over_tasks
+from benchctl.measure.sampling import (
+    SEED_BITS,
+    CheckPlan,
+    run_check,
+    sampled_recipe,
+    seeds_of,
+    spread_over_tasks,
+    spread_seed,
+)
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe, Sampling
 from tests.measure.toy_engine import ToyEngine, answer
@@ -71,6 +80,38 @@ def test_prompts_are_taken_from_the_tasks_in_turn() -> None:
     items = [PromptItem(task=task, prompt_idx=i, prompt=Prompt(prompt="p")) for task in "ab" for i in range(3)]
     assert [(one.task, one.prompt_idx) for one in spread_over_tasks(items, 3)] == [("a", 0), ("a", 1), ("b", 0)]
     assert len(spread_over_tasks(items, 99)) == 6
+
+
+def number_of(seed: int) -> int:
+    """The inverse of `spread_seed`: every step of it undone, last first."""
+    mask = (1 << SEED_BITS) - 1
+
+    def unshifted(mixed: int, shift: int) -> int:
+        for _ in range(SEED_BITS // shift):
+            mixed = seed_part ^ mixed >> shift
+        return mixed
+
+    seed_part = seed
+    seed_part = unshifted(seed_part, 15)
+    for factor, shift in ((0x735A2D97, 15), (0x21F0AAAD, 16)):
+        seed_part = seed_part * pow(factor, -1, 1 << SEED_BITS) & mask
+        seed_part = unshifted(seed_part, shift)
+    return (seed_part - 0x7F4A7C15) * pow(0x9E3779B9, -1, 1 << SEED_BITS) & mask
+
+
+def test_every_number_has_a_seed_of_its_own_far_from_its_neighbours() -> None:
+    numbers = [*range(3000), *range(2**31 - 3000, 2**31), *(7919 * step for step in range(3000))]
+    seeds = [spread_seed(number) for number in numbers]
+    assert [number_of(seed) for seed in seeds] == numbers, "it can be undone, so no two numbers share a seed"
+    assert all(0 <= seed < 2**SEED_BITS for seed in seeds)
+    assert spread_seed(1) == spread_seed(1 + 2**31), "a check may begin near the largest seed of a recipe"
+    assert (spread_seed(1), spread_seed(2)) == (1451690246, 1439541842), (
+        "the same in every version: a check can be drawn again"
+    )
+    changed = [(spread_seed(number) ^ spread_seed(number + 1)).bit_count() for number in range(1000)]
+    assert 14 < sum(changed) / len(changed) < 17, "half of the bits"
+    assert seeds_of("consecutive", 5, 3) == [5, 6, 7]
+    assert seeds_of("spread", 5, 3) == [spread_seed(number) for number in (5, 6, 7)]
 
 
 @pytest.mark.engine
@@ -185,6 +226,36 @@ def test_the_same_check_goes_on_where_it_was_broken_off(prepared: Callable[..., 
     assert {(one.arm, one.task, one.seed) for one in open_check(whole).answers} == {
         (one.arm, one.task, one.seed) for one in data.answers
     }
+
+
+@pytest.mark.engine
+def test_an_older_check_is_resumed_with_the_seeds_that_it_began_with(
+    prepared: Callable[..., Prepared], tmp_path: Path
+) -> None:
+    def until(last: int) -> Callable[[str, int], Completion]:
+        def answers(arm: str, number: int) -> Completion:
+            if arm == "spec" and number > last:
+                raise KeyboardInterrupt
+            return answer(drafted=None if arm == "baseline" else 4)
+
+        return answers
+
+    ready = prepared()
+    with pytest.raises(KeyboardInterrupt):
+        run_check(toy(ready, ToyEngine(answers=until(3))), PLAN, tmp_path, RunProgress(), [])
+    folder = latest_check(tmp_path)
+    file, lines = folder / CHECK, folder / ANSWERS
+    head = json.loads(file.read_text())
+    assert head["settings"].pop("seeding") == "spread"
+    file.write_text(json.dumps(head))  # as a benchctl that counted its seeds left it
+    drawn = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [one["seed"] for one in drawn] == seeds_of("spread", 1, len(drawn))
+    lines.write_text("".join(json.dumps(one | {"seed": 1 + place}) + "\n" for place, one in enumerate(drawn)))
+    assert run_check(toy(ready, ToyEngine(answers=until(99))), PLAN, tmp_path, RunProgress(), []) == folder
+    data = open_check(folder)
+    assert sorted(one.seed for one in data.answers) == list(range(1, 17)), "nothing is drawn twice"
+    assert data.check.settings.seeding == "consecutive"
+    assert data.check.manifest.status == "finished"
 
 
 @pytest.mark.engine
