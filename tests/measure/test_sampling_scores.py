@@ -14,6 +14,7 @@ from benchctl.analysis.sampling.conclude import sampling_verdict
 from benchctl.analysis.sampling.results import ArmSampling
 from benchctl.analysis.sampling.tokens import FAR, TERMS
 from benchctl.data.sampling import ANSWERS, SCORES, open_check
+from benchctl.measure import sampling_scores
 from benchctl.measure.prepare import Prepared, prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.sampling import CheckPlan, run_check, sampled_recipe
@@ -21,6 +22,8 @@ from benchctl.measure.sampling_scores import sampler_of, score_check
 from benchmarks.bundled_runs import bundled_recipe, drafting, plain
 
 pytestmark = pytest.mark.engine
+FEW = 400
+"""Tokens of an arm that are scored where a sampler is far off."""
 SIZE = CheckPlan(seeds=24, tokens=24, prompts=2)
 
 
@@ -55,8 +58,11 @@ def test_a_right_sampler_passes_and_its_power_is_told(drawn: tuple[Prepared, Pat
     assert sampler_of(prepared).truncates_first
 
 
-def test_a_colder_sampler_is_found_by_its_tokens(drawn: tuple[Prepared, Path, Path], tmp_path: Path) -> None:
+def test_a_colder_sampler_is_found_by_its_tokens(
+    drawn: tuple[Prepared, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prepared, warm, cold = drawn
+    monkeypatch.setattr(sampling_scores, "TOKENS", FEW)
     arm = verdict(swapped(prepared, warm, cold, tmp_path / "arm", lambda name: name == "spec"))
     assert arm.verdict == "difference found"
     assert "temperature" in {test.name for test in arm.tests if test.adjusted <= 0.01}
@@ -64,9 +70,10 @@ def test_a_colder_sampler_is_found_by_its_tokens(drawn: tuple[Prepared, Path, Pa
 
 
 def test_a_baseline_that_is_not_what_was_read_makes_the_tokens_say_nothing(
-    drawn: tuple[Prepared, Path, Path], tmp_path: Path
+    drawn: tuple[Prepared, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared, warm, cold = drawn
+    monkeypatch.setattr(sampling_scores, "TOKENS", FEW)
     arm = verdict(swapped(prepared, warm, cold, tmp_path / "both", lambda _: True))
     assert arm.token_power is None
     assert "the baseline's own tokens" in str(arm.unscored)
@@ -79,15 +86,18 @@ def verdict(check: Path) -> ArmSampling:
 
 
 def swapped(prepared: Prepared, warm: Path, cold: Path, to: Path, chosen: Callable[[str], bool]) -> Path:
-    """The check at 1.2 with the chosen arms' answers of that at 0.4, scored as one at 1.2."""
-    shutil.copytree(warm, to, ignore=shutil.ignore_patterns(SCORES, ".lock"))
+    """The check at 1.2 with the chosen arms' answers of that at 0.4, scored as one at 1.2.
 
-    def answers(check: Path) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (check / ANSWERS).read_text("ascii").splitlines()]
+    The answers that stay keep their scores.
+    """
+    shutil.copytree(warm, to, ignore=shutil.ignore_patterns(".lock"))
 
-    mixed = [one for one in answers(warm) if not chosen(one["arm"])] + [
-        one for one in answers(cold) if chosen(one["arm"])
-    ]
-    (to / ANSWERS).write_text("".join(json.dumps(one) + "\n" for one in mixed), "ascii")
+    def lines(file: Path) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in file.read_text("ascii").splitlines()]
+
+    for name, replaced in ((ANSWERS, lines(cold / ANSWERS)), (SCORES, [])):
+        mixed = [one for one in lines(warm / name) if not chosen(one["arm"])]
+        mixed += [one for one in replaced if chosen(one["arm"])]
+        (to / name).write_text("".join(json.dumps(one) + "\n" for one in mixed), "ascii")
     assert score_check(to, prepared) is None
     return to
