@@ -109,6 +109,8 @@ def main() -> None:
     except SystemExit as leaving:
         if isinstance(leaving.__context__, BrokenPipeError):  # rich and typer make it a 1: not lossless
             _reader_gone()
+        if isinstance(leaving.__context__, typer.Abort):  # Ctrl-C or Ctrl-D at a question: the same
+            sys.exit(130)
         raise
     except MemoryError:
         _fail(

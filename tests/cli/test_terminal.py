@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.recipes.load import load_recipe
+from tests.benchctl_process import benchctl
 
 RECIPE = """\
 name: seen
@@ -84,6 +85,50 @@ def test_a_new_recipe_asks(tmp_path: Path) -> None:
     recipe = load_recipe(tmp_path / "asked.yaml")
     assert (recipe.models.target.source, recipe.prompts.suite) == ("t.gguf", "mine.txt")
     assert [arm.name for arm in recipe.arms] == ["baseline", "draft_simple_d3", "draft_simple_d5"]
+
+
+MANY = """\
+name: many
+engine: {kind: llama.cpp, device: cpu, context: 1024}
+models:
+  target: {source: "bundled:tiny-hybrid"}
+  draft: {source: "bundled:tiny-hybrid-draft"}
+prompts: {suite: tiny.json, tasks: [code], limit: 1}
+blocks: 20
+matrix:
+  engine.threads: THREADS
+arms:
+  - name: baseline
+  - name: spec_d{depth}
+    speculation: {type: draft-simple, max: "{depth}"}
+    matrix: {depth: [1, 2, 3, 4]}
+""".replace("THREADS", str(list(range(1, 101))))
+QUESTION = "This is 10,000 cells: 500 arms in 20 blocks"
+
+
+@pytest.mark.parametrize(
+    ("typed", "status", "message"),
+    [("n", 2, "Nothing was started."), ("", 2, "Nothing was started."), ("\x03", 130, "Aborted"), ("\x04", 130, "Aborted")],
+    ids=["no", "return", "Ctrl-C", "Ctrl-D"],
+)
+def test_ten_thousand_cells_are_asked_about(tmp_path: Path, typed: str, status: int, message: str) -> None:
+    (tmp_path / "many.yaml").write_text(MANY)
+    code, seen, _ = at_a_terminal(tmp_path, "run", "many.yaml", answers={"Start? [y/N]": typed})
+    assert (code, QUESTION in seen) == (status, True), seen
+    assert message in seen
+    assert "Traceback" not in seen
+    assert list(tmp_path.iterdir()) == [tmp_path / "many.yaml"], "nothing was started"
+
+
+def test_ten_thousand_cells_in_a_pipe_need_a_word(tmp_path: Path) -> None:
+    (tmp_path / "many.yaml").write_text(MANY)
+    for words in ((), ("--json",), ("--quiet",)):
+        done = benchctl("run", "many.yaml", *words, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert QUESTION in done.stderr
+        assert "Confirm it with --yes" in done.stderr
+        assert len(done.stderr.splitlines()) == 2
+    assert list(tmp_path.iterdir()) == [tmp_path / "many.yaml"], "nothing was started"
 
 
 @pytest.mark.engine
