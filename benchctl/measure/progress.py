@@ -47,7 +47,7 @@ class RunProgress:
     def cell_ready(self, cell: CellPlan) -> None:
         """The engine is healthy, attested and warm."""
 
-    def asked(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
+    def request_sent(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
         """A request was sent."""
 
     def tokens(self, count: int) -> None:
@@ -146,7 +146,7 @@ class RunDisplay(RunProgress):
         self.in_flight, self.first = 0, 0.0
         self.display.update(f"{cell.name}: ready")
 
-    def asked(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
+    def request_sent(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
         now = time.monotonic()
         self.span.setdefault(cell.name, (now, now))
         self.in_flight += 1
@@ -154,7 +154,7 @@ class RunDisplay(RunProgress):
             self.what = f"{cell.name}: {self.in_flight} in flight"
         else:
             self.what, self.first = f"{cell.name}: {task}/{prompt_idx}", 0.0
-            self.so_far.asked(cell, task, prompt_idx)
+            self.so_far.request_sent(cell, task, prompt_idx)
             self.display.update(f"{self.what}, prompt processing")
 
     def tokens(self, count: int) -> None:

@@ -179,7 +179,7 @@ class CellRequests:
 
         One that is cancelled because the cell is over was not measured, and a resumed run sends it again.
         """
-        self._progress.asked(self._plan, request.record.task, request.record.prompt_idx)
+        self._progress.request_sent(self._plan, request.record.task, request.record.prompt_idx)
         record, sent = request.record.changed(started_at=now()), time.perf_counter()
         try:
             completion = await self._server.complete(request.prompt, self._sampling, on_tokens)

@@ -187,7 +187,7 @@ class SampledCell(EngineCell):
             server,
             self._requests,
             self.context.recipe.sampling,
-            lambda item: progress.asked(plan, item.task, item.prompt_idx),
+            lambda item: progress.request_sent(plan, item.task, item.prompt_idx),
         )
         for item, seed, done, ids, error in drawn:
             ledger = done.ledger if done else None

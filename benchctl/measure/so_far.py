@@ -20,7 +20,7 @@ class SoFar:
         self._current: dict[str, Place] = {}
         self._answers: dict[str, dict[Place, tuple[int, float]]] = defaultdict(dict)
 
-    def asked(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
+    def request_sent(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
         """A request was sent, the only one in flight of its arm."""
         self._current[cell.arm.name] = (cell.block, task, prompt_idx)
 

@@ -37,7 +37,7 @@ def test_a_cell_with_several_in_flight_says_what_it_yields_in_all(recipe: Recipe
     lines.cell_started(cell)
     lines.cell_ready(cell)
     for item in prompts:
-        lines.asked(cell, item.task, item.prompt_idx)
+        lines.request_sent(cell, item.task, item.prompt_idx)
     for _ in prompts:
         lines.tokens_together(cell, 8)
         lines.answered(cell, answer())

@@ -24,18 +24,18 @@ from benchctl.measure.runner import Runner
 from benchctl.recipes.load import stored_recipe
 
 
-def look(work: NodeWork) -> NodeFacts:
+def inspect_node(work: NodeWork) -> NodeFacts:
     """Return what this node is, and what keeps it from measuring this run."""
     facts = describe_machine() | {"name": os.environ.get(MACHINE_NAME)}
     found = NodeFacts(host=host_id(), package_sha256=package_sha256(), facts=facts, engines={})
     if found.package_sha256 != work.package_sha256:
-        return replace(found, problem="it has another benchctl; install the same one there")
+        return replace(found, problem="another version of benchctl is installed there; install the same one")
     try:
         prepared = _prepared(work)
     except BenchctlError as error:
         return replace(found, problem=" ".join(str(error).split()))
     engines = {name or "": one.model_dump_json() for name, one in setup_engines(prepared).items()}
-    other = "its model files hold other bytes than those that the run was prepared with"
+    other = "its model files differ from those that the run was prepared with"
     return replace(found, engines=engines, problem=None if model_files(prepared) == work.models else other)
 
 
@@ -136,8 +136,8 @@ class _SendingProgress(RunProgress):
     def cell_ready(self, cell: CellPlan) -> None:
         self._send(("progress", ("cell_ready", cell.arm.name)))
 
-    def asked(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
-        self._send(("progress", ("asked", cell.arm.name, task, prompt_idx)))
+    def request_sent(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
+        self._send(("progress", ("request_sent", cell.arm.name, task, prompt_idx)))
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
         self._send(("progress", ("answered", cell.arm.name, completion)))

@@ -15,17 +15,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from benchctl.errors import BenchctlError, EngineError, UsageError
-from benchctl.measure.cluster.node import look, measure_group
+from benchctl.measure.cluster.node import inspect_node, measure_group
 from benchctl.measure.cluster.session import DisconnectedError, Happened
 from benchctl.measure.cluster.work import GroupWork, Message, NodeFacts, NodeWork
 from benchctl.text import one_line
 
 LOCAL = "ray"
 CONNECT_S = 5.0
-LOOK_S = 600.0
+INSPECT_S = 600.0
 """For preparing the recipe on a node, model files hashed for the first time included."""
 ANSWER_S = 60.0
-"""How long the inbox may take to answer; it only hands over what it holds."""
+"""How long the inbox may take to answer; it only hands over what was left."""
 SHIP_S = 0.1
 """How often a node sends what it has collected."""
 
@@ -75,7 +75,7 @@ def connect(where: str) -> RayCluster:
 
 
 class _Inbox:
-    """Where nodes leave what they have to say, in order; an actor beside the driver."""
+    """Where nodes leave their messages, in order; an actor beside the driver."""
 
     def __init__(self) -> None:
         self._left: list[tuple[str, Message]] = []
@@ -112,19 +112,20 @@ class RayCluster:
         up = [one for one in self._ray.nodes() if one["Alive"] and one["Resources"].get("CPU")]
         return [one["NodeID"] for one in up if not accelerator or one["Resources"].get("GPU")]
 
-    def look(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
+    def inspect_nodes(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
         """Prepare the run on every node at once."""
-        task = self._ray.remote(max_retries=0)(look)
-        asked = {task.options(**self._alone_on(node)).remote(work): node for node in nodes}
-        ready, late = self._ray.wait(list(asked), num_returns=len(asked), timeout=LOOK_S) if asked else ([], [])
-        found: dict[str, NodeFacts | str] = {asked[one]: f"it did not answer within {LOOK_S:g} s" for one in late}
+        task = self._ray.remote(max_retries=0)(inspect_node)
+        node_of = {task.options(**self._alone_on(node)).remote(work): node for node in nodes}
+        tasks = list(node_of)
+        ready, late = self._ray.wait(tasks, num_returns=len(tasks), timeout=INSPECT_S) if tasks else ([], [])
+        found: dict[str, NodeFacts | str] = {node_of[one]: f"it did not answer within {INSPECT_S:g} s" for one in late}
         for one in late:
             self._ray.cancel(one, force=True)
         for one in ready:
             try:
-                found[asked[one]] = self._ray.get(one)
+                found[node_of[one]] = self._ray.get(one)
             except Exception as error:  # whatever another version of benchctl, or none, makes of the task
-                found[asked[one]] = f"it has no benchctl that works, or another one ({_reason(error)})"
+                found[node_of[one]] = f"benchctl does not run there, or is another version ({_reason(error)})"
         return {node: found[node] for node in nodes}
 
     def start(self, node: str, work: GroupWork) -> None:

@@ -49,13 +49,13 @@ class Cluster(Protocol):
     """Machines that groups can be handed to; one call at a time on each node."""
 
     where: str
-    """How `--on` names it."""
+    """Its name for `--on`."""
 
     def nodes(self, *, accelerator: bool) -> list[str]:
         """Return the nodes that are up; with `accelerator`, those that have one."""
 
-    def look(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
-        """Return what each node is, or why it cannot be asked."""
+    def inspect_nodes(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
+        """Return what each node is, or why it cannot be inspected."""
 
     def start(self, node: str, work: GroupWork) -> None:
         """Begin a group on a node."""
@@ -77,7 +77,7 @@ class _Running:
     plan: GroupPlan
     attempts: dict[str, int]
     began: float = field(default_factory=time.monotonic)
-    seen: bool = False
+    reported: bool = False
     """Whether anything has come from it."""
     open: set[str] = field(default_factory=set)
     """Arms of which records came and no cell yet."""
@@ -93,7 +93,7 @@ class ClusterRunner:
     work: NodeWork
     stop_at_failure: bool = False
     stopped: bool = False
-    """Whether a failure ended the run, as was asked; groups that had begun were finished."""
+    """Whether a failure ended the run, as requested; groups that had begun were finished."""
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
     """That can measure this run and are up."""
     without_baseline: set[GroupKey] = field(default_factory=set)
@@ -106,11 +106,11 @@ class ClusterRunner:
         return self.stopped or {arm.compared_in for arm in self.prepared.recipe.arms} <= self.without_baseline
 
     def get_ready(self, progress: RunProgress) -> None:
-        """Look at every node and keep those that can measure this run. Raises EngineError when none can."""
+        """Inspect every node and keep those that can measure this run. Raises EngineError when none can."""
         kinds = {one.recipe.engine.model_dump().get("device") for one in self.prepared.setups.values()}
         up = self.cluster.nodes(accelerator=bool(kinds & {"cuda", "gpu"}))
         refused = []
-        for node, found in self.cluster.look(up, self.work).items():
+        for node, found in self.cluster.inspect_nodes(up, self.work).items():
             problem = found if isinstance(found, str) else found.problem
             if isinstance(found, NodeFacts) and found.problem is None:
                 self.nodes[node] = found
@@ -123,7 +123,7 @@ class ClusterRunner:
                 f"No node of {self.cluster.where} can measure this run"
                 + (f": {'; '.join(refused)}" if refused else ": none is up that has what the recipe needs."),
                 kind="launch",
-                fix="Give the nodes the same benchctl, the engine and the models; docs/clusters.md says how.",
+                fix="Give the nodes the same benchctl, the engine and the models: see docs/clusters.md.",
             )
         for node, found in self.nodes.items():
             self._machine_of(node, found)
@@ -147,7 +147,7 @@ class ClusterRunner:
                 for one in self.cluster.poll(POLL_S):
                     if one.node in running:
                         self._take(one, waiting, running, progress)
-                self._tell_who_waits(running, progress)
+                self._note_waiting(running, progress)
         except DisconnectedError as error:
             self._stop(running, progress)
             raise self._incomplete(
@@ -197,7 +197,7 @@ class ClusterRunner:
     ) -> None:
         group = running[one.node]
         if one.message is not None:
-            group.seen = True
+            group.reported = True
             self._receive(one.node, group, one.message, progress)
             return
         del running[one.node]
@@ -259,9 +259,9 @@ class ClusterRunner:
         for number, cell in enumerate(manifest.cells):
             if cell.block == group.plan.block and group.attempts.get(cell.arm) == cell.attempt:
                 manifest.cells[number] = cell.model_copy(update={"discarded": why})
-        known = {(cell.block, cell.arm, cell.attempt) for cell in manifest.cells}
+        recorded = {(cell.block, cell.arm, cell.attempt) for cell in manifest.cells}
         for arm in group.open:
-            if (group.plan.block, arm, group.attempts[arm]) not in known:
+            if (group.plan.block, arm, group.attempts[arm]) not in recorded:
                 manifest.cells.append(self._cut_off(node, group, arm, why))
         self.writer.save()
 
@@ -309,11 +309,11 @@ class ClusterRunner:
         resume = f"benchctl run --resume {home_relative(self.writer.folder)} --on {self.cluster.where}"
         return EngineError(what, kind="crash", fix=f"{remedy}, then: {resume}")
 
-    def _tell_who_waits(self, running: Mapping[str, _Running], progress: RunProgress) -> None:
+    def _note_waiting(self, running: Mapping[str, _Running], progress: RunProgress) -> None:
         for node, group in running.items():
-            if not group.seen and time.monotonic() - group.began > WAIT_NOTE_S:
-                group.seen = True
-                progress.note(f"Waiting for node {node[:8]}: other work holds it.")
+            if not group.reported and time.monotonic() - group.began > WAIT_NOTE_S:
+                group.reported = True
+                progress.note(f"Waiting for node {node[:8]}: other work is running on it.")
 
 
 def discard_unfinished(writer: RunWriter, recipe: Recipe, plan: Iterable[CellPlan]) -> None:

@@ -16,7 +16,7 @@ from benchctl.analysis.analyse import analyse
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import open_run
 from benchctl.errors import EngineError, UsageError
-from benchctl.measure.cluster.node import look, measure_group
+from benchctl.measure.cluster.node import inspect_nodes, measure_group
 from benchctl.measure.cluster.on_ray import connect
 from benchctl.measure.cluster.session import DisconnectedError, Happened, OnCluster
 from benchctl.measure.cluster.work import GroupWork, NodeFacts, NodeWork
@@ -46,8 +46,8 @@ class Threads:
     def nodes(self, *, accelerator: bool) -> list[str]:
         return [] if accelerator else list(self.machines)
 
-    def look(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
-        found = look(work)
+    def inspect_nodes(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
+        found = inspect_nodes(work)
         named = {
             node: replace(found, host=self.hosts[node], facts=found.facts | {"name": self.machines[node]})
             for node in nodes
@@ -232,8 +232,8 @@ class RecordedNotes(RunProgress):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"package_sha256": "another"}, "another benchctl"),
-        ({"models": {"": ["0" * 64]}}, "other bytes"),
+        ({"package_sha256": "another"}, "another version of benchctl"),
+        ({"models": {"": ["0" * 64]}}, "model files differ"),
         ({"binary": "/nowhere/llama-server"}, "no such program"),
     ],
 )
@@ -243,13 +243,13 @@ def test_what_a_node_says_of_itself(
     works: list[NodeWork] = []
 
     class Asked(Threads):
-        def look(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
+        def inspect_nodes(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
             works.append(work)
-            return super().look(nodes, replace(work, **change))  # type: ignore[arg-type]
+            return super().inspect_nodes(nodes, replace(work, **change))  # type: ignore[arg-type]
 
     with pytest.raises(EngineError, match=problem):
         start_run(prepared, tmp_path, RunProgress(), ["benchctl"], on=OnCluster(Asked([""])))
-    assert look(works[0]).problem is None
+    assert inspect_nodes(works[0]).problem is None
 
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
