@@ -287,7 +287,7 @@ def test_two_do_not_draw_one_check(prepared: Callable[..., Prepared], tmp_path: 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not checked yet"):
         latest_check(tmp_path)
-    with pytest.raises(UsageError, match="no check"):
+    with pytest.raises(UsageError, match="no sampling check"):
         open_check(tmp_path)
     (tmp_path / CHECK).write_text("{")
     with pytest.raises(StorageError):

@@ -16,7 +16,7 @@ from benchctl.analysis.analyse import analyse
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import open_run
 from benchctl.errors import EngineError, UsageError
-from benchctl.measure.cluster.node import inspect_nodes, measure_group
+from benchctl.measure.cluster.node import inspect_node, measure_group
 from benchctl.measure.cluster.on_ray import connect
 from benchctl.measure.cluster.session import DisconnectedError, Happened, OnCluster
 from benchctl.measure.cluster.work import GroupWork, NodeFacts, NodeWork
@@ -47,7 +47,7 @@ class Threads:
         return [] if accelerator else list(self.machines)
 
     def inspect_nodes(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
-        found = inspect_nodes(work)
+        found = inspect_node(work)
         named = {
             node: replace(found, host=self.hosts[node], facts=found.facts | {"name": self.machines[node]})
             for node in nodes
@@ -249,7 +249,7 @@ def test_what_a_node_says_of_itself(
 
     with pytest.raises(EngineError, match=problem):
         start_run(prepared, tmp_path, RunProgress(), ["benchctl"], on=OnCluster(Asked([""])))
-    assert inspect_nodes(works[0]).problem is None
+    assert inspect_node(works[0]).problem is None
 
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
