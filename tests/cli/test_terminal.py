@@ -103,12 +103,18 @@ arms:
     speculation: {type: draft-simple, max: "{depth}"}
     matrix: {depth: [1, 2, 3, 4]}
 """.replace("THREADS", str(list(range(1, 101))))
+REFUSED = "Nothing was started."
 QUESTION = "This is 10,000 cells: 500 arms in 20 blocks"
 
 
 @pytest.mark.parametrize(
     ("typed", "status", "message"),
-    [("n", 2, "Nothing was started."), ("", 2, "Nothing was started."), ("\x03", 130, "Aborted"), ("\x04", 130, "Aborted")],
+    [
+        ("n", 2, "Nothing was started."),
+        ("", 2, "Nothing was started."),
+        ("\x03", 130, "Aborted"),
+        ("\x04", 130, "Aborted"),
+    ],
     ids=["no", "return", "Ctrl-C", "Ctrl-D"],
 )
 def test_ten_thousand_cells_are_asked_about(tmp_path: Path, typed: str, status: int, message: str) -> None:

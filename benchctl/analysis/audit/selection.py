@@ -94,14 +94,15 @@ def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | N
     found: list[ArmAnswers] = []
     own: dict[AnswerKey, Answer] = {}
     lacks: dict[str, str] = {}
+    made: _Made = {}
     for group, frame in parts:
         if not is_greedy(frame.manifest) or frame.manifest is None or speculates(frame, frame.baseline):
             continue
-        theirs = _answers(frame, frame.baseline)
+        theirs = _answers(frame, frame.baseline, made)
         for arm, name in enumerate(frame.arms):
             if arm in (frame.baseline, frame.again) or (arms is not None and name not in arms):
                 continue
-            ours = _answers(frame, arm)
+            ours = _answers(frame, arm, made)
             if not group.overlapping and all(theirs.get(place) == answer for place, answer in ours.items()):
                 continue  # of overlapping requests the baseline's own answers need not be the target's alone
             distinct = tuple({answer.key: answer for answer in ours.values()}.values())
@@ -120,19 +121,33 @@ def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | N
     return Selection(tuple(found), tuple(own.values()), lacks)
 
 
-def _answers(frame: Frame, arm: int) -> dict[tuple[int, int], Answer]:
+_Made = dict[tuple[object, ...], "Answer | None"]
+"""Answers by what identifies their records: most blocks and arms give the same ones, and hash them once."""
+
+
+def _answers(frame: Frame, arm: int, made: _Made) -> dict[tuple[int, int], Answer]:
     """Return an arm's whole answers by block and prompt."""
     found = {}
     for row in frame.rows(arm).tolist():
         record = frame.records[row]
-        if record.error is None and record.token_ids and record.token_sha == sha256_tokens(record.token_ids):
-            found[int(frame.block[row]), int(frame.prompt[row])] = _answer(record)
+        if record.error is None and record.token_ids:
+            # Reading shares the lists of equal answers, and `frame` keeps them alive, so that an id is one list's.
+            prompt = (record.task, record.prompt_idx, record.prompt_sha, record.prompt_tokens)
+            key = (id(record.token_ids), record.token_sha, *prompt)
+            if key not in made:
+                made[key] = _answer(record)
+            answer = made[key]
+            if answer is not None:
+                found[int(frame.block[row]), int(frame.prompt[row])] = answer
     return found
 
 
-def _answer(record: Record) -> Answer:
+def _answer(record: Record) -> Answer | None:
+    """Return the answer of a record; `None` where its tokens are not those of their hash."""
     ids = tuple(record.token_ids or ())
-    return Answer(record.task, record.prompt_idx, record.prompt_sha, record.prompt_tokens, ids, record.token_sha or "")
+    if record.token_sha != sha256_tokens(ids):
+        return None
+    return Answer(record.task, record.prompt_idx, record.prompt_sha, record.prompt_tokens, ids, record.token_sha)
 
 
 def _widths(frame: Frame, arm: int) -> tuple[int, ...]:
