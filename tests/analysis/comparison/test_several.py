@@ -117,7 +117,7 @@ def test_arms_of_later_runs_stand_alone_and_unknown_ones_are_refused(runs: Runs)
     first = runs("a", arms={"baseline": None})
     found = compared(first, runs("b"))
     assert found.alone == {"spec": [1]}
-    assert "spec is not in run 1, so only shown: run 2." in unlike_work(found)
+    assert "spec is not in run 1, so not compared: run 2." in unlike_work(found)
     assert len(several_arms(found).rows) == 3
     with pytest.raises(UsageError, match="No run has an arm 'spek'"):
         compare_several([summarise(first)], ["spek"])
