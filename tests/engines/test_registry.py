@@ -92,9 +92,9 @@ def test_another_package_brings_an_engine(tmp_path: Path) -> None:
     [
         ("other = other:ADAPTER", "import nothing_of_that_name", "No module named"),
         ("other = other:ADAPTER", "ADAPTER = 5", "is no Adapter"),
-        ("other = other:ADAPTER", ADAPTER.format(kind="another"), "calls itself another"),
-        (f"{kinds()[0]} = other:ADAPTER", ADAPTER.format(kind=kinds()[0]), "is benchctl's own"),
-        (f"{kinds()[-1]} = other:ADAPTER", ADAPTER.format(kind=kinds()[-1]), "is benchctl's own"),
+        ("other = other:ADAPTER", ADAPTER.format(kind="another"), "is registered as other and declares another"),
+        (f"{kinds()[0]} = other:ADAPTER", ADAPTER.format(kind=kinds()[0]), "belongs to benchctl"),
+        (f"{kinds()[-1]} = other:ADAPTER", ADAPTER.format(kind=kinds()[-1]), "belongs to benchctl"),
     ],
 )
 def test_a_package_that_is_broken_harms_no_other_engine(tmp_path: Path, entry: str, text: str, why: str) -> None:
