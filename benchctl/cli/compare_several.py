@@ -34,7 +34,8 @@ def compare_many(
     paths: Sequence[Path], *, arms: Collection[str] | None, out: Path | None, as_json: bool, quiet: bool
 ) -> None:
     """Compare, print, and write compare.md, .csv and .json below `out`. Raises UsageError, StorageError."""
-    twice = [path for number, path in enumerate(paths) if path.resolve() in [one.resolve() for one in paths[:number]]]
+    places = [path.resolve() for path in paths]
+    twice = [path for number, path in enumerate(paths) if places[number] in places[:number]]
     if twice:
         raise UsageError("This run is named twice.", where=str(twice[0]), fix="Name every run once.")
     found = compare_several(summaries_of(paths), arms)

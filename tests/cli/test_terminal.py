@@ -103,7 +103,6 @@ arms:
     speculation: {type: draft-simple, max: "{depth}"}
     matrix: {depth: [1, 2, 3, 4]}
 """.replace("THREADS", str(list(range(1, 101))))
-REFUSED = "Nothing was started."
 QUESTION = "This is 10,000 cells: 500 arms in 20 blocks"
 
 
