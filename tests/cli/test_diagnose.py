@@ -167,7 +167,7 @@ def test_what_breaks_while_reading_is_kept_as_such(
     if isinstance(fault, EngineError):
         assert isinstance(result.exception, EngineError)
         assert "No draft could be scored: it broke" in result.exception.what
-        assert "draft-simple could not be read: it broke" in result.stdout
+        assert "draft-simple could not be scored: it broke" in result.stdout
     else:
         assert result.exit_code in (1, 130)
     (file,) = empty_folder.glob("results/pair/diagnosis/*/diagnosis.json")

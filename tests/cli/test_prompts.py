@@ -71,7 +71,7 @@ def test_import_writes_a_suite_and_says_what_is_not_asked() -> None:
         "Wrote mt.json: chat, licence Apache-2.0, 2 prompts",
         "  math       1",
         "  coding     1",
-        "2 of them have later turns, which follow on the model's own answers: only the first turn is used.",
+        "2 of them have later turns, which depend on the model's own answers: only the first turn is used.",
     ]
     suite = load_suite("mt.json", recipe_folder=Path.cwd())
     assert (suite.name, suite.licence, list(suite.tasks)) == ("mt", "Apache-2.0", ["math", "coding"])
