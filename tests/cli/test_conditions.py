@@ -15,7 +15,7 @@ from benchctl.data.record import Record
 from benchctl.data.store import RunData, open_run
 from tests.cli.test_run import RECIPE, run, start
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 
 def recipe(folder: Path, *more: str, tokens: int = 24, prompts: int = 4) -> Path:

@@ -14,6 +14,8 @@ from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
 from benchctl.measure import diagnose
 from tests.cli.calls import answer, call
 
+pytestmark = pytest.mark.slow
+
 PAIR = """\
 name: pair
 engine: {device: cpu, context: 1024, threads: 1}

@@ -20,6 +20,8 @@ from benchmarks.outliers import Outliers, write_model
 from tests.cli.calls import answer, call
 from tests.models.test_gguf_header import BROKEN
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """\
 name: hunt
 engine: {{device: cpu, context: 1024, threads: 1}}

@@ -21,7 +21,7 @@ from benchctl.analysis.analyse import analyse
 from benchctl.data.store import RunData, open_run
 from tests.cli.test_run import engines_of, run, start, the_run, wait_for, write_recipe
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 KILLS = int(os.environ.get("BENCHCTL_KILLS", "5"))
 LONG_RUN = os.environ.get("BENCHCTL_LONG_RUN")

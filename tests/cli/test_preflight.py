@@ -12,6 +12,8 @@ from benchctl.data.store import latest_run, open_run
 from benchctl.errors import GateError
 from tests.cli.calls import call
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """\
 name: damaged
 engine: {device: cpu, context: 1024, threads: 1}

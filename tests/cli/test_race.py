@@ -10,6 +10,8 @@ import pytest
 
 from tests.benchctl_process import benchctl
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.engine
 def test_a_race_is_measured_recorded_and_draws_no_verdict(tmp_path: Path) -> None:

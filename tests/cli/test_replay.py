@@ -17,7 +17,7 @@ from benchctl.data.replays import REPLAYS, Replays, read_replays
 from benchctl.errors import EngineError
 from tests.cli.calls import call
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 RECIPE = """\
 name: kquant

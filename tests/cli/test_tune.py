@@ -16,6 +16,8 @@ from benchctl.data.store import open_run
 from benchctl.recipes.load import load_recipe
 from tests.benchctl_process import benchctl
 
+pytestmark = pytest.mark.slow
+
 PAIR = ("bundled:tiny-hybrid", "bundled:tiny-hybrid-draft")
 SMALL = ("--type", "draft-simple", "--depth", "2,4", "--prompts", "mine.txt", "--set", "sampling.max_tokens=12")
 

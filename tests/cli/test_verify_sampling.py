@@ -10,6 +10,8 @@ import pytest
 
 from tests.benchctl_process import benchctl
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """\
 name: small
 engine: {device: cpu, context: 2048, threads: 1}

@@ -28,6 +28,8 @@ from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe, Sampling
 from tests.measure.toy_engine import ToyEngine, answer
 
+pytestmark = pytest.mark.slow
+
 PLAN = CheckPlan(seeds=4, tokens=8, prompts=2)
 
 

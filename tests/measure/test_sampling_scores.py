@@ -21,7 +21,7 @@ from benchctl.measure.sampling import CheckPlan, run_check, sampled_recipe
 from benchctl.measure.sampling_scores import sampler_of, score_check
 from benchmarks.bundled_runs import bundled_recipe, drafting, plain
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 FEW = 400
 """Tokens of an arm that are scored where a sampler is far off."""
 SIZE = CheckPlan(seeds=24, tokens=24, prompts=2)

@@ -18,6 +18,8 @@ from benchctl.data.record import sha256_tokens
 from benchctl.data.store import RunData
 from tests.analysis.replay.replayed import fork_at, reading, replays
 
+pytestmark = pytest.mark.slow
+
 PROMPTS, TOKENS, FORK = 12, 40, 30
 RNG = np.random.default_rng(7)
 MARGINS = [[round(0.25 + float(one), 6) for one in RNG.exponential(2.0, TOKENS)] for _ in range(PROMPTS)]

@@ -10,6 +10,8 @@ from benchctl.analysis.audit.conclude import find_power
 from benchctl.analysis.audit.hazard import Places, hazard_test
 from benchctl.analysis.audit.noise import Noise
 
+pytestmark = pytest.mark.slow
+
 DEVIATION = 0.135
 
 

@@ -21,6 +21,8 @@ from benchctl.analysis.sampling.permutation import (
 )
 from benchctl.analysis.sampling.power import visible_sharpening, visible_shifts
 
+pytestmark = pytest.mark.slow
+
 Tokens = NDArray[np.int64]
 
 

@@ -26,6 +26,8 @@ from benchctl.analysis.sampling.tokens import (
 )
 from benchctl.data.sampling import TermSum, TokenScores
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 

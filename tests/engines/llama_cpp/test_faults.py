@@ -20,6 +20,8 @@ from benchctl.recipes.schema import Sampling
 from tests.engines.cells import HERE, arm_of, complete, fault
 from tests.engines.conftest import StartServer
 
+pytestmark = pytest.mark.slow
+
 PROMPT = Prompt(messages=(Message(role="user", content="hello"),))
 
 

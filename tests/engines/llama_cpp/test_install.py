@@ -27,6 +27,8 @@ from benchctl.engines.llama_cpp.install import InstallRequest, install
 from benchctl.engines.llama_cpp.trial import Trial, try_quantized
 from benchctl.errors import EngineError, StorageError, UsageError
 
+pytestmark = pytest.mark.slow
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FAKE = Path(__file__).parents[1] / "fake_llama_cpp"
 INSTALL = """

@@ -20,7 +20,7 @@ from benchctl.engines.common.process import free_port
 from benchctl.engines.openai.score import echo_scorer
 from benchctl.errors import UsageError
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 RECIPE = Path(__file__).parents[3] / "recipes" / "endpoint.yaml"
 SECRET = "sk-of-a-real-server-0123456789"

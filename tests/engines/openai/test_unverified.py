@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.engines.openai.fake_endpoint import Script
 from tests.engines.openai.test_real_endpoint import benchctl, written
 
+pytestmark = pytest.mark.slow
 Endpoint = Callable[..., Script]
 UNSEEN = "the endpoint does not show whether it speculated"
 

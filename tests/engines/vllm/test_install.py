@@ -17,6 +17,8 @@ from benchctl.engines.vllm import install
 from benchctl.errors import EngineError, StorageError
 from benchctl.models.hashes import file_sha256
 
+pytestmark = pytest.mark.slow
+
 PIP = """#!{python}
 import pathlib, sys
 log = pathlib.Path({log!r}); log.open("a").write(" ".join(sys.argv[1:]) + "\\n")

@@ -25,7 +25,7 @@ from benchctl.measure.progress import RunProgress
 from benchctl.measure.run import recipe_of, resume_run, start_run
 from benchctl.recipes.load import load_recipe
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 
 class Threads:

@@ -20,7 +20,7 @@ from benchctl.measure.preflight.probes import probe_items
 from benchctl.recipes.schema import Recipe
 from benchmarks.outliers import FAMILIES, Outliers, write_model
 
-pytestmark = pytest.mark.usefixtures("cache")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cache")]
 
 
 class Watched(IsolateProgress):

@@ -22,6 +22,8 @@ from benchctl.measure.prepare import Prepared, prepare
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Recipe
 
+pytestmark = pytest.mark.slow
+
 Damage = Callable[[np.ndarray], np.ndarray]
 
 
