@@ -21,7 +21,7 @@ from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.intervals import claims_that_hold
 from benchctl.analysis.lossless import find_losslessness, greedy
-from benchctl.analysis.lossy import label_lossy
+from benchctl.analysis.lossy import is_synthetic, label_lossy
 from benchctl.analysis.precision import find_stopping
 from benchctl.analysis.replay.explain import Evidence
 from benchctl.analysis.replay.prefixes import find_evidence
@@ -42,7 +42,6 @@ from benchctl.analysis.verdict import find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.audits import Audit
 from benchctl.data.store import RunData
-from benchctl.recipes.adapters import SYNTHETIC
 
 
 def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
@@ -84,18 +83,13 @@ def _speeds(frames: Sequence[Frame]) -> dict[str, tuple[list[SpeedUp], bool]]:
 
     Claims hold together over the arms of all conditions; an arm of synthetic acceptance makes none.
     """
-    arms = [(frame, arm, _synthetic(frame, arm)) for frame in frames for arm in _compared(frame)]
+    arms = [(frame, arm, is_synthetic(frame, arm)) for frame in frames for arm in _compared(frame)]
     claims = [not synthetic for _, _, synthetic in arms]
     rows = [find_speedups(frame, arm, max(1, sum(claims))) for frame, arm, _ in arms]
     counts = [next(row.claims_held for row in one if row.task == ALL_TASKS) for one in rows]
     together = iter(claims_that_hold([count for count, claim in zip(counts, claims, strict=True) if claim]))
     holds = [next(together) if claim else count > 0 for count, claim in zip(counts, claims, strict=True)]
     return {frame.arms[arm]: (found, one) for (frame, arm, _), found, one in zip(arms, rows, holds, strict=True)}
-
-
-def _synthetic(frame: Frame, arm: int) -> bool:
-    arms = frame.manifest.arms if frame.manifest else []
-    return any(one.name == frame.arms[arm] and SYNTHETIC in one.lossy for one in arms)
 
 
 def _analyse(

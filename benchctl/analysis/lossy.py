@@ -24,6 +24,12 @@ def label_lossy(found: Losslessness, frame: Frame) -> Losslessness:
     return found.model_copy(update={"verdict": "violation", "reason": reason, "lossy": settings})
 
 
+def is_synthetic(frame: Frame, arm: int) -> bool:
+    """Whether an arm's draft tokens were accepted at random, as its manifest says."""
+    arms = frame.manifest.arms if frame.manifest else []
+    return any(one.name == frame.arms[arm] and SYNTHETIC in one.lossy for one in arms)
+
+
 def synthetic_arms(verdicts: Iterable[Verdict]) -> set[str]:
     """Return the arms of synthetic acceptance: their speed is measured, and nothing of any draft."""
     return {one.arm for one in verdicts if SYNTHETIC in one.lossy}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from benchctl.analysis.lossy import is_synthetic
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
 from benchctl.analysis.rounds.forecast import DepthCost, fit_rounds, forecast
 from benchctl.analysis.rounds.parts import split_rounds, sum_rounds, unit_costs, width_curve
@@ -45,6 +46,8 @@ def find_rounds(
         here = split_rounds(frame, counters, arm, traces, drafts=drafts)
         splits += here
         depth = settings.get("max")
+        if is_synthetic(frame, arm):
+            continue  # no draft's acceptance, so it must not enter a forecast of one
         if not isinstance(depth, int) or rounds.drafted / rounds.rounds < FULL_DRAFTS * depth:
             continue
         cost = next(one for one in costs if one.arm == name)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from benchctl.analysis.analyse import analyse
 from benchctl.analysis.result import Interval
 from benchctl.analysis.rounds.forecast import DepthCost, expected_by_position, fit_rounds, forecast
+from benchctl.data.store import open_run
 
+KEPT = Path(__file__).parents[3] / "results"
 BY_POSITION = [80.0, 60.0, 48.0, 36.0, 27.0, 18.0, 9.0, 9.0]
 """Of 100 rounds."""
 
@@ -110,3 +114,12 @@ def test_the_depths_beside_it_are_used_where_all_lie_on_no_line() -> None:
     outer, _ = forecast(arm(1, 3.0), curved)
     assert outer is not None
     assert outer.from_depths == [2, 4]
+
+
+def test_synthetic_acceptance_enters_no_forecast() -> None:
+    run = open_run(KEPT / "qwen2.5-coder-breakeven" / "20261122-133101-2b2a")
+    rounds = analyse(run).rounds
+    assert rounds is not None
+    assert {one.arm for one in rounds.forecasts} == {"spec_d2", "spec_d4", "spec_d8", "spec_d16"}
+    depth4 = next(one for one in rounds.forecasts if one.arm == "spec_d4")
+    assert depth4.tokens == pytest.approx(depth4.tokens_measured, rel=0.1), "not 2.03"
