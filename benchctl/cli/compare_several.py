@@ -26,6 +26,8 @@ from benchctl.text import one_line
 DOCUMENT_SCHEMA = 1
 FEW = 4
 """Up to this number, runs without a summary are read one after the other; more of them on several cores."""
+VALUE_CHARACTERS = 64
+"""Characters of a differing value, such as a list of hashes; --json has all."""
 MOST_ROWS = 120
 """Rows of a table in a terminal; a report has them all."""
 
@@ -100,7 +102,9 @@ def _print_differing(console: Console, found: SeveralRuns) -> None:
         values: dict[str, list[int]] = {}
         for number, value in enumerate(one.values):
             values.setdefault(value, []).append(number + 1)
-        by_value = "; ".join(f"{value} (run {_numbers(runs)})" for value, runs in values.items())
+        by_value = "; ".join(
+            f"{one_line(value, VALUE_CHARACTERS)} (run {_numbers(runs)})" for value, runs in values.items()
+        )
         console.print(Text(f"{one.what}: {one_line(by_value, 600)}"))
 
 

@@ -97,8 +97,7 @@ def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
     if not splits.rows:
         console.print(Text("The engine does not report its rounds, so their cost cannot be split."))
         return
-    every = len(analysis.tasks) > 1
-    overall = splits.where(lambda row: every or row.task == ALL_TASKS)
+    overall = splits.where(lambda row: row.task == ALL_TASKS)  # the report has the tasks
     for table in (overall, unit_costs(analysis), forecasts(analysis)):
         if table.rows:
             console.print(Text(f"\n{table.title}", "bold"))

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from benchctl.analysis.replay.results import NoiseFloor, ShapeMargin
-from benchctl.analysis.results import Comparison, Losslessness, SelfConsistency
+from benchctl.analysis.replay.results import NoiseFloor
+from benchctl.analysis.results import Losslessness, SelfConsistency
 from benchctl.cli.replay_forks import Explained
 from benchctl.data.replays import Replays
 from benchctl.data.store import RunData
-from benchctl.reports.tables.output import OUTPUT_TONE, verdict_counts
+from benchctl.reports.tables.output import OUTPUT_TONE, divergences, verdict_counts
 from benchctl.reports.terminal import STYLES, print_table, table_console
 from benchctl.text import one_line
 
@@ -23,7 +23,7 @@ DOCUMENT_SCHEMA = 1
 """The version of the JSON document; it rises when a key changes its meaning or is removed."""
 
 MOST_PROMPTS = 6
-"""Prompts of an arm that are printed one by one."""
+"""Diverging prompts of an arm that are printed."""
 
 
 def print_document(run: RunData, explained: Explained) -> None:
@@ -83,13 +83,21 @@ def print_tables(run: RunData, explained: Explained) -> None:
     alike: dict[str, list[str]] = {}
     for one in found:
         if (one.comparisons and one.verdict != "identical") or (one.audit is not None and one.verdict != "not judged"):
-            _print_arm(console, one, explained.baseline_of(one.arm))
+            _print_arm(console, one)
         elif not one.comparisons and one.verdict != "not judged":
             alike.setdefault(one.reason, []).append(one.arm)
     for reason, arms in alike.items():
         console.print()
         console.print(Text(f"{one_line(', '.join(arms), 400)}: undetermined", style=f"bold {STYLES['open']}"))
         console.print(Padding.indent(Text(one_line(reason, 600)), 2))
+    names = {explained.baseline_of(one.arm) for one in found}
+    forks = divergences(found, one_line(names.pop()) if len(names) == 1 else "baseline", MOST_PROMPTS)
+    if forks.rows:
+        console.print(Text(f"\n{forks.title}", style="bold"))
+        print_table(console, forks)
+        count = sum(one.fork is not None for arm in found for one in arm.comparisons) - len(forks.rows)
+        more = f" {count} more divergences: --json lists all." if count else ""
+        console.print(Text(f"{forks.note}{more}".strip() + "\n", style="dim"))
     report = f"Answers side by side: benchctl report {shlex.quote(str(run.folder))}"
     console.print(Text(one_line(report)), soft_wrap=True)
 
@@ -119,56 +127,27 @@ def _repeated(replays: Replays) -> str:
     return f"Replay on the target alone: another token than {name} at {others:,} of {what}."
 
 
-def _print_arm(console: Console, found: Losslessness, baseline: str) -> None:
+def _print_arm(console: Console, found: Losslessness) -> None:
+    """Print an arm's verdict with its reason, the noise that it was held against, and why answers were not scored."""
     console.print()
     console.print(Text(f"{one_line(found.arm)}: {found.verdict}", style=f"bold {STYLES[OUTPUT_TONE[found.verdict]]}"))
     console.print(Padding.indent(Text(one_line(found.reason)), 2))
     for noise in found.noise:
         console.print(Padding.indent(Text(_noise(noise), style="dim"), 2))
-    remarkable = [one for one in found.comparisons if one.outcome != "identical"]
-    for one in remarkable[:MOST_PROMPTS]:
-        _print_comparison(console, one, baseline)
-    if len(remarkable) > MOST_PROMPTS:
-        console.print(Text(f"  … and {len(remarkable) - MOST_PROMPTS} more (--json lists all).", style="dim"))
+    scored = ("identical", "near-tie", "violation")
+    unscored = [
+        one for one in found.comparisons if one.outcome not in scored and one.reason.rstrip(".") not in found.reason
+    ]
+    for one in unscored[:1]:
+        more = f" {len(unscored) - 1} more prompts were not scored (--json lists all)." if len(unscored) > 1 else ""
+        line = f"{one_line(one.task)}/{one.prompt_idx}: {one.outcome}. {one_line(one.reason, 400)}{more}"
+        console.print(Padding.indent(Text(line), 2))
 
 
 def _noise(noise: NoiseFloor) -> str:
     floor = "unknown" if noise.floor is None else f"{noise.floor:.3g} nats"
     control = f"it diverges from itself at {noise.null_forks} of {noise.null_places:,} prefixes"
-    return f"Numeric noise of the target at width {noise.width}: {floor} ({noise.method}); {control}."
-
-
-def _print_comparison(console: Console, one: Comparison, baseline: str) -> None:
-    blocks = ""
-    if one.blocks_differing:
-        blocks = f" in {one.blocks_differing} of {_count(one.blocks_compared, 'block')}"
-    head = Text(f"{one_line(one.task)}/{one.prompt_idx}  ", style="bold")
-    head.append(f"{one.outcome}{blocks}. {one_line(one.reason, 400)}", style="not bold")
-    console.print(Padding.indent(head, 2))
-    if one.fork is None:
-        return
-    ends = "(ends here)" if one.fork.baseline_text or one.fork.arm_text else "(the same text)"
-    label = max(len("in common"), min(24, len(baseline)), min(24, len(one.arm)))
-    for name, text, token in (
-        ("in common", one.fork.agreed_text or "(nothing)", None),
-        (baseline, one.fork.baseline_text, one.fork.baseline_token),
-        (one.arm, one.fork.arm_text, one.fork.arm_token),
-    ):
-        line = Text(f"    {one_line(name, 24):<{label}}  ", style="dim")
-        line.append(one_line(text) or ends, style="not dim")
-        if token is not None:
-            line.append(f"  token {token}", style="dim")
-        line.truncate(console.width, overflow="ellipsis")
-        console.print(line)
-    if one.fork.shapes or one.fork.shapes_absent:
-        margins = [*map(_shape, one.fork.shapes), *(f"{name}: {why}" for name, why in one.fork.shapes_absent.items())]
-        console.print(Text(f"    {'margins':<{label}}  {'; '.join(margins)}", style="dim"))
-
-
-def _shape(one: ShapeMargin) -> str:
-    way = {"decode": "token by token", "verify": f"{one.width} at once", "prefill": "all at once"}[one.shape]
-    side = {"baseline": "", "arm": ", prefers the arm's token", "another": ", prefers a third token"}[one.prefers]
-    return f"{way} {'unknown' if one.margin is None else format(one.margin, '.3f')}{side}"
+    return f"Numeric noise of the target at width {noise.width}: {floor}; without speculation {control}."
 
 
 def _count(number: int, what: str) -> str:

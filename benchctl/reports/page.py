@@ -139,6 +139,12 @@ def _piece(piece: str | Folded) -> Markup:
     return Markup("<code>{}</code>").format(_safe(piece)) if isinstance(piece, Code) else _safe(piece)
 
 
+def prose(text: str) -> Markup:
+    """A sentence, escaped, with `commands` in backticks as code."""
+    parts = enumerate(re.split(r"`([^`]+)`", text))
+    return Markup("").join(Markup("<code>{}</code>").format(_safe(part)) if n % 2 else _safe(part) for n, part in parts)
+
+
 def _safe(text: str) -> Markup:
     return escape(visible(text))
 

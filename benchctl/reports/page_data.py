@@ -17,19 +17,12 @@ from benchctl.reports.figures.acceptance import drawn_positions
 from benchctl.reports.figures.throughput import MOST_POINTS
 from benchctl.text import visible
 
-_LIBRARIES = ("d3", "plot")
-"""In the order in which they need each other; unchanged files of `vendor/`, each with its licence before it."""
-
 
 def scripts() -> list[str]:
-    """Return the texts of the page's scripts: the libraries, then its own."""
+    """Return the texts of the page's scripts: the plotting library with its licences, then its own."""
     package = files("benchctl.reports")
-    vendor = package / "vendor"
-    libraries = [
-        f"/*\n{(vendor / f'{name}.LICENSE').read_text('utf-8')}*/\n{(vendor / f'{name}.min.js').read_text('utf-8')}"
-        for name in _LIBRARIES
-    ]
-    return [*libraries, (package / "templates" / "page.js").read_text("utf-8")]
+    licences, library = ((package / "vendor" / f"plot.{end}").read_text("utf-8") for end in ("LICENSE", "min.js"))
+    return [f"/*\n{licences}*/\n{library}", (package / "templates" / "page.js").read_text("utf-8")]
 
 
 def hashes(texts: Sequence[str]) -> str:

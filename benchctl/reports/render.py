@@ -38,7 +38,7 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
     from markupsafe import Markup
 
     environment = _environment(visible, autoescape=True)
-    environment.filters |= {"table": page.html_table, "facts": page.html_facts}
+    environment.filters |= {"table": page.html_table, "facts": page.html_facts, "prose": page.prose}
     environment.filters |= {"first_word": _first_word, "probabilities": output.probabilities}
     texts = page_data.scripts()
     answers = whole_answers(run, analysis)

@@ -15,11 +15,10 @@ from rich.text import Text
 
 from benchctl.analysis.advice import find_advice
 from benchctl.analysis.conditions.split import closed_levels, open_levels
-from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Verdict
+from benchctl.analysis.results import ALL_TASKS, Analysis, Verdict
 from benchctl.analysis.task_advice import next_experiment
 from benchctl.reports import conclusion, numbers
-from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone
-from benchctl.reports.tables.acceptance import acceptance, rounds
+from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone, numeric
 from benchctl.reports.tables.advice import production_commands, what_to_run
 from benchctl.reports.tables.speed import conclusions
 from benchctl.reports.tables.sweep import summary
@@ -33,6 +32,10 @@ MOST_WARNINGS = 4
 STYLES: dict[Tone, str] = {"": "", "good": "green", "fair": "cyan", "open": "yellow", "bad": "red", "quiet": "dim"}
 PIPE_WIDTH = 160
 """Columns where there is no terminal: lines stay whole for grep."""
+MOST_PLACES = 3
+"""Places of a warning that are listed; the others are counted."""
+_DECISIVE = ("Task", "Condition", "Run", "Speed-up", "95 % interval", "Output")
+"""Columns of what to run that a terminal has; the report has the others."""
 _GAP = 2
 _WRAPPED = 24
 """Least characters of a column of long texts."""
@@ -53,10 +56,14 @@ def print_table(console: Console, table: Table[Any]) -> None:
     widths = [_width(column, texts, console.width) for column, texts in zip(columns, cells, strict=True)]
     for group in _groups(columns, widths, console.width):
         printed = RichTable(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
+        whole = sum(_GAP + max(widths[place], cell_len(columns[place].heading)) for place in group)
+        fits = whole <= console.width + _GAP  # else headers are wrapped, so that no cell is
         for place in group:
             column = columns[place]
             least = None if column.wrap else min(widths[place], console.width)
-            printed.add_column(Text(one_line(column.heading)), justify=column.align, overflow="fold", min_width=least)
+            most = None if fits else least
+            heading = Text(one_line(column.heading))
+            printed.add_column(heading, justify=column.align, overflow="fold", min_width=least, max_width=most)
         for number, row in enumerate(table.rows):
             printed.add_row(*(_styled(columns[place], cells[place][number], row) for place in group))
         console.print(printed)
@@ -70,16 +77,17 @@ def print_summary(console: Console, analysis: Analysis) -> None:
     for finding in conclusion.findings(analysis):
         console.print(Text(f"- {one_line(finding, 400)}"))
     levels = closed_levels(analysis) + open_levels(analysis)
-    table = conclusions(analysis)
+    table = _arms(analysis)
     if levels:
         print_table(console, summary(analysis, levels))
         console.print(Text(summary(analysis, levels).note, "dim"))
     elif table.rows:
         print_table(console, table)
-        console.print()
+        if table.note:
+            console.print(Text(table.note, "dim"))
         for verdict in table.rows:
-            console.print(Text(f"{one_line(verdict.arm)}: {one_line(_reason(verdict))}"))
-        _print_acceptance(console, analysis)
+            if verdict.speed == "unknown":
+                console.print(Text(f"{one_line(verdict.arm)}: {one_line(f'{verdict.sentence} {verdict.why}')}"))
         if not any(verdict.interval for verdict in table.rows):
             console.print(Text(f"{numbers.no_interval(analysis)} (three are needed).".capitalize(), "dim"))
     control = conclusion.null_control(analysis)
@@ -92,34 +100,44 @@ def print_summary(console: Console, analysis: Analysis) -> None:
     _print_warnings(console, analysis)
 
 
-def _print_acceptance(console: Console, analysis: Analysis) -> None:
-    """Print acceptance over all tasks and rounds by accepted tokens; nothing where no arm reports them."""
-    accepted = acceptance(analysis).where(lambda row: row.task == ALL_TASKS and bool(row.drafted))
-    in_rounds = [table for table in rounds(analysis) if table.name == "rounds-accepted-0"]
-    for table in (accepted, *in_rounds):
-        if table.rows:
-            arm = Column[Acceptance]("Arm", lambda row: row.arm, heads=True)
-            rest = [column for column in table.columns if column.header not in ("Arm", "Task")]
-            console.print(Text(f"\n{table.title}", "bold"))
-            print_table(console, replace(table, columns=[arm, *rest]))
-    if accepted.rows:
-        console.print()
+def _arms(analysis: Analysis) -> Table[Verdict]:
+    """The conclusions with what a round yields and costs, so that one table has the reason as well."""
+    table = conclusions(analysis)
+    costs = {cost.arm: 1 + cost.overhead for cost in analysis.costs if cost.overhead is not None}
+    tokens = {
+        row.arm: row.tokens_per_round for row in analysis.acceptance if row.task == ALL_TASKS and row.arm in costs
+    }
+    rounds: list[Column[Verdict]] = [
+        numeric("Tokens per round", lambda row: tokens.get(row.arm), numbers.decimal, optional=True),
+        numeric("Cost of a round", lambda row: costs.get(row.arm), numbers.decimal, optional=True),
+    ]
+    *columns, output = table.columns
+    short = replace(output, write=lambda verdict: str(verdict).removesuffix(" with the target"))
+    note = (
+        "Cost of a round: in steps of the baseline; speculation pays where a round yields more tokens." if costs else ""
+    )
+    return replace(table, columns=[*columns, *rounds, short], note=note)
 
 
 def print_decision(console: Console, analysis: Analysis, manifest: Manifest | None, page: str | None = None) -> None:
-    """Print the last lines: who was fastest, what to run, where the page is."""
+    """Print the last lines: the fastest arm, what to run, what to measure next, where the page is."""
     advice = find_advice(analysis, manifest)
     console.print()
     for line in conclusion.advice_lines(analysis, manifest):
         console.print(Text(one_line(line), "bold"))
     table = what_to_run(analysis, manifest)
-    if len(table.rows) > 1:
+    commands = production_commands(table.rows)
+    if any(row.arm for row in table.rows) and len(table.rows) > 1:
         console.print(Text(f"\n{table.title}", "bold"))
-        print_table(console, table)
-        for name, command in production_commands(table.rows):
+        print_table(console, replace(table, columns=[one for one in table.columns if one.header in _DECISIVE]))
+        for name, command in commands:
             console.print(Text(f"{one_line(name)}:\n  {one_line(command, 4000)}"), soft_wrap=True)
-    elif advice and advice.command:
-        console.print(Text(f"  {one_line(advice.command)}"), soft_wrap=True)
+    else:
+        if len(table.rows) > 1:
+            console.print(Text("The same holds for every task: no arm is certainly faster on any of them."))
+        chosen = (advice.command if advice else None) or next((command for _, command in commands), None)
+        if chosen:
+            console.print(Text(f"  {one_line(chosen, 4000)}"), soft_wrap=True)
     experiment = next_experiment(analysis, manifest)
     if experiment:
         console.print(Text(f"Most likely to change this: {one_line(experiment.sentence)}"), soft_wrap=True)
@@ -130,14 +148,16 @@ def print_decision(console: Console, analysis: Analysis, manifest: Manifest | No
 
 
 def _print_warnings(console: Console, analysis: Analysis) -> None:
-    """Print a paragraph for each kind: the first observation, the other places, the remedy."""
+    """Print a line for each kind: where, the first observation, the remedy."""
     groups = [group for group in conclusion.grouped_warnings(analysis) if group.id != "failed-cell"]  # printed above
+    if groups:
+        console.print(Text("Warnings (details in the report):", "yellow"))
     for group in groups[:MOST_WARNINGS]:
-        where, observed = group.observations[0]
-        others = [place for place, _ in group.observations[1:]]
-        also = f" Also: {one_line(', '.join(others), 120)}." if others else ""
-        message = f"{one_line(observed, 200)}{also} {one_line(group.todo)}"
-        console.print(Text(f"Warning ({one_line(where)}): {message}", "yellow"))
+        places = list(dict.fromkeys(place for place, _ in group.observations))
+        more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
+        where = f"{', '.join(places[:MOST_PLACES])}{more}"
+        message = f"{one_line(group.observations[0][1], 120)} {one_line(group.todo, 120)}"
+        console.print(Text(f"- {one_line(where)}: {message}", "yellow"))
     if len(groups) > MOST_WARNINGS:
         console.print(Text(f"{len(groups) - MOST_WARNINGS} more warnings are in the report.", "yellow"))
 
@@ -172,8 +192,3 @@ def _text(cell: Cell) -> str:
 
 def _styled(column: Column[Row], text: str, row: Row) -> Text:
     return Text(text, STYLES[column.tone_of(row)] or ("bold" if column.heads else ""))
-
-
-def _reason(verdict: Verdict) -> str:
-    """The part of the verdict that the table does not have."""
-    return f"{verdict.sentence} {verdict.why}" if verdict.speed == "unknown" else verdict.why

@@ -27,6 +27,9 @@ def test_every_arm_with_its_numbers(analysis: Analysis, width: int) -> None:
         assert verdict.arm in text
         assert ("inactive" if verdict.attestation == "idle" else f"{verdict.speedup:.2f}×") in text
         assert verdict.why.split()[0] in words
+    for cost in analysis.costs:
+        if cost.overhead is not None:
+            assert f"{1 + cost.overhead:.2f}" in text, "what a round costs is why an arm pays or does not"
     assert "pays here with 1 of 6 arms: ngram_simple, 1.12×" in words
     assert "Failed: block 2, spec_d16" in words
     assert "A load average of 4.7" in words

@@ -76,7 +76,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         acceptance.draw,
         Drawing(
             name="acceptance",
-            title="Acceptance by depth",
+            title="Acceptance by depth and position",
             caption="Share of drafted tokens that the target accepted, by arm and draft depth k; where the engine "
             "reports it, the share of verify rounds that accepted the draft token at each of the first 16 positions. "
             "Arms with fewer than 20 rounds are not drawn.",

@@ -11,6 +11,7 @@ from benchctl.reports.columns import Column, Name, Table, interval, numeric
 from benchctl.reports.tables.output import OUTPUT_TONE
 from benchctl.reports.tables.speed import SPEED_TONE
 
+_PARTS = {"rate": "decode rates", "speedup": "speed-ups", "answers": "answers"}
 MOST_NAMED = 6
 """Arms and runs that a sentence lists; the others are counted."""
 
@@ -59,9 +60,18 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
             Column("arm", lambda row: row.arm, cell=lambda row: Name(row.arm), heads=True, key="arm"),
             numeric("run", lambda row: row.run + 1, key="run"),
             numeric("tok/s", lambda row: row.rate, numbers.rate, key="tok_per_s"),
-            numeric("/ run 1", lambda row: row.rate_ratio and row.rate_ratio.ratio, numbers.ratio, key="rate_ratio"),
+            numeric(
+                "/ run 1",
+                lambda row: row.rate_ratio and row.rate_ratio.ratio,
+                numbers.ratio,
+                key="rate_ratio",
+                optional=True,
+            ),
             interval(
-                "95 % interval", lambda row: row.rate_ratio.interval if row.rate_ratio else None, key="rate_ratio"
+                "95 % interval",
+                lambda row: row.rate_ratio.interval if row.rate_ratio else None,
+                key="rate_ratio",
+                optional=True,
             ),
             Column(
                 "speed",
@@ -82,9 +92,13 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
                 lambda row: row.speedup_ratio and row.speedup_ratio.ratio,
                 numbers.ratio,
                 key="speedup_ratio",
+                optional=True,
             ),
             interval(
-                "95 %", lambda row: row.speedup_ratio.interval if row.speedup_ratio else None, key="speedup_ratio"
+                "95 %",
+                lambda row: row.speedup_ratio.interval if row.speedup_ratio else None,
+                key="speedup_ratio",
+                optional=True,
             ),
             numeric("accepted", lambda row: row.acceptance, numbers.percent, key="acceptance"),
             Column(
@@ -93,7 +107,13 @@ def several_arms(found: SeveralRuns) -> Table[ArmRow]:
                 tone=lambda row: OUTPUT_TONE.get(row.lossless or "", ""),
                 key="output",
             ),
-            Column("answers as run 1", lambda row: row.answers_same, cell=_same_answers, key="answers_same"),
+            Column(
+                "answers as run 1",
+                lambda row: row.answers_same,
+                cell=_same_answers,
+                key="answers_same",
+                optional=True,
+            ),
             Column("", lambda row: row.answers_differing, key="answers_differing"),
             Column("", lambda row: "; ".join(f"{k}: {v}" for k, v in row.not_compared.items()), key="not_compared"),
         ),
@@ -118,14 +138,14 @@ def unlike_work(found: SeveralRuns) -> list[str]:
     """Return what was not compared and why, a sentence for each reason."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for row in found.rows:
-        for part, why in row.not_compared.items():
-            by_reason.setdefault((part, why), []).append(f"{row.arm} of run {row.run + 1}")
-    kinds = {"rate": "Decode rates", "speedup": "Speed-ups", "answers": "Answers"}
+        for why in dict.fromkeys(row.not_compared.values()):
+            parts = ", ".join(_PARTS[part] for part, reason in row.not_compared.items() if reason == why)
+            by_reason.setdefault((parts, why), []).append(f"{row.arm} of run {row.run + 1}")
     sentences = []
-    for (kind, why), arms in by_reason.items():
+    for (parts, why), arms in by_reason.items():
         listed = ", ".join(arms[:MOST_NAMED])
         listed += f" and {len(arms) - MOST_NAMED} more" if len(arms) > MOST_NAMED else ""
-        sentences.append(f"{kinds[kind]} not compared with run 1: {why} ({listed}).")
+        sentences.append(f"{parts.capitalize()} not compared with run 1: {why} ({listed}).")
     for arm, runs in found.alone.items():
         where = ", ".join(str(number + 1) for number in runs[:MOST_NAMED]) + (", …" if len(runs) > MOST_NAMED else "")
         sentences.append(f"{arm} is not in run 1, so not compared: run {where}.")

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.cells import chop_cells
+
 from benchctl.analysis.lossy import lossy_label
 from benchctl.analysis.replay.results import Fork, NoiseFloor
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, SelfConsistency
 from benchctl.analysis.whole_answers import Divergence, Probability
 from benchctl.reports import numbers
-from benchctl.reports.columns import Code, Column, Name, Table, Tone, arm_column, numeric
+from benchctl.reports.columns import Cell, Code, Column, Name, Table, Tone, arm_column, numeric
 from benchctl.text import one_line
 
 OUTPUT_TONE: dict[str, Tone] = {
@@ -26,6 +28,8 @@ OUTPUT_SIGNS = {"identical": "✓", "consistent with the target": "≈", "violat
 CLASSES: tuple[PromptClass, ...] = ("identical", "near-tie", "violation", "degenerate", "differs", "undetermined")
 FORK_CHARACTERS = 12
 """Characters of an answer after its divergence."""
+DIVERGENCE_CELLS = 40
+"""Columns of a terminal that the beginning of an answer after its divergence takes at most."""
 
 
 def losslessness(analysis: Analysis) -> Table[Losslessness]:
@@ -62,6 +66,44 @@ def verdict_counts(found: Sequence[Losslessness]) -> Table[Losslessness]:
             *map(count, used),
         ),
         found,
+    )
+
+
+def divergences(found: Sequence[Losslessness], baseline: str, most: int) -> Table[Comparison]:
+    """A row for each diverging prompt and arm, at most `most` of an arm: where, how far the target prefers its own."""
+    diverging = [one for arm in found for one in [one for one in arm.comparisons if one.fork is not None][:most]]
+
+    def of_fork(name: str) -> Callable[[Comparison], Any]:
+        return lambda row: getattr(row.fork, name)
+
+    def text(side: str) -> Callable[[Comparison], Cell]:
+        def cell(row: Comparison) -> Cell:
+            token = of_fork(f"{side}_token")(row)
+            start = Code(chop_cells(one_line(of_fork(f"{side}_text")(row)) or "(end)", DIVERGENCE_CELLS)[0])
+            return start if token is None else (start, f"(token {token})")
+
+        return cell
+
+    scored = any(row.fork is not None and row.fork.margin is not None for row in diverging)
+    return Table(
+        "divergences",
+        "First divergences, scored on the target alone" if scored else "First divergences",
+        (
+            Column("arm", lambda row: row.arm, cell=lambda row: Name(row.arm), heads=True),
+            Column("prompt", lambda row: f"{row.task}/{row.prompt_idx}", heads=True),
+            Column("class", lambda row: row.outcome),
+            numeric(
+                "index", of_fork("index"), cell=lambda row: f"{row.fork.unit} {row.fork.index}" if row.fork else ""
+            ),
+            numeric("margin", of_fork("margin"), numbers.nats, optional=True),
+            numeric("noise", of_fork("noise_floor"), numbers.nats, optional=True),
+            Column(baseline, of_fork("baseline_text"), cell=text("baseline"), least_width=110, wrap=True),
+            Column("arm's", of_fork("arm_text"), cell=text("arm"), least_width=110, wrap=True),
+        ),
+        diverging,
+        note="Margin: how far the target alone prefers its own token, in nats. Noise: margins up to this may change."
+        if scored
+        else "",
     )
 
 

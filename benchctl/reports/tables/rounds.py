@@ -115,10 +115,25 @@ def forecasts(analysis: Analysis) -> Table[Forecast]:
             arm_column(analysis, lambda row: row.arm),
             numeric("Depth k", lambda row: row.depth, key="depth"),
             Column("From depths", lambda row: row.from_depths, key="from_depths"),
-            numeric("Tokens per round", lambda row: row.tokens, numbers.decimal, key="tokens"),
-            numeric("measured", lambda row: row.tokens_measured, numbers.decimal, key="tokens_measured"),
-            numeric("Cost of a round", lambda row: row.round_cost, numbers.decimal, unit="steps", key="round_cost"),
-            numeric("measured", lambda row: row.round_cost_measured, numbers.decimal, key="round_cost_measured"),
+            numeric("Tokens per round", lambda row: row.tokens, numbers.decimal, key="tokens", least_width=100),
+            numeric(
+                "measured", lambda row: row.tokens_measured, numbers.decimal, key="tokens_measured", least_width=100
+            ),
+            numeric(
+                "Cost of a round",
+                lambda row: row.round_cost,
+                numbers.decimal,
+                unit="steps",
+                key="round_cost",
+                least_width=100,
+            ),
+            numeric(
+                "measured",
+                lambda row: row.round_cost_measured,
+                numbers.decimal,
+                key="round_cost_measured",
+                least_width=100,
+            ),
             numeric(
                 "Speed-up predicted",
                 lambda row: row.predicted,

@@ -47,8 +47,8 @@ def conclusions(analysis: Analysis) -> Table[Verdict]:
         "Conclusions",
         (
             arm_column(analysis, lambda row: row.arm),
-            Column("Setting", lambda row: row.setting, least_width=140),
-            Column("Pays?", pays, tone=tone, least_width=100),
+            Column("Setting", lambda row: row.setting, least_width=180),
+            Column("Pays?", pays, tone=tone, least_width=140),
             numeric(
                 "Speed-up",
                 lambda row: row.speedup,
@@ -67,7 +67,7 @@ def conclusions(analysis: Analysis) -> Table[Verdict]:
                 "Between blocks",
                 lambda row: overall.get(row.arm),
                 cell=unless_inactive(lambda row: numbers.between_blocks(overall.get(row.arm))),
-                least_width=70,
+                least_width=100,
             ),
             interval(
                 "Prompts like these",
@@ -76,14 +76,14 @@ def conclusions(analysis: Analysis) -> Table[Verdict]:
                     lambda row: numbers.interval(overall[row.arm].like_these if row.arm in overall else None)
                 ),
                 optional=True,
-                least_width=120,
+                least_width=160,
             ),
             Column(
                 "Resolution",
                 lambda row: row.within or row.detectable or (row.selected or None),
                 cell=unless_inactive(_resolution),
                 optional=True,
-                least_width=100,
+                least_width=120,
             ),
             numeric("Accepted", lambda row: row.acceptance, numbers.percent),
             Column("Output", lambda row: row.lossless, tone=lambda row: OUTPUT_TONE.get(row.lossless, "")),

@@ -37,7 +37,7 @@
   }
   if (data.settings.length + data.tasks.length > 2) {
     const panel = element("details", { className: "chooser" });
-    panel.append(element("summary", { textContent: "Choose arms and tasks" }));
+    panel.append(element("summary", { textContent: "Select arms and tasks" }));
     if (data.settings.length > 1) panel.append(chooser("arm", "Arms", data.settings));
     if (data.tasks.length > 1) panel.append(chooser("task", "Tasks", data.tasks));
     document.querySelector("main").prepend(panel);
@@ -89,15 +89,17 @@
   const percent = (value) => (100 * value).toFixed(1) + " %";
   const ends = (row) => (row.low === null ? "no interval" : `95 %: ${number(row.low)} to ${times(row.high)}`);
   const selected = (rows) => rows.filter((row) => visible(row.arm, row.task));
-  const colours = () => ({ domain: data.arms, range: data.arms.map((arm) => data.colours[arm]) });
+  const colours = (arms) => ({ domain: arms, range: arms.map((arm) => data.colours[arm]) });
+  const legend = (rows) => ({ ...colours(data.arms.filter((arm) => rows.some((row) => row.arm === arm))), legend: true });
   const frame = (width, more) => ({
     width,
     marginLeft: Math.min(150, 20 + 7 * Math.max(...data.arms.map((arm) => arm.length))),
-    color: colours(),
+    marginBottom: 42, // the axis label below its ticks
+    color: colours(data.arms),
     style: { background: "transparent", color: "inherit", fontSize: "12px", overflow: "visible" },
     ...more,
   });
-  const tip = (rows, options) => Plot.tip(rows, Plot.pointer({ maxRadius: 60, ...options }));
+  const tip = (rows, options) => Plot.tip(rows, Plot.pointer({ maxRadius: 60, lineHeight: 1.3, ...options }));
 
   const draw = {
     speedup(width) {
@@ -127,8 +129,8 @@
       const title = (row) => `${row.arm}\nposition ${row.position}: ${percent(row.share)} of ${row.rounds} rounds`;
       return rows.length && Plot.plot(frame(width, {
         x: { label: "position of the draft token", ticks: 8, tickFormat: "d" },
-        y: { label: "rounds that accepted it", percent: true, grid: true, domain: [0, 100] },
-        color: { ...colours(), legend: true },
+        y: { label: "rounds that accepted it (%)", percent: true, grid: true, domain: [0, 100] },
+        color: legend(rows),
         marginLeft: 50,
         marks: [
           Plot.lineY(rows, { x: "position", y: "share", stroke: "arm" }),
@@ -159,9 +161,9 @@
       const title = (row) => `${row.arm}\n${percent(row.rate)} accepted\n${times(row.value)} (${ends(row)})${need(row)}`;
       return rows.length && Plot.plot(frame(width, {
         marginLeft: 50,
-        x: { label: "accepted / drafted tokens", percent: true, domain: [0, 100], grid: true },
+        x: { label: "accepted / drafted tokens (%)", percent: true, domain: [0, 100], grid: true },
         y: { label: "decode speed-up (×)", zero: true, grid: true },
-        color: { ...colours(), legend: true },
+        color: legend(rows),
         marks: [
           Plot.ruleY([1]),
           Plot.ruleX(rows.filter((row) => row.low !== null), { x: "rate", y1: "low", y2: "high", stroke: "arm" }),
@@ -170,8 +172,8 @@
         ],
       }));
     },
-    "by-concurrency": (width) => levels(width, "closed", "concurrency", "requests in flight at most", "log"),
-    "by-rate": (width) => levels(width, "open", "rate", "requests sent a second", "log"),
+    "by-concurrency": (width) => levels(width, "closed", "concurrency", "maximum requests in flight", "log"),
+    "by-rate": (width) => levels(width, "open", "rate", "requests sent per second", "log"),
   };
   function levels(width, loop, x, label, type) {
     const rows = data.levels.filter((row) => row.loop === loop && visible(row.of) && row.throughput !== null);
@@ -182,7 +184,7 @@
       marginLeft: 60,
       x: { label, type, ticks: [...new Set(rows.map((row) => row[x]))], tickFormat: "~g" },
       y: { label: "tokens per second, all requests", grid: true, zero: true },
-      color: { domain: data.settings, range: data.settings.map((arm) => data.colours[arm]), legend: true },
+      color: { ...colours(data.settings), legend: true },
       fy: { label: "temperature" },
       marks: [
         Plot.lineY(rows, { x, y: "throughput", stroke: "of", fy: "temperature" }),
