@@ -17,6 +17,7 @@ from benchctl.analysis.whole_answers import find_whole_answers
 from benchctl.data.record import Record
 from benchctl.data.replays import Position, Reading, Replays
 from benchctl.data.store import RunData
+from benchctl.reports import page_data
 from benchctl.reports.figures.acceptance import drawn_positions
 from benchctl.reports.page_data import plot_data
 from benchctl.reports.render import render_html
@@ -25,6 +26,8 @@ from tests.reports.handmade import ARMS, TASKS, build_analysis, build_manifest
 from tests.reports.page_text import PageText
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+OFFLINE = ("--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+           "--disable-sync")  # fmt: skip
 SAID = "The quick brown fox jumps over the lazy dog. " * 24
 """About 256 tokens."""
 
@@ -115,6 +118,14 @@ def test_a_page_of_twelve_prompts_and_six_arms_is_below_a_megabyte() -> None:
     assert len(render_files(run_of(analysis), analysis)["index.html"]) < 1_000_000
 
 
+def test_the_library_has_what_the_page_calls_and_no_more() -> None:
+    library, own = page_data.scripts()
+    called = set(re.findall(r"\bPlot\.(\w+)", own))
+    exported = re.search(r"\{(?=[^{}]*\bboxX:\(\)=>)([^{}]*)\}", library)
+    assert exported is not None
+    assert called == set(re.findall(r"(\w+):\(\)=>", exported[1]))
+
+
 @pytest.fixture(scope="module")
 def touched(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page's elements after a browser ran it: an arm left out, a table sorted, another filtered."""
@@ -133,8 +144,9 @@ def touched(tmp_path_factory: pytest.TempPathFactory) -> str:
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page).replace("</body>", hand)
     folder = tmp_path_factory.mktemp("page")
     (folder / "index.html").write_text(page)
-    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}",
-               "--virtual-time-budget=3000", "--dump-dom", (folder / "index.html").as_uri()]  # fmt: skip
+    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", *OFFLINE,
+               f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=3000", "--dump-dom",
+               (folder / "index.html").as_uri()]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     except subprocess.TimeoutExpired:
