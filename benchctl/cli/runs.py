@@ -128,10 +128,10 @@ def _print_table(found: list[ListedRun]) -> None:
         Column("recipe", lambda run: run.recipe, cell=lambda run: Name(run.recipe), heads=True),
         Column("run", lambda run: run.folder.name),
         Column("status", lambda run: run.manifest.status if run.manifest else "unreadable"),
-        Column("engine", lambda run: run.manifest.engine.kind if run.manifest else None),
+        Column("engine", lambda run: run.manifest.engine.kind if run.manifest else None, least_width=90),
         numeric("arms", lambda run: len(run.manifest.arms) if run.manifest else None),
-        numeric("blocks", lambda run: run.manifest.blocks if run.manifest else None),
-        numeric("cells", lambda run: run.finished_cells),
+        numeric("blocks", lambda run: run.manifest.blocks if run.manifest else None, least_width=110),
+        numeric("cells", lambda run: run.finished_cells, least_width=110),
         numeric("size", lambda run: run.size, numbers.size),
     )
     print_table(table_console(), Table("runs", "Runs", columns, found))
