@@ -79,7 +79,7 @@ def test_sixteen_bits_say_what_float32_says_and_two_bits_do_not(there: None) -> 
     ("words", "message"),
     [
         (("coarse", "--against", "nowhere"), "no such run"),
-        (("coarse", "--against", "coarse"), "no reference of itself"),
+        (("coarse", "--against", "coarse"), "cannot be its own reference"),
         (("coarse", "--against", "whole", "--sampling"), "takes no reference run"),
         (("coarse", "--against", "whole", "--accept", "consistent"), "compares stored answers"),
         (("coarse", "--against", "whole", "--arm", "sepc"), "There is no arm"),
