@@ -85,8 +85,9 @@ def best_so_far(run: RunData) -> str:
     tuning = run.manifest.tuning if run.manifest else None
     if tuning is None or not tuning.rungs:
         return "Nothing was measured yet, so there is no result."
-    first = next((one for one in find_standings(run, tuning.rungs[-1].arms) if one.races), None)
-    if first is None or first.speedup is None or not any_drafted(find_standings(run, tuning.rungs[0].arms)):
+    searched = find_standings(run, tuning.rungs[0].arms)
+    first = next((one for one in searched if one.races and one.arm in tuning.rungs[-1].arms), None)
+    if first is None or not any_drafted(searched):
         return "No arm has drafted anything yet that could be compared with no speculation."
     blocks = "1 block" if first.blocks == 1 else f"{first.blocks} blocks"
     return (

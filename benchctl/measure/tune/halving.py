@@ -84,10 +84,9 @@ def _open(tuning: Tuning, arms: list[str], prepared: Prepared, writer: RunWriter
 
 def _close(tuning: Tuning, rung: TuningRung, prepared: Prepared, writer: RunWriter, progress: RunProgress) -> None:
     """End a rung: the faster half stays, or fewer where the time left is too short for them."""
-    run = open_run(writer.folder)
-    standings = find_standings(run, rung.arms)
-    found_any = any_drafted(find_standings(run, tuning.rungs[0].arms))
-    racing = [one.arm for one in standings if one.races and found_any]
+    searched = find_standings(open_run(writer.folder), tuning.rungs[0].arms)
+    standings = [one for one in searched if one.arm in rung.arms]
+    racing = [one.arm for one in standings if one.races and any_drafted(searched)]
     keep = racing[: max(1, len(rung.arms) // 2)] if len(rung.arms) > 3 else racing[:1]
     costs, baseline = _costs(prepared, writer, tuning), prepared.recipe.baseline
     while len(keep) > 1:
