@@ -132,7 +132,8 @@ class _Pacer(threading.Thread):
                 time.sleep(wait)
             piece = f" {time.perf_counter():.6f}"
             # Where every event repeats the answer, the last stamps alone, so that a long answer stays short.
-            text = "".join(f" {stamp}" for stamp in (text + piece).split()[-64:])
+            if path == "/generate":
+                text = "".join(f" {stamp}" for stamp in (text + piece).split()[-64:])
             connection.sendall(_packed(path, number, count, piece, text))
             if number + 1 == count:
                 connection.close()

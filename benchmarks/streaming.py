@@ -6,9 +6,11 @@ Servers in processes of their own stream answers in the forms of the engines: ll
 `/v1/completions` and `/v1/chat/completions` as vLLM and other OpenAI-compatible servers send them, and SGLang's
 `/generate`, which repeats the whole answer with every event. For capacity they send as fast as the client takes it, 32
 and 256 answers at a time; what counts is the client's own processor time. For timing, 256 streams of 50 tokens a second
-each, evenly staggered, carry in every event when it was sent; all processes read the same monotonic clock, so that
-arrival minus sending is the error of every time that benchctl reports. Clients that others wrote, where their programs
-are given, then take the same stream of `/v1/completions`, 32 and 256 answers at a time.
+each, evenly staggered, carry in every event when it was sent; both processes read the same monotonic clock, so that
+arrival minus sending is the error of every time that benchctl reports. There one server sends, on a core of its own
+where the system lets programs choose: two processes that take turns on one core would measure the scheduler. Clients
+that others wrote, where their programs are given, then take the same stream of `/v1/completions`, 32 and 256 answers at
+a time.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ import os
 import socket
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.llama_cpp.stream import LlamaReader
 from benchctl.engines.sglang.stream import GenerateReader
+from benchctl.measure.collector import short_collections
 from benchmarks import other_clients
 from benchmarks.keep import keep
 from benchmarks.stream_server import FORMS, serve
@@ -46,7 +50,6 @@ CAPACITY_TOKENS = 400_000
 ROUNDS = 3
 STREAMS, PACE, SECONDS = 256, 50, 10
 """Streams, tokens a second of each, and how long."""
-SERVERS = 2
 
 
 def main() -> None:
@@ -59,21 +62,14 @@ def main() -> None:
     others = {name: program for name in other_clients.CLIENTS if (program := getattr(options, name))}
     if others and options.tokenizer is None:
         parser.error("the other clients need --tokenizer")
-    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    port = listener.getsockname()[1]
-    start = multiprocessing.get_context("fork")
-    servers = [start.Process(target=serve, args=(listener,), daemon=True) for _ in range(SERVERS)]
-    for server in servers:
-        server.start()
-    listener.close()
-    url = f"http://127.0.0.1:{port}"
-    try:
-        found: dict[str, Any] = {"tokens_an_answer": TOKENS, "load_before": os.getloadavg()[0]}
+    found: dict[str, Any] = {"tokens_an_answer": TOKENS, "load_before": os.getloadavg()[0]}
+    cores = _cores()
+    with _servers(1, cores[:1]) as url, _running_on(cores[1:]), short_collections():
+        timing = {path: asyncio.run(_timing(url, path)) for path in FORMS}
+    with _servers(2) as url, short_collections():
         for path in FORMS:
-            found[path] = {
-                **{f"{width} in flight": _capacity(url, path, width) for width in IN_FLIGHT},
-                "timing": asyncio.run(_timing(url, path)),
-            }
+            capacity = {f"{width} in flight": _capacity(url, path, width) for width in IN_FLIGHT}
+            found[path] = {**capacity, "timing": timing[path]}
         found["other clients"] = {
             name: {
                 f"{width} in flight": other_clients.capacity(name, program, url, options.tokenizer, TOKENS, width)
@@ -81,10 +77,43 @@ def main() -> None:
             }
             for name, program in others.items()
         }
+    keep("streaming", found)
+
+
+def _cores() -> list[int]:
+    """Return the logical cores of this process; none where the system does not let programs choose, or there is one."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return cores if len(cores) > 1 else []
+
+
+@contextmanager
+def _running_on(cores: list[int]) -> Iterator[None]:
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def _servers(count: int, cores: list[int] | None = None) -> Iterator[str]:
+    """Serve in `count` processes, on `cores` where some are given; yields the URL of all."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    start = multiprocessing.get_context("fork")
+    servers = [start.Process(target=serve, args=(listener,), daemon=True) for _ in range(count)]
+    with listener, _running_on(cores or []):
+        for server in servers:
+            server.start()
+        port = listener.getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
     finally:
         for server in servers:
             server.terminate()
-    keep("streaming", found)
 
 
 def _capacity(url: str, path: str, width: int) -> dict[str, float]:

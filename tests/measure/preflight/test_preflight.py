@@ -29,7 +29,7 @@ Damage = Callable[[np.ndarray], np.ndarray]
 
 def prepared(folder: Path, server: Path, **changes: Any) -> Prepared:
     data = {
-        "name": "looked-at",
+        "name": "preflight",
         "engine": {"device": "cpu", "context": 1024, "threads": 1},
         "models": {
             "target": {"source": "bundled:tiny-hybrid"},
