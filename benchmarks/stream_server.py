@@ -1,4 +1,7 @@
-"""A server that streams answers in the forms of the engines: all at once, or evenly paced and stamped with the time."""
+"""A server that streams answers in the forms of the engines: all at once, or evenly paced.
+
+Of what is paced it keeps when every token was sent, by the request's `stream`; `GET /sent` returns it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import json
 import socket
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -56,9 +61,14 @@ FORMS: dict[str, Events] = {
 }
 
 
-def _packed(path: str, number: int, count: int, piece: str, text: str) -> bytes:
+PIECE = " x"
+
+
+@cache
+def _packed(path: str, number: int, count: int) -> bytes:
     """Return the events of one token, each an HTTP chunk as real servers send them, and the end after the last."""
-    events = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in FORMS[path](number, count, piece, text)]
+    found = FORMS[path](number, count, PIECE, PIECE * (number + 1))
+    events = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in found]
     if number + 1 == count:
         events += [b""] if path == "/completion" else [b"data: [DONE]\n\n", b""]
     return b"".join(b"%x\r\n%s\r\n" % (len(event), event) for event in events)
@@ -66,8 +76,7 @@ def _packed(path: str, number: int, count: int, piece: str, text: str) -> bytes:
 
 @cache
 def _whole(path: str, count: int) -> bytes:
-    texts = [" x" * (number + 1) for number in range(count)]
-    return b"".join(_packed(path, number, count, " x", text) for number, text in enumerate(texts))
+    return b"".join(_packed(path, number, count) for number in range(count))
 
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
@@ -94,7 +103,8 @@ def _answer(connection: socket.socket, pacer: _Pacer) -> None:
         stream.read(length)
         connection.sendall(b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
     elif method == "GET":
-        body = json.dumps({"object": "list", "data": [{"id": MODEL, "object": "model"}]}).encode()
+        models = {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
+        body = json.dumps(pacer.sent if path == "/sent" else models).encode()
         head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
         connection.sendall(head % len(body) + body)
     else:
@@ -102,23 +112,43 @@ def _answer(connection: socket.socket, pacer: _Pacer) -> None:
         count = int(request.get("max_tokens") or request.get("max_completion_tokens") or 16)
         connection.sendall(_HEAD)
         if "pace" in request:
-            pacer.add(connection, path, count, request["pace"], request["begin"])
+            pacer.add(
+                _Paced(connection, path, count, 1 / request["pace"], pacer.sent[request["stream"]]), request["begin"]
+            )
             return
         connection.sendall(_whole(path, count))
     connection.close()
 
 
+@dataclass
+class _Paced:
+    """A stream that the pacer sends."""
+
+    connection: socket.socket
+    path: str
+    count: int
+    step: float
+    """Seconds from token to token."""
+    sent: list[float]
+    """When each was sent: seconds of `time.perf_counter`."""
+
+
 class _Pacer(threading.Thread):
-    """Sends every token when it is due, and in it when it was sent: seconds of `time.perf_counter`."""
+    """Sends every token when it is due."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self._due: list[tuple[float, int, socket.socket, str, int, int, str, float]] = []
+        self.sent: defaultdict[int, list[float]] = defaultdict(list)
+        self._due: list[tuple[float, int, _Paced]] = []
         self._added = threading.Condition()
 
-    def add(self, connection: socket.socket, path: str, count: int, pace: float, begin: float) -> None:
+    def add(self, stream: _Paced, begin: float) -> None:
+        # Made before they are due, so that making them delays nothing.
+        for number in range(stream.count):
+            _packed(stream.path, number, stream.count)
+        stream.sent.clear()
         with self._added:
-            heapq.heappush(self._due, (begin, id(connection), connection, path, 0, count, "", 1 / pace))
+            heapq.heappush(self._due, (begin, id(stream), stream))
             self._added.notify()
 
     def run(self) -> None:
@@ -126,17 +156,15 @@ class _Pacer(threading.Thread):
             with self._added:
                 while not self._due:
                     self._added.wait()
-                due, key, connection, path, number, count, text, step = heapq.heappop(self._due)
+                due, key, stream = heapq.heappop(self._due)
             wait = due - time.perf_counter()
             if wait > 0:
                 time.sleep(wait)
-            piece = f" {time.perf_counter():.6f}"
-            # Where every event repeats the answer, the last stamps alone, so that a long answer stays short.
-            if path == "/generate":
-                text = "".join(f" {stamp}" for stamp in (text + piece).split()[-64:])
-            connection.sendall(_packed(path, number, count, piece, text))
-            if number + 1 == count:
-                connection.close()
+            events = _packed(stream.path, len(stream.sent), stream.count)
+            stream.sent.append(time.perf_counter())
+            stream.connection.sendall(events)
+            if len(stream.sent) == stream.count:
+                stream.connection.close()
                 continue
             with self._added:
-                heapq.heappush(self._due, (due + step, key, connection, path, number + 1, count, text, step))
+                heapq.heappush(self._due, (due + stream.step, key, stream))

@@ -6,22 +6,24 @@ Servers in processes of their own stream answers in the forms of the engines: ll
 `/v1/completions` and `/v1/chat/completions` as vLLM and other OpenAI-compatible servers send them, and SGLang's
 `/generate`, which repeats the whole answer with every event. For capacity they send as fast as the client takes it, 32
 and 256 answers at a time; what counts is the client's own processor time. For timing, 256 streams of 50 tokens a second
-each, evenly staggered, carry in every event when it was sent; both processes read the same monotonic clock, so that
-arrival minus sending is the error of every time that benchctl reports. There one server sends, on a core of its own
-where the system lets programs choose: two processes that take turns on one core would measure the scheduler. Clients
-that others wrote, where their programs are given, then take the same stream of `/v1/completions`, 32 and 256 answers at
-a time.
+each, begun one after the other within two seconds and evenly staggered, are sent by one server that keeps when each
+token left. Both processes read the same monotonic clock, so that arrival minus sending is the error of every time that
+benchctl reports. The server has a core of its own where the system lets programs choose: two processes that take turns
+on one core would measure the scheduler. Clients that others wrote, where their programs are given, then take the same
+stream of `/v1/completions`, 32 and 256 answers at a time.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import multiprocessing
 import os
 import socket
 import statistics
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,8 +50,10 @@ TOKENS = 256
 """Of an answer."""
 CAPACITY_TOKENS = 400_000
 ROUNDS = 3
-STREAMS, PACE, SECONDS = 256, 50, 10
+STREAMS, PACE, SECONDS = 256, 50, 12
 """Streams, tokens a second of each, and how long."""
+STAGGER_S = 2.0
+"""From the first stream's beginning to the last's."""
 
 
 def main() -> None:
@@ -148,34 +152,42 @@ async def _answers(url: str, path: str, width: int) -> tuple[float, float]:
 
 
 async def _timing(url: str, path: str) -> dict[str, float]:
-    client, errors = HttpClient(url), list[float]()
+    client, arrivals = HttpClient(url), [list[float]() for _ in range(STREAMS)]
     began = time.perf_counter() + 1.0
     cpu = time.process_time()
+    # A token's interval is split evenly among the streams, whatever whole intervals lie between their beginnings.
+    stagger = (round(STAGGER_S * PACE) + 1) / PACE / STREAMS
 
     async def ask(number: int) -> None:
-        reader, arrivals = _noting(READERS[path]())
-        body = {"max_tokens": PACE * SECONDS, "pace": PACE, "begin": began + number / (PACE * STREAMS)}
-        streamed = await client.stream(path, body, reader, silence_s=60, timeout_s=600)
-        stamps = [float(stamp) for stamp in streamed.answer.text.split()]
-        # Where every event repeats the answer, its end has been kept.
-        errors.extend(at - sent for at, sent in zip(arrivals[-len(stamps) :], stamps, strict=True))
+        begin = began + number * stagger
+        body = {"max_tokens": PACE * SECONDS, "pace": PACE, "begin": begin, "stream": number}
+        reader = _noting(READERS[path](), arrivals[number])
+        await client.stream(path, body, reader, silence_s=60, timeout_s=600)
 
     await asyncio.gather(*map(ask, range(STREAMS)))
     client.close()
-    errors.sort()
+    passed = time.process_time() - cpu
+    with urllib.request.urlopen(f"{url}/sent") as reply:
+        sent = json.load(reply)
+    errors = sorted(
+        at - left
+        for number, stream in enumerate(arrivals)
+        for at, left in zip(stream, sent[str(number)], strict=True)
+        if began + STAGGER_S < left < began + SECONDS  # all streams are under way
+    )
     return {
         "tokens": len(errors),
         "p50_ms": 1000 * errors[len(errors) // 2],
         "p99_ms": 1000 * errors[int(0.99 * (len(errors) - 1))],
+        "p999_ms": 1000 * errors[int(0.999 * (len(errors) - 1))],
         "max_ms": 1000 * errors[-1],
-        "client_cpu_share": (time.process_time() - cpu) / (SECONDS + 1.0),
+        "client_cpu_share": passed / (SECONDS + STAGGER_S + 1.0),
         "load": os.getloadavg()[0],
     }
 
 
-def _noting(reader: AnswerReader[Any]) -> tuple[AnswerReader[Any], list[float]]:
+def _noting(reader: AnswerReader[Any], arrivals: list[float]) -> AnswerReader[Any]:
     """Have a reader note when each of its tokens was received."""
-    arrivals: list[float] = []
     count = reader.tokens
 
     def tokens(number: int = 1) -> None:
@@ -183,7 +195,7 @@ def _noting(reader: AnswerReader[Any]) -> tuple[AnswerReader[Any], list[float]]:
         arrivals.extend([reader.clock] * number)
 
     reader.tokens = tokens  # type: ignore[method-assign,assignment]
-    return reader, arrivals
+    return reader
 
 
 if __name__ == "__main__":
