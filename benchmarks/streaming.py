@@ -9,8 +9,9 @@ and 256 answers at a time; what counts is the client's own processor time. For t
 each, begun one after the other within two seconds and evenly staggered, are sent by one server that keeps when each
 token left. Both processes read the same monotonic clock, so that arrival minus sending is the error of every time that
 benchctl reports. The server has a core of its own where the system lets programs choose: two processes that take turns
-on one core would measure the scheduler. Clients that others wrote, where their programs are given, then take the same
-stream of `/v1/completions`, 32 and 256 answers at a time.
+on one core would measure the scheduler. A bare loop that only receives shows the machine's share of the error. Clients
+that others wrote, where their programs are given, then take the same stream of `/v1/completions`, 32 and 256 answers at
+a time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import asyncio
 import json
 import multiprocessing
 import os
+import selectors
 import socket
 import statistics
 import time
@@ -28,6 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from benchctl.engines.common.completion_stream import CompletionReader
 from benchctl.engines.common.http import HttpClient
@@ -39,6 +42,8 @@ from benchmarks import other_clients
 from benchmarks.keep import keep
 from benchmarks.stream_server import FORMS, serve
 
+Receive = Callable[[str, str, list[dict[str, Any]], list[list[float]]], None]
+"""Has the server of a URL stream in a form, an answer for every request's body, and notes when tokens arrived."""
 READERS: dict[str, Callable[[], AnswerReader[Any]]] = {
     "/completion": LlamaReader,
     "/v1/completions": CompletionReader,
@@ -69,7 +74,8 @@ def main() -> None:
     found: dict[str, Any] = {"tokens_an_answer": TOKENS, "load_before": os.getloadavg()[0]}
     cores = _cores()
     with _servers(1, cores[:1]) as url, _running_on(cores[1:]), short_collections():
-        timing = {path: asyncio.run(_timing(url, path)) for path in FORMS}
+        timing = {path: _timing(url, path, _as_benchctl) for path in FORMS}
+        found["received and not read"] = {path: {"timing": _timing(url, path, _bare)} for path in FORMS}
     with _servers(2) as url, short_collections():
         for path in FORMS:
             capacity = {f"{width} in flight": _capacity(url, path, width) for width in IN_FLIGHT}
@@ -151,21 +157,17 @@ async def _answers(url: str, path: str, width: int) -> tuple[float, float]:
     return total / passed[0], total / passed[1]
 
 
-async def _timing(url: str, path: str) -> dict[str, float]:
-    client, arrivals = HttpClient(url), [list[float]() for _ in range(STREAMS)]
+def _timing(url: str, path: str, receive: Receive) -> dict[str, float]:
+    arrivals = [list[float]() for _ in range(STREAMS)]
     began = time.perf_counter() + 1.0
     cpu = time.process_time()
     # A token's interval is split evenly among the streams, whatever whole intervals lie between their beginnings.
     stagger = (round(STAGGER_S * PACE) + 1) / PACE / STREAMS
-
-    async def ask(number: int) -> None:
-        begin = began + number * stagger
-        body = {"max_tokens": PACE * SECONDS, "pace": PACE, "begin": begin, "stream": number}
-        reader = _noting(READERS[path](), arrivals[number])
-        await client.stream(path, body, reader, silence_s=60, timeout_s=600)
-
-    await asyncio.gather(*map(ask, range(STREAMS)))
-    client.close()
+    bodies = [
+        {"max_tokens": PACE * SECONDS, "pace": PACE, "begin": began + number * stagger, "stream": number}
+        for number in range(STREAMS)
+    ]
+    receive(url, path, bodies, arrivals)
     passed = time.process_time() - cpu
     with urllib.request.urlopen(f"{url}/sent") as reply:
         sent = json.load(reply)
@@ -184,6 +186,42 @@ async def _timing(url: str, path: str) -> dict[str, float]:
         "client_cpu_share": passed / (SECONDS + STAGGER_S + 1.0),
         "load": os.getloadavg()[0],
     }
+
+
+def _as_benchctl(url: str, path: str, bodies: list[dict[str, Any]], arrivals: list[list[float]]) -> None:
+    async def together() -> None:
+        client = HttpClient(url)
+        readers = [_noting(READERS[path](), times) for times in arrivals]
+        await asyncio.gather(
+            *(
+                client.stream(path, body, reader, silence_s=60, timeout_s=600)
+                for body, reader in zip(bodies, readers, strict=True)
+            )
+        )
+        client.close()
+
+    asyncio.run(together())
+
+
+def _bare(url: str, path: str, bodies: list[dict[str, Any]], arrivals: list[list[float]]) -> None:
+    """Receive and count events, and do nothing else: what the machine itself makes late."""
+    host = urlsplit(url)
+    with selectors.DefaultSelector() as selector:
+        for body, times in zip(bodies, arrivals, strict=True):
+            connection = socket.create_connection((host.hostname, host.port))
+            text = json.dumps(body).encode()
+            connection.sendall(b"POST %s HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(text)) + text)
+            selector.register(connection, selectors.EVENT_READ, times)
+        while selector.get_map():
+            for key, _ in selector.select():
+                assert isinstance(key.fileobj, socket.socket)
+                received = key.fileobj.recv(1 << 20)
+                now = time.perf_counter()
+                left = PACE * SECONDS - len(key.data)  # events behind the tokens carry counts
+                key.data.extend([now] * min(left, received.count(b"data: ")))
+                if not received:
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()
 
 
 def _noting(reader: AnswerReader[Any], arrivals: list[float]) -> AnswerReader[Any]:
