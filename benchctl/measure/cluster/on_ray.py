@@ -65,6 +65,12 @@ def connect(where: str) -> RayCluster:
         address = where
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False, namespace="benchctl")
+    except ImportError as error:  # Ray alone, without what its client needs
+        raise UsageError(
+            f"Ray's client cannot be used here: {one_line(str(error), 200)}",
+            where="--on",
+            fix="Install it: pip install 'benchctl[ray]'",
+        ) from None
     except (ConnectionError, RuntimeError, OSError, ValueError) as error:
         raise UsageError(
             f"No Ray cluster was joined: {one_line(str(error), 300)}",

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -37,10 +38,16 @@ def head() -> Iterator[Any]:
     """A head that measures nothing."""
     from ray.cluster_utils import Cluster
 
-    one: Any = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False},
-    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    arguments = {
+        "num_cpus": 0,
+        "object_store_memory": STORE,
+        "include_dashboard": False,
+        "ray_client_server_port": port,
+    }
+    one: Any = Cluster(initialize_head=True, head_node_args=arguments)
+    one.client_server = f"ray://127.0.0.1:{port}"
     yield one
     one.shutdown()
 
@@ -59,14 +66,14 @@ def add(cluster: Any, **env: str) -> Any:
     return cluster.add_node(num_cpus=1, object_store_memory=STORE, env_vars=env, **own)
 
 
-def command(cluster: Any, *arguments: str) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-m", "benchctl", "run", *arguments, "--on", "ray"]
+def command(cluster: Any, *arguments: str, on: str = "ray") -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", "benchctl", "run", *arguments, "--on", on]
     env = {**os.environ, "RAY_ADDRESS": cluster.address}
     return subprocess.Popen(argv, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
-def finished(cluster: Any, *arguments: str, status: int = 0) -> str:
-    process = command(cluster, *arguments)
+def finished(cluster: Any, *arguments: str, status: int = 0, on: str = "ray") -> str:
+    process = command(cluster, *arguments, on=on)
     told, _ = process.communicate(timeout=300)
     assert process.returncode == status, told
     return told
@@ -122,6 +129,30 @@ def test_three_nodes_give_the_same_answers_as_none(cluster: Any, recipe_file: Pa
     assert {cell.machine for cell in manifest.cells} == {"m1"}
     ends = [(cell.started_at, cell.wall_s) for cell in manifest.cells]
     assert ends == sorted(ends), "nodes of one host measure one after the other"
+
+
+def test_from_outside_through_rays_client_server(cluster: Any, recipe_file: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        add(cluster)
+    out = tmp_path / "runs"
+    finished(cluster, str(recipe_file), "--out", str(out), on=cluster.client_server)
+    manifest = manifest_of(run_folder(out))
+    assert manifest.status == "finished"
+    assert len({cell.node for cell in manifest.cells}) == 2
+    assert len([r for r in open_run(run_folder(out)).records if r.phase == "measure"]) == 8
+
+
+def test_ctrl_c_from_outside(cluster: Any, own_recipe: Path, tmp_path: Path) -> None:
+    add(cluster)
+    out = tmp_path / "runs"
+    process = command(cluster, str(own_recipe), "--out", str(out), on=cluster.client_server)
+    wait_for(lambda: bool(engines_of(tmp_path)))
+    process.send_signal(signal.SIGINT)
+    told, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, told
+    assert f"--on {cluster.client_server}" in " ".join(told.split())
+    wait_for(lambda: not engines_of(tmp_path), 40)
+    assert manifest_of(run_folder(out)).status == "interrupted"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Elsewhere all nodes share one address, also with benchctl's own.")
