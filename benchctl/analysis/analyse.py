@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from benchctl.analysis.acceptance import find_acceptance
 from benchctl.analysis.answers import Answers, find_answers, find_consistency
@@ -37,7 +37,7 @@ from benchctl.analysis.results import (
     Verdict,
 )
 from benchctl.analysis.rounds.model import find_rounds
-from benchctl.analysis.speedup import find_latency_speedup, find_speedups, find_throughput
+from benchctl.analysis.speedup import find_speedups, find_throughput, find_whole_speedup
 from benchctl.analysis.verdict import find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.audits import Audit
@@ -52,7 +52,7 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     groups = split(run, baseline)
     frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in groups]
     alone = any(group.judged for group in groups)
-    speeds = _speeds(frames)
+    speeds = _speeds(groups, frames)
     audits = audit_parts([(audit_of(part), select_answers(own)) for part, own in _by_part(groups, frames)])
     parts = [_analyse(group, frame, speeds, audits, alone=alone) for group, frame in zip(groups, frames, strict=True)]
     found, manifest = parts[0], run.manifest
@@ -78,24 +78,46 @@ def _by_part(groups: Sequence[Group], frames: Sequence[Frame]) -> list[tuple[Run
     return [(own[0][0].run, own) for own in found.values()]
 
 
-def _speeds(frames: Sequence[Frame]) -> dict[str, tuple[list[SpeedUp], bool]]:
-    """Return the speed-ups of every compared arm of a run, and whether it may be called faster or slower.
+@dataclass(frozen=True)
+class _Speed:
+    """How fast one arm is."""
+
+    rows: list[SpeedUp]
+    """Over all tasks, then of each."""
+    whole: SpeedUp | None
+    """Of whole answers, where requests share the engine: it then decides."""
+    claimed: bool = False
+    """Whether the arm may be called faster or slower."""
+
+    @property
+    def claims_held(self) -> int:
+        return (self.whole or next(row for row in self.rows if row.task == ALL_TASKS)).claims_held
+
+
+def _speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, _Speed]:
+    """Return the speed of every compared arm of a run.
 
     Claims hold together over the arms of all conditions; an arm of synthetic acceptance makes none.
     """
-    arms = [(frame, arm, is_synthetic(frame, arm)) for frame in frames for arm in _compared(frame)]
-    claims = [not synthetic for _, _, synthetic in arms]
-    rows = [find_speedups(frame, arm, max(1, sum(claims))) for frame, arm, _ in arms]
-    counts = [next(row.claims_held for row in one if row.task == ALL_TASKS) for one in rows]
-    together = iter(claims_that_hold([count for count, claim in zip(counts, claims, strict=True) if claim]))
-    holds = [next(together) if claim else count > 0 for count, claim in zip(counts, claims, strict=True)]
-    return {frame.arms[arm]: (found, one) for (frame, arm, _), found, one in zip(arms, rows, holds, strict=True)}
+    arms = [(group, frame, arm) for group, frame in zip(groups, frames, strict=True) for arm in _compared(frame)]
+    claims = [not is_synthetic(frame, arm) for _, frame, arm in arms]
+    most = max(1, sum(claims))
+    found = [
+        _Speed(find_speedups(frame, arm, most), find_whole_speedup(frame, arm, most) if group.overlapping else None)
+        for group, frame, arm in arms
+    ]
+    together = iter(claims_that_hold([one.claims_held for one, claim in zip(found, claims, strict=True) if claim]))
+    holds = [next(together) if claim else one.claims_held > 0 for one, claim in zip(found, claims, strict=True)]
+    return {
+        frame.arms[arm]: replace(one, claimed=claimed)
+        for (_, frame, arm), one, claimed in zip(arms, found, holds, strict=True)
+    }
 
 
 def _analyse(
     group: Group,
     frame: Frame,
-    speeds: Mapping[str, tuple[list[SpeedUp], bool]],
+    speeds: Mapping[str, _Speed],
     audits: Mapping[str, ArmAudit],
     *,
     alone: bool,
@@ -117,12 +139,12 @@ def _analyse(
     losslessness: list[Losslessness] = []
     costs: list[Cost] = []
     for arm in _compared(frame):
-        speedup, claimed = speeds[frame.arms[arm]]
+        speed = speeds[frame.arms[arm]]
+        speedup = speed.rows
         accepted = find_acceptance(frame, counters, arm)
         cost = find_cost(frame, counters, arm, speedup, accepted)
         lossless = _assess(group, frame, answers, arm, evidence, alone=alone)
-        whole = find_latency_speedup(frame, arm) if group.overlapping else None
-        verdicts.append(find_verdict(frame, speedup, accepted, lossless, cost, claimed, whole))
+        verdicts.append(find_verdict(frame, speedup, accepted, lossless, cost, speed.claimed, speed.whole))
         speedups += speedup
         acceptance += accepted
         losslessness.append(lossless)

@@ -68,13 +68,50 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1) -> list[SpeedUp]:
     return found
 
 
+def find_whole_speedup(frame: Frame, arm: int, arms: int = 1) -> SpeedUp:
+    """Return the speed-up of whole answers over all tasks: all tokens over the time from request to last byte.
+
+    It counts tokens, so that unequal lengths do not decide. `arms`: as in `find_speedups`.
+    """
+    sums, rows = _latency_pairs(frame, arm)
+    block = frame.block[rows]
+    in_blocks = [value for one in np.unique(block) if (value := pooled(sums[block == one]))]
+    spread = pooled_spread(sums, block, frame.prompt[rows], frame.task[rows], level_for(frame.manifest), arms)
+    return SpeedUp(
+        arm=frame.arms[arm],
+        task=ALL_TASKS,
+        pooled=pooled(sums),
+        median=None,
+        interval=spread.interval,
+        simultaneous=spread.simultaneous,
+        like_these=spread.like_these,
+        within=spread.within,
+        detectable=spread.detectable,
+        claims_held=spread.claims_held,
+        end_to_end=pooled(sums),
+        length_matched=None,
+        by_block=in_blocks,
+        lowest_block=min(in_blocks) if len(in_blocks) > 1 else None,
+        highest_block=max(in_blocks) if len(in_blocks) > 1 else None,
+        pairs=len(sums),
+        pairs_unequal=0,
+        pairs_missing=0,
+    )
+
+
 def find_latency_speedup(frame: Frame, arm: int) -> tuple[float | None, Interval | None]:
     """Return `SpeedUp.end_to_end` of an arm over all tasks, with its interval."""
+    sums, rows = _latency_pairs(frame, arm)
+    return pooled(sums), pooled_interval(sums, frame.block[rows], level_for(frame.manifest))
+
+
+def _latency_pairs(frame: Frame, arm: int) -> tuple[Floats, Integers]:
+    """Return `_whole_answers` of the pairs whose times are known, (pairs, 4), and the arm's rows, (pairs,)."""
     ours, theirs = frame.pairs(arm, frame.baseline)
     timed = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs])
     ours, theirs = ours[timed], theirs[timed]
     sums, waits = _whole_answers(frame, ours, theirs)
-    return pooled(sums[waits]), pooled_interval(sums[waits], frame.block[ours][waits], level_for(frame.manifest))
+    return sums[waits], ours[waits]
 
 
 def _whole_answers(frame: Frame, ours: Integers, theirs: Integers) -> tuple[Floats, Booleans]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.cells import attestations, states
-from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, Interval, Losslessness, Speed, SpeedUp, Verdict
+from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, Losslessness, Speed, SpeedUp, Verdict
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
@@ -31,13 +31,13 @@ def find_verdict(
     losslessness: Losslessness,
     cost: Cost,
     claimed: bool,
-    whole: tuple[float | None, Interval | None] | None = None,
+    whole: SpeedUp | None = None,
 ) -> Verdict:
     """Conclude from everything that was found of one arm.
 
-    `claimed`: whether a difference of its decode rate holds beside the run's other claims (`claims_that_hold`).
-    `whole`: of requests that share the engine, the speed-up of whole answers with its interval, which then decides.
-    While some wait for their first token the others decode faster: the decode rate alone would call that a gain.
+    `whole`: of requests that share the engine, the speed-up of whole answers, which then decides. While some wait for
+    their first token the others decode faster: the decode rate alone would call that a gain.
+    `claimed`: whether a difference of what decides holds beside the run's other claims (`claims_that_hold`).
     """
     arm = losslessness.arm
     overall = next(one for one in speedups if one.task == ALL_TASKS)
@@ -47,13 +47,7 @@ def find_verdict(
         (one for one in own + attestations(frame, frame.arms[frame.baseline]) if one.state == "failed"), None
     )
     state = own[0].state if own else "unknown"
-    decides = overall
-    if whole is not None:  # per token, so that lengths do not decide
-        decides = overall.model_copy(
-            update={"pooled": whole[0], "interval": whole[1], "simultaneous": whole[1], "within": None,
-                    "detectable": None, "like_these": None, "pairs_unequal": 0}
-        )  # fmt: skip
-        claimed = whole[1] is not None and (whole[1].low > 1 or whole[1].high < 1)
+    decides = overall if whole is None else whole
     doubt = _doubt(decides, claimed, drafted=accepted.drafted != 0 and state not in ("idle", "off"))
     speed = "unknown" if refused or doubt else speed_word(decides, claimed)
     return Verdict(

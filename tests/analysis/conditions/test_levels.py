@@ -253,6 +253,17 @@ def test_faster_decoding_that_makes_others_wait_is_no_gain(tmp_path: Path) -> No
     assert "the baseline over whole answers (95 % interval" in verdict.sentence
 
 
+def test_claims_hold_together_where_requests_overlap(tmp_path: Path) -> None:
+    """Of many equal arms some are far off by chance: each alone would be called faster or slower."""
+    arms = {"baseline": None, **{f"spec_{number}": {"type": "draft-simple", "max": 4} for number in range(24)}}
+    write_sweep(tmp_path / "run", Sweep(concurrency=(4,), arms=arms, prompts=6))
+    found = analyse(open_run(tmp_path / "run"))
+    alone = [one for one in found.verdicts if one.interval and not one.interval.low <= 1 <= one.interval.high]
+    assert alone
+    assert {one.speed for one in found.verdicts} <= {"undecided", "within"}
+    assert any("corrected for the run's other claims" in one.sentence for one in alone)
+
+
 def test_a_slow_answer_is_an_outlier_one_at_a_time_alone(tmp_path: Path) -> None:
     def slow(record: dict[str, Any]) -> None:
         if (record["block"], record["prompt_idx"]) == (1, 5):
