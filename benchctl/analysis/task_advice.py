@@ -7,6 +7,7 @@ drafted. Everything else is `none`, with the reason.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 SOUND = ("identical", "consistent with the target")
 _DEEPEST = 16
+_MOST = 200
+"""More blocks than this nobody measures."""
 _WORTH_TRYING = 1.05
 """A depth that was not measured is worth trying where the line through the others predicts so much more."""
 
@@ -81,16 +84,18 @@ def next_experiment(analysis: Analysis, manifest: Manifest | None) -> Experiment
         who = ", ".join(one.arm for one in unsound)
         sentence = f"Losslessness of {who}: faster, but it is undetermined whether the output is the target's own."
         return Experiment(sentence, f"benchctl verify-lossless {shlex.quote(analysis.run)}")
-    open_ = [one for one in drafted if one.speed == "undecided" and one.interval and one.interval.high > 1]
+    open_ = [one for one in drafted if one.speed == "undecided" and (_blocks_needed(analysis, one) or _MOST) < _MOST]
     deeper = _another_depth(analysis, manifest)
     if deeper is not None and not open_:
         return deeper
     if open_:
-        best = max(open_, key=lambda one: one.interval.high if one.interval else 0.0)
+        best = max(open_, key=_how_surely_above_1)
         assert best.interval is not None
         ends = f"{best.interval.low:.2f} to {best.interval.high:.2f}"
-        blocks = _blocks_needed(analysis, best)
-        sentence = f"More blocks of {best.arm}, whose interval is {ends}{blocks}."
+        sentence = (
+            f"More blocks of {best.arm} alone, whose interval is {ends}; about {_blocks_needed(analysis, best)} would "
+            "decide if it is as fast as it seems."
+        )
         return Experiment(sentence, f"{again} --only {shlex.quote(best.arm)} --blocks auto")
     if any(row.arm for row in rows):
         sentence = "Your own prompts: acceptance, and with it all of this, depends on the text."
@@ -226,15 +231,22 @@ def _another_depth(analysis: Analysis, manifest: Manifest | None) -> Experiment 
     )
 
 
-def _blocks_needed(analysis: Analysis, one: Verdict) -> str:
-    """Return about how many blocks would show an arm's difference from 1, given the observed spread, as a clause."""
-    if one.interval is None or not one.speedup or one.speedup == 1:
-        return ""
+def _blocks_needed(analysis: Analysis, one: Verdict) -> int | None:
+    """Return about how many blocks would show an arm's difference from 1, given the observed spread.
+
+    `None` where its whole interval is below 1, or its speed-up is 1.
+    """
+    if one.interval is None or one.interval.high <= 1 or not one.speedup or one.speedup == 1:
+        return None
     half = (one.interval.high - one.interval.low) / 2
-    blocks = analysis.blocks * (half / abs(one.speedup - 1)) ** 2
-    return f"; about {max(analysis.blocks + 1, round(blocks))} would decide if it is as fast as it seems" if (
-        blocks <= 200
-    ) else "; not even 200 would decide if it is as fast as it seems"  # fmt: skip
+    return max(analysis.blocks + 1, round(analysis.blocks * (half / abs(one.speedup - 1)) ** 2))
+
+
+def _how_surely_above_1(one: Verdict) -> float:
+    """Return how far an arm's speed-up is above 1, in widths of its interval (logarithms)."""
+    if one.interval is None or not one.speedup or one.interval.low <= 0 or one.interval.high <= one.interval.low:
+        return -math.inf
+    return math.log(one.speedup) / math.log(one.interval.high / one.interval.low)
 
 
 def _again(manifest: Manifest | None) -> str:
