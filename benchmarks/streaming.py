@@ -74,12 +74,15 @@ def main() -> None:
     found: dict[str, Any] = {"tokens_an_answer": TOKENS, "load_before": os.getloadavg()[0]}
     cores = _cores()
     with _servers(1, cores[:1]) as url, _running_on(cores[1:]), short_collections():
-        timing = {path: _timing(url, path, _as_benchctl) for path in FORMS}
-        found["received and not read"] = {path: {"timing": _timing(url, path, _bare)} for path in FORMS}
+        ways = {"as benchctl": _as_benchctl, "received and not read": _bare}
+        timing: dict[tuple[str, str], list[dict[str, float]]] = {(name, path): [] for path in FORMS for name in ways}
+        for _ in range(ROUNDS):
+            for (name, path), rounds in timing.items():
+                rounds.append(_timing(url, path, ways[name]))
     with _servers(2) as url, short_collections():
         for path in FORMS:
             capacity = {f"{width} in flight": _capacity(url, path, width) for width in IN_FLIGHT}
-            found[path] = {**capacity, "timing": timing[path]}
+            found[path] = {**capacity, "timing": {name: _middle(timing[name, path]) for name in ways}}
         found["other clients"] = {
             name: {
                 f"{width} in flight": other_clients.capacity(name, program, url, options.tokenizer, TOKENS, width)
@@ -186,6 +189,12 @@ def _timing(url: str, path: str, receive: Receive) -> dict[str, float]:
         "client_cpu_share": passed / (SECONDS + STAGGER_S + 1.0),
         "load": os.getloadavg()[0],
     }
+
+
+def _middle(rounds: list[dict[str, float]]) -> dict[str, Any]:
+    """Return the median of every figure, and p99 of every round."""
+    middle: dict[str, Any] = {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
+    return {**middle, "p99_ms_of_rounds": [one["p99_ms"] for one in rounds]}
 
 
 def _as_benchctl(url: str, path: str, bodies: list[dict[str, Any]], arrivals: list[list[float]]) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -177,8 +178,13 @@ class PowerStream:
         self._watts: dict[str, list[float]] = {}
         self._process: subprocess.Popen[str] | None = None
         try:
-            self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True
+            self._process = subprocess.Popen(  # in a session of its own, so that what it starts ends with it
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
             )
         except OSError as error:
             self.problem = f"{self._name} cannot be run: {error.strerror}"
@@ -193,12 +199,12 @@ class PowerStream:
         """End the program; power between two samples is taken to be their mean."""
         if self._process is None:
             return {}
-        with contextlib.suppress(OSError):
-            self._process.terminate()
-        self._thread.join(timeout=5)
-        if self._thread.is_alive():
-            self._process.kill()
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, end)
             self._thread.join(timeout=5)
+            if not self._thread.is_alive():
+                break
         self._process.wait(timeout=5)
         means = [sum(samples) / len(samples) for samples in self._watts.values() if samples]
         if not means:

@@ -14,6 +14,7 @@ MOMENTS = [0.05 * number for number in range(21)]
 """Seconds after the start: Python's own, then imports, reading the recipe, probing the engine, preparing models."""
 
 
+@pytest.mark.slow
 @pytest.mark.engine
 def test_no_moment_of_a_start_gives_a_traceback(tmp_path: Path) -> None:
     for moment in MOMENTS:

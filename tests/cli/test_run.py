@@ -154,6 +154,7 @@ def test_a_dry_run_prints_commands_and_starts_nothing(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds engines through /proc")
+@pytest.mark.slow
 def test_a_run_that_is_cut_off_leaves_no_engine_and_resumes(
     tmp_path: Path, number: signal.Signals, code: int, status: str, schedule: str
 ) -> None:
@@ -179,6 +180,7 @@ def test_a_run_that_is_cut_off_leaves_no_engine_and_resumes(
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds engines through /proc")
+@pytest.mark.slow
 def test_a_killed_engine_costs_its_cell_only(tmp_path: Path) -> None:
     process = start("run", write_recipe(tmp_path, tokens=1500, prompts=2, blocks=1), cwd=tmp_path)
     (engine,) = wait_for(lambda: engines_of(tmp_path), "the first engine")
@@ -201,6 +203,7 @@ def test_a_killed_engine_costs_its_cell_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds engines through /proc")
+@pytest.mark.slow
 def test_a_killed_engine_among_interleaved_ones_costs_its_cell_only(tmp_path: Path) -> None:
     process = start("run", write_recipe(tmp_path, tokens=400, prompts=4, schedule="interleaved"), cwd=tmp_path)
     results = tmp_path / "results"
@@ -221,6 +224,7 @@ def test_a_killed_engine_among_interleaved_ones_costs_its_cell_only(tmp_path: Pa
     assert len(measured(results)) == 8 + 1, "the request that the engine died in is in the file, too"
 
 
+@pytest.mark.slow
 def test_blocks_as_many_as_it_takes(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, prompts=1, blocks="{half_width: 0.5, max: 6}")
     plan = run("run", recipe, "--dry-run", cwd=tmp_path)

@@ -13,6 +13,7 @@ from benchctl.data.store import open_run
 from tests.cli.test_run import measured, run, the_run, write_recipe
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.engine,
     pytest.mark.skipif(sys.platform != "linux", reason="macOS does not enforce these limits"),
 ]

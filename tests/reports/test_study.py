@@ -15,6 +15,8 @@ from benchctl.data.writer import write_whole
 from benchctl.errors import UsageError
 from tests.cli.calls import answer, call
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """\
 name: studied
 engine: {device: cpu, context: 512, threads: 1}

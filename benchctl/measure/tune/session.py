@@ -23,6 +23,7 @@ from benchctl.measure.prepare import Prepared, lossy_of, with_arms
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.run import recipe_folder_of, recipe_of, resume_run, start_run
 from benchctl.measure.tune.budget import (
+    KEPT_BACK,
     LEAST_BLOCKS,
     ArmCost,
     fit,
@@ -171,7 +172,7 @@ def _chosen_recipe(found: RunData) -> Recipe | None:
     costs = measured_costs(found, {arm: ArmCost(*cost) for arm, cost in tuning.guessed.items()})
     per_task = Counter(prompt.task for prompt in manifest.prompts)
     blocks, limit = fresh_design(
-        tuning.budget_s - tuning.timing_s - manifest.spent_s,
+        (1 - KEPT_BACK) * (tuning.budget_s - tuning.timing_s - manifest.spent_s),
         max(per_task.values()),
         len(per_task),
         costs[recipe.baseline],

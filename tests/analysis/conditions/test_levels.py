@@ -255,8 +255,8 @@ def test_faster_decoding_that_makes_others_wait_is_no_gain(tmp_path: Path) -> No
 
 def test_claims_hold_together_where_requests_overlap(tmp_path: Path) -> None:
     """Of many equal arms some are far off by chance: each alone would be called faster or slower."""
-    arms = {"baseline": None, **{f"spec_{number}": {"type": "draft-simple", "max": 4} for number in range(24)}}
-    write_sweep(tmp_path / "run", Sweep(concurrency=(4,), arms=arms, prompts=6), Server(block_noise=0.08))
+    arms = {"baseline": None, **{f"spec_{number}": {"type": "draft-simple", "max": 4} for number in range(40)}}
+    write_sweep(tmp_path / "run", Sweep(concurrency=(4,), arms=arms, prompts=6), Server(block_noise=0.06))
     found = analyse(open_run(tmp_path / "run"))
     alone = [one for one in found.verdicts if one.interval and not one.interval.low <= 1 <= one.interval.high]
     assert alone

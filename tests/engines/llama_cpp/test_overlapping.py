@@ -93,6 +93,7 @@ def test_requests_that_overlap_in_one_slot_have_their_own_ledger(
     assert not any("contradiction" in line for line in server.attest(None).evidence)
 
 
+@pytest.mark.slow
 def test_stopping_ends_what_is_in_flight_and_what_waits(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
     server = start_server(arm_of().model_copy(update={"concurrency": 2}), tiny_pair, context=8192)
     prompt = server.render(ASKED[0])
