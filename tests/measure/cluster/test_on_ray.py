@@ -114,6 +114,27 @@ def own_recipe(tmp_path: Path, tiny_target: Path) -> Path:
     return file
 
 
+def test_without_rays_client_there_is_one_message(recipe_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "grpc.py").write_text("raise ImportError('not installed')\n")
+    with socket.create_server(("127.0.0.1", 0)) as something:
+        where = f"ray://127.0.0.1:{something.getsockname()[1]}"
+        argv = [
+            sys.executable,
+            "-m",
+            "benchctl",
+            "run",
+            str(recipe_file),
+            "--out",
+            str(tmp_path / "runs"),
+            "--on",
+            where,
+        ]
+        env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        told = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=120, check=False)
+    assert told.returncode == 2, told.stderr
+    assert "pip install 'benchctl[ray]'" in " ".join(told.stderr.split())
+
+
 def test_three_nodes_give_the_same_answers_as_none(cluster: Any, recipe_file: Path, tmp_path: Path) -> None:
     for _ in range(3):
         add(cluster)
