@@ -271,7 +271,8 @@ def _groups(analysis: Analysis) -> Iterator[str]:
         best = ""
         if row.fastest is not None:
             ends = f", 95 % interval {numbers.interval(row.fastest.interval)}" if row.fastest.interval else ""
-            best = f"the fastest of {row.arms} arms is {row.fastest.arm}, {numbers.ratio(row.fastest.speedup)}{ends}. "
+            who = "its arm" if row.arms == 1 else f"the fastest of {row.arms} arms"
+            best = f"{who} is {row.fastest.arm}, {numbers.ratio(row.fastest.speedup)}{ends}. "
         where = ", ".join(f"{axis} {label}" for axis, label in row.labels.items()) or row.baseline.arm
         yield f"{where}: {best}{row.sentence}"
 

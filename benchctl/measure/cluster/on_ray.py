@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,9 +38,13 @@ def connect(where: str) -> RayCluster:
     """Join the cluster that `--on` names: `ray` (of this machine) or `ray://HOST:PORT`. Raises UsageError."""
     try:
         import ray
-    except ImportError:
+
+        if where != LOCAL:
+            import_module("grpc")  # which Ray alone does not bring, and its client needs
+    except ImportError as missing:
+        what = "Ray's client (ray[client])" if missing.name == "grpc" else "Ray"
         raise UsageError(
-            "Ray is not installed here.", where="--on", fix="Install it: pip install 'benchctl[ray]'"
+            f"{what} is not installed here.", where="--on", fix="Install it: pip install 'benchctl[ray]'"
         ) from None
     address = "auto"
     if where != LOCAL:
@@ -65,12 +70,6 @@ def connect(where: str) -> RayCluster:
         address = where
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False, namespace="benchctl")
-    except ImportError as error:  # Ray alone, without what its client needs
-        raise UsageError(
-            f"Ray's client cannot be used here: {one_line(str(error), 200)}",
-            where="--on",
-            fix="Install it: pip install 'benchctl[ray]'",
-        ) from None
     except (ConnectionError, RuntimeError, OSError, ValueError) as error:
         raise UsageError(
             f"No Ray cluster was joined: {one_line(str(error), 300)}",

@@ -19,7 +19,8 @@ VALUE_COLUMN = 0.7
 
 def draw(analysis: Analysis) -> Figure | None:
     """One panel a task (all tasks first), one row an arm; `None` when no arm has a speed-up."""
-    arms = [arm for arm in analysis.arms if arm not in analysis.baselines]
+    compared = {row.arm for row in analysis.speedups}  # a baseline that was measured a second time is not
+    arms = [arm for arm in analysis.arms if arm in compared]
     found = {(row.task, row.arm): row for row in analysis.speedups if row.pooled is not None and row.arm in arms}
     tasks = [task for task in (ALL_TASKS, *analysis.tasks) if any((task, arm) in found for arm in arms)]
     if not tasks:

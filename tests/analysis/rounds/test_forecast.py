@@ -117,7 +117,7 @@ def test_the_depths_beside_it_are_used_where_all_lie_on_no_line() -> None:
 
 
 def test_synthetic_acceptance_enters_no_forecast() -> None:
-    run = open_run(KEPT / "qwen2.5-coder-breakeven" / "20261122-133101-2b2a")
+    run = open_run(KEPT / "qwen2.5-coder-breakeven" / "20261122-171557-87cd")
     rounds = analyse(run).rounds
     assert rounds is not None
     assert {one.arm for one in rounds.forecasts} == {"spec_d2", "spec_d4", "spec_d8", "spec_d16"}

@@ -115,7 +115,7 @@ def own_recipe(tmp_path: Path, tiny_target: Path) -> Path:
 
 
 def test_without_rays_client_there_is_one_message(recipe_file: Path, tmp_path: Path) -> None:
-    (tmp_path / "grpc.py").write_text("raise ImportError('not installed')\n")
+    (tmp_path / "grpc.py").write_text("raise ImportError('not installed', name='grpc')\n")
     with socket.create_server(("127.0.0.1", 0)) as something:
         where = f"ray://127.0.0.1:{something.getsockname()[1]}"
         argv = [
@@ -132,6 +132,7 @@ def test_without_rays_client_there_is_one_message(recipe_file: Path, tmp_path: P
         env = {**os.environ, "PYTHONPATH": str(tmp_path)}
         told = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=120, check=False)
     assert told.returncode == 2, told.stderr
+    assert "Ray's client (ray[client]) is not installed here" in " ".join(told.stderr.split())
     assert "pip install 'benchctl[ray]'" in " ".join(told.stderr.split())
 
 
