@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,8 +29,7 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1) -> list[SpeedUp]:
     )
     equal = frame.work[ours] == frame.work[theirs]
     end_to_end, waits = _whole_answers(frame, ours, theirs)
-    block, task = frame.block[ours], frame.task[ours]
-    prompt, level = frame.prompt[ours], level_for(frame.manifest)
+    task = frame.task[ours]
     searching = frame.manifest is not None and frame.manifest.tuning is not None  # not every block has every prompt
 
     found = []
@@ -39,28 +38,16 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1) -> list[SpeedUp]:
         prompts = len(frame.prompts) if number < 0 else int((frame.prompt_task == number).sum())
         requested = prompts * len(frame.blocks)
         done = len(finished) if number < 0 else int((frame.prompt_task[finished] == number).sum())
-        in_blocks = [value for one in np.unique(block[here]) if (value := pooled(sums[here & (block == one)]))]
         claims = arms if number < 0 else arms * len(frame.tasks)
-        spread = pooled_spread(sums[here], block[here], prompt[here], task[here], level, claims)
         ratios = sums[here, 0] / sums[here, 1] / (sums[here, 2] / sums[here, 3])
         found.append(
             SpeedUp(
                 arm=frame.arms[arm],
                 task=name,
-                pooled=pooled(sums[here]),
+                **_spread_fields(frame, sums[here], ours[here], claims),
                 median=float(np.median(ratios)) if len(ratios) else None,
-                interval=spread.interval,
-                simultaneous=spread.simultaneous,
-                like_these=spread.like_these,
-                within=spread.within,
-                detectable=spread.detectable,
-                claims_held=spread.claims_held,
                 end_to_end=pooled(end_to_end[here & waits]),
                 length_matched=pooled(to_common_length(sums[here])),
-                by_block=in_blocks,
-                lowest_block=min(in_blocks) if len(in_blocks) > 1 else None,
-                highest_block=max(in_blocks) if len(in_blocks) > 1 else None,
-                pairs=int(here.sum()),
                 pairs_unequal=int((here & ~equal).sum()),
                 pairs_missing=0 if searching else requested - done,
             )
@@ -74,29 +61,31 @@ def find_whole_speedup(frame: Frame, arm: int, arms: int = 1) -> SpeedUp:
     It counts tokens, so that unequal lengths do not decide. `arms`: as in `find_speedups`.
     """
     sums, rows = _latency_pairs(frame, arm)
-    block = frame.block[rows]
-    in_blocks = [value for one in np.unique(block) if (value := pooled(sums[block == one]))]
-    spread = pooled_spread(sums, block, frame.prompt[rows], frame.task[rows], level_for(frame.manifest), arms)
     return SpeedUp(
         arm=frame.arms[arm],
         task=ALL_TASKS,
-        pooled=pooled(sums),
+        **_spread_fields(frame, sums, rows, arms),
         median=None,
-        interval=spread.interval,
-        simultaneous=spread.simultaneous,
-        like_these=spread.like_these,
-        within=spread.within,
-        detectable=spread.detectable,
-        claims_held=spread.claims_held,
         end_to_end=pooled(sums),
         length_matched=None,
-        by_block=in_blocks,
-        lowest_block=min(in_blocks) if len(in_blocks) > 1 else None,
-        highest_block=max(in_blocks) if len(in_blocks) > 1 else None,
-        pairs=len(sums),
         pairs_unequal=0,
         pairs_missing=0,
     )
+
+
+def _spread_fields(frame: Frame, sums: Floats, rows: Integers, claims: int) -> dict[str, Any]:
+    """Return the fields of a `SpeedUp` that follow from the pairs' `sums`, (pairs, 4); `rows`: of the arm, (pairs,)."""
+    block = frame.block[rows]
+    in_blocks = [value for one in np.unique(block) if (value := pooled(sums[block == one]))]
+    spread = pooled_spread(sums, block, frame.prompt[rows], frame.task[rows], level_for(frame.manifest), claims)
+    return {
+        "pooled": pooled(sums),
+        **vars(spread),
+        "by_block": in_blocks,
+        "lowest_block": min(in_blocks) if len(in_blocks) > 1 else None,
+        "highest_block": max(in_blocks) if len(in_blocks) > 1 else None,
+        "pairs": len(sums),
+    }
 
 
 def find_latency_speedup(frame: Frame, arm: int) -> tuple[float | None, Interval | None]:

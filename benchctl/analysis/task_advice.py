@@ -84,7 +84,7 @@ def next_experiment(analysis: Analysis, manifest: Manifest | None) -> Experiment
         who = ", ".join(one.arm for one in unsound)
         sentence = f"Losslessness of {who}: faster, but it is undetermined whether the output is the target's own."
         return Experiment(sentence, f"benchctl verify-lossless {shlex.quote(analysis.run)}")
-    open_ = [one for one in drafted if one.speed == "undecided" and (_blocks_needed(analysis, one) or _MOST) < _MOST]
+    open_ = [one for one in drafted if one.speed == "undecided" and _blocks_needed(analysis, one) <= _MOST]
     deeper = _another_depth(analysis, manifest)
     if deeper is not None and not open_:
         return deeper
@@ -93,8 +93,8 @@ def next_experiment(analysis: Analysis, manifest: Manifest | None) -> Experiment
         assert best.interval is not None
         ends = f"{best.interval.low:.2f} to {best.interval.high:.2f}"
         sentence = (
-            f"More blocks of {best.arm} alone, whose interval is {ends}; about {_blocks_needed(analysis, best)} would "
-            "decide if it is as fast as it seems."
+            f"More blocks of {best.arm} alone, whose interval is {ends}; about "
+            f"{_blocks_needed(analysis, best):.0f} would decide if it is as fast as it seems."
         )
         return Experiment(sentence, f"{again} --only {shlex.quote(best.arm)} --blocks auto")
     if any(row.arm for row in rows):
@@ -231,13 +231,13 @@ def _another_depth(analysis: Analysis, manifest: Manifest | None) -> Experiment 
     )
 
 
-def _blocks_needed(analysis: Analysis, one: Verdict) -> int | None:
+def _blocks_needed(analysis: Analysis, one: Verdict) -> float:
     """Return about how many blocks would show an arm's difference from 1, given the observed spread.
 
-    `None` where its whole interval is below 1, or its speed-up is 1.
+    Infinite where its whole interval is below 1, or its speed-up is 1: no number of them would show a gain.
     """
     if one.interval is None or one.interval.high <= 1 or not one.speedup or one.speedup == 1:
-        return None
+        return math.inf
     half = (one.interval.high - one.interval.low) / 2
     return max(analysis.blocks + 1, round(analysis.blocks * (half / abs(one.speedup - 1)) ** 2))
 
