@@ -63,6 +63,9 @@ class Adapter:
     runs already behind an OpenAI-compatible endpoint; `None` where it has no such routes."""
     own_methods: bool = False
     """Whether a speculation may be named by the engine's own method name, with its own keys in `options`."""
+    speculation: str | None = None
+    """`module:function` that returns a sentence for everything in a `benchctl.recipes.speculation.Speculation` that no
+    version of the engine can do with any models; what depends on the version or the models is the engine's check."""
     interleaves: bool = False
     """Whether several of its processes may be up at once: `schedule: interleaved`."""
     quantizes: bool = False

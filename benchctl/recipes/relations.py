@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
-from benchctl.recipes.adapters import Adapter, adapter_of, kinds_with, target_settings
+from benchctl.recipes.adapters import Adapter, adapter_of, kinds_with, load, target_settings
 from benchctl.recipes.engine_spec import EndpointSpec, EngineSpec, LaunchedEngineSpec
 from benchctl.recipes.problems import KeyPath, did_you_mean, quoted
 from benchctl.recipes.quantization import quantize_problems
@@ -227,6 +227,8 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
     if not types or len(set(types)) < len(types):
         yield ("type",), "a type is named twice." if types else "expected at least one type, got an empty list."
         return
+    if adapter.speculation is not None:
+        yield from (((), message) for message in load(adapter.speculation)(speculation))
     drafts = [name for name in types if name in DRAFTS]
     if len(drafts) > 1:
         message = f"{' and '.join(drafts)} cannot share one draft model; name at most one draft-* type in an arm."

@@ -66,6 +66,29 @@ WRONG = {
         BUNDLED + PROMPTS + ARMS.replace("max: 4", "max: 4, options: {x: 1}"),
         "options are for sglang, transformers, vllm; llama.cpp takes args",
     ),
+    "a method that no transformers has": (
+        "engine: {kind: transformers}\n" + BUNDLED + PROMPTS + ARMS.replace("ngram-simple", "draft-mtp"),
+        "recipe.yaml:8: arms[1].speculation: draft-mtp: transformers drafts with a multi-token head where",
+    ),
+    "another's method for transformers": (
+        "engine: {kind: transformers}\n" + BUNDLED + PROMPTS + ARMS.replace("ngram-simple", "self-layerskp"),
+        "transformers has no method `self-layerskp`. Did you mean 'self-layerskip'?",
+    ),
+    "an option that a method has not": (
+        "engine: {kind: transformers}\n"
+        + BUNDLED
+        + PROMPTS
+        + ARMS.replace("ngram-simple, max: 4", "self-layerskip, max: 4, options: {skip: 2}"),
+        "options.skip: it is a number from 0.01 to 0.99, not 2.",
+    ),
+    "a type that no vLLM has": (
+        "engine: {kind: vllm}\n" + BUNDLED + PROMPTS + ARMS.replace("ngram-simple, max: 4", "ngram-cache"),
+        "vLLM has nothing like `ngram-cache`. Of benchctl's types it has draft-simple",
+    ),
+    "a type that no SGLang has": (
+        "engine: {kind: sglang}\n" + BUNDLED + PROMPTS + ARMS.replace("ngram-simple, max: 4", "ngram-cache"),
+        "SGLang has nothing like `ngram-cache`. Of benchctl's types it has draft-simple",
+    ),
     "a word that only another engine knows": (
         BUNDLED + PROMPTS + ARMS.replace("ngram-simple, max: 4", "suffix, max: 4"),
         "expected one of draft-simple",

@@ -206,6 +206,7 @@ ADAPTER = Adapter(
     endpoint="benchctl.engines.sglang.endpoint:FAMILY",
     model_format="huggingface",
     own_methods=True,
+    speculation="benchctl.engines.sglang.speculation:recipe_problems",
     options=OPTIONS,
     lossy=lossy,
     changes_target=CHANGES_TARGET,

@@ -104,24 +104,31 @@ def _written(key: str, value: OptionValue, package: Package) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value)}
 
 
-def speculation_problems(speculation: Speculation, package: Package, models: ResolvedPair) -> list[str]:
-    """Return a sentence for everything in `speculation` that this SGLang cannot do with these models."""
+def recipe_problems(speculation: Speculation) -> list[str]:
+    """Return a sentence for everything in `speculation` that no SGLang can do."""
     if len(speculation.types) > 1:
         return [f"SGLang takes one algorithm at a time, not {' and '.join(speculation.types)}."]
     (name,) = speculation.types
-    algorithm = algorithm_of(name)
-    known = types_of(package.algorithms)
     if name in SPECULATION_TYPES and name not in ALGORITHMS:
-        return [f"SGLang has nothing like `{name}`. It has {', '.join(known)}."]
-    if algorithm not in package.algorithms:
-        near = did_you_mean(name, known)
-        return [f"this SGLang {package.version} has no algorithm `{name}`.{near} It has {', '.join(known)}."]
-    problems = [
+        return [f"SGLang has nothing like `{name}`. Of benchctl's types it has {', '.join(ALGORITHMS)}."]
+    return [
         f"{key} has no meaning for SGLang; give SGLang's own key in options."
         for key in _MEANINGLESS
         if getattr(speculation, key) is not None
     ]
-    problems += [text for key, value in (speculation.options or {}).items() for text in _option(key, value, package)]
+
+
+def speculation_problems(speculation: Speculation, package: Package, models: ResolvedPair) -> list[str]:
+    """Return a sentence for everything in `speculation` that this SGLang cannot do with these models."""
+    if problems := recipe_problems(speculation):
+        return problems
+    (name,) = speculation.types
+    algorithm = algorithm_of(name)
+    if algorithm not in package.algorithms:
+        known = types_of(package.algorithms)
+        near = did_you_mean(name, known)
+        return [f"this SGLang {package.version} has no algorithm `{name}`.{near} It has {', '.join(known)}."]
+    problems = [text for key, value in (speculation.options or {}).items() for text in _option(key, value, package)]
     if algorithm in _NEEDS_MODEL and models.draft is None:
         problems.append(f"{name} needs a draft model; name one in models.draft.")
     elif algorithm == "STANDALONE" and models.draft is not None and models.draft.folder and models.target.folder:

@@ -49,6 +49,7 @@ ADAPTER = Adapter(
     converting_python="benchctl.engines.transformers.find:converting_python",
     model_format="huggingface",
     own_methods=True,
+    speculation="benchctl.engines.transformers.speculation:recipe_problems",
     options=OptionList(keys={"remote_code": CODE}),
     lossy=lossy,
     example=("# dtype: float32         # precision of the weights; left out: the model's own",),

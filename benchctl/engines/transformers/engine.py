@@ -22,10 +22,11 @@ from benchctl.engines.transformers.causes import launch_cause
 from benchctl.engines.transformers.command import command_line
 from benchctl.engines.transformers.find import find_python
 from benchctl.engines.transformers.methods import METHODS, method_of
-from benchctl.engines.transformers.model_problems import model_problems, speculation_problems, worth_trying
+from benchctl.engines.transformers.model_problems import model_problems
 from benchctl.engines.transformers.probe import SETTINGS, Probe, probe_python
 from benchctl.engines.transformers.server import TransformersServer
 from benchctl.engines.transformers.serving import KEY_VARIABLE
+from benchctl.engines.transformers.speculation import speculation_problems, worth_trying
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt

@@ -1,4 +1,4 @@
-"""What is wrong with a model's folder, and with a speculation for it, before anything is loaded."""
+"""What is wrong with a model's folder, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -10,18 +10,12 @@ from typing import Any
 import psutil
 
 from benchctl.engines.transformers.adapter import TransformersSpec
-from benchctl.engines.transformers.command import depth_of
-from benchctl.engines.transformers.methods import ARCHITECTURES, METHODS, REFUSED, Method, method_of
-from benchctl.models.folder_facts import folder_facts, vocabulary_differences
-from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.problems import did_you_mean
-from benchctl.recipes.speculation import Speculation
+from benchctl.engines.transformers.methods import ARCHITECTURES
+from benchctl.models.folder_facts import folder_facts
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _BYTES_STORED = {"f32": 4, "bf16": 2, "f16": 2}
-_UNUSED = ("min", "p_min", "size_n", "size_m", "min_hits")
-"""Keys of a speculation that have no effect here, unless a method lists them."""
 
 
 def model_config(folder: Path) -> Mapping[str, Any]:
@@ -69,86 +63,3 @@ def model_problems(folder: Path, spec: TransformersSpec, *, on_cpu: bool) -> lis
 def _needed_bytes(facts: Mapping[str, Any], dtype: str) -> int:
     stored: Mapping[str, int] = facts["parameters_by_dtype"]
     return sum(count * (_BYTES.get(dtype) or _BYTES_STORED.get(kind, 4)) for kind, count in stored.items())
-
-
-def speculation_problems(speculation: Speculation, models: ResolvedPair) -> list[str]:
-    """Return a sentence for everything in an arm's speculation that this server cannot do with these models."""
-    if len(speculation.types) > 1:
-        return [f"transformers takes one method at a time, not {' and '.join(speculation.types)}."]
-    (type_name,) = speculation.types
-    name = method_of(type_name)
-    if type_name in REFUSED:
-        return [f"{type_name}: {REFUSED[type_name]}."]
-    if name not in METHODS:
-        return [
-            f"transformers has no method `{type_name}`.{did_you_mean(type_name, METHODS)} It has {', '.join(METHODS)}."
-        ]
-    method, folder = METHODS[name], models.target.path
-    config = model_config(folder)
-    architecture = ARCHITECTURES.get(str(config.get("model_type")))
-    problems = []
-    if architecture is not None and architecture.kind not in method.kinds:
-        problems.append(f"{type_name}: the target ({config.get('model_type')}) {method.lacking}.")
-    if method.draft:
-        problems += _pair_problems(type_name, models)
-    if depth_of(speculation) is None:
-        problems.append(f"{type_name} has no depth of its own; give `max`.")
-    unused = [one for one in _UNUSED if one not in method.keys]
-    problems += [f"`{one}` has no effect on {type_name}." for one in unused if getattr(speculation, one) is not None]
-    problems += _option_problems(type_name, method, speculation.options or {})
-    layers, last = config.get("num_hidden_layers"), (speculation.options or {}).get("exit_layer")
-    if isinstance(last, int) and isinstance(layers, int) and last >= layers:
-        problems.append(f"options.exit_layer: {last} of {layers} layers would be the whole target; take fewer.")
-    return problems
-
-
-_WORTH_TRYING: tuple[dict[str, Any], ...] = (
-    {"type": "assisted", "max": 4},
-    {"type": "prompt-lookup", "max": 4, "size_n": 3},
-    {"type": "self-ssm", "max": 4},
-    {"type": "self-linear", "max": 4},
-    {"type": "self-layerskip", "max": 4, "options": {"skip": 0.5}},
-    {"type": "assisted", "max": 2},
-    {"type": "prompt-lookup", "max": 8, "size_n": 2},
-    {"type": "self-ssm", "max": 2},
-    {"type": "self-linear", "max": 2},
-    {"type": "self-layerskip", "max": 2, "options": {"skip": 0.25}},
-    {"type": "assisted", "max": 8},
-    {"type": "prompt-lookup", "max": 16, "size_n": 4},
-)
-"""The likeliest to pay first."""
-
-
-def worth_trying(models: ResolvedPair) -> list[Speculation]:
-    """Return the settings that this server can run with these models."""
-    settings = [Speculation.model_validate(one) for one in _WORTH_TRYING]
-    return [one for one in settings if not speculation_problems(one, models)]
-
-
-def _option_problems(type_name: str, method: Method, options: Mapping[str, object]) -> list[str]:
-    problems = []
-    for key, value in options.items():
-        option = method.options.get(key)
-        if option is None:
-            known = f"It has {', '.join(method.options)}." if method.options else "It has none."
-            problems.append(
-                f"options.{key}: {type_name} has no such option.{did_you_mean(key, method.options)} {known}"
-            )
-        elif wrong := option.problem(value):
-            problems.append(f"options.{key}: it {wrong}, not {value!r}.")
-    return problems
-
-
-def _pair_problems(type_name: str, models: ResolvedPair) -> list[str]:
-    """Return why transformers cannot draft with this model for this target."""
-    if models.draft is None:
-        return [f"{type_name} needs a draft model; name one in models.draft."]
-    differences = vocabulary_differences(models.target.path, models.draft.path)
-    if differences and method_of(type_name) == "assisted":
-        return [
-            f"{type_name}: the draft's vocabulary is not the target's: {'; '.join(differences)}. "
-            "assisted-universal takes a draft of another tokenizer."
-        ]
-    if not differences and method_of(type_name) == "assisted-universal":
-        return [f"{type_name} is for a draft of another tokenizer, and this one has the target's: write assisted."]
-    return []

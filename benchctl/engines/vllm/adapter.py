@@ -192,6 +192,7 @@ ADAPTER = Adapter(
     installer="benchctl.engines.vllm.installer:VllmInstaller",
     model_format="huggingface",
     own_methods=True,
+    speculation="benchctl.engines.vllm.speculation:recipe_problems",
     options=OPTIONS,
     lossy=lossy,
     synthetic=synthetic,

@@ -99,10 +99,20 @@ def speculative_config(speculation: Speculation, draft: ResolvedModel | None) ->
     return json.dumps(config)
 
 
-def speculation_problems(speculation: Speculation, package: Package, models: ResolvedPair) -> list[str]:
-    """Return a sentence for everything in `speculation` that this vLLM cannot do with these models."""
+def recipe_problems(speculation: Speculation) -> list[str]:
+    """Return a sentence for everything in `speculation` that no vLLM can do."""
     if len(speculation.types) > 1:
         return [f"vLLM takes one method at a time, not {' and '.join(speculation.types)}."]
+    (name,) = speculation.types
+    if name in SPECULATION_TYPES and name not in METHODS:
+        return [f"vLLM has nothing like `{name}`. Of benchctl's types it has {', '.join(METHODS)}."]
+    return _keys(speculation, method_of(name)) if name in METHODS else []
+
+
+def speculation_problems(speculation: Speculation, package: Package, models: ResolvedPair) -> list[str]:
+    """Return a sentence for everything in `speculation` that this vLLM cannot do with these models."""
+    if problems := recipe_problems(speculation):
+        return problems
     (name,) = speculation.types
     method = method_of(name)
     lack = _unknown_method(name, package) or _impossible_here(method, package)
@@ -124,8 +134,6 @@ def _unknown_method(name: str, package: Package) -> str | None:
         return f"`{name}` is an old name; this vLLM {package.version} turns it into mtp. Write draft-mtp."
     runnable = [one for one in package.methods if not _impossible_here(one, package)]
     known = types_of(runnable)
-    if name in SPECULATION_TYPES and name not in METHODS:
-        return f"vLLM has nothing like `{name}`. Here it has {', '.join(known)}."
     near = did_you_mean(name, [*package.methods, *METHODS])
     return f"this vLLM {package.version} has no method `{name}`.{near} Here it has {', '.join(known)}."
 

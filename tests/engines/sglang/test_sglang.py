@@ -133,7 +133,7 @@ def test_benchctls_words_and_sglangs_own(python: Path, pair: ResolvedPair, keys:
 @pytest.mark.parametrize(
     ("arm", "message"),
     [
-        (arm_of("ngram-cache"), "SGLang has nothing like `ngram-cache`. It has draft-simple"),
+        (arm_of("ngram-cache"), "SGLang has nothing like `ngram-cache`. Of benchctl's types it has draft-simple"),
         (arm_of("EAGEL3"), "no algorithm `EAGEL3`"),
         (arm_of(["draft-simple", "ngram-simple"]), "one algorithm at a time"),
         (arm_of("draft-simple", p_min=0.5), "p_min has no meaning for SGLang"),

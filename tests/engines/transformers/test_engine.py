@@ -18,8 +18,8 @@ from benchctl.engines.transformers.attest import attest, contradiction
 from benchctl.engines.transformers.causes import launch_cause
 from benchctl.engines.transformers.command import requested_speculation
 from benchctl.engines.transformers.engine import TransformersEngine
-from benchctl.engines.transformers.model_problems import worth_trying
 from benchctl.engines.transformers.probe import SERVER, Probe
+from benchctl.engines.transformers.speculation import worth_trying
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.adapters import lossy_settings
