@@ -32,12 +32,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchctl.collector import collector_paused
 from benchctl.engines.common.completion_stream import CompletionReader
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.llama_cpp.stream import LlamaReader
 from benchctl.engines.sglang.stream import GenerateReader
-from benchctl.measure.collector import short_collections
 from benchmarks import other_clients
 from benchmarks.keep import keep
 from benchmarks.stream_server import FORMS, serve
@@ -73,13 +73,13 @@ def main() -> None:
         parser.error("the other clients need --tokenizer")
     found: dict[str, Any] = {"tokens_an_answer": TOKENS, "load_before": os.getloadavg()[0]}
     cores = _cores()
-    with _servers(1, cores[:1]) as url, _running_on(cores[1:]), short_collections():
+    with _servers(1, cores[:1]) as url, _running_on(cores[1:]), collector_paused():
         ways = {"as benchctl": _as_benchctl, "received and not read": _bare}
         timing: dict[tuple[str, str], list[dict[str, float]]] = {(name, path): [] for path in FORMS for name in ways}
         for _ in range(ROUNDS):
             for (name, path), rounds in timing.items():
                 rounds.append(_timing(url, path, ways[name]))
-    with _servers(2) as url, short_collections():
+    with _servers(2) as url, collector_paused():
         for path in FORMS:
             capacity = {f"{width} in flight": _capacity(url, path, width) for width in IN_FLIGHT}
             found[path] = {**capacity, "timing": {name: _middle(timing[name, path]) for name in ways}}

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "benchctl"
 
 FLOORS = (
-    ("recipes", "errors", "text", "paths"),
+    ("recipes", "collector", "errors", "text", "paths"),
     ("models", "prompts"),
     ("data", "machine"),
     ("analysis",),

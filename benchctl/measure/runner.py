@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from benchctl.collector import collector_paused
 from benchctl.data.writer import FolderWriter, RunWriter
 from benchctl.engines.base import Engine, Launch, Server
 from benchctl.machine.monitor import Watch
 from benchctl.measure.cell import CellContext, EngineCell, FileStamps
-from benchctl.measure.collector import short_collections
 from benchctl.measure.load_generator import allow_connections
 from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses, turns
 from benchctl.measure.progress import RunProgress
@@ -143,7 +143,7 @@ class Runner:
                 if self._leaves_nothing_to_compare(cells[-1]):
                     self._end_condition(plan, context.progress)
                     return
-            with Watch() as watch, short_collections():
+            with Watch() as watch, collector_paused():
                 for cell in cells:
                     cell.watch = watch
                 if len(cells) == 1:  # the only one with overlapping requests: `interleaved` takes no other

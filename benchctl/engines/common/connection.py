@@ -115,6 +115,9 @@ class Connection(asyncio.Protocol):
         if self._status and self._until_close and exc is None:
             self._ended_whole()
         self._end(BrokenConnectionError("The connection to the engine broke"))
+        # The parser refers back to this; garbage is not collected while a cell is measured.
+        del self._parser
+        self._reader = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
