@@ -18,6 +18,8 @@ from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Reci
 from benchctl.recipes.speculation import Speculation
 from benchmarks.proxy import wrapper
 
+TASKS = ["ja_chat", "translation_en_ja", "code"]
+
 
 def bundled_recipe(arms: Sequence[Arm], *, engine: LlamaCppSpec | None = None, **more: object) -> Recipe:
     """Return a recipe of the bundled pair on one thread; `more` replaces any other of its keys."""
@@ -27,17 +29,17 @@ def bundled_recipe(arms: Sequence[Arm], *, engine: LlamaCppSpec | None = None, *
         "models": ModelPair(
             target=ModelSpec(source="bundled:tiny-hybrid"), draft=ModelSpec(source="bundled:tiny-hybrid-draft")
         ),
-        "prompts": PromptsSpec(suite="tiny.json", tasks=["ja_chat", "translation_en_ja", "code"], limit=1),
+        "prompts": PromptsSpec(suite="tiny.json", tasks=TASKS, limit=1),
         "sampling": Sampling(max_tokens=32),
         "arms": list(arms),
     }
     return Recipe.model_validate({"preflight": "off"} | values | more)
 
 
-def engine_spec(binary: Path | None = None, env: Mapping[str, str] | None = None) -> LlamaCppSpec:
-    """Return the engine of every benchmark here: one CPU thread, or the one behind `binary`."""
+def engine_spec(binary: Path | None = None, env: Mapping[str, str] | None = None, *, threads: int = 1) -> LlamaCppSpec:
+    """Return the engine of every benchmark here, on CPU threads; the one behind `binary` where there is one."""
     return LlamaCppSpec(
-        device="cpu", context=2048, threads=1, binary=None if binary is None else str(binary), env=dict(env or {})
+        device="cpu", context=2048, threads=threads, binary=None if binary is None else str(binary), env=dict(env or {})
     )
 
 

@@ -16,12 +16,12 @@ from benchctl.machine.describe import describe_machine
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
-def keep(name: str, found: dict[str, Any]) -> None:
-    """Print `found` and write it to `benchmarks/results/<name>.json`."""
+def keep(name: str, found: dict[str, Any], *, script: str | None = None) -> None:
+    """Print `found` and write it to `benchmarks/results/<name>.json`; `script` is called otherwise where given."""
     RESULTS.mkdir(exist_ok=True)
     document = {
         "benchmark": name,
-        "command": ["python", "-m", f"benchmarks.{name}", *(home_relative(word) for word in sys.argv[1:])],
+        "command": ["python", "-m", f"benchmarks.{script or name}", *(home_relative(word) for word in sys.argv[1:])],
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "benchctl": __version__,
         "load_average": os.getloadavg(),

@@ -1,6 +1,7 @@
-"""How often token-level tests find wrong samplers, and how often a right one, on the bundled pair's own distributions.
+"""How often token-level tests detect wrong samplers, and how often a right one, on a pair's own distributions.
 
-    python -m benchmarks.sampled_tokens
+    python -m benchmarks.sampled_tokens                                                     # the bundled pair
+    python -m benchmarks.sampled_tokens --target T.gguf --draft D.gguf --suite short.json   # another one
 
 Answers are sampled token by token from what the real target and the real draft expect at each place (llama-server, the
 `MOST_LIKELY` likeliest tokens), by rules that are right or wrong in a known way, and judged as `verify-lossless` would.
@@ -23,8 +24,8 @@ from benchctl.engines.base import Scorer
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.measure.prepare import prepare
 from benchctl.models.resolved import ResolvedPair
-from benchctl.recipes.schema import Sampling
-from benchmarks.bundled_runs import bundled_recipe, drafting, plain
+from benchctl.recipes.schema import ModelPair, ModelSpec, PromptsSpec, Sampling
+from benchmarks.bundled_runs import TASKS, bundled_recipe, drafting, engine_spec, plain
 from benchmarks.keep import keep
 
 MOST_LIKELY = 40
@@ -40,28 +41,41 @@ Rule = Callable[[Mapping[int, float], Shares, Shares, np.random.Generator], int]
 def main() -> None:
     """Sample with every rule, judge, and keep what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", default="bundled:tiny-hybrid")
+    parser.add_argument("--draft", default="bundled:tiny-hybrid-draft")
+    parser.add_argument("--suite", default="tiny.json", help="prompts; the first of each of three tasks")
+    parser.add_argument("--threads", type=int, default=1, help="of the engine")
     parser.add_argument("--answers", type=int, default=60, help="of each rule")
     parser.add_argument("--draws", type=int, default=200, help="runs of each size that are drawn from them")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        answers = _sampled(Path(scratch), options.answers)
+        answers = _sampled(Path(scratch), options)
     rng = np.random.default_rng(1)
     found = {
         rule: {str(size): _found(own, answers["right"], size, options.draws, rng) for size in SIZES}
         for rule, own in answers.items()
     }
     settings = {
+        "target": Path(options.target).name,
         "temperature": HEAT,
         "told": MOST_LIKELY,
         "answers": options.answers,
         "tokens_an_answer": LENGTH,
         "level": LEVEL,
     }
-    keep("sampled_tokens", {**settings, "level": LEVEL, "draws": options.draws, "found_share_by_tokens": found})
+    name = "sampled_tokens" if options.target.startswith("bundled:") else "sampled_tokens_real_pair"
+    keep(name, {**settings, "draws": options.draws, "found_share_by_tokens": found}, script="sampled_tokens")
 
 
-def _sampled(folder: Path, count: int) -> dict[str, list[TokenScores]]:
-    prepared = prepare(bundled_recipe([plain("baseline"), drafting("spec")], sampling=Sampling()), recipe_folder=folder)
+def _sampled(folder: Path, options: argparse.Namespace) -> dict[str, list[TokenScores]]:
+    recipe = bundled_recipe(
+        [plain("baseline"), drafting("spec")],
+        engine=engine_spec(threads=options.threads),
+        models=ModelPair(target=ModelSpec(source=options.target), draft=ModelSpec(source=options.draft)),
+        prompts=PromptsSpec(suite=options.suite, tasks=TASKS, limit=1),
+        sampling=Sampling(),
+    )
+    prepared = prepare(recipe, recipe_folder=folder)
     engine = prepared.engine
     assert isinstance(engine, LlamaCppEngine)
     arm = prepared.recipe.arm("baseline")
@@ -71,7 +85,7 @@ def _sampled(folder: Path, count: int) -> dict[str, list[TokenScores]]:
     try:
         prompts = [tuple(scorers[0].render(item.prompt).token_ids) for item in prepared.prompts]
         return {
-            name: [_answer(scorers, prompts[n % len(prompts)], rule, n, name) for n in range(count)]
+            name: [_answer(scorers, prompts[n % len(prompts)], rule, n, name) for n in range(options.answers)]
             for name, rule in RULES.items()
         }
     finally:
