@@ -39,6 +39,8 @@ def _acceptance(frame: Frame, counters: Counters, arm: str, task: str, rows: Boo
         task=task,
         drafted=None if drafted is None else int(drafted),
         accepted=None if accepted is None else int(accepted),
+        prompts=len(np.unique(frame.prompt[rows & ~np.isnan(counters.drafted)])),
+        prompts_drafted=len(np.unique(frame.prompt[rows & (counters.drafted > 0)])),
         rate=accepted / drafted if accepted is not None and drafted else None,
         rounds=None if rounds is None else int(rounds),
         acceptance_length=1 + in_rounds / rounds if in_rounds is not None and rounds else None,

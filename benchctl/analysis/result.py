@@ -17,3 +17,8 @@ class Interval(Result):
     low: float
     high: float
     method: str
+
+    @property
+    def holds_1(self) -> bool:
+        """Whether a ratio in it may be 1: no difference."""
+        return self.low <= 1 <= self.high

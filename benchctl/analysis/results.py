@@ -71,6 +71,10 @@ class Acceptance(Result):
     accepted: int | None
     rate: float | None
     """accepted / drafted."""
+    prompts: int = 0
+    """With an answer for which the engine reports what was drafted."""
+    prompts_drafted: int = 0
+    """Those for which anything was drafted, in any block."""
     rounds: int | None
     acceptance_length: float | None
     """1 + accepted / rounds: tokens per verify step that had a draft, the bonus token included; vLLM's definition."""
@@ -208,10 +212,13 @@ class Verdict(Result):
     setting: str
     """Such as `draft-simple, depth 4`."""
     speed: Speed
-    """`within`: shown to differ by no more than `within`. `undecided`: neither that nor a difference."""
+    """For these prompts. `within`: shown to differ by no more than `within`. `undecided`: neither that nor a
+    difference."""
     speedup: float | None
     """`SpeedUp.pooled`; where requests overlap `SpeedUp.end_to_end`, the time that their users wait."""
     interval: Interval | None
+    like_these: Interval | None = None
+    """The same with the prompts taken for a sample."""
     within: float | None = None
     """x of a speed that is `within`: the arm is neither faster nor slower than the baseline by more than that share."""
     detectable: float | None = None

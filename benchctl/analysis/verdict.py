@@ -56,6 +56,7 @@ def find_verdict(
         speed=speed,
         speedup=decides.pooled,
         interval=decides.interval,
+        like_these=decides.like_these,
         within=decides.within if speed == "within" else None,
         detectable=decides.detectable if speed == "undecided" else None,
         lossless=losslessness.verdict,
@@ -147,7 +148,10 @@ def _speed_sentence(
             "" if overall.detectable is None else f"; a change of {_share(overall.detectable)} would have been detected"
         )
         return f"Undecided: {measured}{detectable}."
-    return f"{speed.capitalize()}: {measured}."
+    beyond, others = "", overall.like_these
+    if others is not None and others.holds_1:
+        beyond = f" For other prompts like these it is open: {others.low:.2f} to {others.high:.2f}."
+    return f"{speed.capitalize()}: {measured}.{beyond}"
 
 
 _START = {
@@ -183,7 +187,9 @@ def _why(speed: Speed, state: str, overall: SpeedUp, accepted: Acceptance, cost:
     if accepted.rate is None:
         reason = "What was drafted is not reported, or the counters contradict each other"
         return f"{reason}, so these records cannot explain the speed."
-    taken = f"{_percent(accepted.rate)} of its draft tokens were accepted"
+    few = accepted.prompts_drafted < accepted.prompts
+    drafted = f"It drafted for {accepted.prompts_drafted} of {accepted.prompts} prompts; " if few else ""
+    taken = f"{drafted}{_percent(accepted.rate)} of its draft tokens were accepted"
     if accepted.acceptance_length is None:
         return f"{taken}; the engine does not report verify rounds, so the cost of a round is not known."
     if cost.overhead is None:

@@ -75,7 +75,10 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
         share = f"{len(faster)} of {len(verdicts)} arms" if len(verdicts) > 1 else "the one arm"
         name = f": {best.arm}, {numbers.ratio(best.speedup)}" if len(faster) == 1 else ""
         name = name or f"; the fastest is {best.arm}, {numbers.ratio(best.speedup)}"
-        return f"Speculative decoding pays here with {share}{name}."
+        others = best.like_these
+        is_open = others is not None and others.holds_1
+        where = f" on these prompts, open for others like them ({numbers.interval(others)})" if is_open else ""
+        return f"Speculative decoding pays here with {share}{name}{where}."
     if all(verdict.speed == "unknown" for verdict in verdicts):
         if verdicts and all(verdict.arm in inactive for verdict in verdicts):
             return "No conclusion: nothing was drafted."

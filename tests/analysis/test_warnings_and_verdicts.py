@@ -12,6 +12,7 @@ import pytest
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import Analysis, SpeedUp, Verdict
 from benchctl.analysis.warnings import ADVICE
+from benchctl.reports.conclusion import headline
 
 DOCS = Path(__file__).parents[2] / "docs"
 ARMS = {"baseline": None, "spec": {"type": "ngram-simple"}}
@@ -221,6 +222,33 @@ def test_what_one_arm_may_claim_alone_it_may_not_among_many(
     assert among[1].simultaneous.low < alone[1].interval.low
     assert among[1].simultaneous.high > alone[1].interval.high
     assert "40 claims" in among[1].simultaneous.method
+
+
+def test_a_gain_from_one_prompt_alone_is_open_for_others_like_them(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    def drafted(one: Any) -> Any:
+        if one.label == "baseline":
+            return one
+        lucky = one.prompt_idx == 0
+        steady = 1 + 0.002 * one.block
+        return one.changed(
+            draft_n=8 * lucky,
+            draft_n_accepted=8 * lucky,
+            rounds=2 * lucky,
+            client_tok_per_sec=steady * (20.0 if lucky else 10.0),
+        )
+
+    records = [drafted(one) for one in steady_records(make_record)]
+    analysis = analyse(make_run(records, make_manifest(ARMS, 6, 3)))
+    verdict, accepted = analysis.verdicts[0], analysis.acceptance[0]
+    assert (accepted.prompts_drafted, accepted.prompts) == (1, 6)
+    assert verdict.speed == "faster" and verdict.like_these is not None
+    assert "For other prompts like these it is open: 0." in verdict.sentence
+    assert verdict.why.startswith("It drafted for 1 of 6 prompts; 100 % of its draft tokens were accepted")
+    assert headline(analysis).startswith(
+        "Speculative decoding pays here with the one arm: spec, 1.09× on these prompts, open for others like them (0."
+    )
 
 
 def test_the_fastest_of_several_is_marked_as_selected(make_record: Any, make_run: Any, make_manifest: Any) -> None:

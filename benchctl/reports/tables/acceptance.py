@@ -24,6 +24,14 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
             numeric("Rate", lambda row: row.rate, numbers.percent, key="rate", explain="accepted over drafted tokens."),
             numeric("Accepted", lambda row: row.accepted, numbers.count, key="accepted"),
             numeric("Drafted", lambda row: row.drafted, numbers.count, key="drafted"),
+            numeric(
+                "Prompts",
+                lambda row: row.prompts_drafted if row.prompts_drafted < row.prompts else None,
+                numbers.count,
+                key="prompts_drafted",
+                optional=True,
+                explain="those for which anything was drafted, where not for all.",
+            ),
             numeric("Rounds", lambda row: row.rounds, numbers.count, key="rounds"),
             numeric(
                 "Acceptance length",
