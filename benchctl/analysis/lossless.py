@@ -245,10 +245,14 @@ def _outcome(
         return explained[0][:2]
     if flaws:
         return "undetermined", _first_of(flaws)
-    with_ids = {(theirs.token_ids is not None, ours.token_ids is not None) for theirs, ours in pairs}
-    if with_ids & {(True, False), (False, True)}:
-        return "undetermined", "The texts are equal, but only one side has token ids."
-    if (False, False) in with_ids:
+    one_sided = [pair for pair in pairs if (pair[0].token_ids is None) != (pair[1].token_ids is None)]
+    for theirs, ours in one_sided:
+        if (theirs.token_gap or ours.token_gap) is None or theirs.n_predicted != ours.n_predicted:
+            return "undetermined", "The texts are equal, but only one side has token ids."
+    if one_sided:
+        gap = one_sided[0][0].token_gap or one_sided[0][1].token_gap
+        return "identical", f"The texts and the numbers of tokens are equal in every block; {gap}."
+    if any(theirs.token_ids is None for theirs, _ in pairs):
         return "identical", "The texts are equal in every block; token ids are absent on both sides."
     return "identical", IDENTICAL
 

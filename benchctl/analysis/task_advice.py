@@ -84,6 +84,12 @@ def next_experiment(analysis: Analysis, manifest: Manifest | None) -> Experiment
         who = ", ".join(one.arm for one in unsound)
         sentence = f"Losslessness of {who}: faster, but it is undetermined whether the output is the target's own."
         return Experiment(sentence, f"benchctl verify-lossless {shlex.quote(analysis.run)}")
+    for one in drafted:
+        others = one.like_these
+        if one.arm in {row.arm for row in rows} and others is not None and others.holds_1:
+            ends = f"{others.low:.2f} to {others.high:.2f}"
+            sentence = f"More prompts, or your own: {one.arm} is faster for these, and for others like them {ends}."
+            return Experiment(sentence, f"{again} --prompts your-prompts.jsonl")
     open_ = [one for one in drafted if one.speed == "undecided" and _blocks_needed(analysis, one) <= _MOST]
     deeper = _another_depth(analysis, manifest)
     if deeper is not None and not open_:
@@ -162,6 +168,9 @@ def _advise(
         one, speed, ends = best
         arms_and_tasks = "" if len(drafted) * len(tasks) == 1 else " for all arms and tasks together"
         certainty = f"Certain by this run: {ends.low:.2f} to {ends.high:.2f}{arms_and_tasks} (95 %)"
+        others = one.like_these if overlapping else rows[one.arm].like_these
+        if others is not None and others.holds_1:
+            certainty += f"; for other prompts like these {others.low:.2f} to {others.high:.2f}"
         worded = "." if one.lossless == "identical" else "; its output is consistent with the target, not identical."
         found.append(TaskAdvice(name, condition, one.arm, one.setting, speed, ends, one.lossless,
                                 certainty + worded, production_command(manifest, one.arm)))  # fmt: skip

@@ -116,6 +116,21 @@ def test_what_is_broken_is_undetermined(make_record: Any, make_run: Any, broken:
     assert message in only(found).reason
 
 
+@pytest.mark.parametrize("place", [1, 3])
+def test_equal_text_is_identical_where_a_stream_cannot_give_all_ids(
+    make_record: Any, make_run: Any, place: int
+) -> None:
+    gap = {"token_ids": None, "token_sha": None, "token_gap": "the stream lacks 2 of 11 token ids"}
+    records = both(make_record)
+    records[place] = Record.from_dict(records[place].to_dict() | gap)
+    found = verdict_on(records, make_run)
+    assert (found.verdict, only(found).outcome) == ("identical", "identical")
+    assert only(found).reason.endswith("equal in every block; the stream lacks 2 of 11 token ids.")
+
+    records[place] = Record.from_dict(records[place].to_dict() | {"n_predicted": 12})
+    assert verdict_on(records, make_run).verdict != "identical"
+
+
 @pytest.mark.parametrize("missing", range(4))
 def test_a_missing_record_is_undetermined(make_record: Any, make_run: Any, make_manifest: Any, missing: int) -> None:
     records = both(make_record)

@@ -161,3 +161,21 @@ def test_what_is_settled_depends_on_the_prompts(analysis: Analysis) -> None:
     assert "--prompts" in command
     sentence, command = experiment(with_verdict(build_analysis(["baseline", "spec_d4"]), "spec_d4", speed="slower"))
     assert "--type ngram-mod" in command
+
+
+def test_a_gain_that_rests_on_a_few_prompts_asks_for_more_of_them(analysis: Analysis) -> None:
+    others = Interval(low=0.98, high=1.25, method="")
+    rows = [
+        row.model_copy(update={"like_these": others}) if row.arm == "ngram_simple" else row for row in analysis.speedups
+    ]
+    fewer = with_verdict(analysis, "ngram_simple", like_these=others).model_copy(update={"speedups": rows})
+    assert by_task(fewer)["code"].certainty == (
+        "Certain by this run: 1.20 to 1.40 for all arms and tasks together (95 %); "
+        "for other prompts like these 0.98 to 1.25."
+    )
+    found = next_experiment(fewer, build_manifest(fewer))
+    assert found is not None
+    assert found.sentence == (
+        "More prompts, or your own: ngram_simple is faster for these, and for others like them 0.98 to 1.25."
+    )
+    assert found.command is not None and found.command.endswith("--prompts your-prompts.jsonl")
