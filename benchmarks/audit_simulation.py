@@ -26,7 +26,7 @@ from benchctl.data.replays import read_replays
 from benchmarks.keep import keep
 
 Floats = NDArray[np.float64]
-RUN = Path(__file__).resolve().parent.parent / "results/qwen2.5-coder/20261121-124358-a0a2"
+RUN = Path(__file__).resolve().parent.parent / "results/qwen2.5-coder/20261122-191218-f263"
 TOKENS, PREFIXES, MOST_ANSWERS, ROUNDS = 128, 1_000, 50, 3_000
 PROPOSED = 1 / 3
 
