@@ -59,7 +59,7 @@ def main() -> None:
             "load_average": os.getloadavg(),
             "minutes": round((time.monotonic() - began) / 60, 1),
         }
-        keep("validity", dict(sorted({**_earlier(), name: {**found, **how}}.items())))
+        keep("validity", dict(sorted({**_earlier(), options.keep_as or name: {**found, **how}}.items())))
 
 
 def _earlier() -> dict[str, Any]:
@@ -71,13 +71,15 @@ def _earlier() -> dict[str, Any]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--section", action="append", choices=sorted(SECTIONS))
+    parser.add_argument("--keep-as", metavar="NAME", help="beside what the one section kept before, not in its place")
     parser.add_argument("--runs", type=int, help="a: runs (100); b: runs (20)")
     parser.add_argument("--prompts", type=int, default=1000, help="c: prompts")
     parser.add_argument("--real-run", type=Path, help="c: a run of a real pair whose forks were replayed")
     parser.add_argument("--checks", type=int, default=100, help="e: small checks of a right sampler")
     parser.add_argument("--seeds", type=int, default=40, help="e: answers to a prompt in a small check")
     parser.add_argument("--faulty-run", type=Path, action="append", help="f: a run of benchmarks.lossy_engines.run")
-    parser.add_argument("--draws", type=int, default=200, help="f: runs that are drawn again from each")
+    parser.add_argument("--draws", type=int, default=200, help="f: runs that are drawn again from each sound arm")
+    parser.add_argument("--wrong-draws", type=int, default=200, help="f: the same of each wrong arm")
     return parser.parse_args()
 
 

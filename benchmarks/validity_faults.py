@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,10 @@ def wrong_inside(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Judge every run that was named, whole and in part."""
     if not options.faulty_run:
         return {"skipped": "no run: make one with `python -m benchmarks.lossy_engines.run`, name it with --faulty-run"}
-    return {"runs": [_judged(folder, scratch, options.draws) for folder in options.faulty_run]}
+    return {"runs": [_judged(folder, scratch, options) for folder in options.faulty_run]}
 
 
-def _judged(folder: Path, scratch: Path, draws: int) -> dict[str, Any]:
+def _judged(folder: Path, scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     run = open_run(folder)
     assert run.manifest is not None
     whole = len(run.manifest.prompts)
@@ -58,16 +58,24 @@ def _judged(folder: Path, scratch: Path, draws: int) -> dict[str, Any]:
         "truth": _truth(run, traces),
         "counters": _counters(run, traces),
         "said": {str(count): verdicts[count] for count in sorted(verdicts)},
-        "drawn_again": _drawn_again(folder, list(traces), draws),
+        "drawn_again": _drawn_again(
+            folder,
+            {
+                arm.name: options.wrong_draws if "--fault" in arm.argv else options.draws
+                for arm in run.manifest.arms
+                if arm.speculation
+            },
+        ),
     }
 
 
-def _drawn_again(folder: Path, arms: Iterable[str], draws: int) -> dict[str, Any]:
+def _drawn_again(folder: Path, draws: Mapping[str, int]) -> dict[str, Any]:
     audited = Audited.read(folder)
     if audited is None:
         return {}
     return {
-        arm: {str(count): found_in_draws(audited, arm, prompts=count, draws=draws) for count in _DRAWN} for arm in arms
+        arm: {str(count): found_in_draws(audited, arm, prompts=count, draws=runs) for count in _DRAWN}
+        for arm, runs in draws.items()
     }
 
 

@@ -103,7 +103,9 @@ def quoted(word: str) -> str:
 def _sentence(drafted: list[Verdict], use: Verdict | None) -> str:
     if use is not None:
         kept = "" if use.lossless == "identical" else ": its output is consistent with the target, not identical"
-        return f"Run with {use.arm} ({use.setting}){kept}."
+        is_open = use.like_these is not None and use.like_these.holds_1
+        others = " Whether it pays for other prompts like these is open." if is_open else ""
+        return f"Run with {use.arm} ({use.setting}){kept}.{others}"
     speeds = {one.speed for one in drafted if not one.lossy}
     if "faster" in speeds:
         return "Run the target alone until it is known whether the faster arms' output is the target's own."

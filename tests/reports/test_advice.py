@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from benchctl.analysis.advice import find_advice, inactive_arms, launch_command, resolution
-from benchctl.analysis.results import Analysis
+from benchctl.analysis.results import Analysis, Interval
 from benchctl.data.store import RunData
 from benchctl.reports.conclusion import advice_lines, grouped_warnings, headline, null_control
 from benchctl.reports.render import render_html, render_markdown
@@ -27,6 +27,15 @@ def test_the_fastest_arm_and_its_own_command() -> None:
     first = advice_lines(analysis, manifest)[0]
     assert first.startswith("Fastest: ngram_simple ran 1.12× ± ")
     assert first.endswith(" as fast as no speculation.")
+    others = Interval(low=0.98, high=1.25, method="")
+    verdicts = [
+        one.model_copy(update={"like_these": others}) if one.arm == "ngram_simple" else one for one in analysis.verdicts
+    ]
+    advice = find_advice(analysis.model_copy(update={"verdicts": verdicts}), manifest)
+    assert advice is not None
+    assert advice.sentence == (
+        "Run with ngram_simple (ngram-simple). Whether it pays for other prompts like these is open."
+    )
 
 
 def test_slower_arms_are_not_advised() -> None:
