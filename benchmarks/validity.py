@@ -79,6 +79,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=40, help="e: answers to a prompt in a small check")
     parser.add_argument("--faulty-run", type=Path, action="append", help="f: a run of benchmarks.lossy_engines.run")
     parser.add_argument("--draws", type=int, default=200, help="f: runs that are drawn again from each sound arm")
+    parser.add_argument("--drawn-prompts", type=int, nargs="+", default=[12, 48, 200], help="f: prompts of these runs")
     parser.add_argument("--wrong-draws", type=int, default=200, help="f: the same of each wrong arm")
     return parser.parse_args()
 

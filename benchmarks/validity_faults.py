@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ from benchctl.data.store import RunData, open_run
 from benchmarks.resampled_audits import Audited, found_in_draws
 
 _FIRST = (12, 48)
-_DRAWN = (12, 48, 200)
 _ACCEPTED = re.compile(r"fault: accepted token \d+ for \d+, ([\d.]+) nats behind")
 _ROUND = re.compile(
     r"task (?P<task>\d+) \| accepted +(?P<accepted>\d+)/ *(?P<drafted>\d+) draft tokens"
@@ -58,25 +58,31 @@ def _judged(folder: Path, scratch: Path, options: argparse.Namespace) -> dict[st
         "truth": _truth(run, traces),
         "counters": _counters(run, traces),
         "said": {str(count): verdicts[count] for count in sorted(verdicts)},
-        "drawn_again": _drawn_again(
-            folder,
-            {
-                arm.name: options.wrong_draws if "--fault" in arm.argv else options.draws
-                for arm in run.manifest.arms
-                if arm.speculation
-            },
-        ),
+        "drawn_again": _drawn_again(folder, options),
     }
 
 
-def _drawn_again(folder: Path, draws: Mapping[str, int]) -> dict[str, Any]:
-    audited = Audited.read(folder)
-    if audited is None:
+def _drawn_again(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    audited, manifest = Audited.read(folder), open_run(folder).manifest
+    if audited is None or manifest is None:
         return {}
-    return {
-        arm: {str(count): found_in_draws(audited, arm, prompts=count, draws=runs) for count in _DRAWN}
-        for arm, runs in draws.items()
-    }
+    found: dict[str, dict[str, Any]] = {}
+    with ProcessPoolExecutor() as pool:
+        drawn = {
+            (arm.name, count): pool.submit(
+                found_in_draws,
+                audited,
+                arm.name,
+                prompts=count,
+                draws=options.wrong_draws if "--fault" in arm.argv else options.draws,
+            )
+            for count in options.drawn_prompts
+            for arm in manifest.arms
+            if arm.speculation
+        }
+        for (arm, count), one in drawn.items():
+            found.setdefault(arm, {})[str(count)] = one.result()
+    return found
 
 
 def _verdicts(folder: Path) -> dict[str, Any]:

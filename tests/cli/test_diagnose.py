@@ -29,7 +29,7 @@ arms:
     speculation: {type: draft-simple, max: "{depth}"}
     matrix: {depth: [2, 4]}
   - name: ngram
-    speculation: {type: ngram-simple}
+    speculation: {type: ngram-simple, max: 8}
 """
 PART = """\
 name: part
