@@ -29,6 +29,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchctl.data.identity import home_relative
 from benchmarks.keep import RESULTS, keep
 from benchmarks.validity_faults import wrong_inside
 from benchmarks.validity_lossless import known_acceptance, spoilt_answers
@@ -54,7 +55,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="validity-") as scratch:
             found = SECTIONS[name](Path(scratch), options)
         how = {
-            "command": ["python", "-m", "benchmarks.validity", *sys.argv[1:]],
+            "command": ["python", "-m", "benchmarks.validity", *(home_relative(word) for word in sys.argv[1:])],
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "load_average": os.getloadavg(),
             "minutes": round((time.monotonic() - began) / 60, 1),
