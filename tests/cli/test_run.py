@@ -59,7 +59,9 @@ def run(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def the_run(results: Path) -> Path:
-    (folder,) = results.glob("*/2*")  # its files come and go while it is written
+    """The folder with a manifest; a listing may miss that for a moment, while it is replaced."""
+    found: list[Path] = wait_for(lambda: list(results.glob("*/*/manifest.json")), "the manifest", timeout=5.0)
+    (folder,) = (file.parent for file in found)
     return folder
 
 
