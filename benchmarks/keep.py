@@ -16,12 +16,19 @@ from benchctl.machine.describe import describe_machine
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
-def keep(name: str, found: dict[str, Any], *, script: str | None = None) -> None:
-    """Print `found` and write it to `benchmarks/results/<name>.json`; `script` is called otherwise where given."""
+def command() -> list[str]:
+    """Return the command line of the benchmark that runs, without this machine's home."""
+    module = sys.modules["__main__"].__spec__
+    assert module is not None, "benchmarks are run by `python -m`"
+    return ["python", "-m", module.name, *(home_relative(word) for word in sys.argv[1:])]
+
+
+def keep(name: str, found: dict[str, Any]) -> None:
+    """Print `found` and write it to `benchmarks/results/<name>.json`."""
     RESULTS.mkdir(exist_ok=True)
     document = {
         "benchmark": name,
-        "command": ["python", "-m", f"benchmarks.{script or name}", *(home_relative(word) for word in sys.argv[1:])],
+        "command": command(),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "benchctl": __version__,
         "load_average": os.getloadavg(),

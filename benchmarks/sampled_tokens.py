@@ -64,7 +64,7 @@ def main() -> None:
         "level": LEVEL,
     }
     name = "sampled_tokens" if options.target.startswith("bundled:") else "sampled_tokens_real_pair"
-    keep(name, {**settings, "draws": options.draws, "found_share_by_tokens": found}, script="sampled_tokens")
+    keep(name, {**settings, "draws": options.draws, "found_share_by_tokens": found})
 
 
 def _sampled(folder: Path, options: argparse.Namespace) -> dict[str, list[TokenScores]]:

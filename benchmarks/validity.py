@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -29,8 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchctl.data.identity import home_relative
-from benchmarks.keep import RESULTS, keep
+from benchmarks.keep import RESULTS, command, keep
 from benchmarks.validity_faults import wrong_inside
 from benchmarks.validity_lossless import known_acceptance, spoilt_answers
 from benchmarks.validity_sampling import checked_samplers
@@ -55,7 +53,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="validity-") as scratch:
             found = SECTIONS[name](Path(scratch), options)
         how = {
-            "command": ["python", "-m", "benchmarks.validity", *(home_relative(word) for word in sys.argv[1:])],
+            "command": command(),
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "load_average": os.getloadavg(),
             "minutes": round((time.monotonic() - began) / 60, 1),

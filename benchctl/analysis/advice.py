@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.results import ALL_TASKS, Analysis, Verdict
+from benchctl.analysis.results import ALL_TASKS, Analysis, Verdict, open_for_others
 
 if TYPE_CHECKING:
     from benchctl.data.manifest import ArmIdentity, Manifest
@@ -103,8 +103,7 @@ def quoted(word: str) -> str:
 def _sentence(drafted: list[Verdict], use: Verdict | None) -> str:
     if use is not None:
         kept = "" if use.lossless == "identical" else ": its output is consistent with the target, not identical"
-        is_open = use.like_these is not None and use.like_these.holds_1
-        others = " Whether it pays for other prompts like these is open." if is_open else ""
+        others = " Whether it pays for other prompts like these is open." if open_for_others(use.like_these) else ""
         return f"Run with {use.arm} ({use.setting}){kept}.{others}"
     speeds = {one.speed for one in drafted if not one.lossy}
     if "faster" in speeds:

@@ -246,12 +246,11 @@ def _outcome(
     if flaws:
         return "undetermined", _first_of(flaws)
     one_sided = [pair for pair in pairs if (pair[0].token_ids is None) != (pair[1].token_ids is None)]
-    for theirs, ours in one_sided:
-        if (theirs.token_gap or ours.token_gap) is None or theirs.n_predicted != ours.n_predicted:
-            return "undetermined", "The texts are equal, but only one side has token ids."
-    if one_sided:
-        gap = one_sided[0][0].token_gap or one_sided[0][1].token_gap
-        return "identical", f"The texts and the numbers of tokens are equal in every block; {gap}."
+    gaps = [theirs.token_gap or ours.token_gap for theirs, ours in one_sided]
+    if None in gaps or any(theirs.n_predicted != ours.n_predicted for theirs, ours in one_sided):
+        return "undetermined", "The texts are equal, but only one side has token ids."
+    if gaps:
+        return "identical", f"The texts and the numbers of tokens are equal in every block; {gaps[0]}."
     if any(theirs.token_ids is None for theirs, _ in pairs):
         return "identical", "The texts are equal in every block; token ids are absent on both sides."
     return "identical", IDENTICAL

@@ -19,6 +19,11 @@ class Interval(Result):
     method: str
 
     @property
-    def holds_1(self) -> bool:
-        """Whether a ratio in it may be 1: no difference."""
-        return self.low <= 1 <= self.high
+    def from_to(self) -> str:
+        """For a sentence: `0.98 to 1.25`."""
+        return f"{self.low:.2f} to {self.high:.2f}"
+
+
+def open_for_others(like_these: Interval | None) -> Interval | None:
+    """Return a ratio's interval for prompts like the measured ones where it holds 1, no difference; else `None`."""
+    return like_these if like_these is not None and like_these.low <= 1 <= like_these.high else None

@@ -16,6 +16,7 @@ from benchctl.analysis.replay.results import Fork, NoiseFloor
 from benchctl.analysis.resources import Resources
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
+from benchctl.analysis.result import open_for_others as open_for_others
 from benchctl.analysis.rounds.results import BreakEven, RoundModel
 
 if TYPE_CHECKING:

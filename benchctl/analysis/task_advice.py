@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from benchctl.analysis.advice import compared_arms, inactive_arms, production_command, quoted, searched_values
 from benchctl.analysis.cost import expected_tokens
-from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
+from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict, open_for_others
 
 if TYPE_CHECKING:
     from benchctl.analysis.rounds.results import RoundFit
@@ -85,10 +85,11 @@ def next_experiment(analysis: Analysis, manifest: Manifest | None) -> Experiment
         sentence = f"Losslessness of {who}: faster, but it is undetermined whether the output is the target's own."
         return Experiment(sentence, f"benchctl verify-lossless {shlex.quote(analysis.run)}")
     for one in drafted:
-        others = one.like_these
-        if one.arm in {row.arm for row in rows} and others is not None and others.holds_1:
-            ends = f"{others.low:.2f} to {others.high:.2f}"
-            sentence = f"More prompts, or your own: {one.arm} is faster for these, and for others like them {ends}."
+        others = open_for_others(one.like_these)
+        if one.arm in {row.arm for row in rows} and others:
+            sentence = (
+                f"More prompts, or your own: {one.arm} is faster for these, and for others like them {others.from_to}."
+            )
             return Experiment(sentence, f"{again} --prompts your-prompts.jsonl")
     open_ = [one for one in drafted if one.speed == "undecided" and _blocks_needed(analysis, one) <= _MOST]
     deeper = _another_depth(analysis, manifest)
@@ -97,9 +98,8 @@ def next_experiment(analysis: Analysis, manifest: Manifest | None) -> Experiment
     if open_:
         best = max(open_, key=_how_surely_above_1)
         assert best.interval is not None
-        ends = f"{best.interval.low:.2f} to {best.interval.high:.2f}"
         sentence = (
-            f"More blocks of {best.arm} alone, whose interval is {ends}; about "
+            f"More blocks of {best.arm} alone, whose interval is {best.interval.from_to}; about "
             f"{_blocks_needed(analysis, best):.0f} would decide if it is as fast as it seems."
         )
         return Experiment(sentence, f"{again} --only {shlex.quote(best.arm)} --blocks auto")
@@ -167,10 +167,9 @@ def _advise(
             continue
         one, speed, ends = best
         arms_and_tasks = "" if len(drafted) * len(tasks) == 1 else " for all arms and tasks together"
-        certainty = f"Certain by this run: {ends.low:.2f} to {ends.high:.2f}{arms_and_tasks} (95 %)"
-        others = one.like_these if overlapping else rows[one.arm].like_these
-        if others is not None and others.holds_1:
-            certainty += f"; for other prompts like these {others.low:.2f} to {others.high:.2f}"
+        certainty = f"Certain by this run: {ends.from_to}{arms_and_tasks} (95 %)"
+        if others := open_for_others(one.like_these if overlapping else rows[one.arm].like_these):
+            certainty += f"; for other prompts like these {others.from_to}"
         worded = "." if one.lossless == "identical" else "; its output is consistent with the target, not identical."
         found.append(TaskAdvice(name, condition, one.arm, one.setting, speed, ends, one.lossless,
                                 certainty + worded, production_command(manifest, one.arm)))  # fmt: skip
@@ -203,7 +202,7 @@ def _why_none(values: Sequence[tuple[Verdict, float | None, Interval | None]]) -
     fastest = f"{one.arm}, the fastest, ran {speed:.2f}×"
     if ends is None:
         return f"Not known: {fastest}, with too few blocks for an interval."
-    with_interval = f"{fastest} ({ends.low:.2f} to {ends.high:.2f})"
+    with_interval = f"{fastest} ({ends.from_to})"
     if ends.high < 1:
         return f"Certain by this run: every arm is slower; {with_interval}."
     if ends.low <= 1:

@@ -14,7 +14,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.cells import attestations, states
-from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, Losslessness, Speed, SpeedUp, Verdict
+from benchctl.analysis.results import (
+    ALL_TASKS,
+    Acceptance,
+    Cost,
+    Losslessness,
+    Speed,
+    SpeedUp,
+    Verdict,
+    open_for_others,
+)
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
@@ -134,7 +143,7 @@ def _speed_sentence(
         blocks = len(overall.by_block)
         count = "one block" if blocks == 1 else f"{blocks} blocks"
         return f"{ratio} in {count}; below three blocks it is not known how far another run would differ."
-    measured = f"{ratio} (95 % interval {overall.interval.low:.2f} to {overall.interval.high:.2f})"
+    measured = f"{ratio} (95 % interval {overall.interval.from_to})"
     if doubt:
         return f"{measured}, {doubt}."
     if speed == "within":
@@ -142,15 +151,14 @@ def _speed_sentence(
     if speed == "undecided":
         together = overall.simultaneous
         if together is not None and (overall.interval.low > 1 or overall.interval.high < 1):
-            ends = f"{together.low:.2f} to {together.high:.2f}"
-            return f"Undecided: {measured}, but {ends} corrected for the run's other claims; more blocks would decide."
+            corrected = f"{together.from_to} corrected for the run's other claims"
+            return f"Undecided: {measured}, but {corrected}; more blocks would decide."
         detectable = (
             "" if overall.detectable is None else f"; a change of {_share(overall.detectable)} would have been detected"
         )
         return f"Undecided: {measured}{detectable}."
-    beyond, others = "", overall.like_these
-    if others is not None and others.holds_1:
-        beyond = f" For other prompts like these it is open: {others.low:.2f} to {others.high:.2f}."
+    others = open_for_others(overall.like_these)
+    beyond = f" For other prompts like these it is open: {others.from_to}." if others else ""
     return f"{speed.capitalize()}: {measured}.{beyond}"
 
 

@@ -10,7 +10,7 @@ from benchctl.analysis.advice import damaged_arms, find_advice, inactive_arms, r
 from benchctl.analysis.conditions.axes import context_sentences, group_rows
 from benchctl.analysis.conditions.split import temperature_rows
 from benchctl.analysis.lossy import synthetic_arms
-from benchctl.analysis.results import Analysis, Verdict
+from benchctl.analysis.results import Analysis, Verdict, open_for_others
 from benchctl.data.store import RunData
 from benchctl.reports import numbers
 
@@ -75,9 +75,8 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
         share = f"{len(faster)} of {len(verdicts)} arms" if len(verdicts) > 1 else "the one arm"
         name = f": {best.arm}, {numbers.ratio(best.speedup)}" if len(faster) == 1 else ""
         name = name or f"; the fastest is {best.arm}, {numbers.ratio(best.speedup)}"
-        others = best.like_these
-        is_open = others is not None and others.holds_1
-        where = f" on these prompts, open for others like them ({numbers.interval(others)})" if is_open else ""
+        others = open_for_others(best.like_these)
+        where = f" on these prompts, open for others like them ({numbers.interval(others)})" if others else ""
         return f"Speculative decoding pays here with {share}{name}{where}."
     if all(verdict.speed == "unknown" for verdict in verdicts):
         if verdicts and all(verdict.arm in inactive for verdict in verdicts):
