@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -171,7 +172,7 @@ def test_7_a_batch_smaller_than_a_round_kills_the_server(start_server: StartServ
     assert caught.value.kind == "crash"
 
 
-def test_8_a_request_in_flight_holds_sigterm_up(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+def test_8_a_request_in_flight_does_not_hold_a_stop_up(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
     server = start_server(arm_of(), tiny_pair, context=8192)
     assert isinstance(server, LlamaServer)
     body = completion_body(server.render(RAW).token_ids, Sampling(max_tokens=8000, ignore_eos=True), stream=True)
@@ -179,7 +180,10 @@ def test_8_a_request_in_flight_holds_sigterm_up(start_server: StartServer, tiny_
     with outsider(server, server.access.headers).stream("POST", "/completion", json=body) as response:
         chunks = response.iter_raw()  # kept: a discarded iterator closes the connection
         next(chunks)
-        assert server._process.stop(grace_s=0.3) == -signal.SIGKILL  # It waits for its client; benchctl does not.
+        begun = time.monotonic()
+        # It waits for its client (mostly: 2 of 40 stops ended by themselves, within 0.14 s); benchctl does not.
+        assert server._process.stop(grace_s=0.3) in {-signal.SIGKILL, 0}
+        assert time.monotonic() - begun < 10  # The engine alone was waited for in vain for 30 s.
     assert not psutil.pid_exists(server.pid)
 
 
