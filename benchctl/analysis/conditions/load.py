@@ -81,6 +81,7 @@ def _level(
     makespan = sum(cell.makespan_s for cell in cells.values())
     window = sum(cell.window_s for cell in cells.values())
     tokens = sum(cell.tokens for cell in cells.values())
+    queues = condition.rate is not None
     latency, latency_interval = (None, None) if is_baseline else find_latency_speedup(frame, arm)
     gain, gain_interval, simultaneous, by_block = (
         (None, None, None, []) if is_baseline else _throughput_speedup(frame, cells, theirs, compared)
@@ -98,8 +99,8 @@ def _level(
         group=condition.group,
         requests=len(rows),
         planned=len(frame.prompts) * len(frame.blocks),
-        ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up, independent=not group.overlapping),
-        e2e=quantiles(frame.column("e2e_s")[rows], beyond=given_up, independent=not group.overlapping),
+        ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up, independent=not (group.overlapping or queues)),
+        e2e=quantiles(frame.column("e2e_s")[rows], beyond=given_up, independent=not (group.overlapping or queues)),
         tpot=quantiles(1 / frame.rate[rows], independent=not group.overlapping),
         tokens=int(sum(cell.all_tokens for cell in cells.values())) if cells else None,
         makespan_s=makespan if cells else None,
@@ -186,7 +187,8 @@ def quantiles(values: Floats, beyond: int = 0, *, independent: bool = True) -> Q
     """Return the median, and the outer quantiles beyond which enough of the known values lie.
 
     Upper limits are given for `independent` values alone: requests that share a queue or a batch are late together; a
-    limit that counts them one by one lay below the true quantile in up to 65 of 100 simulated runs.
+    limit that counts them one by one lay below the true quantile in up to 65 of 100 simulated runs. A time that begins
+    when a request is sent has the queue in it, one that begins with the first token has not.
     `beyond` more are known to be larger than all of them; a quantile that lies there is not known.
     """
     known = np.append(values[np.isfinite(values)], np.full(beyond, np.inf))

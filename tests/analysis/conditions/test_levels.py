@@ -315,3 +315,14 @@ def test_the_upper_limit_holds_the_tail_as_often_as_it_says() -> None:
 def test_requests_that_were_given_up_set_no_limit() -> None:
     assert quantiles(np.arange(200.0), beyond=2).p95_upper is not None
     assert quantiles(np.arange(200.0), beyond=20).p95_upper is None
+
+
+def test_a_queue_sets_no_limit_to_what_waits_in_it(tmp_path: Path) -> None:
+    """Requests of an open loop wait for each other, and are late together; what follows their first token is not."""
+    write_sweep(tmp_path / "run", Sweep(rate=(None, 0.5), prompts=24), Server(slots=1))
+    found = analyse(open_run(tmp_path / "run"))
+    assert found.sweep is not None
+    limits = {
+        row.rate: [one.p95_upper is not None for one in (row.ttft, row.e2e, row.tpot)] for row in found.sweep.levels
+    }
+    assert limits == {None: [True, True, True], 0.5: [False, False, True]}
