@@ -131,7 +131,7 @@ def _run(
 
 def _carried(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     """The cell that follows one of `_BUSY` takes 5 % longer, in benchctl's order of today and in the one before."""
-    orderings: tuple[Ordering, ...] = ("rotated", "balanced")
+    orderings: tuple[Ordering, ...] = ("rotated", "balanced", "mirrored")
     for ordering, count in product(orderings, (2, 3, 5)):
         arms = [_BUSY, *_arms(count)]
         recipe = bundled_recipe([plain(BASELINE), *map(drafting, arms)])

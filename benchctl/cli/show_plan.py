@@ -30,7 +30,7 @@ def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json
         done,
         range(max(recipe.first_blocks, begun.blocks if begun else 0)),
         unclosed=unclosed(earlier, done) if earlier else (),
-        ordering=begun.ordering if begun else "balanced",
+        ordering=begun.ordering if begun else "mirrored",
     )
     runs = out / recipe.name
     cost = estimate_run(plan, recipe.sampling.max_tokens, runs)

@@ -16,8 +16,8 @@ from benchctl.recipes.adapters import lossy_settings
 from benchctl.recipes.schema import AutoBlocks
 
 RunStatus = Literal["started", "finished", "interrupted", "failed"]
-Ordering = Literal["rotated", "balanced"]
-"""How arms and prompts are ordered within blocks; see `benchctl.measure.plan`."""
+Ordering = Literal["rotated", "balanced", "mirrored"]
+"""How arms and prompts are ordered within blocks, the newest last; see `benchctl.measure.plan`."""
 
 
 def _to_2(document: Document) -> Document:
@@ -283,7 +283,7 @@ class Manifest(Part):
     baseline: str
     blocks: int
     """With `blocks: auto`, those begun so far."""
-    ordering: Ordering = "balanced"
+    ordering: Ordering = "mirrored"
     spent_s: float = 0.0
     """Seconds of measuring, engine starts included; what a killed benchctl had not finished is missing."""
     stopped: Stopped | None = None

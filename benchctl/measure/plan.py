@@ -77,23 +77,47 @@ def rotated(values: Sequence[T], block: int) -> list[T]:
 
 
 def balanced(values: Sequence[T], block: int) -> list[T]:
-    """Return the values in the order of `block` by a Williams design (E. J. Williams, 1949).
+    """Return the values in the order of `block` by a Williams design, one row after the other, as older runs have it.
 
-    Over n blocks every value stands once at every place. Over n blocks where n is even, over 2n where it is odd, every
-    value also follows every other equally often: what one arm leaves behind (heat, a clock, a cache) meets all others
-    alike, where plain rotation would have the same arm before the same one in every block.
+    Over n blocks every value stands once at every place; what follows what is balanced over n blocks where n is even,
+    over 2n where it is odd, and not before.
     """
     count = len(values)
-    zigzag = [(place + 1) // 2 if place % 2 else (count - place // 2) % count for place in range(count)]
+    row = _zigzag(count)
     if count % 2 and block // count % 2:
-        zigzag.reverse()
-    return [values[(place + block) % count] for place in zigzag]
+        row.reverse()
+    return [values[(place + block) % count] for place in row]
 
 
-ORDERS: dict[Ordering, Callable[[Sequence[Any], int], list[Any]]] = {"rotated": rotated, "balanced": balanced}
+def mirrored(values: Sequence[T], block: int) -> list[T]:
+    """Return the values in the order of `block` by a Williams design (E. J. Williams, 1949), in pairs of blocks.
+
+    The second block of a pair is the first one backwards: what drifts steadily meets every value alike, and what one
+    arm leaves behind (heat, a clock, a cache) meets another arm after as few blocks as can be. Over n blocks where n is
+    even, over 2n where it is odd, every value stands at every place, and follows every other, equally often.
+    """
+    count = len(values)
+    row = _zigzag(count)
+    if block % 2:
+        row.reverse()
+    pairs, step = (count, (count + 1) // 2) if count % 2 else (count // 2, 1)
+    shift = block // 2 % pairs * step
+    return [values[(place + shift) % count] for place in row]
 
 
-def arms_of_block(recipe: Recipe, block: int, ordering: Ordering = "balanced") -> list[Arm]:
+def _zigzag(count: int) -> list[int]:
+    """Return 0, 1, n-1, 2, n-2, ...: neighbours at ever other distances, modulo n."""
+    return [(place + 1) // 2 if place % 2 else (count - place // 2) % count for place in range(count)]
+
+
+ORDERS: dict[Ordering, Callable[[Sequence[Any], int], list[Any]]] = {
+    "rotated": rotated,
+    "balanced": balanced,
+    "mirrored": mirrored,
+}
+
+
+def arms_of_block(recipe: Recipe, block: int, ordering: Ordering = "mirrored") -> list[Arm]:
     """Return the recipe's arms in the order of `block`: its groups in turn, and the arms of each group, too.
 
     The arms of a group (and condition) stay neighbours, since each is compared with the baseline of that group.
@@ -112,7 +136,7 @@ def make_plan(
     blocks: Iterable[int] | None = None,
     *,
     unclosed: Collection[CellKey] = (),
-    ordering: Ordering = "balanced",
+    ordering: Ordering = "mirrored",
 ) -> list[CellPlan]:
     """Lay out blocks x arms x prompts, without what is `done`; a cell with nothing left is not in the plan.
 
@@ -143,7 +167,7 @@ def turns(cells: Sequence[CellPlan]) -> Iterator[tuple[int, PromptItem, int]]:
     by_cell = [{(item.task, item.prompt_idx): item for item in cell.prompts} for cell in cells]
     every = dict.fromkeys(key for prompts in by_cell for key in prompts)
     for number, key in enumerate(every):
-        for order, place in enumerate(balanced(range(len(cells)), number)):
+        for order, place in enumerate(mirrored(range(len(cells)), number)):
             if key in by_cell[place]:
                 yield place, by_cell[place][key], order
 

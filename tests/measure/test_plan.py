@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from benchctl.measure.plan import (
     keep_only,
     make_plan,
     measured,
+    mirrored,
     rotated,
     unclosed,
     with_blocks,
@@ -36,15 +38,31 @@ def test_each_block_begins_one_arm_later() -> None:
 
 
 @pytest.mark.parametrize("count", range(2, 9))
-def test_an_arm_stands_at_every_place_and_follows_every_other_equally_often(count: int) -> None:
-    blocks = [balanced(range(count), block) for block in range(count if count % 2 == 0 else 2 * count)]
-    for first in range(0, len(blocks), count):
-        for place in zip(*blocks[first : first + count], strict=True):
-            assert sorted(place) == list(range(count))
+@pytest.mark.parametrize("order", [balanced, mirrored])
+def test_an_arm_stands_at_every_place_and_follows_every_other_equally_often(
+    order: Callable[[Sequence[int], int], list[int]], count: int
+) -> None:
+    blocks = [order(range(count), block) for block in range(count if count % 2 == 0 else 2 * count)]
+    for place in zip(*blocks, strict=True):
+        assert sorted(place) == sorted([*range(count)] * (len(blocks) // count))
     follows = Counter(pair for block in blocks for pair in pairwise(block))
     assert len(follows) == count * (count - 1)
     assert len(set(follows.values())) == 1
-    assert balanced([7], 3) == [7]
+    assert order([7], 3) == [7]
+
+
+@pytest.mark.parametrize("count", range(2, 12))
+def test_every_second_block_is_the_one_before_it_backwards(count: int) -> None:
+    for pair in range(2 * count):
+        assert mirrored(range(count), 2 * pair + 1) == mirrored(range(count), 2 * pair)[::-1]
+
+
+@pytest.mark.parametrize("count", range(3, 12))
+def test_in_five_blocks_an_arm_seldom_follows_the_same_one(count: int) -> None:
+    """Of four arms and a baseline one followed the same arm in three of five blocks, and was slow as often as that."""
+    order = [arm for block in range(5) for arm in mirrored(range(count), block)]
+    follows = Counter(pair for pair in pairwise(order) if pair[0] != pair[1])
+    assert max(follows.values()) <= (3 if count == 4 else 2)
 
 
 def test_prompts_begin_one_later_in_every_block_but_in_runs_that_were_begun_otherwise(
