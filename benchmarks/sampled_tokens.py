@@ -3,16 +3,18 @@
     python -m benchmarks.sampled_tokens                                                     # the bundled pair
     python -m benchmarks.sampled_tokens --target T.gguf --draft D.gguf --suite short.json   # another one
 
-Answers are sampled token by token from what the real target and the real draft expect at each place (llama-server, the
-`MOST_LIKELY` likeliest tokens), by rules that are right or wrong in a known way, and judged as `verify-lossless` would.
-Runs of so many tokens are drawn from the answers with replacement; every test counts at 0.01 over the tests of one arm.
+Answers are sampled token by token from what the real target expects at each place (llama-server, the `MOST_LIKELY`
+likeliest tokens), and what target and draft expect there is kept. A run of so many tokens draws places of these answers
+with replacement, and at each a new token, by a rule that is right or wrong in a known way: no token is counted twice.
+Runs are judged as `verify-lossless` would; every test counts at 0.01 over the tests of one arm.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ SIZES = (200, 500, 1_000, 2_000)
 LEVEL = 0.01
 SAMPLER = Sampler(HEAT, 0, 1.0, truncates_first=True)
 Shares = Mapping[int, float]
-Rule = Callable[[Mapping[int, float], Shares, Shares, np.random.Generator], int]
+Rule = Callable[["Place", np.random.Generator], int]
 
 
 def main() -> None:
@@ -45,15 +47,16 @@ def main() -> None:
     parser.add_argument("--draft", default="bundled:tiny-hybrid-draft")
     parser.add_argument("--suite", default="tiny.json", help="prompts; the first of each of three tasks")
     parser.add_argument("--threads", type=int, default=1, help="of the engine")
-    parser.add_argument("--answers", type=int, default=60, help="of each rule")
+    parser.add_argument(
+        "--answers", type=int, default=60, help="that are sampled of the target, in turn of each prompt"
+    )
     parser.add_argument("--draws", type=int, default=200, help="runs of each size that are drawn from them")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        answers = _sampled(Path(scratch), options)
-    rng = np.random.default_rng(1)
+        places = _sampled(Path(scratch), options)
     found = {
-        rule: {str(size): _found(own, answers["right"], size, options.draws, rng) for size in SIZES}
-        for rule, own in answers.items()
+        name: {str(size): _found(places, rule, size, options.draws, np.random.default_rng(size)) for size in SIZES}
+        for name, rule in RULES.items()
     }
     settings = {
         "target": Path(options.target).name,
@@ -67,7 +70,18 @@ def main() -> None:
     keep(name, {**settings, "draws": options.draws, "found_share_by_tokens": found})
 
 
-def _sampled(folder: Path, options: argparse.Namespace) -> dict[str, list[TokenScores]]:
+@dataclass(frozen=True)
+class Place:
+    """Of an answer: what target and draft expect there (nats by token), the sampler's weights of both, and the sums."""
+
+    target: Mapping[int, float]
+    weights: Shares
+    draft: Shares
+    terms: Mapping[int, Mapping[str, TermSum]]
+    """What each token would add."""
+
+
+def _sampled(folder: Path, options: argparse.Namespace) -> list[Place]:
     recipe = bundled_recipe(
         [plain("baseline"), drafting("spec")],
         engine=engine_spec(threads=options.threads),
@@ -84,26 +98,22 @@ def _sampled(folder: Path, options: argparse.Namespace) -> dict[str, list[TokenS
     scorers = [engine.start_scorer(engine.launch(arm, pair), folder / f"{n}.log") for n, pair in enumerate(pairs)]
     try:
         prompts = [tuple(scorers[0].render(item.prompt).token_ids) for item in prepared.prompts]
-        return {
-            name: [_answer(scorers, prompts[n % len(prompts)], rule, n, name) for n in range(options.answers)]
-            for name, rule in RULES.items()
-        }
+        answers = (_answer(scorers, prompts[n % len(prompts)], n) for n in range(options.answers))
+        return [place for answer in answers for place in answer]
     finally:
         for scorer in scorers:
             scorer.stop()
 
 
-def _answer(scorers: list[Any], prompt: tuple[int, ...], rule: Rule, number: int, name: str) -> TokenScores:
-    rng = np.random.default_rng([number, len(name)])
+def _answer(scorers: list[Any], prompt: tuple[int, ...], number: int) -> Iterator[Place]:
+    """Yield the places of an answer that is sampled as the target would."""
+    rng = np.random.default_rng(number)
     answer: list[int] = []
-    sums: dict[str, TermSum] = {}
     for _ in range(LENGTH):
         p, q = (_expected(scorer, prompt, answer) for scorer in scorers)
-        token = rule(p, weights(p, SAMPLER)[0], weights(q, SAMPLER)[0], rng)
-        for kind, one in terms(token, p, q, SAMPLER).items():
-            sums[kind] = sums[kind].plus(one) if kind in sums else one
-        answer.append(token)
-    return TokenScores(arm=name, task="code", prompt_idx=0, seed=number, tokens=LENGTH, far=0, sums=sums)
+        place = Place(p, weights(p, SAMPLER)[0], weights(q, SAMPLER)[0], {one: terms(one, p, q, SAMPLER) for one in p})
+        answer.append(_right(place, rng))
+        yield place
 
 
 def _expected(scorer: Scorer, prompt: tuple[int, ...], answer: list[int]) -> Mapping[int, float]:
@@ -111,38 +121,46 @@ def _expected(scorer: Scorer, prompt: tuple[int, ...], answer: list[int]) -> Map
     return reading.logprobs
 
 
-def _found(
-    own: list[TokenScores], right: list[TokenScores], tokens: int, draws: int, rng: np.random.Generator
-) -> dict[str, float]:
+def _found(places: list[Place], rule: Rule, tokens: int, draws: int, rng: np.random.Generator) -> dict[str, float]:
     """Return in which share of runs any test found something, and each of them."""
-    size, tests = tokens // LENGTH, len(TERMS) + 1
-    runs = [token_tests([own[i] for i in rng.integers(len(own), size=size)], [right[0]]) for _ in range(draws)]
+    tests = len(TERMS) + 1
+    clean = _scores({}, tokens)
+    runs = [token_tests([_run(places, rule, tokens, rng)], [clean]) for _ in range(draws)]
     every = {name: sum(one[name] <= LEVEL / tests for one in runs) / draws for name in runs[0]}
     return {"any": sum(min(one.values()) <= LEVEL / tests for one in runs) / draws, **every}
 
 
+def _run(places: list[Place], rule: Rule, tokens: int, rng: np.random.Generator) -> TokenScores:
+    sums: dict[str, TermSum] = {}
+    for number in rng.integers(len(places), size=tokens).tolist():
+        place = places[number]
+        for kind, one in place.terms[rule(place, rng)].items():
+            sums[kind] = sums[kind].plus(one) if kind in sums else one
+    return _scores(sums, tokens)
+
+
+def _scores(sums: dict[str, TermSum], tokens: int) -> TokenScores:
+    return TokenScores(arm="arm", task="code", prompt_idx=0, seed=0, tokens=tokens, far=0, sums=sums)
+
+
 def _of(shares: Shares, rng: np.random.Generator) -> int:
-    ids, values = list(shares), np.array(list(shares.values()))
-    return int(ids[rng.choice(len(ids), p=values / values.sum())])
+    ids = list(shares)
+    heights = np.cumsum(list(shares.values()))
+    return ids[min(int(np.searchsorted(heights, rng.random() * heights[-1], side="right")), len(ids) - 1)]
 
 
-def _right(p: Mapping[int, float], w: Shares, q: Shares, rng: np.random.Generator) -> int:
-    del p, q
-    return _of(w, rng)
+def _right(place: Place, rng: np.random.Generator) -> int:
+    return _of(place.weights, rng)
 
 
 def _at(heat: float) -> Rule:
-    def rule(p: Mapping[int, float], w: Shares, q: Shares, rng: np.random.Generator) -> int:
-        del w, q
-        return _of(weights(p, Sampler(heat, 0, 1.0, truncates_first=True))[0], rng)
-
-    return rule
+    sampler = Sampler(heat, 0, 1.0, truncates_first=True)
+    return lambda place, rng: _of(weights(place.target, sampler)[0], rng)
 
 
-def _nucleus(p: Mapping[int, float], w: Shares, q: Shares, rng: np.random.Generator) -> int:
-    del p, q
+def _nucleus(place: Place, rng: np.random.Generator) -> int:
     kept, before = {}, 0.0
-    for token, share in w.items():
+    for token, share in place.weights.items():
         if before < 0.9:
             kept[token] = share
         before += share
@@ -150,8 +168,8 @@ def _nucleus(p: Mapping[int, float], w: Shares, q: Shares, rng: np.random.Genera
 
 
 def _rejection(*, often: float = 1.0, from_target: bool = False) -> Rule:
-    def rule(p: Mapping[int, float], w: Shares, q: Shares, rng: np.random.Generator) -> int:
-        del p
+    def rule(place: Place, rng: np.random.Generator) -> int:
+        w, q = place.weights, place.draft
         token = _of(q, rng)
         if rng.random() * q[token] < often * w.get(token, 0.0):
             return token
