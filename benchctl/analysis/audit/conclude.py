@@ -26,8 +26,11 @@ BUGS = (0.1, 0.3)
 UNSCORED = "its answers were not scored on the target alone (`benchctl verify-lossless` does)"
 
 PROPOSED = 0.05
-"""How often a draft is assumed to propose the runner-up at such a place. Measured with deliberately faulty engines
-(`benchmarks/lossy_engines`): at 4 to 12 % of the places within reach. A larger value would overstate the power."""
+"""How often a draft is assumed to propose the runner-up at a place within a wrong engine's reach, where how often the
+arm's drafts were rejected (`ArmAnswers.rejecting`) is not known. With deliberately faulty engines
+(`benchmarks/lossy_engines`) it did so at 4 to 12 % of them on the bundled pair, 2.6 % of whose tokens are rejections,
+and at 20 to 38 % on a real pair (14 to 21 %): near-ties are rejected more often than other places. A larger value would
+overstate the power."""
 ROUNDS = 500
 OFTEN = 0.9
 """The power for which the number of prompts is given."""
@@ -100,7 +103,8 @@ def _audit(
     level = AUDIT_LEVEL / 2 / arms
     hazard = hazard_test(noise, places)
     floor = noise.floor(places.margins, level / 2)  # the other half is for rivals behind the second
-    power = [find_power(noise, places, nats, level=level) for nats in BUGS]
+    proposed = PROPOSED if arm.rejecting is None else arm.rejecting
+    power = [find_power(noise, places, nats, level=level, proposed=proposed) for nats in BUGS]
     return result.model_copy(
         update={
             "expected": hazard.expected,
@@ -242,29 +246,34 @@ class Power:
     """The multiple of these answers that detects it with a power of `OFTEN`; `None` where even 64 does not."""
 
 
-def find_power(noise: Noise, places: Places, nats: float, *, level: float, seed: int = 2) -> Power:
-    """Return the power of the test at `level` against such a rule at these places."""
+def find_power(
+    noise: Noise, places: Places, nats: float, *, level: float, proposed: float = PROPOSED, seed: int = 2
+) -> Power:
+    """Return the power of the test at `level` against such a rule at these places.
+
+    `proposed`: the share of the places within `nats` at which the draft proposes the runner-up.
+    """
     near = places.up_to(max(TAUS))
     if noise.silent:
-        return _of_a_silent_engine(places, nats)
+        return _of_a_silent_engine(places, nats, proposed)
     rng = np.random.default_rng(seed)
-    first = _chance(noise, near, nats, level, rng)
+    first = _chance(noise, near, nats, level, proposed, rng)
     if first >= OFTEN or not len(near.margins):
         return Power(nats, first, 1 if first >= OFTEN else None)
     for times in TIMES:
         if times * len(near.margins) > MOST_PLACES:
             break
-        if _chance(noise, _repeated(near, times, rng), nats, level, rng) >= OFTEN:
+        if _chance(noise, _repeated(near, times, rng), nats, level, proposed, rng) >= OFTEN:
             return Power(nats, first, times)
     return Power(nats, first, None)
 
 
-def _chance(noise: Noise, near: Places, nats: float, level: float, rng: np.random.Generator) -> float:
+def _chance(noise: Noise, near: Places, nats: float, level: float, proposed: float, rng: np.random.Generator) -> float:
     simulation = Simulation(noise, near, rng)
     rounds = max(200, min(ROUNDS, 4_000_000 // max(1, len(near.margins))))
     null = null_statistics(simulation, near.margins, rounds)
     limit = np.quantile(null, 1 - level, method="higher")
-    swapped = (near.margins <= nats) & (rng.random((rounds, len(near.margins))) < PROPOSED)
+    swapped = (near.margins <= nats) & (rng.random((rounds, len(near.margins))) < proposed)
     own = noise.tail.chance_above(near.margins)[np.newaxis]
     return float((statistic(simulation.flips(rounds) | swapped, own, near.margins) > limit).mean())
 
@@ -278,9 +287,9 @@ def _repeated(places: Places, times: int, rng: np.random.Generator) -> Places:
     return Places(places.margins[index], places.diverged[index], numbers)
 
 
-def _of_a_silent_engine(places: Places, nats: float) -> Power:
+def _of_a_silent_engine(places: Places, nats: float, proposed: float) -> Power:
     """Where the target has no noise, one swapped token is detected."""
     near = int((places.margins <= nats).sum())
-    chance = 1 - (1 - PROPOSED) ** near
-    times = next((one for one in (1, *TIMES) if 1 - (1 - PROPOSED) ** (near * one) >= OFTEN), None)
+    chance = 1 - (1 - proposed) ** near
+    times = next((one for one in (1, *TIMES) if 1 - (1 - proposed) ** (near * one) >= OFTEN), None)
     return Power(nats, chance, times)

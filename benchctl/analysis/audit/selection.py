@@ -51,6 +51,8 @@ class ArmAnswers:
     """Requests that shared its batches, at most."""
     baseline: str = ""
     """The arm that it is compared with."""
+    rejecting: float | None = None
+    """Share of its tokens at which a draft token was rejected, at least; `None` where that is not reported."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | N
             elif slots is None:
                 lacks[name] = "how many requests shared a batch is not reported"
             own_name = frame.arms[frame.baseline]
-            found.append(ArmAnswers(name, widths, distinct, agreed, group.overlapping, slots or 1, own_name))
+            rejecting = _rejecting(frame, arm, max(widths, default=1))
+            found.append(ArmAnswers(name, widths, distinct, agreed, group.overlapping, slots or 1, own_name, rejecting))
             own |= {answer.key: answer for answer in theirs.values()}
     return Selection(tuple(found), tuple(own.values()), lacks)
 
@@ -155,6 +158,30 @@ def _widths(frame: Frame, arm: int) -> tuple[int, ...]:
     reported = {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm).tolist()}
     known = [width for width in reported if width is not None]
     return (max(known),) if known else ()
+
+
+def _rejecting(frame: Frame, arm: int, width: int) -> float | None:
+    """Return `ArmAnswers.rejecting`; `width`: of the arm's widest verify step."""
+    records = [frame.records[row] for row in frame.rows(arm).tolist()]
+    known = [one for one in records if one.draft_n is not None and one.draft_n_accepted is not None and one.n_predicted]
+    tokens = sum(one.n_predicted or 0 for one in known)
+    return sum(_rejections(one, width - 1) for one in known) / tokens if tokens else None
+
+
+def _rejections(record: Record, depth: int) -> float:
+    """Return in how many rounds of an answer a draft token was rejected, at least.
+
+    A rejection wastes at most `depth` draft tokens; and every round has one that neither had all `depth` accepted nor
+    was shorter than that.
+    """
+    drafted, accepted = record.draft_n or 0, record.draft_n_accepted or 0
+    if depth < 1 or not drafted:
+        return 0.0
+    by_waste = (drafted - accepted) / depth
+    if record.rounds is None or len(record.accepted_by_position or ()) < depth:
+        return by_waste
+    shorter = record.rounds * depth - drafted  # rounds, at most: each lacks a token at least
+    return max(by_waste, record.rounds - (record.accepted_by_position or [])[depth - 1] - shorter)
 
 
 def _slots(group: Group) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from benchctl.analysis.audit import conclude
 from benchctl.analysis.audit.conclude import find_power
 from benchctl.analysis.audit.hazard import Places, hazard_test
 from benchctl.analysis.audit.noise import Noise
+from benchctl.analysis.audit.selection import _rejections
 
 pytestmark = pytest.mark.slow
 
@@ -57,23 +60,22 @@ def test_equal_data_give_equal_numbers() -> None:
     assert found[0] == found[1]
 
 
-def test_power_grows_with_the_fault_and_with_the_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conclude, "PROPOSED", 1 / 3)  # as the audit of the method assumed
+def test_power_grows_with_the_fault_and_with_the_prompts() -> None:
     rng = np.random.default_rng(6)
     noise, places = sample(rng), arm(rng, prompts=12)
-    small, large = (find_power(noise, places, nats, level=0.005) for nats in (0.05, 0.3))
+    proposed = 1 / 3  # as the audit of the method assumed
+    small, large = (find_power(noise, places, nats, level=0.005, proposed=proposed) for nats in (0.05, 0.3))
     assert small.chance < 0.6 < large.chance
     assert small.times is None or small.times > 1
     assert large.times is not None and large.times <= 2
 
 
-def test_a_draft_that_seldom_proposes_the_runner_up_hides_the_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_that_seldom_proposes_the_runner_up_hides_the_fault() -> None:
     chances = []
     for proposed in (1 / 3, conclude.PROPOSED):
         rng = np.random.default_rng(6)
         noise, places = sample(rng), arm(rng, prompts=12)
-        monkeypatch.setattr(conclude, "PROPOSED", proposed)
-        chances.append(find_power(noise, places, 0.3, level=0.005).chance)
+        chances.append(find_power(noise, places, 0.3, level=0.005, proposed=proposed).chance)
     assert chances[1] < 0.2 < 0.6 < chances[0]
 
 
@@ -82,3 +84,19 @@ def test_where_there_is_no_noise_one_swapped_token_is_enough() -> None:
     places = Places(np.full(10, 0.05), np.zeros(10, bool), np.zeros(10, np.int64))
     assert find_power(still, places, 0.1, level=0.005).chance == pytest.approx(1 - (1 - conclude.PROPOSED) ** 10)
     assert find_power(still, places, 0.01, level=0.005).times is None
+
+
+@pytest.mark.parametrize(
+    ("record", "rejections"),
+    [
+        # Of 10 rounds of 4 tokens three had all accepted: seven rejections, at least six by the 24 wasted tokens.
+        ({"rounds": 10, "draft_n": 40, "draft_n_accepted": 16, "accepted_by_position": [6, 4, 3, 3]}, 7.0),
+        # Two drafts were shorter, and may have been accepted whole.
+        ({"rounds": 10, "draft_n": 38, "draft_n_accepted": 30, "accepted_by_position": [9, 8, 7, 6]}, 2.0),
+        ({"rounds": 10, "draft_n": 40, "draft_n_accepted": 16}, 6.0),
+        ({"draft_n": 40, "draft_n_accepted": 40}, 0.0),
+        ({"draft_n": 0, "draft_n_accepted": 0}, 0.0),
+    ],
+)
+def test_rejections_are_counted_at_least(make_record: Any, record: dict[str, Any], rejections: float) -> None:
+    assert _rejections(make_record("spec", 0, **record), 4) == pytest.approx(rejections)
