@@ -4,10 +4,11 @@
 
 Margins are drawn from those of the kept Qwen Q4 run (`replays.json`), answers have 128 tokens. What a wider batch takes
 from a margin is normal, or follows Student's t with 8 or 5 degrees of freedom, of a standard deviation of 0.135 nats
-(as measured there) or 0.05. With 8 its excess kurtosis is 1.5 (measured there, at four widths: 0.6 to 1.7), with 5 it
-is 6. `uneven`: the deviation differs between answers by a factor with a standard deviation
-of 30 %. The noise is known from 1,000 prefixes of the same run's answers. A wrong engine accepts the target's runner-up
-within so many nats, where the draft proposes it: at a third of the places; or it has 1.5 times the target's own noise.
+(as measured there) or 0.05; `uneven`: the deviation differs between answers by a factor with a standard deviation of 15
+or 30 %. Measured there, at four widths: an excess kurtosis of 0.6 to 1.7 (Student's t: 1.5 with 8 degrees of freedom, 6
+with 5) and deviations that differ by 7 to 15 %. The noise is known from 1,000 prefixes of the same run's answers. A
+wrong engine accepts the target's runner-up within so many nats, where the draft proposes it: at a third of the places;
+or it has 1.5 times the target's own noise.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class World:
     """The arm's noise over the target's own."""
 
 
-SOUND = (World(), World(8), World(5), World(uneven=0.3), World(deviation=0.05))
+SOUND = (World(), World(8, uneven=0.15), World(5), World(uneven=0.3), World(deviation=0.05))
 WRONG = (
     World(accepts=0.05),
     World(accepts=0.1),
