@@ -227,8 +227,8 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
     if not types or len(set(types)) < len(types):
         yield ("type",), "a type is named twice." if types else "expected at least one type, got an empty list."
         return
-    if adapter.speculation is not None:
-        yield from (((), message) for message in load(adapter.speculation)(speculation))
+    by_engine = load(adapter.speculation)(speculation) if adapter.speculation is not None else []
+    yield from (((), message) for message in by_engine)
     drafts = [name for name in types if name in DRAFTS]
     if len(drafts) > 1:
         message = f"{' and '.join(drafts)} cannot share one draft model; name at most one draft-* type in an arm."
@@ -237,8 +237,8 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
     if needy and recipe.models.draft is None and adapter.model_format != "served":
         yield ("type",), f"{needy[0]} needs a draft model, and the recipe has none. Add `models.draft.source`."
     for key, takers in TAKEN_BY.items():
-        if getattr(speculation, key) is None or any(name in takers for name in types):
-            continue
+        if by_engine or getattr(speculation, key) is None or any(name in takers for name in types):
+            continue  # the engine has said of the same keys what they are there
         if not all(name in SPECULATION_TYPES for name in types):
             if key != "max":
                 yield (key,), f"{key} has no meaning for {', '.join(types)}; give the engine's own key in options."

@@ -104,6 +104,13 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path, text: str, message: str)
     assert "recipe.yaml:" in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["vllm", "sglang", "transformers"])
+def test_a_key_is_refused_once_by_the_engine_that_lacks_it(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load(tmp_path, f"engine: {{kind: {kind}}}\n" + BUNDLED + PROMPTS + ARMS.replace("max: 4", "max: 4, p_min: 0.5"))
+    assert str(caught.value).count("p_min") == 1
+
+
 def test_a_password_in_an_address_is_not_repeated(tmp_path: Path) -> None:
     with pytest.raises(RecipeError) as caught:
         load(tmp_path, ENDPOINT.replace("127.0.0.1", "me:hunter2@127.0.0.1") + PROMPTS + ARMS)
