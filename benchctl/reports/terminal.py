@@ -34,6 +34,8 @@ PIPE_WIDTH = 160
 """Columns where there is no terminal: lines stay whole for grep."""
 MOST_PLACES = 3
 """Places of a warning that are listed; the others are counted."""
+MOST_CHARACTERS = 300
+"""Of what was observed, and of the remedy: whole sentences, but not a page of an engine's own text."""
 _DECISIVE = ("Task", "Condition", "Run", "Speed-up", "95 % interval", "Output")
 """Columns of what to run that a terminal has; the report has the others."""
 _GAP = 2
@@ -156,7 +158,7 @@ def _print_warnings(console: Console, analysis: Analysis) -> None:
         places = list(dict.fromkeys(place for place, _ in group.observations))
         more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
         where = f"{', '.join(places[:MOST_PLACES])}{more}"
-        message = f"{one_line(group.observations[0][1], 120)} {one_line(group.todo, 120)}"
+        message = f"{one_line(group.observations[0][1], MOST_CHARACTERS)} {one_line(group.todo, MOST_CHARACTERS)}"
         console.print(Text(f"- {one_line(where)}: {message}", "yellow"))
     if len(groups) > MOST_WARNINGS:
         console.print(Text(f"{len(groups) - MOST_WARNINGS} more warnings are in the report.", "yellow"))
