@@ -119,7 +119,7 @@ def _claims_held(ratios: _Ratios, level: float, claims: int) -> int:
     while fewest < most:
         number = (fewest + most + 1) // 2
         found = ratios.interval(1 - (1 - level) / number, "")
-        fewest, most = (number, most) if found.low > 1 or found.high < 1 else (fewest, number - 1)
+        fewest, most = (number, most) if found.excludes_one else (fewest, number - 1)
     return fewest
 
 

@@ -23,7 +23,12 @@ class Interval(Result):
         """For a sentence: `0.98 to 1.25`."""
         return f"{self.low:.2f} to {self.high:.2f}"
 
+    @property
+    def excludes_one(self) -> bool:
+        """Whether a ratio of 1, no difference, lies outside."""
+        return self.low > 1 or self.high < 1
+
 
 def open_for_others(like_these: Interval | None) -> Interval | None:
     """Return a ratio's interval for prompts like the measured ones where it holds 1, no difference; else `None`."""
-    return like_these if like_these is not None and like_these.low <= 1 <= like_these.high else None
+    return like_these if like_these is not None and not like_these.excludes_one else None

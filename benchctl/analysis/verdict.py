@@ -150,7 +150,7 @@ def _speed_sentence(
         return f"Within ±{_share(overall.within)} of the baseline: {measured}."
     if speed == "undecided":
         together = overall.simultaneous
-        if together is not None and (overall.interval.low > 1 or overall.interval.high < 1):
+        if together is not None and overall.interval.excludes_one:
             corrected = f"{together.from_to} corrected for the run's other claims"
             return f"Undecided: {measured}, but {corrected}; more blocks would decide."
         detectable = (

@@ -90,6 +90,8 @@ def print_summary(console: Console, analysis: Analysis) -> None:
         for verdict in table.rows:
             if verdict.speed == "unknown":
                 console.print(Text(f"{one_line(verdict.arm)}: {one_line(f'{verdict.sentence} {verdict.why}')}"))
+            elif verdict.speed == "undecided" and verdict.interval and verdict.interval.excludes_one:
+                console.print(Text(f"{one_line(verdict.arm)}: {one_line(verdict.sentence)}"))  # its interval misleads
         if not any(verdict.interval for verdict in table.rows):
             console.print(Text(f"{numbers.no_interval(analysis)} (three are needed).".capitalize(), "dim"))
     control = conclusion.null_control(analysis)

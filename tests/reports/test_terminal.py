@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis, Verdict
 from benchctl.reports.terminal import MOST_WARNINGS, print_summary
 from tests.reports.handmade import build_analysis
@@ -41,6 +42,16 @@ def test_one_block_says_why_there_is_no_interval() -> None:
     text = printed(analysis.model_copy(update={"verdicts": unknown}), 120)
     assert "One block: no interval (three are needed)." in text
     assert "95 %" not in text
+
+
+@pytest.mark.parametrize(("high", "told"), [(0.84, True), (1.04, False)])
+def test_an_undecided_arm_whose_own_interval_excludes_1_says_why(analysis: Analysis, high: float, told: bool) -> None:
+    one = analysis.verdicts[0]
+    interval = Interval(low=0.36, high=high, method="")
+    sentence = "Undecided: 0.55×, but 0.21 to 1.44 corrected for the run's other claims."
+    undecided = one.model_copy(update={"speed": "undecided", "interval": interval, "sentence": sentence})
+    words = " ".join(printed(analysis.model_copy(update={"verdicts": [undecided]}), 80).split())
+    assert (f"{one.arm}: {sentence}" in words) == told
 
 
 def test_many_warnings_are_counted(analysis: Analysis) -> None:
