@@ -23,6 +23,9 @@ from benchctl.text import one_line
 
 LOCAL = "ray"
 CONNECT_S = 5.0
+ATTEMPTS = 4
+"""How often Ray's client may try to connect. The process that its server forks for each client dies at once in some
+7 of 100 attempts or more (a race of gRPC's with fork, ray-project/ray issue 63202), and nothing has begun by then."""
 INSPECT_S = 600.0
 """For preparing the recipe on a node, model files hashed for the first time included."""
 ANSWER_S = 60.0
@@ -68,15 +71,24 @@ def connect(where: str) -> RayCluster:
                 fix="Start the head node with `ray start --head --ray-client-server-port=10001`, or correct it.",
             ) from None
         address = where
-    try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False, namespace="benchctl")
-    except (ConnectionError, RuntimeError, OSError, ValueError) as error:
-        raise UsageError(
-            f"No Ray cluster was joined: {one_line(str(error), 300)}",
-            where="--on",
-            fix="Start one with `ray start --head`; Ray and Python must be of the same version on all nodes.",
-        ) from None
+    _join(ray, address)
     return RayCluster(where)
+
+
+def _join(ray: Handle, address: str) -> None:
+    """Connect Ray to a cluster, again where its client server failed. Raises UsageError."""
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            ray.init(address=address, log_to_driver=False, configure_logging=False, namespace="benchctl")
+        except (ConnectionError, RuntimeError, OSError, ValueError) as error:
+            if left and isinstance(error, ConnectionAbortedError):
+                continue
+            raise UsageError(
+                f"No Ray cluster was joined: {one_line(str(error), 300)}",
+                where="--on",
+                fix="Start one with `ray start --head`; Ray and Python must be of the same version on all nodes.",
+            ) from None
+        return
 
 
 class _Inbox:
