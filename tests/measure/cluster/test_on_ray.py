@@ -168,7 +168,7 @@ def test_ctrl_c_from_outside(cluster: Any, own_recipe: Path, tmp_path: Path) -> 
     add(cluster)
     out = tmp_path / "runs"
     process = command(cluster, str(own_recipe), "--out", str(out), on=cluster.client_server)
-    wait_for(lambda: bool(engines_of(tmp_path)))
+    wait_for(lambda: bool(engines_of(tmp_path)), 200)  # a connection that failed takes 40 s
     process.send_signal(signal.SIGINT)
     told, _ = process.communicate(timeout=120)
     assert process.returncode == 130, told
