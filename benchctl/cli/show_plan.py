@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from benchctl.data.manifest import ORDERING
 from benchctl.data.store import RunData
 from benchctl.measure.estimate import PlanSize, RunEstimate, estimate_run, size_of
 from benchctl.measure.plan import CellPlan, groups_of, make_plan, measured, unclosed
@@ -30,7 +31,7 @@ def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json
         done,
         range(max(recipe.first_blocks, begun.blocks if begun else 0)),
         unclosed=unclosed(earlier, done) if earlier else (),
-        ordering=begun.ordering if begun else "mirrored",
+        ordering=begun.ordering if begun else ORDERING,
     )
     runs = out / recipe.name
     cost = estimate_run(plan, recipe.sampling.max_tokens, runs)

@@ -17,7 +17,9 @@ from benchctl.recipes.schema import AutoBlocks
 
 RunStatus = Literal["started", "finished", "interrupted", "failed"]
 Ordering = Literal["rotated", "balanced", "mirrored"]
-"""How arms and prompts are ordered within blocks, the newest last; see `benchctl.measure.plan`."""
+"""How arms and prompts are ordered within blocks; see `benchctl.measure.plan`."""
+ORDERING: Ordering = "mirrored"
+"""Of new runs; one that was begun in another is finished in that."""
 
 
 def _to_2(document: Document) -> Document:
@@ -283,7 +285,7 @@ class Manifest(Part):
     baseline: str
     blocks: int
     """With `blocks: auto`, those begun so far."""
-    ordering: Ordering = "mirrored"
+    ordering: Ordering = ORDERING
     spent_s: float = 0.0
     """Seconds of measuring, engine starts included; what a killed benchctl had not finished is missing."""
     stopped: Stopped | None = None

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 from typing import Any, TypeVar
 
-from benchctl.data.manifest import Ordering
+from benchctl.data.manifest import ORDERING, Ordering
 from benchctl.data.record import Record
 from benchctl.data.store import RunData, is_conflict
 from benchctl.errors import UsageError
@@ -83,10 +83,7 @@ def balanced(values: Sequence[T], block: int) -> list[T]:
     over 2n where it is odd, and not before.
     """
     count = len(values)
-    row = _zigzag(count)
-    if count % 2 and block // count % 2:
-        row.reverse()
-    return [values[(place + block) % count] for place in row]
+    return _williams(values, block, backwards=bool(count % 2 and block // count % 2))
 
 
 def mirrored(values: Sequence[T], block: int) -> list[T]:
@@ -96,18 +93,17 @@ def mirrored(values: Sequence[T], block: int) -> list[T]:
     arm leaves behind (heat, a clock, a cache) meets another arm after as few blocks as can be. Over n blocks where n is
     even, over 2n where it is odd, every value stands at every place, and follows every other, equally often.
     """
+    count, pair = len(values), block // 2
+    # An odd number has as many pairs as values: so that early ones differ in what follows what, they step by its half.
+    shift = pair * (count + 1) // 2 if count % 2 else pair % (count // 2)
+    return _williams(values, shift, backwards=bool(block % 2))
+
+
+def _williams(values: Sequence[T], shift: int, *, backwards: bool) -> list[T]:
+    """Return a row of the design: places 0, 1, n-1, 2, n-2, ... (neighbours at ever other distances), all shifted."""
     count = len(values)
-    row = _zigzag(count)
-    if block % 2:
-        row.reverse()
-    pairs, step = (count, (count + 1) // 2) if count % 2 else (count // 2, 1)
-    shift = block // 2 % pairs * step
-    return [values[(place + shift) % count] for place in row]
-
-
-def _zigzag(count: int) -> list[int]:
-    """Return 0, 1, n-1, 2, n-2, ...: neighbours at ever other distances, modulo n."""
-    return [(place + 1) // 2 if place % 2 else (count - place // 2) % count for place in range(count)]
+    row = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(count)]
+    return [values[(place + shift) % count] for place in (reversed(row) if backwards else row)]
 
 
 ORDERS: dict[Ordering, Callable[[Sequence[Any], int], list[Any]]] = {
@@ -117,7 +113,7 @@ ORDERS: dict[Ordering, Callable[[Sequence[Any], int], list[Any]]] = {
 }
 
 
-def arms_of_block(recipe: Recipe, block: int, ordering: Ordering = "mirrored") -> list[Arm]:
+def arms_of_block(recipe: Recipe, block: int, ordering: Ordering = ORDERING) -> list[Arm]:
     """Return the recipe's arms in the order of `block`: its groups in turn, and the arms of each group, too.
 
     The arms of a group (and condition) stay neighbours, since each is compared with the baseline of that group.
@@ -136,7 +132,7 @@ def make_plan(
     blocks: Iterable[int] | None = None,
     *,
     unclosed: Collection[CellKey] = (),
-    ordering: Ordering = "mirrored",
+    ordering: Ordering = ORDERING,
 ) -> list[CellPlan]:
     """Lay out blocks x arms x prompts, without what is `done`; a cell with nothing left is not in the plan.
 

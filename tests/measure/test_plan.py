@@ -45,6 +45,8 @@ def test_an_arm_stands_at_every_place_and_follows_every_other_equally_often(
     blocks = [order(range(count), block) for block in range(count if count % 2 == 0 else 2 * count)]
     for place in zip(*blocks, strict=True):
         assert sorted(place) == sorted([*range(count)] * (len(blocks) // count))
+        if order is balanced:  # also over the first n blocks of an odd number
+            assert sorted(place[:count]) == list(range(count))
     follows = Counter(pair for block in blocks for pair in pairwise(block))
     assert len(follows) == count * (count - 1)
     assert len(set(follows.values())) == 1
