@@ -236,14 +236,8 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
     needy = [name for name in types if name in NEEDS_DRAFT_MODEL]
     if needy and recipe.models.draft is None and adapter.model_format != "served":
         yield ("type",), f"{needy[0]} needs a draft model, and the recipe has none. Add `models.draft.source`."
-    for key, takers in TAKEN_BY.items():
-        if by_engine or getattr(speculation, key) is None or any(name in takers for name in types):
-            continue  # the engine has said of the same keys what they are there
-        if not all(name in SPECULATION_TYPES for name in types):
-            if key != "max":
-                yield (key,), f"{key} has no meaning for {', '.join(types)}; give the engine's own key in options."
-        else:
-            yield (key,), f"{key} has no meaning for {', '.join(types)}; it is for {', '.join(takers)}."
+    if not by_engine:  # which names the keys that it lacks itself
+        yield from _untaken(speculation)
     lookups = [name for name in types if name in COPIES]
     if lookups and speculation.size_m is not None and speculation.max not in {None, speculation.size_m}:
         yield ("size_m",), f"for {', '.join(lookups)} it means the same as max; give one of them."
@@ -252,6 +246,18 @@ def _speculation(recipe: Recipe, speculation: Speculation) -> Found:
     if speculation.max is not None and speculation.max >= recipe.engine.context:
         message = f"expected less than the context of {recipe.engine.context} tokens, got {speculation.max}."
         yield ("max",), message
+
+
+def _untaken(speculation: Speculation) -> Found:
+    """Yield keys that none of the speculation types takes."""
+    types = speculation.types
+    for key, takers in TAKEN_BY.items():
+        if getattr(speculation, key) is None or any(name in takers for name in types):
+            continue
+        if all(name in SPECULATION_TYPES for name in types):
+            yield (key,), f"{key} has no meaning for {', '.join(types)}; it is for {', '.join(takers)}."
+        elif key != "max":
+            yield (key,), f"{key} has no meaning for {', '.join(types)}; give the engine's own key in options."
 
 
 def _own_methods(adapter: Adapter, speculation: Speculation) -> Found:
