@@ -246,9 +246,7 @@ class Power:
     """The multiple of these answers that detects it with a power of `OFTEN`; `None` where even 64 does not."""
 
 
-def find_power(
-    noise: Noise, places: Places, nats: float, *, level: float, proposed: float = PROPOSED, seed: int = 2
-) -> Power:
+def find_power(noise: Noise, places: Places, nats: float, *, level: float, proposed: float, seed: int = 2) -> Power:
     """Return the power of the test at `level` against such a rule at these places.
 
     `proposed`: the share of the places within `nats` at which the draft proposes the runner-up.

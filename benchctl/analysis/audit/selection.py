@@ -178,10 +178,11 @@ def _rejections(record: Record, depth: int) -> float:
     if depth < 1 or not drafted:
         return 0.0
     by_waste = (drafted - accepted) / depth
-    if record.rounds is None or len(record.accepted_by_position or ()) < depth:
+    by_position = record.accepted_by_position or []
+    if record.rounds is None or len(by_position) < depth:
         return by_waste
     shorter = record.rounds * depth - drafted  # rounds, at most: each lacks a token at least
-    return max(by_waste, record.rounds - (record.accepted_by_position or [])[depth - 1] - shorter)
+    return max(by_waste, record.rounds - by_position[depth - 1] - shorter)
 
 
 def _slots(group: Group) -> int | None:

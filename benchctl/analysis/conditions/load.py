@@ -57,9 +57,8 @@ def find_levels(frame: Frame, group: Group, condition: Condition, compared: int 
     `compared`: how many arms the run compares with a baseline under all conditions.
     """
     order = [frame.baseline, *(arm for arm in range(len(frame.arms)) if arm != frame.baseline)]
-    one_at_a_time = condition.concurrency == 1 and condition.rate is None
     slots = condition.concurrency if condition.rate is None else 1
-    cells = {arm: _cells(frame, arm, slots, one_at_a_time=one_at_a_time) for arm in order}
+    cells = {arm: _cells(frame, arm, slots, one_at_a_time=condition.one_at_a_time) for arm in order}
     return [_level(frame, arm, group, condition, cells[arm], cells[frame.baseline], compared) for arm in order]
 
 
@@ -81,7 +80,6 @@ def _level(
     makespan = sum(cell.makespan_s for cell in cells.values())
     window = sum(cell.window_s for cell in cells.values())
     tokens = sum(cell.tokens for cell in cells.values())
-    queues = condition.rate is not None
     latency, latency_interval = (None, None) if is_baseline else find_latency_speedup(frame, arm)
     gain, gain_interval, simultaneous, by_block = (
         (None, None, None, []) if is_baseline else _throughput_speedup(frame, cells, theirs, compared)
@@ -99,8 +97,8 @@ def _level(
         group=condition.group,
         requests=len(rows),
         planned=len(frame.prompts) * len(frame.blocks),
-        ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up, independent=not (group.overlapping or queues)),
-        e2e=quantiles(frame.column("e2e_s")[rows], beyond=given_up, independent=not (group.overlapping or queues)),
+        ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up, independent=condition.one_at_a_time),
+        e2e=quantiles(frame.column("e2e_s")[rows], beyond=given_up, independent=condition.one_at_a_time),
         tpot=quantiles(1 / frame.rate[rows], independent=not group.overlapping),
         tokens=int(sum(cell.all_tokens for cell in cells.values())) if cells else None,
         makespan_s=makespan if cells else None,

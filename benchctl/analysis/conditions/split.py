@@ -23,6 +23,11 @@ class Condition(NamedTuple):
     group: str | None = None
     """Of setups that compute the target alike; `None` where the recipe has no axes."""
 
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether a request is sent when the one before it has been answered, so that it waits for none."""
+        return self.concurrency == 1 and self.rate is None
+
 
 @dataclass(frozen=True)
 class Group:

@@ -82,8 +82,9 @@ def test_a_draft_that_seldom_proposes_the_runner_up_hides_the_fault() -> None:
 def test_where_there_is_no_noise_one_swapped_token_is_enough() -> None:
     still = Noise(np.ones(1_000), np.zeros(1_000), np.zeros(1_000, np.int64))
     places = Places(np.full(10, 0.05), np.zeros(10, bool), np.zeros(10, np.int64))
-    assert find_power(still, places, 0.1, level=0.005).chance == pytest.approx(1 - (1 - conclude.PROPOSED) ** 10)
-    assert find_power(still, places, 0.01, level=0.005).times is None
+    near, nearer = (find_power(still, places, nats, level=0.005, proposed=conclude.PROPOSED) for nats in (0.1, 0.01))
+    assert near.chance == pytest.approx(1 - (1 - conclude.PROPOSED) ** 10)
+    assert nearer.times is None
 
 
 @pytest.mark.parametrize(
