@@ -72,13 +72,13 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """Of an answer: what target and draft expect there (nats by token), the sampler's weights of both, and the sums."""
+    """Of an answer: what the target expects there (nats by token), and the sampler's weights of target and draft."""
 
     target: Mapping[int, float]
     weights: Shares
     draft: Shares
-    terms: Mapping[int, Mapping[str, TermSum]]
-    """What each token would add."""
+    scores: Mapping[int, TokenScores]
+    """Of each token that might stand there."""
 
 
 def _sampled(folder: Path, options: argparse.Namespace) -> list[Place]:
@@ -111,7 +111,8 @@ def _answer(scorers: list[Any], prompt: tuple[int, ...], number: int) -> Iterato
     answer: list[int] = []
     for _ in range(LENGTH):
         p, q = (_expected(scorer, prompt, answer) for scorer in scorers)
-        place = Place(p, weights(p, SAMPLER)[0], weights(q, SAMPLER)[0], {one: terms(one, p, q, SAMPLER) for one in p})
+        scores = {token: _scores(terms(token, p, q, SAMPLER)) for token in p}
+        place = Place(p, weights(p, SAMPLER)[0], weights(q, SAMPLER)[0], scores)
         answer.append(_right(place, rng))
         yield place
 
@@ -124,23 +125,19 @@ def _expected(scorer: Scorer, prompt: tuple[int, ...], answer: list[int]) -> Map
 def _found(places: list[Place], rule: Rule, tokens: int, draws: int, rng: np.random.Generator) -> dict[str, float]:
     """Return in which share of runs any test found something, and each of them."""
     tests = len(TERMS) + 1
-    clean = _scores({}, tokens)
-    runs = [token_tests([_run(places, rule, tokens, rng)], [clean]) for _ in range(draws)]
+    drawn = (_run(places, rule, tokens, rng) for _ in range(draws))
+    runs = [token_tests(own, own) for own in drawn]  # no token is far, as none of a baseline's would be
     every = {name: sum(one[name] <= LEVEL / tests for one in runs) / draws for name in runs[0]}
     return {"any": sum(min(one.values()) <= LEVEL / tests for one in runs) / draws, **every}
 
 
-def _run(places: list[Place], rule: Rule, tokens: int, rng: np.random.Generator) -> TokenScores:
-    sums: dict[str, TermSum] = {}
-    for number in rng.integers(len(places), size=tokens).tolist():
-        place = places[number]
-        for kind, one in place.terms[rule(place, rng)].items():
-            sums[kind] = sums[kind].plus(one) if kind in sums else one
-    return _scores(sums, tokens)
+def _run(places: list[Place], rule: Rule, tokens: int, rng: np.random.Generator) -> list[TokenScores]:
+    drawn = (places[number] for number in rng.integers(len(places), size=tokens).tolist())
+    return [place.scores[rule(place, rng)] for place in drawn]
 
 
-def _scores(sums: dict[str, TermSum], tokens: int) -> TokenScores:
-    return TokenScores(arm="arm", task="code", prompt_idx=0, seed=0, tokens=tokens, far=0, sums=sums)
+def _scores(sums: dict[str, TermSum]) -> TokenScores:
+    return TokenScores(arm="arm", task="code", prompt_idx=0, seed=0, tokens=1, far=0, sums=sums)
 
 
 def _of(shares: Shares, rng: np.random.Generator) -> int:

@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS
+from benchctl.data.manifest import ArmIdentity
 from benchctl.data.store import RunData, open_run
 from benchmarks.resampled_audits import Audited, found_in_draws
 
@@ -58,13 +59,13 @@ def _judged(folder: Path, scratch: Path, options: argparse.Namespace) -> dict[st
         "truth": _truth(run, traces),
         "counters": _counters(run, traces),
         "said": {str(count): verdicts[count] for count in sorted(verdicts)},
-        "drawn_again": _drawn_again(folder, options),
+        "drawn_again": _drawn_again(folder, run.manifest.arms, options),
     }
 
 
-def _drawn_again(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    audited, manifest = Audited.read(folder), open_run(folder).manifest
-    if audited is None or manifest is None:
+def _drawn_again(folder: Path, arms: Iterable[ArmIdentity], options: argparse.Namespace) -> dict[str, Any]:
+    audited = Audited.read(folder)
+    if audited is None:
         return {}
     found: dict[str, dict[str, Any]] = {}
     with ProcessPoolExecutor() as pool:
@@ -77,7 +78,7 @@ def _drawn_again(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
                 draws=options.wrong_draws if "--fault" in arm.argv else options.draws,
             )
             for count in options.drawn_prompts
-            for arm in manifest.arms
+            for arm in arms
             if arm.speculation
         }
         for (arm, count), one in drawn.items():
