@@ -68,6 +68,10 @@ def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Ite
             gap = frame.records[rows[no_ids][0]].token_gap
             because = f" ({gap})" if gap else ""
             yield "token-ids-withheld", arm, f"{_named(frame, rows[no_ids])}{because}."
+        least = [records[place].client_tok_per_sec_least for place in np.flatnonzero(~np.isfinite(frame.rate[rows]))]
+        if limits := [rate for rate in least if rate is not None]:
+            seen = f"{len(limits)} of {len(records)} answers have no decode rate; it is at least "
+            yield "first-event", arm, f"{seen}{float(np.median(limits)):.1f} tok/s (median)."
         short = frame.answered[rows] & (frame.predicted[rows] < 2)
         if short.any():
             yield "empty-answer", arm, f"{_named(frame, rows[short])}."

@@ -144,6 +144,11 @@ ADVICE: dict[str, Advice] = {
         "Without token ids two answers can be compared by their text only.",
         "Nothing to do where the text is complete; otherwise configure the engine to return token ids.",
     ),
+    "first-event": Advice(
+        "The server sends no token ids, and several tokens in an event: how many came first, before the clock of the "
+        "decode rate starts, is not known, and counting them as one would show too high a rate.",
+        "Use a server that streams token ids or has /tokenize; else compare the times from end to end.",
+    ),
     "clock-mismatch": Advice(
         "The two clocks should agree within 1 %; otherwise one of them times something besides decoding.",
         "Look for a busy client, a slow network or proxy, or an engine that counts its time differently.",

@@ -89,7 +89,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     e2e_s: float | None = None
     """From sending the request to the last byte of the answer at the client."""
     client_tok_per_sec: float | None = None
-    """Decode rate by the client's clock: (n_predicted - those that came first together, mostly 1) / decode_s."""
+    """Decode rate by the client's clock: (n_predicted - those that came first together, mostly 1) / decode_s; `None`
+    where it is not known how many those were."""
+    client_tok_per_sec_least: float | None = None
+    """Then a lower limit of it: later events / decode_s, since each holds a token at least."""
     engine_prompt_s: float | None = None
     engine_decode_s: float | None = None
     phase_s: dict[str, float] | None = None

@@ -99,10 +99,23 @@ class Completion:
     phase_s: Mapping[str, float] | None = None
     """Seconds after the first token by phase, as far as the engine reports them:
     `benchctl.data.record.Record.phase_s`."""
-    first_tokens: int = 1
-    """How many tokens came at `ttft_s`: more than one where the client got the first steps' tokens together."""
+    first_tokens: int | None = 1
+    """How many tokens came at `ttft_s`: more than one where the client got the first steps' tokens together; `None`
+    where that is not known, so that there is no decode rate."""
+    least_after_first: int | None = None
+    """How many tokens came after `ttft_s` at least, where `first_tokens` is not known."""
     sent_at: float | None = None
     """When the request was sent, in seconds of `time.perf_counter`; `None` where that is not known."""
+
+    @property
+    def after_first(self) -> int | None:
+        """How many tokens came within `decode_s`: those that came with the first took none of it."""
+        return None if self.first_tokens is None else max(0, self.n_predicted - self.first_tokens)
+
+    @property
+    def decode_rate(self) -> float | None:
+        """Tokens a second by the client's clock; `None` where nothing was timed."""
+        return self.after_first / self.decode_s if self.after_first and self.decode_s > 0 else None
 
 
 AttestationState = Literal["off", "active", "idle", "unverified", "failed"]

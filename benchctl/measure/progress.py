@@ -91,7 +91,7 @@ class RunDisplay(RunProgress):
         self.cells = self.total = self.ended = 0
         self.open_ended = False
         self.decoded: dict[str, list[tuple[int, float] | None]] = {}
-        """Of every cell that is up, decode steps and seconds of each answer so far; `None` for one that failed."""
+        """Of every cell that is up, timed tokens and seconds of each answer so far; `None` for one that failed."""
         self.span: dict[str, tuple[float, float]] = {}
         """Of every cell with a request, when its first request was sent and when its last one so far ended."""
         self.answered_tokens: dict[str, int] = {}
@@ -131,7 +131,7 @@ class RunDisplay(RunProgress):
         if self.estimated or cell.arm.overlapping or self.max_tokens is None or completion.n_predicted < 2:
             return
         self.estimated = True
-        rate = (completion.n_predicted - 1) / completion.decode_s if completion.decode_s else None
+        rate = completion.decode_rate
         if rate is None:
             return
         self.clock.guess(cell.arm.name, self.max_tokens / rate)
@@ -170,7 +170,7 @@ class RunDisplay(RunProgress):
 
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
         self.clock.answered(cell.arm.name)
-        self.decoded[cell.name].append((completion.n_predicted - 1, completion.decode_s) if completion else None)
+        self.decoded[cell.name].append(_timed(completion) if completion else None)
         self.answered_tokens[cell.name] += completion.n_predicted if completion else 0
         if cell.name in self.span:
             self.span[cell.name] = (self.span[cell.name][0], time.monotonic())
@@ -203,8 +203,10 @@ class RunDisplay(RunProgress):
             return line.append(f"failed: {visible(failure)}", style="red")
         answers = [answer for answer in self.decoded[cell.name] if answer is not None]
         seconds = sum(passed for _, passed in answers)
-        rate = sum(steps for steps, _ in answers) / seconds if seconds else 0.0
-        line.append(f"{len(answers)} answers, {rate:.1f} tok/s")
+        line.append(f"{len(answers)} answers")
+        if answers:
+            rate = sum(tokens for tokens, _ in answers) / seconds if seconds else None
+            line.append(", decode rate not known" if rate is None else f", {rate:.1f} tok/s")
         if answers and cell.arm.overlapping:
             first, last = self.span[cell.name]
             together = self.answered_tokens[cell.name] / (last - first) if last > first else 0.0
@@ -219,11 +221,17 @@ class RunDisplay(RunProgress):
         return f"{'at least' if self.open_ended else 'about'} {spoken(seconds)} left"
 
 
+def _timed(completion: Completion) -> tuple[int, float]:
+    """Return the tokens that were timed, and their seconds; nothing of an answer without a decode rate."""
+    return (completion.after_first or 0, completion.decode_s) if completion.decode_rate else (0, 0.0)
+
+
 def _answer(completion: Completion | None) -> str:
     if completion is None:
         return "failed"
-    rate = (completion.n_predicted - 1) / completion.decode_s if completion.decode_s else 0.0
-    parts = [f"{completion.n_predicted} tokens ({completion.finish_reason})", f"{rate:.1f} tok/s"]
+    rate = completion.decode_rate
+    speed = "decode rate not known" if rate is None else f"{rate:.1f} tok/s"
+    parts = [f"{completion.n_predicted} tokens ({completion.finish_reason})", speed]
     ledger = completion.ledger
     if ledger.drafted is not None:
         parts.append(f"{ledger.accepted} of {ledger.drafted} drafted tokens accepted")

@@ -25,11 +25,14 @@ def measured_fields(done: Completion) -> dict[str, object]:
     """Return the numbers of an answer, by the record's keys."""
     ledger = done.ledger
     steps = done.n_predicted - 1
-    after_first = done.n_predicted - done.first_tokens  # what came with the first token took none of decode_s
+    least = done.least_after_first
     return {
         "n_predicted": done.n_predicted,
         "tok_per_sec": steps / done.engine_decode_s if steps > 0 and done.engine_decode_s else None,
-        "client_tok_per_sec": after_first / done.decode_s if after_first > 0 and done.decode_s > 0 else None,
+        "client_tok_per_sec": done.decode_rate,
+        "client_tok_per_sec_least": least / done.decode_s
+        if least and least < done.n_predicted and done.decode_s > 0
+        else None,
         "prompt_per_sec": done.prompt_tokens / done.engine_prompt_s if done.engine_prompt_s else None,
         "prompt_tokens": done.prompt_tokens,
         "draft_n": ledger.drafted,

@@ -27,8 +27,8 @@ class SoFar:
     def answered(self, cell: CellPlan, completion: Completion | None) -> None:
         """Its answer is complete, or failed (`None`)."""
         place = self._current.pop(cell.arm.name, None)
-        if place is not None and completion is not None and completion.n_predicted > 1 and completion.decode_s:
-            self._answers[cell.arm.name][place] = (completion.n_predicted - 1, completion.decode_s)
+        if place is not None and completion is not None and completion.after_first and completion.decode_s:
+            self._answers[cell.arm.name][place] = (completion.after_first, completion.decode_s)
 
     def lines(self) -> list[str]:
         """Return a line for every arm with a pair: the pooled speed-up, and its interval from three blocks on."""

@@ -173,6 +173,6 @@ def _answers(server: Server, items: list[PromptItem], sampling: Sampling) -> _An
     tokens, seconds = 0, 0.0
     for item in items:
         done = asyncio.run(server.complete(server.render(item.prompt), sampling))
-        tokens += max(0, done.n_predicted - done.first_tokens)
+        tokens += done.after_first or 0
         seconds += done.decode_s
     return _Answered(len(items), tokens, seconds)

@@ -79,6 +79,20 @@ def test_a_client_that_wakes_up_late_is_no_other_clock(make_record: Any, make_ru
         assert ids(analyse(make_run(records, make_manifest(ARMS, 6, 3)))) == expected
 
 
+def test_answers_without_a_decode_rate_have_a_lower_limit(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    records = [
+        one.changed(tok_per_sec=None, client_tok_per_sec=None, client_tok_per_sec_least=200.0 + one.block)
+        if one.label == "spec" and one.prompt_idx < 2
+        else one
+        for one in steady_records(make_record)
+    ]
+    analysis = analyse(make_run(records, make_manifest(ARMS, 6, 3)))
+    (found,) = [one for one in analysis.warnings if one.id == "first-event"]
+    assert found.where == "spec"
+    assert "6 of 18 answers" in found.seen
+    assert "at least 201.0 tok/s" in found.seen
+
+
 def test_load_before_a_cell_is_reported_with_the_worst(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     # Below 2 nobody else works before the first cell; before later ones the run itself may have added up to 4.
     loads = [(0, "baseline", 0.2), (0, "spec", 5.5), (1, "baseline", 6.4), (1, "spec", 3.5)]

@@ -59,6 +59,6 @@ def test_an_open_end_is_said(recipe: Recipe, prompts: list[PromptItem]) -> None:
     lines.cell_started(rest[0])
     lines.cell_ended(rest[0], None)
     assert written.getvalue().splitlines() == [
-        "[1/1+] block 1, baseline: 0 answers, 0.0 tok/s",
-        "[2/4+] block 1, spec: 0 answers, 0.0 tok/s",
+        "[1/1+] block 1, baseline: 0 answers",
+        "[2/4+] block 1, spec: 0 answers",
     ]

@@ -35,6 +35,10 @@ class StreamedAnswer:
     decode_s: float
     first_tokens: int = 1
     """How many tokens came at `ttft_s`; without ids each piece of text counts as one."""
+    later_tokens: int = 0
+    """How many came after it, counted alike."""
+    first_text: str = ""
+    """What came at `ttft_s`."""
     received: int = 2**53
     """Bytes of the stream, which bound every count of tokens in it."""
     usage: Mapping[str, Any] = field(default_factory=dict)
@@ -50,6 +54,14 @@ class StreamedAnswer:
     def prompt_tokens(self) -> int | None:
         """How many tokens the server reports for the prompt."""
         return count_in(self.usage.get("prompt_tokens"), 2**31)
+
+    def first_of(self, tokens: int) -> int | None:
+        """Return how many of the answer's `tokens` came at `ttft_s`; `None` where a piece may hold several.
+
+        Each counts as one only where the pieces are as many as the tokens. The one that ends an answer has no text.
+        """
+        unseen = tokens - self.first_tokens - self.later_tokens
+        return self.first_tokens if unseen == 0 or (unseen == 1 and self.finish_reason == "stop") else None
 
 
 class _Delta(msgspec.Struct):
@@ -89,6 +101,7 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
         super().__init__()
         self._pieces: list[str] = []
         self._ids: list[int] = []
+        self._first_pieces = 0
         self._usage: Mapping[str, Any] = {}
         self._extra: dict[str, Any] = {}
         self._finish: object = None
@@ -132,6 +145,7 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
         self._pieces.append(piece)
         self._ids += ids
         self.tokens(len(ids) or 1)
+        self._first_pieces += self.clock == self._first
 
     def answer(self) -> StreamedAnswer | None:
         """Return the whole answer; `None` when the stream ended before its `finish_reason`."""
@@ -147,6 +161,8 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
             ttft_s=self.ttft_s,
             decode_s=self.decode_s,
             first_tokens=max(1, self.first_tokens),
+            later_tokens=self.count - self.first_tokens,
+            first_text="".join(self._pieces[: self._first_pieces]),
             received=self.received,
             usage=self._usage,
             extra=self._extra,

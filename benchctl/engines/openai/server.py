@@ -58,6 +58,8 @@ class EndpointServer:
         self._log_path, self._redact = log_path, redact
         self._gone = False
         self._shared = self._cached = 0
+        self._tokenizes = not terms.overlapping
+        """Whether text may be counted in tokens between two answers, and the endpoint has done it so far."""
         self._tally = Tally()
         self._first = self._last = discover(client, address)
         self._may_return_ids = self._first.family != "vllm"
@@ -120,6 +122,7 @@ class EndpointServer:
                 "Use a server that supports stream_options.include_usage; pieces of text are not tokens.",
             )
         after = self._counted(before, n_predicted)
+        first_tokens = self._first_tokens(answer, n_predicted)
         ledger = endpoint_ledger(self._first, answer, before, after, n_predicted)
         self._tally.add(n_predicted, ledger)
         self._shared += before is not None and after is not None and not alone(before, after, n_predicted)
@@ -134,7 +137,8 @@ class EndpointServer:
             prompt_tokens=prompt_tokens,
             ttft_s=answer.ttft_s,
             decode_s=answer.decode_s,
-            first_tokens=answer.first_tokens,
+            first_tokens=first_tokens,
+            least_after_first=answer.later_tokens if first_tokens is None else None,
             e2e_s=streamed.e2e_s,
             sent_at=streamed.sent_at,
             engine_prompt_s=None if _was_cached(answer) else prefill_s,
@@ -142,6 +146,23 @@ class EndpointServer:
             ledger=ledger,
             token_gap=None if whole else f"the endpoint returned {len(answer.ids)} of {n_predicted} token ids",
         )
+
+    def _first_tokens(self, answer: StreamedAnswer, n_predicted: int) -> int | None:
+        """Return how many tokens came first, by the endpoint's own tokenizer where the stream does not show it."""
+        first = answer.first_of(n_predicted)
+        if first is not None or not self._tokenizes:
+            return first
+        text = answer.first_text
+        # llama-server reads `content` and `add_special`, others `prompt` and `add_special_tokens`.
+        body = {"model": self._terms.model, "prompt": text, "content": text}
+        try:
+            ids = self._client.post(
+                f"{self._address.root}/tokenize", body | {"add_special": False, "add_special_tokens": False}
+            ).get("tokens")
+        except EngineError:
+            ids = None
+        self._tokenizes = isinstance(ids, list)
+        return len(ids) if isinstance(ids, list) and 0 < len(ids) <= n_predicted - answer.later_tokens else None
 
     def recover_token_ids(self, prompt: Rendered, sampling: Sampling, completion: Completion) -> tuple[int, ...] | None:
         """Repeat the request without streaming, where the server then returns ids.

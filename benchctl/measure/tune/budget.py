@@ -82,7 +82,7 @@ def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
         answers = [asyncio.run(server.complete(server.render(item.prompt), brief)) for item in prepared.prompts[:2]]
         answered_at = time.perf_counter()
     stopping_s = time.perf_counter() - answered_at
-    token_s = min(one.decode_s / max(1, one.n_predicted - one.first_tokens) for one in (warm, *answers))
+    token_s = min(one.decode_s / max(1, one.after_first or one.least_after_first or 0) for one in (warm, *answers))
     answer_s = min(one.ttft_s for one in answers) + token_s * recipe.sampling.max_tokens
     return ArmCost(ready - began + stopping_s, answer_s)
 

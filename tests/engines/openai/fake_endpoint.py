@@ -27,6 +27,12 @@ class Script:
     """Answers to GET by path: an object is JSON, text is text."""
     words: list[str] = field(default_factory=lambda: list(WORDS))
     ids: bool = False
+    first: int = 1
+    """How many tokens the first event has; every later one has one."""
+    pace_s: float = 0.0
+    """Before each of the later events."""
+    tokenizes: bool = False
+    """Whether there is a `/tokenize`, for which a word is a token."""
     usage: bool = True
     cached: int = 0
     finish: str = "length"
@@ -77,7 +83,9 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if not self.allowed():
                 return
-            if self.path.removeprefix("/v1/") not in script.routes:
+            if script.tokenizes and self.path == "/tokenize":
+                self.reply(200, {"tokens": list(range(len(body["prompt"].split())))})
+            elif self.path.removeprefix("/v1/") not in script.routes:
                 self.reply(404, {"detail": "Not Found"})
             elif "model" not in body:
                 self.reply(400, {"error": {"message": "model is missing", "code": 400}})
@@ -118,12 +126,13 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             words = [secret, *script.words] if fault == "echoes-key" else script.words
             for count, word in enumerate(words, 1):
+                time.sleep(script.pace_s if count > 1 else 0.0)
                 self.piece(body, word, [count])
                 if count == 2:
                     self.misbehave(secret)
             self.piece(body, "", [], script.finish)
             if script.usage:
-                usage: dict[str, Any] = {"prompt_tokens": 3, "completion_tokens": len(words)}
+                usage: dict[str, Any] = {"prompt_tokens": 3, "completion_tokens": script.first - 1 + len(words)}
                 usage["prompt_tokens_details"] = {"cached_tokens": script.cached}
                 self.event(choices=[], usage=usage, **script.extra)
             self.send(b"data: [DONE]\n\n")

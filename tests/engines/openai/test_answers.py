@@ -143,6 +143,43 @@ def test_tokens_that_came_together_at_first_took_no_time(endpoint: Endpoint, ask
     assert measured_fields(replace(done, first_tokens=4))["client_tok_per_sec"] is None
 
 
+FOUR_AT_FIRST = ["one two three four", *[" more"] * 12]
+"""Of a server that sends four tokens in its first event, then a token every 5 ms: 200 a second."""
+
+
+def test_what_the_first_event_holds_is_not_timed_where_it_is_not_known(endpoint: Endpoint, ask: Ask) -> None:
+    server = ask(endpoint(words=FOUR_AT_FIRST, first=4, pace_s=0.005))
+    answer = complete(server, server.render(RAW), Sampling(max_tokens=16))
+    fields = measured_fields(answer)
+    assert (answer.n_predicted, answer.first_tokens, fields["client_tok_per_sec"]) == (16, None, None)
+    assert fields["client_tok_per_sec_least"] == 12 / answer.decode_s, "each later event has a token at least"
+
+
+def test_what_the_first_event_holds_is_counted_by_the_servers_tokenizer(endpoint: Endpoint, ask: Ask) -> None:
+    server = ask(endpoint(words=FOUR_AT_FIRST, first=4, pace_s=0.005, tokenizes=True))
+    answer = complete(server, server.render(RAW), Sampling(max_tokens=16))
+    fields = measured_fields(answer)
+    assert answer.first_tokens == 4
+    assert fields["client_tok_per_sec"] == 12 / answer.decode_s
+    assert fields["client_tok_per_sec_least"] is None
+
+
+@pytest.mark.parametrize("finish", ["length", "stop"])
+def test_pieces_that_can_only_be_single_tokens_are_timed(endpoint: Endpoint, ask: Ask, finish: str) -> None:
+    # The token that ends an answer is counted, and has no text.
+    script = endpoint(words=["one", " two", " three"], first=2 if finish == "stop" else 1, finish=finish, pace_s=0.002)
+    server = ask(script)
+    answer = complete(server, server.render(RAW), GREEDY)
+    assert answer.first_tokens == 1
+    assert measured_fields(answer)["client_tok_per_sec"] == (answer.n_predicted - 1) / answer.decode_s
+
+
+def test_pieces_that_are_less_than_tokens_say_nothing_of_the_rate(endpoint: Endpoint, ask: Ask) -> None:
+    server = ask(endpoint(words=["o", "n", "e", " two"], first=-1, pace_s=0.002))
+    fields = measured_fields(complete(server, server.render(RAW), GREEDY))
+    assert (fields["n_predicted"], fields["client_tok_per_sec"], fields["client_tok_per_sec_least"]) == (2, None, None)
+
+
 def test_counters_are_not_used_for_one_of_several_answers(endpoint: Endpoint, ask: Ask) -> None:
     script = endpoint(pages={"/metrics": VLLM_METRICS % (100, 5, 20, 9)})
     server = ask(script, speculation=SPECULATION, concurrency=4)
