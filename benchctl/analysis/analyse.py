@@ -12,7 +12,7 @@ from benchctl.analysis.audit.results import ArmAudit
 from benchctl.analysis.audit.selection import Selection, select_answers
 from benchctl.analysis.breakeven import find_breakeven, measured_arms
 from benchctl.analysis.cells import failed_cells
-from benchctl.analysis.conditions.split import Group, recipe_arm, split
+from benchctl.analysis.conditions.split import Group, split
 from benchctl.analysis.conditions.sweep import find_sweep, join
 from benchctl.analysis.conditions.unjudged import find_unjudged, where_unjudged
 from benchctl.analysis.cost import find_cost
@@ -42,6 +42,7 @@ from benchctl.analysis.verdict import find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.audits import Audit
 from benchctl.data.store import RunData
+from benchctl.recipes.groups import ComparedArm, by_label, recipe_arm
 
 
 def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
@@ -54,13 +55,18 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     alone = any(group.judged for group in groups)
     speeds = _speeds(groups, frames)
     audits = audit_parts([(audit_of(part), select_answers(own)) for part, own in _by_part(groups, frames)])
-    parts = [_analyse(group, frame, speeds, audits, alone=alone) for group, frame in zip(groups, frames, strict=True)]
+    compared = _compared_arms(run, frames, baseline)
+    parts = [
+        _analyse(group, frame, compared, speeds, audits, alone=alone)
+        for group, frame in zip(groups, frames, strict=True)
+    ]
     found, manifest = parts[0], run.manifest
-    if manifest is not None and groups[0].condition is not None:
+    if manifest is not None and groups[0].key is not None:
         verdicts = [verdict for part in parts for verdict in part.verdicts]
         sweep = find_sweep(manifest, groups, frames, verdicts)
         found = join(parts, sweep, check_disturbances(replace(frames[0], manifest=manifest)))
-    own = baseline is None or manifest is None or found.baseline == recipe_arm(manifest, manifest.baseline)
+    of = {name: row.of for name, row in manifest.compared().items()} if manifest else {}
+    own = baseline is None or manifest is None or of.get(baseline, baseline) == of.get(manifest.baseline)
     levels = found.sweep.levels if found.sweep else []
     return found.model_copy(
         update={
@@ -68,6 +74,12 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
             "breakeven": find_breakeven(measured_arms(found, manifest)),
         }
     )
+
+
+def _compared_arms(run: RunData, frames: Sequence[Frame], baseline: str | None) -> dict[str, ComparedArm]:
+    """Return what each arm is compared with, those included that only the records name."""
+    bare = [row for frame in frames for row in by_label(frame.arms, frame.arms[frame.baseline]).items()]
+    return dict(bare) | (run.manifest.compared(baseline) if run.manifest else {})
 
 
 def _by_part(groups: Sequence[Group], frames: Sequence[Frame]) -> list[tuple[RunData, list[tuple[Group, Frame]]]]:
@@ -117,6 +129,7 @@ def _speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, _Spee
 def _analyse(
     group: Group,
     frame: Frame,
+    compared: dict[str, ComparedArm],
     speeds: Mapping[str, _Speed],
     audits: Mapping[str, ArmAudit],
     *,
@@ -124,7 +137,7 @@ def _analyse(
 ) -> Analysis:
     """Analyse the arms of one condition.
 
-    `speeds`: of `_speeds`; `alone`: whether losslessness is assessed in any condition.
+    `compared`: of the whole run; `speeds`: of `_speeds`; `alone`: whether losslessness is assessed in any condition.
     """
     run = group.run
     answers = find_answers(frame)
@@ -154,6 +167,7 @@ def _analyse(
         recipe=run.manifest.recipe_name if run.manifest else run.folder.name,
         baseline=frame.arms[frame.baseline],
         arms=list(frame.arms),
+        compared=compared,
         tasks=list(frame.tasks),
         blocks=len(frame.blocks),
         records=len(frame.records),
@@ -212,7 +226,7 @@ class OutputComparison:
     def baseline(self) -> str:
         """What every arm is compared with: an arm, or the recipe's name of it, which each condition has an arm of."""
         name = self.frame.arms[self.frame.baseline]
-        return name if len(self.frames) == 1 else recipe_arm(self.frame.manifest, name)
+        return name if len(self.frames) == 1 else _of(self.frame, name)
 
     @property
     def arms(self) -> list[str]:
@@ -278,7 +292,12 @@ def audit_of(run: RunData) -> Audit | None:
 def _names(frame: Frame, arm: int) -> set[str]:
     """The names that select an arm: its own, and that of the recipe's arm."""
     name = frame.arms[arm]
-    return {name, recipe_arm(frame.manifest, name)}
+    return {name, _of(frame, name)}
+
+
+def _of(frame: Frame, name: str) -> str:
+    """The recipe's arm that an arm is."""
+    return recipe_arm(frame.manifest.compared().values(), name) if frame.manifest else name
 
 
 def _compared(frame: Frame) -> list[int]:

@@ -73,8 +73,10 @@ class Frame:
     @cached_property
     def again(self) -> int | None:
         """The arm that is a second cell of the baseline in every block; `None` where there is none."""
-        twins = {arm.name for arm in self.manifest.arms if arm.again} if self.manifest else set()
-        return next((number for number, name in enumerate(self.arms) if name in twins), None)
+        baseline = self.arms[self.baseline]
+        compared = self.manifest.compared(baseline) if self.manifest else {}
+        again = compared[baseline].again if baseline in compared else None
+        return None if again is None else self.arms.index(again)
 
     def baseline_s(self, rows: Integers) -> Floats:
         """Return the seconds for `decoded` of some of the baseline's rows, at the mean pace of both of its cells."""

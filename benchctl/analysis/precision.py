@@ -38,7 +38,7 @@ def half_widths(run: RunData) -> dict[str, float | None]:
         frame = make_frame(group.run.records, group.run.manifest, group.baseline)
         arms = [arm for arm in range(len(frame.arms)) if arm not in (frame.baseline, frame.again)]
         speedups += [row for arm in arms for row in find_speedups(frame, arm)]
-        levels += find_levels(frame, group, group.condition) if group.condition else []
+        levels += find_levels(frame, group, group.key) if group.key else []
     return _half_widths(that_decide(speedups, levels))
 
 

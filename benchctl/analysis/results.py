@@ -18,6 +18,7 @@ from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
 from benchctl.analysis.result import open_for_others as open_for_others
 from benchctl.analysis.rounds.results import BreakEven, RoundModel
+from benchctl.recipes.groups import ComparedArm
 
 if TYPE_CHECKING:
     from pydantic import SerializerFunctionWrapHandler
@@ -270,6 +271,8 @@ class Analysis(Result):
     """Of a sweep the recipe's name of it, which each condition has an arm of: `baselines`."""
     arms: list[str]
     """In the recipe's order, the baseline among them; of a sweep condition by condition."""
+    compared: dict[str, ComparedArm]
+    """What every arm is compared with, and what it ran on, by its name."""
     tasks: list[str]
     blocks: int
     records: int
@@ -298,13 +301,13 @@ class Analysis(Result):
 
     @property
     def baselines(self) -> set[str]:
-        """The arms that others are compared with: one a condition."""
-        return {row.arm for row in self.sweep.levels if row.is_baseline} if self.sweep else {self.baseline}
+        """The arms that others are compared with: one a group."""
+        return {arm.baseline for arm in self.compared.values()}
 
     @property
     def settings(self) -> list[str]:
         """The recipe's arms, whatever the conditions that each ran under."""
-        return list(dict.fromkeys(row.of for row in self.sweep.levels)) if self.sweep else self.arms
+        return list(dict.fromkeys(arm.of for arm in self.compared.values())) if self.sweep else self.arms
 
     @model_serializer(mode="wrap")
     def _leave_out_what_was_not_swept(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

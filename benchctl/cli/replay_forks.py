@@ -14,7 +14,6 @@ from rich.text import Text
 
 from benchctl.analysis.analyse import OutputComparison
 from benchctl.analysis.conditions.parts import parts_of
-from benchctl.analysis.conditions.split import recipe_arm
 from benchctl.analysis.replay.explain import Evidence
 from benchctl.analysis.replay.prefixes import prefixes_to_score
 from benchctl.analysis.results import Losslessness, LosslessVerdict, SelfConsistency
@@ -26,6 +25,7 @@ from benchctl.errors import EngineError
 from benchctl.measure.audit.plan import AuditPlan
 from benchctl.measure.audit.session import audit_run
 from benchctl.measure.replay.session import Advance, replay
+from benchctl.recipes.groups import recipe_arm
 from benchctl.text import one_line, spoken
 
 OFFLINE = "it was not replayed before, and --offline starts no engine"
@@ -81,7 +81,8 @@ def explain(
     elsewhere = run.manifest is not None and any(MACHINE in setup.axes for setup in run.manifest.setups)
     depth = "off" if elsewhere else depth
     if len(parts) > 1:
-        chosen = None if baseline is None else recipe_arm(run.manifest, baseline)
+        known = run.manifest.compared().values() if run.manifest else ()
+        chosen = None if baseline is None else recipe_arm(known, baseline)
         scored, failures = {}, []
         for part in parts:
             names = {name for arm in part.manifest.arms for name in (arm.name, arm.of)} if part.manifest else set()

@@ -102,7 +102,7 @@ def _document(
         "seconds": cost.seconds,
         "size": asdict(size),
         "groups": [
-            {"block": group.block, "group": group.key[0], "arms": [cell.arm.name for cell in group.cells]}
+            {"block": group.block, "group": group.key.setups, "arms": [cell.arm.name for cell in group.cells]}
             for group in groups_of(plan)
         ],
         "at_most": None if most is None else {"requests": most.requests, "seconds": most.seconds},

@@ -173,8 +173,8 @@ def _with_baseline(recipe: Recipe, baseline: str | None, arms: Sequence[str]) ->
 
     names = [arm.name for arm in recipe.arms]
     chosen = baseline or recipe.baseline
-    condition = recipe.arm(chosen).compared_in if chosen in names else None  # arms of another are not comparable
-    others = [arm.name for arm in recipe.arms if arm.name != chosen and condition in (None, arm.compared_in)]
+    group = recipe.group_of(recipe.arm(chosen)) if chosen in names else None  # arms of another are not comparable
+    others = [arm.name for arm in recipe.arms if arm.name != chosen and group in (None, recipe.group_of(arm))]
     for option, name, known in [("--baseline", chosen, names), *(("--arm", name, others) for name in arms)]:
         if name not in known:
             raise UsageError(f"There is no arm {name!r}.", where=option, fix=f"The arms are: {', '.join(known)}.")

@@ -13,7 +13,9 @@ from pydantic import ConfigDict, Field, model_validator
 from benchctl.data.cell import Cell
 from benchctl.data.versions import Document, Part, StoredFormat
 from benchctl.recipes.adapters import lossy_settings
+from benchctl.recipes.groups import ComparedArm, GroupKey, ModelName, recipe_arm, with_baselines
 from benchctl.recipes.schema import AutoBlocks
+from benchctl.recipes.speculation import takes_draft
 
 RunStatus = Literal["started", "finished", "interrupted", "failed"]
 Ordering = Literal["rotated", "balanced", "mirrored"]
@@ -73,6 +75,11 @@ class ModelIdentity(Part):
     facts: dict[str, Any] = Field(default_factory=dict)
     """From the GGUF header, or the folder's config.json and weights: architecture, parameters, vocabulary size,
     context, hybrid or not."""
+
+    @property
+    def name(self) -> ModelName:
+        """What tells it from other models."""
+        return ModelName(self.source, tuple(file.sha256 for file in self.files))
 
 
 class EngineIdentity(Part):
@@ -137,6 +144,12 @@ class ArmIdentity(Part):
     """Whether it is a second cell of the baseline in every block, whose times count as the baseline's."""
     remembers: bool | None = None
     """Whether it drafts from earlier requests of its process; `None`: not recorded by an older benchctl."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """How it speculates, whether one type or several are recorded."""
+        named = (self.speculation or {}).get("type")
+        return (named,) if isinstance(named, str) else tuple(map(str, named if isinstance(named, list) else ()))
 
     @property
     def overlapping(self) -> bool:
@@ -323,6 +336,38 @@ class Manifest(Part):
         """The rule of a run with `blocks: auto`, else `None`."""
         blocks = self.recipe.get("blocks")
         return AutoBlocks.model_validate(blocks) if isinstance(blocks, dict) else None
+
+    def compared(self, baseline: str | None = None) -> dict[str, ComparedArm]:
+        """Return what each arm is compared with, by its name. `baseline`: an arm, in place of the recipe's baseline.
+
+        A second cell counts for the baseline that it is one of, and for no other.
+        """
+        written = {arm.get("name"): arm for arm in self.recipe.get("arms") or [] if isinstance(arm, dict)}
+        sampling = self.recipe.get("sampling") or {}
+        setups = {setup.name: setup for setup in self.setups}
+        found = []
+        for arm in self.arms:
+            place = setups.get(arm.setup or "", self)
+            cache = written.get(arm.name, {}).get("cache_type")
+            cache = cache if isinstance(cache, dict) else {}
+            temperature = sampling.get("temperature") if arm.temperature is None else arm.temperature
+            draft = place.draft if arm.speculation and takes_draft(arm.types) else None
+            found.append(
+                ComparedArm(
+                    name=arm.name,
+                    of=arm.of or arm.name,
+                    group=GroupKey(arm.group, arm.context_length, arm.concurrency, arm.rate, float(temperature or 0)),
+                    setup=arm.setup,
+                    engine=place.engine.kind,
+                    url=arm.url,
+                    target=place.target.name,
+                    draft=None if draft is None else draft.name,
+                    target_cache=cache.get("target"),
+                    draft_cache=cache.get("draft"),
+                )
+            )
+        own = baseline is None or recipe_arm(found, baseline) == recipe_arm(found, self.baseline)
+        return with_baselines(found, baseline or self.baseline, [arm.name for arm in self.arms if arm.again and own])
 
     @model_validator(mode="after")
     def _blocks_are_understood(self) -> Manifest:

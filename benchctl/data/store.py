@@ -20,7 +20,7 @@ from benchctl.collector import collector_paused
 from benchctl.data.audits import Audit, read_audit
 from benchctl.data.cell import Cell
 from benchctl.data.machines import by_machine
-from benchctl.data.manifest import MANIFEST_FORMAT, ArmIdentity, Manifest
+from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
 from benchctl.data.record import SCHEMA_VERSION, Record, RecordError
 from benchctl.data.replays import Replays, read_replays
 from benchctl.data.traces import CostTraces, read_costs
@@ -105,7 +105,7 @@ def open_run(path: Path, *, as_stored: bool = False) -> RunData:
         return RunData(folder, manifest, records, damaged)
     if manifest.machines and not as_stored:
         manifest, records = by_machine(manifest, records)
-    parts = dict.fromkeys(name for arm in manifest.arms if (name := part_name(arm)) is not None)
+    parts = dict.fromkeys(arm.group.part for arm in manifest.compared().values())
     return RunData(
         folder,
         manifest,
@@ -114,7 +114,7 @@ def open_run(path: Path, *, as_stored: bool = False) -> RunData:
         replays=read_replays(folder),
         audit=read_audit(folder),
         costs=read_costs(folder),
-        of_parts={name: (read_replays(folder, name), read_audit(folder, name)) for name in parts},
+        of_parts={name: (read_replays(folder, name), read_audit(folder, name)) for name in parts if name is not None},
     )
 
 
@@ -123,12 +123,6 @@ def study_files(folder: Path) -> list[Path]:
     if (folder / MANIFEST).exists() or not folder.is_dir():
         return []
     return sorted(file for file in folder.glob("*.jsonl") if file.is_file() and file.name != RECORDS)
-
-
-def part_name(arm: ArmIdentity) -> str | None:
-    """Return what arms that one target can score have in common: group and length of prompts."""
-    length = None if arm.context_length is None else f"ctx{arm.context_length}"
-    return "-".join(filter(None, (arm.group, length))) or None
 
 
 def read_manifest(folder: Path) -> Manifest:

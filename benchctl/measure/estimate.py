@@ -79,7 +79,7 @@ def size_of(prepared: Prepared, plan: Sequence[CellPlan], cost: RunEstimate) -> 
         if model is not None
         for file in model.files
     }
-    groups = {cell.arm.compared_in for cell in plan}
+    groups = {cell.group for cell in plan}
     targets = {cell.arm.group for cell in plan}
     probes = len(targets) if prepared.recipe.preflight != "off" and prepared.engine.model_format == "gguf" else 0
     seconds = cost.seconds

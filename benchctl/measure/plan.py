@@ -14,7 +14,8 @@ from benchctl.data.record import Record
 from benchctl.data.store import RunData, is_conflict
 from benchctl.errors import UsageError
 from benchctl.prompts.suite import PromptItem
-from benchctl.recipes.schema import MAX_BLOCKS, MAX_NAME, Arm, AutoBlocks, GroupKey, Recipe
+from benchctl.recipes.groups import GroupKey
+from benchctl.recipes.schema import MAX_BLOCKS, MAX_NAME, Arm, AutoBlocks, Recipe
 from benchctl.text import one_line
 
 T = TypeVar("T")
@@ -34,6 +35,8 @@ class CellPlan:
     """Position within the block, from 0."""
     arm: Arm
     prompts: tuple[PromptItem, ...]
+    group: GroupKey
+    """Of `Recipe.group_of`."""
 
     @property
     def name(self) -> str:
@@ -53,7 +56,7 @@ class GroupPlan:
     @property
     def name(self) -> str:
         """Such as `block 1, kv_q8_0`."""
-        return ", ".join([f"block {self.block + 1}", *([self.key[0]] if self.key[0] else [])])
+        return ", ".join(filter(None, (f"block {self.block + 1}", self.key.setups)))
 
     @property
     def setups(self) -> list[str | None]:
@@ -65,7 +68,7 @@ def groups_of(plan: Iterable[CellPlan]) -> list[GroupPlan]:
     """Return the groups of a plan in the order in which they run: what one machine measures without another between."""
     return [
         GroupPlan(block, key, tuple(cells))
-        for (block, key), cells in groupby(plan, key=lambda cell: (cell.block, cell.arm.compared_in))
+        for (block, key), cells in groupby(plan, key=lambda cell: (cell.block, cell.group))
     ]
 
 
@@ -121,7 +124,7 @@ def arms_of_block(recipe: Recipe, block: int, ordering: Ordering = ORDERING) -> 
     order = ORDERS[ordering]
     groups: dict[GroupKey, list[Arm]] = {}
     for arm in recipe.arms:
-        groups.setdefault(arm.compared_in, []).append(arm)
+        groups.setdefault(recipe.group_of(arm), []).append(arm)
     return [arm for arms in order(list(groups.values()), block) for arm in order(arms, block)]
 
 
@@ -147,7 +150,7 @@ def make_plan(
         for order, arm in enumerate(arms_of_block(recipe, block, ordering)):
             left = tuple(item for item in ordered if (block, arm.name, item.task, item.prompt_idx) not in done)
             if left or (block, arm.name) in unclosed:
-                cells.append(CellPlan(block=block, order=order, arm=arm, prompts=left))
+                cells.append(CellPlan(block, order, arm, left, recipe.group_of(arm)))
     return cells
 
 
@@ -252,7 +255,7 @@ def with_second_baseline(recipe: Recipe) -> Recipe:
     All their speed-ups share its noise; with m arms cells are best spent where it has some √m of them (Dunnett 1955).
     """
     first = recipe.arm(recipe.baseline)
-    alike = all(arm.compared_in == first.compared_in and not arm.overlapping for arm in recipe.arms)
+    alike = all(recipe.group_of(arm) == recipe.group_of(first) and not arm.overlapping for arm in recipe.arms)
     if len(recipe.arms) <= MANY_ARMS or not alike or any(arm.again for arm in recipe.arms):
         return recipe
     again = first.model_copy(update={"name": f"{first.name}{AGAIN}", "again": True})

@@ -24,7 +24,8 @@ from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses, turns
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.requests import CellRequests
 from benchctl.prompts.suite import PromptItem
-from benchctl.recipes.schema import GroupKey, Recipe
+from benchctl.recipes.groups import GroupKey
+from benchctl.recipes.schema import Recipe
 
 MakeCell = Callable[[CellPlan, CellContext], EngineCell]
 
@@ -98,7 +99,7 @@ class Runner:
     @property
     def ended(self) -> bool:
         """Whether nothing is left to measure: a failure was to end it, or no condition has a baseline that starts."""
-        return self.stopped or {arm.compared_in for arm in self.recipe.arms} <= self._without_baseline
+        return self.stopped or set(map(self.recipe.group_of, self.recipe.arms)) <= self._without_baseline
 
     def get_ready(self, progress: RunProgress) -> None:
         """Find what measures; here this machine does."""
@@ -119,7 +120,7 @@ class Runner:
             self._context_text,
         )
         for together in self._together(plan):
-            left = [cell for cell in together if cell.arm.compared_in not in self._without_baseline]
+            left = [cell for cell in together if cell.group not in self._without_baseline]
             if left:
                 self._run_together(left, context)
             if self.stopped:
@@ -169,6 +170,6 @@ class Runner:
             return False
 
     def _end_condition(self, plan: CellPlan, progress: RunProgress) -> None:
-        self._without_baseline.add(plan.arm.compared_in)
+        self._without_baseline.add(plan.group)
         what = "The run ends here" if self.ended else f"No arm is measured under the condition of {plan.arm.name}"
         progress.note(f"{what}: its baseline cannot start, so there would be nothing to compare with.")

@@ -80,7 +80,9 @@ def sampled_recipe(recipe: Recipe, plan: CheckPlan, arms: Sequence[str] = ()) ->
     others = [
         arm
         for arm in recipe.arms
-        if arm.compared_in == baseline.compared_in and arm.name != baseline.name and (not arms or arm.name in arms)
+        if recipe.group_of(arm) == recipe.group_of(baseline)
+        and arm.name != baseline.name
+        and (not arms or arm.name in arms)
     ]
     alone = {
         "of": None,
@@ -255,7 +257,7 @@ def _draw_all(
         seeds = seeds_of(writer.check.settings.seeding, recipe.sampling.seed + order * size, size)
         left = [one for one in in_turn(prompts, seeds, count) if (arm.name, one[1]) not in there]
         if left or ended.get(arm.name) != "finished":
-            cells.append(CellPlan(0, order, arm, tuple(item for item, _ in left)))
+            cells.append(CellPlan(0, order, arm, tuple(item for item, _ in left), recipe.group_of(arm)))
             requests[arm.name] = left
     runner = Runner(
         recipe,

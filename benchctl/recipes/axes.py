@@ -15,14 +15,15 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from benchctl.recipes.engine_spec import EngineSpec
+from benchctl.recipes.groups import GroupKey
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, quoted
 from benchctl.recipes.schema import MAX_ARM_NAME, NAME_PATTERN, Arm, Recipe, Setup
-from benchctl.recipes.speculation import DRAFTS, NEEDS_DRAFT_MODEL, SPECULATION_TYPES
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, takes_draft
 
 Found = list[tuple[KeyPath, str]]
 
@@ -270,12 +271,6 @@ def _include(
     return made + extra
 
 
-def takes_draft(arm: Arm) -> bool:
-    """Whether the draft model may have a part in an arm; of methods that are the engine's own it is assumed."""
-    types = arm.speculation.types if arm.speculation else ()
-    return any(name in DRAFTS or name not in SPECULATION_TYPES for name in types)
-
-
 def needs_draft(arm: Arm) -> bool:
     """Whether an arm cannot run without a draft model."""
     return any(name in NEEDS_DRAFT_MODEL for name in (arm.speculation.types if arm.speculation else ()))
@@ -309,7 +304,7 @@ def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Found]:
             if any(fnmatchcase(of, pattern) for pattern in one.without):
                 continue
             conditions = _suffix(one, [axis for axis in varied if axis in CONDITIONS])
-            place = setup if takes_draft(arm) else group
+            place = setup if arm.speculation and takes_draft(arm.speculation.types) else group
             name = "-".join(
                 part for part in (arm.name, place if of_setup else "", conditions) if part and part != "all"
             )
@@ -318,8 +313,10 @@ def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Found]:
                     (("matrix",), f"with its axes an arm is called '{name[:60]}…', longer than {MAX_ARM_NAME}.")
                 )
             here.setdefault(name, arm.model_copy(update={"name": name, "of": of, "setup": setup, "group": group}))
-    every = [arm for group in arms.values() for arm in _baselines_first(list(group.values()), baseline_name)]
-    problems += list(_without_baseline(every, baseline_name))
+    every = [
+        arm for group in arms.values() for arm in _baselines_first(list(group.values()), baseline_name, first.group_of)
+    ]
+    problems += list(_without_baseline(every, baseline_name, first.group_of))
     names = [arm.name.casefold() for arm in every]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -337,16 +334,18 @@ def merged(parts: Sequence[tuple[Combination, Recipe]]) -> tuple[Recipe, Found]:
     ), problems
 
 
-def _baselines_first(arms: list[Arm], baseline: str) -> list[Arm]:
+def _baselines_first(arms: list[Arm], baseline: str, group_of: Callable[[Arm], GroupKey]) -> list[Arm]:
     """Return the arms condition by condition, the baseline of each first."""
-    order = list(dict.fromkeys(arm.compared_in for arm in arms))
-    return sorted(arms, key=lambda arm: (order.index(arm.compared_in), arm.of != baseline))
+    order = list(dict.fromkeys(map(group_of, arms)))
+    return sorted(arms, key=lambda arm: (order.index(group_of(arm)), arm.of != baseline))
 
 
-def _without_baseline(arms: Sequence[Arm], baseline: str) -> Iterator[tuple[KeyPath, str]]:
-    with_one = {arm.compared_in for arm in arms if arm.of == baseline}
+def _without_baseline(
+    arms: Sequence[Arm], baseline: str, group_of: Callable[[Arm], GroupKey]
+) -> Iterator[tuple[KeyPath, str]]:
+    with_baseline = {group_of(arm) for arm in arms if arm.of == baseline}
     for arm in arms:
-        if arm.compared_in not in with_one:
+        if group_of(arm) not in with_baseline:
             message = f"the group {arm.group} has no baseline: {baseline} is excluded there, and {arm.name} is not."
             yield ("matrix", "exclude"), f"{message} Exclude the whole combination, or keep its baseline."
             return

@@ -14,8 +14,9 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import default_spec, kinds, registered
-from benchctl.recipes.engine_spec import Device, EngineSpec, LaunchedEngineSpec, Strict
-from benchctl.recipes.speculation import Speculation
+from benchctl.recipes.engine_spec import Device, EndpointSpec, EngineSpec, LaunchedEngineSpec, Strict
+from benchctl.recipes.groups import ComparedArm, GroupKey, ModelName, with_baselines
+from benchctl.recipes.speculation import Speculation, takes_draft
 
 
 def _with_kind(engine: object) -> object:
@@ -62,6 +63,11 @@ class ModelSpec(Strict):
     quantize: QuantizeSpec | None = Field(
         default=None, description="Quantize the file before it is used; null: as it is."
     )
+
+    @property
+    def name(self) -> ModelName:
+        """What tells it from other models of a recipe."""
+        return ModelName(self.source, () if self.quantize is None else (self.quantize.model_dump_json(),))
 
 
 class ModelPair(Strict):
@@ -160,23 +166,11 @@ class Arm(ArmBase):
     again: bool = Field(default=False, description="A second cell of the baseline in every block.")
 
     @property
-    def condition(self) -> tuple[int, float | None, float | None]:
-        """What the arms that are compared with each other have in common: concurrency, rate, temperature."""
-        return self.concurrency, self.rate, self.temperature
-
-    @property
-    def compared_in(self) -> GroupKey:
-        """What a baseline and its arms have in common: the target as it computes, and the condition."""
-        return self.group, self.context_length, *self.condition
-
-    @property
     def overlapping(self) -> bool:
         """Whether several of its requests may be in flight at a time."""
         return self.concurrency > 1 or self.rate is not None
 
 
-GroupKey = tuple[str | None, int | None, int, float | None, float | None]
-"""Group, context length, concurrency, rate, temperature."""
 MAX_BLOCKS = 1000
 FIRST_LOOK = 5
 """A run with `blocks: auto` measures so many blocks before its intervals are looked at for the first time."""
@@ -325,15 +319,40 @@ class Recipe(RecipeBase):
             return self.sampling
         return self.sampling.model_copy(update={"temperature": arm.temperature})
 
+    def group_of(self, arm: Arm) -> GroupKey:
+        """Return what `arm` has in common with its baseline."""
+        temperature = self.sampling_of(arm).temperature
+        return GroupKey(arm.group, arm.context_length, arm.concurrency, arm.rate, temperature)
+
+    @property
+    def compared(self) -> dict[str, ComparedArm]:
+        """What each arm is compared with, by its name."""
+        setups = {setup.name: setup for setup in self.setups}
+        found = []
+        for arm in self.arms:
+            place = setups.get(arm.setup or "", self)
+            cache = arm.cache_type or CacheTypes()
+            url = place.engine.url if isinstance(place.engine, EndpointSpec) else None
+            draft = place.models.draft if arm.speculation and takes_draft(arm.speculation.types) else None
+            found.append(
+                ComparedArm(
+                    name=arm.name,
+                    of=arm.of or arm.name,
+                    group=self.group_of(arm),
+                    setup=arm.setup,
+                    engine=place.engine.kind,
+                    url=arm.url or url,
+                    target=place.models.target.name,
+                    draft=None if draft is None else draft.name,
+                    target_cache=cache.target,
+                    draft_cache=cache.draft,
+                )
+            )
+        return with_baselines(found, self.baseline, [arm.name for arm in self.arms if arm.again])
+
     def baseline_of(self, arm: Arm) -> Arm:
-        """Return the baseline of the group and condition of `arm`; raises KeyError where it was left out."""
-        first = self.arm(self.baseline)
-        if first.of is None:
-            return first
-        for other in self.arms:
-            if other.of == first.of and other.compared_in == arm.compared_in:
-                return other
-        raise KeyError(arm.name)
+        """Return the baseline of the group of `arm`; raises KeyError where it was left out."""
+        return self.arm(self.compared[arm.name].baseline)
 
     def arm(self, name: str) -> Arm:
         """Return the arm called `name`; raises KeyError."""

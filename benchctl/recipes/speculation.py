@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -33,6 +34,13 @@ MAX_DEPTH = 64
 
 DRAFTS = ("draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
 COPIES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
+
+
+def takes_draft(types: Iterable[str]) -> bool:
+    """Whether a draft model may have a part in these types; of methods that are the engine's own it is assumed."""
+    return any(name in DRAFTS or name not in SPECULATION_TYPES for name in types)
+
+
 TAKEN_BY: dict[str, tuple[str, ...]] = {
     "max": (*DRAFTS, *COPIES, "ngram-mod"),
     "min": (*DRAFTS, "ngram-mod"),

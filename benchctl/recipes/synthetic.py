@@ -52,7 +52,7 @@ def with_synthetic_arms(recipe: Recipe, depths: Sequence[int] = (), levels: Sequ
         raise UsageError("An acceptance is a share from 0 to 1.", where="--acceptance", fix="Write 0,0.5,0.8,1.")
     if not all(1 <= depth <= MAX_DEPTH for depth in depths):
         raise UsageError(f"A draft depth is a number from 1 to {MAX_DEPTH}.", where="--depth", fix="Write 2,4,8.")
-    if any(arm.setup or arm.condition != recipe.arms[0].condition for arm in recipe.arms):
+    if len(set(map(recipe.group_of, recipe.arms))) > 1 or any(arm.setup for arm in recipe.arms):
         raise UsageError(
             "Break-even is measured for one engine, one pair of models and one condition.",
             where="matrix, concurrency, rate, temperature, context_length",

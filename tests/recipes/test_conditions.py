@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from benchctl.recipes.groups import GroupKey
 from benchctl.recipes.schema import Arm, Recipe
 
 Load = Callable[[str], Recipe]
@@ -63,7 +64,7 @@ def test_one_value_leaves_the_names_alone(once: str, load: Load) -> None:
 
 def test_without_conditions_a_request_is_alone(load: Load) -> None:
     recipe = load(HEAD + "rate: null\n" + ARMS)
-    assert {arm.condition for arm in recipe.arms} == {(1, None, None)}
+    assert {recipe.group_of(arm) for arm in recipe.arms} == {GroupKey()}
     assert not any(arm.overlapping for arm in recipe.arms)
     assert Arm(name="a", rate=1.0).overlapping
     assert Arm(name="a", concurrency=2).overlapping

@@ -30,6 +30,7 @@ from benchctl.data.manifest import (
     PromptIdentity,
     RunStatus,
 )
+from benchctl.recipes.groups import by_label
 
 TASKS = ("code", "ja_chat", "translation_en_ja")
 BASELINE_RATE = 16.6
@@ -166,6 +167,7 @@ def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TA
         recipe="qwen2.5-coder",
         baseline="baseline",
         arms=arms,
+        compared=by_label(arms, "baseline"),
         tasks=list(tasks),
         blocks=blocks,
         records=len(arms) * 12 * blocks,

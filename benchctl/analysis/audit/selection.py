@@ -187,6 +187,6 @@ def _rejections(record: Record, depth: int) -> float:
 
 def _slots(group: Group) -> int | None:
     """Return how many requests the engine worked on together; `None` for an endpoint that was sent them at a rate."""
-    if not group.overlapping or group.condition is None:
+    if not group.overlapping or group.key is None:
         return 1
-    return group.condition.concurrency if group.condition.rate is None else None
+    return group.key.concurrency if group.key.rate is None else None

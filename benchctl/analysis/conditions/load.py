@@ -26,9 +26,10 @@ from benchctl.analysis.intervals import level_for, pooled_interval
 from benchctl.analysis.speedup import find_latency_speedup, pooled
 
 if TYPE_CHECKING:
-    from benchctl.analysis.conditions.split import Condition, Group
+    from benchctl.analysis.conditions.split import Group
     from benchctl.analysis.frame import Floats, Frame
     from benchctl.analysis.result import Interval
+    from benchctl.recipes.groups import GroupKey
 
 CONFIDENCE = 0.95
 BEYOND = 2
@@ -51,22 +52,22 @@ class CellLoad:
     """Those that were answered, as indices of the frame."""
 
 
-def find_levels(frame: Frame, group: Group, condition: Condition, compared: int = 1) -> list[Level]:
+def find_levels(frame: Frame, group: Group, key: GroupKey, compared: int = 1) -> list[Level]:
     """Return a row for every arm of a condition, whose records are `frame`; the baseline's first.
 
     `compared`: how many arms the run compares with a baseline under all conditions.
     """
     order = [frame.baseline, *(arm for arm in range(len(frame.arms)) if arm != frame.baseline)]
-    slots = condition.concurrency if condition.rate is None else 1
-    cells = {arm: _cells(frame, arm, slots, one_at_a_time=condition.one_at_a_time) for arm in order}
-    return [_level(frame, arm, group, condition, cells[arm], cells[frame.baseline], compared) for arm in order]
+    slots = key.concurrency if key.rate is None else 1
+    cells = {arm: _cells(frame, arm, slots, one_at_a_time=key.one_at_a_time) for arm in order}
+    return [_level(frame, arm, group, key, cells[arm], cells[frame.baseline], compared) for arm in order]
 
 
 def _level(
     frame: Frame,
     arm: int,
     group: Group,
-    condition: Condition,
+    key: GroupKey,
     cells: dict[int, CellLoad],
     theirs: dict[int, CellLoad],
     compared: int,
@@ -90,15 +91,15 @@ def _level(
         is_baseline=is_baseline,
         overlapping=group.overlapping,
         judged=group.judged,
-        concurrency=condition.concurrency,
-        rate=condition.rate,
-        temperature=condition.temperature,
-        context_length=condition.context_length,
-        group=condition.group,
+        concurrency=key.concurrency,
+        rate=key.rate,
+        temperature=key.temperature,
+        context_length=key.context_length,
+        group=key.setups,
         requests=len(rows),
         planned=len(frame.prompts) * len(frame.blocks),
-        ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up, independent=condition.one_at_a_time),
-        e2e=quantiles(frame.column("e2e_s")[rows], beyond=given_up, independent=condition.one_at_a_time),
+        ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up, independent=key.one_at_a_time),
+        e2e=quantiles(frame.column("e2e_s")[rows], beyond=given_up, independent=key.one_at_a_time),
         tpot=quantiles(1 / frame.rate[rows], independent=not group.overlapping),
         tokens=int(sum(cell.all_tokens for cell in cells.values())) if cells else None,
         makespan_s=makespan if cells else None,
@@ -112,7 +113,7 @@ def _level(
         throughput_interval=gain_interval,
         throughput_simultaneous=simultaneous,
         throughput_by_block=by_block,
-        arrival=find_arrival(frame, arm) if condition.rate is not None else None,
+        arrival=find_arrival(frame, arm) if key.rate is not None else None,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchctl.data.manifest import ArmIdentity, Manifest, SetupIdentity
 from benchctl.data.record import Record
-from benchctl.data.store import RunData, part_name
+from benchctl.data.store import RunData
 
 
 def parts_of(run: RunData) -> list[RunData]:
@@ -20,9 +20,10 @@ def parts_of(run: RunData) -> list[RunData]:
     manifest = run.manifest
     if manifest is None:
         return [run]
+    compared = manifest.compared()
     arms: dict[str | None, list[ArmIdentity]] = defaultdict(list)
     for arm in manifest.arms:
-        arms[part_name(arm)].append(arm)
+        arms[compared[arm.name].group.part].append(arm)
     if len(arms) < 2 and not manifest.setups:
         return [run]
     part_of = {arm.name: name for name, own in arms.items() for arm in own}
@@ -36,7 +37,7 @@ def parts_of(run: RunData) -> list[RunData]:
         found.append(
             replace(
                 run,
-                manifest=_manifest(manifest, own),
+                manifest=_manifest(manifest, own, compared[own[0].name].baseline),
                 records=records[name],
                 damaged=run.damaged if number == 0 else [],  # listed once
                 part=name,
@@ -48,20 +49,11 @@ def parts_of(run: RunData) -> list[RunData]:
     return found
 
 
-def baseline_name(manifest: Manifest, baseline: str) -> str:
-    """Return the arm that a recipe's arm is in this part, else the name itself."""
-    return next((arm.name for arm in manifest.arms if baseline in (arm.of, arm.name)), baseline)
-
-
-def _manifest(manifest: Manifest, arms: Iterable[ArmIdentity]) -> Manifest:
+def _manifest(manifest: Manifest, arms: Iterable[ArmIdentity], baseline: str) -> Manifest:
     """Return the manifest of a part, as if it were all there is."""
     own = {arm.name: arm for arm in arms}
     used = {arm.setup for arm in own.values()}
     setups = [setup for setup in manifest.setups if setup.name in used]
-    recipe_baseline = next(
-        (arm.of or arm.name for arm in manifest.arms if arm.name == manifest.baseline), manifest.baseline
-    )
-    baseline = next((arm.name for arm in own.values() if (arm.of or arm.name) == recipe_baseline), manifest.baseline)
     update: dict[str, Any] = {
         "arms": list(own.values()),
         "cells": [cell for cell in manifest.cells if cell.arm in own],

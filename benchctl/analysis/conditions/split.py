@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from benchctl.analysis.conditions.parts import parts_of
 from benchctl.analysis.conditions.results import Dimension, Level
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, SpeedUp
-from benchctl.data.manifest import ArmIdentity, Manifest
+from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData
-
-
-class Condition(NamedTuple):
-    """What every arm of a group has in common."""
-
-    temperature: float
-    rate: float | None
-    concurrency: int
-    context_length: int | None = None
-    group: str | None = None
-    """Of setups that compute the target alike; `None` where the recipe has no axes."""
-
-    @property
-    def one_at_a_time(self) -> bool:
-        """Whether a request is sent when the one before it has been answered, so that it waits for none."""
-        return self.concurrency == 1 and self.rate is None
+from benchctl.recipes.groups import ComparedArm, GroupKey
 
 
 @dataclass(frozen=True)
@@ -36,7 +20,7 @@ class Group:
     run: RunData
     baseline: str | None
     """`None`: the run's own."""
-    condition: Condition | None = None
+    key: GroupKey | None = None
     """`None` where there is only one, of one request at a time."""
     overlapping: bool = False
     """Whether the engine may have worked on several requests at once. At concurrency 1 it works on one, and lets those
@@ -52,22 +36,24 @@ class Group:
 
 def split(run: RunData, baseline: str | None = None) -> list[Group]:
     """Return the run's conditions; the run itself where nothing is varied. `baseline`: an arm, under any condition."""
-    recipe_baseline = recipe_arm(run.manifest, baseline) if baseline else None
+    if run.manifest is None:
+        return [Group(run, baseline)]
+    compared = run.manifest.compared(baseline)
     parts = parts_of(run)
-    return [group for part in parts for group in _split(part, recipe_baseline, several=len(parts) > 1)]
+    return [group for part in parts for group in _split(part, compared, baseline, several=len(parts) > 1)]
 
 
-def _split(run: RunData, baseline: str | None, *, several: bool) -> list[Group]:
+def _split(run: RunData, compared: Mapping[str, ComparedArm], baseline: str | None, *, several: bool) -> list[Group]:
     """Return the conditions of a part; `several`: whether there are other parts."""
     manifest = run.manifest
-    if manifest is None or not (several or dimensions(manifest)):
-        return [Group(run, baseline)]
-    recipe_baseline = recipe_arm(manifest, baseline or manifest.baseline)
-    found: dict[Condition, list[ArmIdentity]] = {}
+    assert manifest is not None
+    if not (several or dimensions(manifest)):
+        return [Group(run, compared[manifest.arms[0].name].baseline if baseline and manifest.arms else baseline)]
+    found: dict[GroupKey, list[ComparedArm]] = {}
     for arm in manifest.arms:
-        found.setdefault(condition_of(manifest, arm), []).append(arm)
-    in_order = sorted(found, key=lambda one: (one.temperature, one.rate or 0.0, one.concurrency))
-    groups = [_group(run, manifest, one, found[one], recipe_baseline, first=one == in_order[0]) for one in in_order]
+        found.setdefault(compared[arm.name].group, []).append(compared[arm.name])
+    in_order = sorted(found, key=lambda key: (key.temperature, key.rate or 0.0, key.concurrency))
+    groups = [_group(run, manifest, key, found[key], first=key == in_order[0]) for key in in_order]
     if any(is_greedy(group.run.manifest) and not group.overlapping for group in groups):
         groups = [replace(group, sampled=not is_greedy(group.run.manifest)) for group in groups]
     return groups
@@ -81,46 +67,23 @@ def is_greedy(manifest: Manifest | None) -> bool:
 
 def dimensions(manifest: Manifest) -> list[Dimension]:
     """Return what a run varies, or has not at its default of one request at a time."""
-    conditions = [condition_of(manifest, arm) for arm in manifest.arms]
+    groups = {arm.group for arm in manifest.compared().values()}
     found: list[tuple[Dimension, bool]] = [
-        ("concurrency", any(one.concurrency > 1 for one in conditions)),
-        ("rate", any(one.rate is not None for one in conditions)),
-        ("temperature", len({one.temperature for one in conditions}) > 1),
-        ("context_length", len({one.context_length for one in conditions}) > 1),
+        ("concurrency", any(key.concurrency > 1 for key in groups)),
+        ("rate", any(key.rate is not None for key in groups)),
+        ("temperature", len({key.temperature for key in groups}) > 1),
+        ("context_length", len({key.context_length for key in groups}) > 1),
     ]
     return [name for name, varied in found if varied]
 
 
-def recipe_arm(manifest: Manifest | None, name: str) -> str:
-    """Return the recipe's name of an arm, the same under every condition."""
-    arms = manifest.arms if manifest else []
-    return next((arm.of for arm in arms if arm.name == name and arm.of), name)
-
-
-def condition_of(manifest: Manifest, arm: ArmIdentity) -> Condition:
-    """Return the condition that an arm ran under."""
-    temperature = arm.temperature
-    if temperature is None:
-        temperature = float((manifest.recipe.get("sampling") or {}).get("temperature") or 0.0)
-    return Condition(temperature, arm.rate, arm.concurrency, arm.context_length, arm.group)
-
-
-def _group(
-    run: RunData,
-    manifest: Manifest,
-    condition: Condition,
-    arms: Iterable[ArmIdentity],
-    recipe_baseline: str,
-    *,
-    first: bool,
-) -> Group:
-    names = {arm.name: arm.of or arm.name for arm in arms}
-    baseline = next((name for name, of in names.items() if of == recipe_baseline), recipe_baseline)
-    sampling = {**(manifest.recipe.get("sampling") or {}), "temperature": condition.temperature}
+def _group(run: RunData, manifest: Manifest, key: GroupKey, arms: Sequence[ComparedArm], *, first: bool) -> Group:
+    names = {arm.name for arm in arms}
+    sampling = {**(manifest.recipe.get("sampling") or {}), "temperature": key.temperature}
     own = {
         "arms": [arm for arm in manifest.arms if arm.name in names],
         "cells": [cell for cell in manifest.cells if cell.arm in names],
-        "baseline": baseline,
+        "baseline": arms[0].baseline,
         "recipe": {**manifest.recipe, "sampling": sampling},
     }
     part = replace(
@@ -130,7 +93,8 @@ def _group(
         damaged=run.damaged if first else [],  # listed once
     )
     endpoint = any(arm.url is not None for arm in manifest.arms)
-    return Group(part, baseline, condition, condition.concurrency > 1 or (condition.rate is not None and endpoint))
+    overlapping = key.concurrency > 1 or (key.rate is not None and endpoint)
+    return Group(part, arms[0].baseline, key, overlapping)
 
 
 def closed_levels(analysis: Analysis) -> list[Level]:

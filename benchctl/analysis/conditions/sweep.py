@@ -15,6 +15,7 @@ from benchctl.analysis.record_checks import Observation
 from benchctl.analysis.results import Analysis
 from benchctl.analysis.rounds.model import join_rounds
 from benchctl.analysis.warnings import cautions, in_order
+from benchctl.recipes.speculation import takes_draft
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
@@ -43,8 +44,8 @@ def find_sweep(
     levels = [
         level
         for group, frame in zip(groups, frames, strict=True)
-        if group.condition is not None
-        for level in find_levels(frame, group, group.condition, compared)
+        if group.key is not None
+        for level in find_levels(frame, group, group.key, compared)
     ]
     memory = {arm.name: arm.memory_bytes for arm in manifest.arms}
     levels = [
@@ -70,8 +71,7 @@ def axes_of(manifest: Manifest, name: str) -> dict[str, str]:
     setup = next((one for one in manifest.setups if arm is not None and one.name == arm.setup), None)
     if arm is None or setup is None:
         return {}
-    types = (arm.speculation or {}).get("type")
-    drafts = any(str(one).startswith("draft") for one in ([types] if isinstance(types, str) else types or []))
+    drafts = takes_draft(arm.types)
     return {axis: label for axis, label in setup.axes.items() if drafts or not axis.startswith("models.draft")}
 
 

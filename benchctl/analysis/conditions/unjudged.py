@@ -77,8 +77,8 @@ def _audited(frame: Frame, answers: Answers, arm: int, audit: ArmAudit) -> Lossl
 
 def where_unjudged(groups: Sequence[Group]) -> str | None:
     """Return under which conditions losslessness is not assessed, and why; `None` where it is everywhere."""
-    overlapping = [group.condition for group in groups if group.overlapping and group.condition]
-    sampled = [group.condition for group in groups if group.sampled and group.condition]
+    overlapping = [group.key for group in groups if group.overlapping and group.key]
+    sampled = [group.key for group in groups if group.sampled and group.key]
     sentences = []
     if overlapping:
         several = sorted({one.concurrency for one in overlapping if one.rate is None})

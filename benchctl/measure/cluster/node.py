@@ -47,17 +47,19 @@ def measure_group(work: GroupWork, send: Send) -> None:
     with _machine_to_itself():
         prepared = _prepared(work.run)
         items = {(item.task, item.prompt_idx): item for item in prepared.prompts}
-        arms = {arm.name: arm for arm in prepared.recipe.arms}
+        recipe = prepared.recipe
+        arms = {arm.name: (arm, recipe.group_of(arm)) for arm in recipe.arms}
         plan = [
-            CellPlan(work.block, cell.order, arms[cell.arm], tuple(items[prompt] for prompt in cell.prompts))
+            CellPlan(work.block, cell.order, arm, tuple(items[prompt] for prompt in cell.prompts), group)
             for cell in work.cells
+            for arm, group in [arms[cell.arm]]
         ]
         earlier = {(work.block, cell.arm): EarlierProcesses(cell.attempt - 1) for cell in work.cells}
         with tempfile.TemporaryDirectory(prefix="benchctl-node-") as scratch:
             manifest = Manifest.model_validate_json(work.manifest)
             with _SendingWriter(Path(scratch), manifest, send) as writer:
                 runner = Runner(
-                    prepared.recipe,
+                    recipe,
                     prepared.engines,
                     prepared.launches,
                     writer,

@@ -19,7 +19,8 @@ from benchctl.measure.cluster.work import CellWork, GroupWork, Message, NodeFact
 from benchctl.measure.plan import CellPlan, GroupPlan, groups_of
 from benchctl.measure.prepare import Prepared, model_files
 from benchctl.measure.progress import RunProgress
-from benchctl.recipes.schema import GroupKey, Recipe
+from benchctl.recipes.groups import GroupKey
+from benchctl.recipes.schema import Recipe
 from benchctl.text import one_line
 
 POLL_S = 0.2
@@ -103,7 +104,8 @@ class ClusterRunner:
     @property
     def ended(self) -> bool:
         """Whether nothing is left to measure: a failure was to end it, or no condition has a baseline that starts."""
-        return self.stopped or {arm.compared_in for arm in self.prepared.recipe.arms} <= self.without_baseline
+        recipe = self.prepared.recipe
+        return self.stopped or set(map(recipe.group_of, recipe.arms)) <= self.without_baseline
 
     def get_ready(self, progress: RunProgress) -> None:
         """Inspect every node and keep those that can measure this run. Raises EngineError when none can."""
@@ -229,9 +231,8 @@ class ClusterRunner:
             machine = self._machine_of(node, self.nodes[node]).name
             self.writer.add_cell(cell.model_copy(update={"machine": machine, "node": node}))
             self.stopped = self.stopped or (self.stop_at_failure and cell.status == "failed")
-            arm = self.prepared.recipe.arm(cell.arm)
-            if cell.block == 0 and cell.status == "failed" and self.prepared.recipe.baseline_of(arm).name == arm.name:
-                self.without_baseline.add(arm.compared_in)
+            if cell.block == 0 and cell.status == "failed" and self.prepared.recipe.compared[cell.arm].is_baseline:
+                self.without_baseline.add(group.plan.key)
         elif what == "note":
             progress.note(f"{node[:8]}: {values[0]}")
         elif what == "progress":
@@ -318,8 +319,8 @@ class ClusterRunner:
 
 def discard_unfinished(writer: RunWriter, recipe: Recipe, plan: Iterable[CellPlan]) -> None:
     """Let no group of a resumed run count of which something is left to measure: it is measured anew, on one node."""
-    begun = {(cell.block, cell.arm.compared_in) for cell in plan}
-    groups = {arm.name: arm.compared_in for arm in recipe.arms}
+    begun = {(cell.block, cell.group) for cell in plan}
+    groups = {arm.name: recipe.group_of(arm) for arm in recipe.arms}
     writer.manifest.cells = [
         cell.model_copy(update={"discarded": cell.discarded or UNFINISHED})
         if (cell.block, groups.get(cell.arm)) in begun

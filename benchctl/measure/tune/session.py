@@ -59,7 +59,7 @@ def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
     search, and for recipes of several conditions.
     """
     recipe = prepared.recipe
-    if len({arm.compared_in for arm in recipe.arms}) > 1 or any(arm.overlapping for arm in recipe.arms):
+    if len(set(map(recipe.group_of, recipe.arms))) > 1 or any(arm.overlapping for arm in recipe.arms):
         raise UsageError(
             "A search measures one request at a time, under one condition, and of axes takes that of drafts alone.",
             where=recipe.name,
