@@ -30,8 +30,8 @@ class Piece:
     at_s: float
     text: str
     tokens: int
-    accepted: bool
-    """Whether it is an accepted draft; the target's own token otherwise."""
+    grouped: bool
+    """Whether it arrived at once with the token after it, as accepted drafts do; which ones were, no engine tells."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,11 @@ class Playback:
     arm: str
     setting: str
     pieces: tuple[Piece, ...]
-    drafted: int | None
-    """By the engine's own counters; `None` where not reported."""
-    accepted: int | None
+    speculates: bool
+    drafted: int | None = None
+    """From the answer's ledger, as the two below; `None` where the engine does not report it."""
+    accepted: int | None = None
+    accepted_by_position: tuple[int, ...] | None = None
 
     @property
     def text(self) -> str:
@@ -65,24 +67,35 @@ class Playback:
         return [piece for piece in self.pieces if piece.at_s <= now_s]
 
     def status(self, now_s: float) -> str:
-        """Tokens and seconds so far, the decode rate, and how many of the tokens were drafted."""
+        """Tokens and seconds so far, and the decode rate."""
         come = self.until(now_s)
         if not come:
             return "reading the prompt"
-        tokens, drafted = sum(one.tokens for one in come), sum(one.tokens for one in come if one.accepted)
+        tokens = sum(piece.tokens for piece in come)
         first = sum(one.tokens for one in come if one.at_s == come[0].at_s)
         last = min(now_s, self.end_s)
         progress = f"{tokens} {'token' if tokens == 1 else 'tokens'} in {last:.2f} s"
         if last > come[0].at_s and tokens > first:
             progress += f", {(tokens - first) / (last - come[0].at_s):.1f} tok/s"
-        return progress + (f", {drafted} drafted" if drafted else "")
+        return progress
 
     @property
     def acceptance(self) -> str:
-        """The engine's own count as a clause; empty where nothing was drafted."""
-        if not self.drafted or self.accepted is None:
+        """The engine's own count as a clause; empty for an arm that does not speculate."""
+        if not self.speculates:
             return ""
-        return f"{self.accepted} of {self.drafted} drafted tokens accepted ({self.accepted / self.drafted:.0%})"
+        if self.drafted == 0:
+            return "nothing drafted"
+        counts = self.accepted_by_position or ()
+        accepted = sum(counts) if self.accepted is None and counts else self.accepted
+        if accepted is None:
+            return f"{'drafted and' if self.drafted is None else f'{self.drafted} drafted,'} accepted: not reported"
+        places = ", ".join(str(place) for place, _ in enumerate(counts, start=1))
+        by_position = f"{', '.join(map(str, counts))} at position {places}" if counts else ""
+        if self.drafted is None:
+            return f"{accepted} drafted tokens accepted{f' ({by_position})' if counts else ''}, drafted: not reported"
+        share = "; ".join(filter(None, (f"{accepted / self.drafted:.0%}", by_position)))
+        return f"{accepted} of {self.drafted} drafted tokens accepted ({share})"
 
 
 def plain_step_s(arrivals: Sequence[Arrival]) -> float:
@@ -103,18 +116,16 @@ def rounds(arrivals: Sequence[Arrival], step_s: float) -> Iterator[tuple[float, 
 def pieces_of(arrivals: Sequence[Arrival], prefixes: Sequence[str], step_s: float, *, drafts: bool) -> list[Piece]:
     """Return the pieces of an answer. `prefixes`: its text after 0, 1, … tokens. `drafts`: whether the arm speculates.
 
-    Of a round all tokens but the last were drafted; the very first comes from prefill.
+    All tokens of a round but the last are grouped; the very first token of an answer comes from prefill.
     """
     found = []
     for at_s, before, after in rounds(arrivals, step_s if drafts else 0.0):
-        drafted = range(max(before, 1), after - 1) if drafts else range(0)
-        own = after - before - len(drafted)
-        if before == 0 and own and drafted:
-            found.append(Piece(at_s, prefixes[1], 1, accepted=False))
-        if drafted:
-            text = prefixes[drafted.stop][len(prefixes[drafted.start]) :]
-            found.append(Piece(at_s, text, len(drafted), accepted=True))
-        start = drafted.stop if drafted else before
+        group = range(max(before, 1), after - 1) if drafts else range(0)
+        if before == 0 and group:
+            found.append(Piece(at_s, prefixes[1], 1, grouped=False))
+        if group:
+            found.append(Piece(at_s, prefixes[group.stop][len(prefixes[group.start]) :], len(group), grouped=True))
+        start = group.stop if group else before
         if after > start:
-            found.append(Piece(at_s, prefixes[after][len(prefixes[start]) :], after - start, accepted=False))
+            found.append(Piece(at_s, prefixes[after][len(prefixes[start]) :], after - start, grouped=False))
     return found

@@ -76,9 +76,19 @@ def race(prepared: Prepared, item: PromptItem, logs: Path, progress: RunProgress
         step_s = step_s or plain_step_s(arrivals)
         prefixes = prefixes_of(completion, prepared.models.target)
         pieces = pieces_of(arrivals, prefixes, step_s, drafts=arm.speculation is not None)
-        ledger = completion.ledger
         setting = describe_speculation(arm.speculation.model_dump() if arm.speculation else None)
-        found.append(Playback(arm.name, setting, tuple(pieces), ledger.drafted, ledger.accepted))
+        ledger = completion.ledger
+        found.append(
+            Playback(
+                arm.name,
+                setting,
+                tuple(pieces),
+                speculates=arm.speculation is not None,
+                drafted=ledger.drafted,
+                accepted=ledger.accepted,
+                accepted_by_position=ledger.accepted_by_position,
+            )
+        )
     return found
 
 

@@ -23,14 +23,14 @@ from benchctl.errors import StorageError
 from benchctl.text import one_line, visible
 
 NO_VERDICT = "One prompt gives no verdict: use benchctl run."
-LEGEND = "Green: drafted and accepted."
+LEGEND = "Green: arrived at once with the next token."
 FRAMES_A_SECOND = 20
 WIDTH, HEIGHT = 100, 24
 """Columns and rows of a recording."""
 _HOLD_S = 3.0
 """How long a recording stops at its end."""
 _Line = list[tuple[str, bool, float]]
-"""Runs of text of one line: text, whether it was drafted and accepted, when it arrived (seconds)."""
+"""Runs of text of one line: text, whether it arrived at once with the next token, when it arrived (seconds)."""
 
 
 def frame(lanes: Sequence[Playback], now_s: float, width: int, height: int) -> RenderableType:
@@ -48,8 +48,8 @@ def _pane(lane: Playback, now_s: float, columns: int, rows: int) -> Panel:
     lines = [[run for run in line if run[2] <= now_s] for line in wrapped(lane, columns)]
     written = [line for line in lines if line] or [[]]
     for line in written[-rows:]:
-        for run, accepted, _ in line:
-            text.append(run, "green" if accepted else "")
+        for run, grouped, _ in line:
+            text.append(run, "green" if grouped else "")
         text.append("\n")
     status = Text(one_line(lane.status(now_s)), "bold")
     title = Text(f"{one_line(lane.arm)}: {one_line(lane.setting)}")
@@ -72,7 +72,7 @@ def wrapped(lane: Playback, columns: int) -> list[_Line]:
                     lines.append([])
                     used = 0
                     continue
-                lines[-1].append((head, piece.accepted, piece.at_s))
+                lines[-1].append((head, piece.grouped, piece.at_s))
                 used += cell_len(head)
                 rest = rest[len(head) :]
     return lines
@@ -162,8 +162,8 @@ def svg(lanes: Sequence[Playback], title: str, speed: float) -> str:
 
 
 def _span(run: tuple[str, bool, float], end: float, speed: float) -> str:
-    text, accepted, at_s = run
-    colour = ' class="g"' if accepted else ""
+    text, grouped, at_s = run
+    colour = ' class="g"' if grouped else ""
     return f"<tspan{colour}>{escape(text)}{_from(at_s / speed, end)}</tspan>"
 
 

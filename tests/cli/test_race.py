@@ -19,11 +19,11 @@ def test_a_race_is_measured_recorded_and_draws_no_verdict(tmp_path: Path) -> Non
     done = benchctl("race", "quickstart", *words, "--record", "out/race.svg", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "baseline (no speculation): 24 tokens in" in done.stdout
-    assert "drafted tokens accepted" in done.stdout and "no verdict" in done.stdout
+    assert "drafted tokens accepted" in done.stdout and " drafted;" not in done.stdout and "no verdict" in done.stdout
     assert "Both answers are the same text." in done.stdout
     root = ET.fromstring((tmp_path / "out" / "race.svg").read_text())
     spans = root.findall(".//{http://www.w3.org/2000/svg}tspan")
-    assert any(span.get("class") == "g" for span in spans), "what the draft guessed is coloured"
+    assert any(span.get("class") == "g" for span in spans), "what arrived in a group is coloured"
     texts = ["".join(span.text or "" for span in spans)]
     assert len(texts[0]) > 40
     own = benchctl("race", "quickstart", "--prompt", "What helps against hiccups?", "--record", "r.cast", cwd=tmp_path)

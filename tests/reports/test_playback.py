@@ -18,7 +18,12 @@ NASTY = '</text><script>alert(1)</script>&\x1b[2J"[red]'
 
 
 def lane(arm: str, *pieces: tuple[float, str, bool]) -> Playback:
-    return Playback(arm, "draft-simple, depth 4", tuple(Piece(at, text, 1, good) for at, text, good in pieces), 4, 2)
+    return Playback(
+        arm,
+        "draft-simple, depth 4",
+        tuple(Piece(at, text, 1, grouped) for at, text, grouped in pieces),
+        speculates=True,
+    )
 
 
 @pytest.fixture
@@ -38,7 +43,7 @@ def test_a_frame_shows_what_had_come_by_then(lanes: list[Playback]) -> None:
     early, late = text_of(lanes, 0.5), text_of(lanes, 2.0)
     assert "first" in early and "guessed" in early and "script" not in early
     assert "word2" in early and "word3" not in early and "word10" in late
-    assert "\x1b[32mguessed" in early, "what the draft guessed is coloured"
+    assert "\x1b[32mguessed" in early, "what arrived in a group is coloured"
     assert "no verdict" in early
 
 
@@ -66,7 +71,7 @@ def test_an_svg_is_sound_escaped_and_shows_the_end_without_animation(lanes: list
     seen = [one for one in root.findall(f".//{space}text") if one.get("visibility") != "hidden"]
     assert [one.text for one in seen if "tok/s" in (one.text or "")] == [
         "10 tokens in 2.00 s, 5.0 tok/s",
-        "3 tokens in 1.00 s, 2.5 tok/s, 1 drafted",
+        "3 tokens in 1.00 s, 2.5 tok/s",
     ]
     first = spans[0].find(f"{space}animate")
     assert first is not None and first.get("dur") == "2.00s" and first.get("keyTimes") == "0;0.1000"
