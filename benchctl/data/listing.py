@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchctl.data import diagnosis, sampling
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import MANIFEST, read_manifest
-from benchctl.data.writer import cannot_write, folder_lock
+from benchctl.data.writer import LOGS, cannot_write, folder_lock
 from benchctl.errors import BenchctlError, UsageError
+
+OWN_FOLDERS = {LOGS, sampling.FOLDER, diagnosis.FOLDER}
+"""The folders that benchctl makes in a run's folder."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def remove_runs(folders: Sequence[Path]) -> None:
     for folder in folders:
         if folder.is_symlink() or not (folder / MANIFEST).is_file() or (folder / ".git").exists():
             raise UsageError("this is no run folder, so it is not deleted", where=str(folder))
-        strange = sorted(one.name for one in folder.iterdir() if one.is_dir() and one.name != "logs")
+        strange = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in OWN_FOLDERS)
         if strange:
             raise UsageError(
                 f"this run folder contains something that is not benchctl's: {', '.join(strange[:3])}",

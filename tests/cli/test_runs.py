@@ -66,6 +66,16 @@ def test_rm_takes_away_what_was_named_and_nothing_else(results: Path) -> None:
     assert (results / "b" / RUN / "manifest.json").exists()
 
 
+def test_rm_takes_what_benchctl_itself_put_into_the_run(results: Path) -> None:
+    for name in ("sampling/20260102-000000-abcd", "diagnosis/20260102-000000-abcd", "logs"):
+        (results / "a" / RUN / name).mkdir(parents=True, exist_ok=True)
+    for name in ("audit.json", "audit-kv_f16.json", "replays.json", "costs.json", "recipe.yaml", ".lock", ".summary"):
+        (results / "a" / RUN / name).write_text("{}")
+    done = benchctl("runs", "rm", "a", "--results", results, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert not (results / "a" / RUN).exists()
+
+
 def test_rm_refuses_what_is_no_run_before_it_deletes_anything(results: Path) -> None:
     (results / "b" / RUN / "photos").mkdir()
     done = benchctl("runs", "rm", results / "a" / RUN, results / "b" / RUN, "--yes")
