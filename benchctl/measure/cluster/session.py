@@ -141,7 +141,8 @@ class ClusterRunner:
         running: dict[str, _Running] = {}
         try:
             while waiting or running:
-                if self.stopped:
+                if self.stopped and waiting:
+                    progress.note("Stopped at the first failure (-x); groups that have begun are finished.")
                     waiting.clear()
                 self._hand_out(waiting, running)
                 if waiting and not running:
@@ -220,6 +221,7 @@ class ClusterRunner:
         if what == "line":
             record = Record.from_line(values[0].encode("ascii"))
             group.open.add(record.label)
+            self.stopped = self.stopped or (self.stop_at_failure and record.error is not None)
             self.writer.append_line(values[0])
         elif what == "log":
             name, grown = values

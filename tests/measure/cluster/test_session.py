@@ -14,12 +14,13 @@ import pytest
 
 from benchctl.analysis.analyse import analyse
 from benchctl.data.manifest import Manifest
+from benchctl.data.record import Record, RecordError
 from benchctl.data.store import open_run
 from benchctl.errors import EngineError, UsageError
 from benchctl.measure.cluster.node import inspect_node, measure_group
 from benchctl.measure.cluster.on_ray import connect
 from benchctl.measure.cluster.session import DisconnectedError, Happened, OnCluster
-from benchctl.measure.cluster.work import GroupWork, NodeFacts, NodeWork
+from benchctl.measure.cluster.work import GroupWork, Message, NodeFacts, NodeWork
 from benchctl.measure.prepare import Prepared, prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.run import recipe_of, resume_run, start_run
@@ -41,6 +42,7 @@ class Threads:
         self.interrupt_after: int | None = None
         self.disconnect_after: int | None = None
         self.started: list[tuple[str, int]] = []
+        self.fail_requests_of: str | None = None
         self.change: Callable[[str, NodeFacts], NodeFacts | str] = lambda _, found: found
 
     def nodes(self, *, accelerator: bool) -> list[str]:
@@ -64,8 +66,15 @@ class Threads:
             measure_group(first, lambda message: self.happened.put(Happened(node, message=message)))
             self.happened.put(Happened(node, lost="the power failed"))
             return
-        measure_group(work, lambda message: self.happened.put(Happened(node, message=message)))
+        measure_group(work, lambda message: self.happened.put(Happened(node, message=self._sent(message))))
         self.happened.put(Happened(node, done=True))
+
+    def _sent(self, message: Message) -> Message:
+        """Make every request of `fail_requests_of` one that failed."""
+        what, values = message
+        if what != "line" or (record := Record.from_line(values[0])).label != self.fail_requests_of:
+            return message
+        return "line", (record.changed(error=RecordError(kind="timeout", message="no answer")).to_line(),)
 
     def poll(self, timeout_s: float) -> list[Happened]:
         if self.disconnect_after is not None and len(self.started) > self.disconnect_after:
@@ -137,6 +146,19 @@ def test_a_lost_node_costs_its_group_which_is_done_again_elsewhere(prepared: Pre
     assert not run.damaged
     assert len([record for record in run.records if record.phase == "measure"]) == 8
     assert all(record.attempt == 1 for record in run.records if record.block == 1 and record.label == gone[0].arm)
+
+
+def test_a_failed_request_ends_the_run_where_that_was_asked_for(prepared: Prepared, tmp_path: Path) -> None:
+    cluster = Threads([""])
+    cluster.fail_requests_of = "spec"
+    start_run(prepared, tmp_path / "all", RunProgress(), ["benchctl"], on=OnCluster(cluster))
+    assert [block for _, block in cluster.started] == [0, 1, 2, 3]
+    cluster.started.clear()
+    folder = start_run(
+        prepared, tmp_path / "ended", RunProgress(), ["benchctl"], stop_at_failure=True, on=OnCluster(cluster)
+    )
+    assert [block for _, block in cluster.started] == [0], "the group that had begun is finished, no other is begun"
+    assert manifest_of(folder).status == "failed"
 
 
 def test_when_no_node_is_left_nothing_is_lost_and_it_can_be_resumed(prepared: Prepared, tmp_path: Path) -> None:
