@@ -145,6 +145,12 @@ class Comparison(Result):
 LosslessVerdict = Literal["identical", "consistent with the target", "violation", "undetermined", "not judged"]
 """Whether an arm's output is the target's own, see docs/method.md. `not judged`: it samples while other conditions are
 greedy, or ran with several requests at once and nothing was audited; and nothing else is wrong with its answers."""
+Accepted = Literal["identical", "consistent"]
+ACCEPTED: dict[Accepted, tuple[LosslessVerdict, ...]] = {
+    "identical": ("identical",),
+    "consistent": ("identical", "consistent with the target"),
+}
+"""The verdicts that pass, by what `--accept` names."""
 
 
 class Losslessness(Result):

@@ -25,13 +25,14 @@ from benchctl.cli.explain import explain
 from benchctl.cli.inspect import inspect
 from benchctl.cli.isolate import isolate
 from benchctl.cli.models import app as models
+from benchctl.cli.options import SweepCommand
 from benchctl.cli.predict import predict
 from benchctl.cli.prompts import app as prompts
 from benchctl.cli.quantize import quantize
 from benchctl.cli.race import race
 from benchctl.cli.recipes import app as recipes
 from benchctl.cli.report import report
-from benchctl.cli.run import RunCommand, run
+from benchctl.cli.run import run
 from benchctl.cli.runs import app as runs
 from benchctl.cli.tune import tune
 from benchctl.cli.verify_lossless import verify_lossless
@@ -68,8 +69,8 @@ def benchctl(
 
 
 app.command("demo")(demo)
-app.command("run", cls=RunCommand)(run)
-app.command("tune")(tune)
+app.command("run", cls=SweepCommand)(run)
+app.command("tune", cls=SweepCommand)(tune)
 app.command("race")(race)
 app.command("verify-lossless")(verify_lossless)
 app.command("compare")(compare)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from benchctl.cli import complete
-from benchctl.cli.options import JsonForTables
+from benchctl.cli.options import Accept, JsonForTables
 
 
 def compare(
@@ -33,6 +33,7 @@ def compare(
             metavar="GATE", help="slower:3% or lossy: exit with 1 when it holds or is undetermined; may be repeated."
         ),
     ] = None,
+    accept: Accept = "identical",
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="DIR", help="Write the whole comparison there: .md, .csv, .json."),
@@ -49,7 +50,6 @@ def compare(
     from benchctl.analysis.comparison.gates import check_gate, parse_gate
 
     gates = [parse_gate(text) for text in fail_if or ()]
-
     from benchctl.analysis.comparison.compare import compare_runs
     from benchctl.analysis.comparison.workload import OtherModelsError
     from benchctl.cli.compare_several import compare_many
@@ -57,6 +57,8 @@ def compare(
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
 
+    if accept != "identical" and not any(gate.word == "lossy" for gate in gates):
+        raise UsageError("--accept is for the gate `lossy`.", where="--accept", fix="Add --fail-if lossy.")
     if len(runs) < 2:
         raise UsageError("Missing argument: name at least two runs, the earliest first.", where="benchctl compare")
     paths = [resolve_run(run, results) for run in runs]
@@ -77,7 +79,7 @@ def compare(
             raise
         compare_many(paths, arms=arm, out=None, as_json=as_json, quiet=quiet)
         return
-    checked = [check_gate(gate, found) for gate in gates]
+    checked = [check_gate(gate, found, accept) for gate in gates]
     if as_json:
         print_document(found, checked)
     elif not quiet:

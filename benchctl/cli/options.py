@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe: sampling.max_tokens=64.")
@@ -28,7 +29,26 @@ TrustRecipe = Annotated[
         "--trust-recipe", help="Accept a recipe that opens the machine: runs code, reads other files, uses the network."
     ),
 ]
+Accept = Annotated[
+    Literal["identical", "consistent"],
+    typer.Option(help="`consistent`: exit with 0 also where differences are within the target's numeric noise."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 JsonAtEnd = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout at the end.")]
 JsonForTables = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 JsonForText = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+class SweepCommand(TyperCommand):
+    """A command that takes `-L depth 2,4,8`, two arguments for one option, as well as `-L depth=2,4,8`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click has no public name
+        """Join the two arguments of `-L`."""
+        given = iter(args)
+        joined = []
+        for arg in given:
+            joined.append(arg)
+            if arg == "-L" and (key := next(given, None)) is not None:
+                values = None if "=" in key or key.startswith("-") else next(given, None)
+                joined.append(key if values is None else f"{key}={values}")
+        return super().parse_args(ctx, joined)

@@ -21,7 +21,7 @@ from benchctl.data.audits import Audit
 from benchctl.data.machines import AXIS as MACHINE
 from benchctl.data.replays import Replays
 from benchctl.data.store import RunData
-from benchctl.errors import EngineError
+from benchctl.errors import EngineError, UsageError
 from benchctl.measure.audit.plan import AuditPlan
 from benchctl.measure.audit.session import audit_run
 from benchctl.measure.replay.session import Advance, replay
@@ -72,11 +72,19 @@ def explain(
     trusted: bool,
     quiet: bool,
 ) -> Explained:
-    """Compare answers, score what no stored score explains, and assess. Raises UsageError, StorageError.
+    """Compare answers, score what no stored score explains, and assess.
+
+    Raises UsageError, for an arm that the run does not have before anything is scored, and StorageError.
 
     Each part of a run with axes is scored on its own target, one after the other. A run measured on unlike machines of
     a cluster is not scored.
     """
+    if arms:
+        comparable = OutputComparison(run, baseline=baseline)
+        for name in arms:
+            if name not in comparable.names:
+                fix = f"The arms are: {', '.join(comparable.arms)}."
+                raise UsageError(f"There is no arm {name!r} to compare.", where="--arm", fix=fix)
     parts = parts_of(run)
     elsewhere = run.manifest is not None and any(MACHINE in setup.axes for setup in run.manifest.setups)
     depth = "off" if elsewhere else depth

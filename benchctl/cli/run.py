@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from benchctl.cli import complete
 from benchctl.cli.options import Blocks, EngineBinary, JsonAtEnd, Limit, ModelsDir, Quiet, Settings, TrustRecipe
@@ -21,21 +20,6 @@ if TYPE_CHECKING:
 
 MANY_CELLS = 500
 """A run of more cells has to be confirmed: one list too many in a matrix multiplies them."""
-
-
-class RunCommand(TyperCommand):
-    """Takes `-L depth 2,4,8`, two arguments for one option, as well as `-L depth=2,4,8`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click has no public name
-        """Join the two arguments of `-L`."""
-        given = iter(args)
-        joined = []
-        for arg in given:
-            joined.append(arg)
-            if arg == "-L" and (key := next(given, None)) is not None:
-                values = None if "=" in key or key.startswith("-") else next(given, None)
-                joined.append(key if values is None else f"{key}={values}")
-        return super().parse_args(ctx, joined)
 
 
 def run(

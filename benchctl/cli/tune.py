@@ -34,7 +34,9 @@ def tune(
     depth: Annotated[str | None, typer.Option(metavar="K1,K2", help="Search these draft depths.")] = None,
     sweep: Annotated[
         list[str] | None,
-        typer.Option("-L", metavar="KEY=V1,V2", help="Search these values of a speculation key: p_min=0,0.75."),
+        typer.Option(
+            "-L", metavar="KEY V1,V2", help="Search these values of a speculation key, such as -L p_min 0,0.75."
+        ),
     ] = None,
     only_arms: Annotated[
         bool, typer.Option("--only-arms", help="Search only the recipe's own arms, no other settings of the engine.")

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from benchctl.cli import complete
-from benchctl.cli.options import JsonForTables
+from benchctl.cli.options import Accept, JsonForTables
 
 
 def verify_lossless(
@@ -53,10 +53,7 @@ def verify_lossless(
         float | None,
         typer.Option(min=0.1, help="Time limit for scoring whole answers.", show_default="as long as the run took"),
     ] = None,
-    accept: Annotated[
-        Literal["identical", "consistent"],
-        typer.Option(help="`consistent`: exit with 0 also where differences are within the target's numeric noise."),
-    ] = "identical",
+    accept: Accept = "identical",
     offline: Annotated[
         bool, typer.Option("--offline", help="As --audit off: use only the records and stored scores.")
     ] = False,
@@ -158,6 +155,7 @@ def verify_lossless(
         if not verify_against(run, against, results=results, arms=arm, as_json=as_json, quiet=quiet):
             raise typer.Exit(1)
         return
+    from benchctl.analysis.results import ACCEPTED
     from benchctl.cli.replay_forks import explain
     from benchctl.cli.show_lossless import print_document, print_tables
     from benchctl.data.store import open_run, resolve_run
@@ -174,10 +172,6 @@ def verify_lossless(
         trusted=trust_recipe,
         quiet=quiet or as_json,
     )
-    for name in arm or ():
-        if name not in explained.outputs.names:
-            known = ", ".join(explained.outputs.arms)
-            raise UsageError(f"There is no arm {name!r} to compare.", where="--arm", fix=f"The arms are: {known}.")
     if not explained.found:
         raise UsageError("The run has only its baseline, so there is nothing to compare.", where=str(data.folder))
     if as_json:
@@ -186,7 +180,7 @@ def verify_lossless(
         print_tables(data, explained)
     if explained.failure is not None:
         raise explained.failure
-    if not explained.only("identical", *(("consistent with the target",) if accept == "consistent" else ())):
+    if not explained.only(*ACCEPTED[accept]):
         raise typer.Exit(1)
 
 

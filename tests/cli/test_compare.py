@@ -156,6 +156,36 @@ def test_another_answer_is_lossy_and_named(before: Path, tmp_path: Path, compare
     assert "lossy: spec: undetermined." in shown.stderr
 
 
+KEPT = next((Path(__file__).parents[2] / "results" / "qwen2.5-coder").glob("*/manifest.json")).parent
+
+
+def test_a_real_run_and_its_copy_pass_where_consistent_is_accepted(tmp_path: Path, compare: Compare) -> None:
+    copy = tmp_path / KEPT.name
+    shutil.copytree(KEPT, copy, ignore=shutil.ignore_patterns("logs"))
+    gate = (KEPT, copy, "--fail-if", "lossy", "--json")
+    strict = compare(*gate)
+    verdicts = {arm["arm"]: arm["verdict"] for arm in json.loads(strict.stdout)["lossless_b"]}
+    assert "consistent with the target" in verdicts.values(), "else this shows nothing"
+    assert set(verdicts.values()) <= {"identical", "consistent with the target"}
+    assert strict.returncode == 1
+    assert all(name in strict.stderr for name, verdict in verdicts.items() if verdict != "identical")
+    accepting = compare(*gate, "--accept", "consistent")
+    assert accepting.returncode == 0, accepting.stderr
+    assert json.loads(accepting.stdout)["gates"][0]["passed"] is True
+    assert compare(*gate, "--accept", "identical").returncode == 1
+
+
+def test_what_is_not_consistent_fails_however_much_is_accepted(before: Path, tmp_path: Path, compare: Compare) -> None:
+    def other(line: Line) -> None:
+        if (line["label"], line["prompt_idx"]) == ("spec", 1):
+            line.update(content="wrong", content_sha=sha256_text("wrong"))
+
+    after = write_run(tmp_path / "after", other)
+    assert compare(before, after, "--fail-if", "lossy", "--accept", "consistent").returncode == 1
+    without_gate = compare(before, after, "--accept", "consistent")
+    assert without_gate.returncode == 2 and "--fail-if lossy" in without_gate.stderr
+
+
 def test_what_is_not_known_fails_the_gates(before: Path, tmp_path: Path, compare: Compare) -> None:
     def lost(line: Line) -> None:
         if line["label"] == "spec" and line["block"] == 2:

@@ -119,3 +119,10 @@ def test_several_drafts_are_searched_beside_each_other(tmp_path: Path) -> None:
     assert {Path(one).name for one in drafts.values()} == {"tiny-hybrid-draft.gguf", "other.gguf"}
     assert len([name for name in found["commands"] if name.startswith("ngram_mod")]) == 2, "look-ups have no draft"
     assert sum(one.endswith("other.gguf") for one in drafts.values()) == len(drafts) / 2
+
+
+def test_values_of_a_key_are_one_word_or_two(tmp_path: Path) -> None:
+    for sweep in (("-L", "depth", "3,5"), ("-L", "depth=3,5")):
+        done = benchctl("tune", *PAIR, *sweep, "--type", "draft-simple", "--dry-run", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "draft_simple_d3:" in done.stdout and "draft_simple_d5:" in done.stdout

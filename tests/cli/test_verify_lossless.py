@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from benchctl.cli import replay_forks
 from benchctl.data.record import sha256_text, sha256_tokens
+from benchctl.data.store import open_run
+from benchctl.errors import UsageError
 from tests.benchctl_process import benchctl
 
 Line = dict[str, Any]
@@ -71,6 +74,27 @@ def test_lossless_is_zero(equal: Path) -> None:
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "identical" in shown.stdout
     assert "baseline repeats itself: 2 prompts" in shown.stdout
+
+
+def test_every_arm_that_is_named_exists_before_anything_is_scored(
+    forked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored: list[str] = []
+    monkeypatch.setattr(replay_forks, "_replayed", lambda *_, **__: scored.append("a prefix"))
+    with pytest.raises(UsageError, match="There is no arm 'typo'"):
+        replay_forks.explain(
+            open_run(forked),
+            baseline=None,
+            arms=["spec", "typo"],
+            depth="full",
+            binary=None,
+            models_dir=None,
+            trusted=False,
+            quiet=True,
+        )
+    assert scored == []
+    shown = verify(forked, "--arm", "spec", "--arm", "typo", cwd=forked.parent)
+    assert shown.returncode == 2 and "The arms are: ngram, spec" in shown.stderr
 
 
 def test_a_fork_is_one_and_shows_both_continuations(forked: Path) -> None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from benchctl.analysis.results import ACCEPTED, Accepted
 from benchctl.errors import UsageError
 from benchctl.recipes.problems import did_you_mean
 
@@ -63,10 +64,10 @@ def parse_gate(text: str) -> Gate:
     return Gate("lossy")
 
 
-def check_gate(gate: Gate, found: RunComparison) -> GateResult:
-    """Check a comparison against a gate."""
+def check_gate(gate: Gate, found: RunComparison, accept: Accepted = "identical") -> GateResult:
+    """Check a comparison against a gate; `accept`: which verdicts `lossy` lets pass."""
     if gate.word == "lossy":
-        return GateResult(gate, tuple(_lossy(found)))
+        return GateResult(gate, tuple(_lossy(found, accept)))
     failures = [failure for arm in found.arms if (failure := _slower(arm, gate.share))]
     failures += [f"{name}: undetermined, because B has no such arm." for name in found.only_in_a]
     if not found.arms and not failures:
@@ -98,9 +99,9 @@ def _unseen(found: RunComparison, share: float) -> str:
     return f"At this noise a slow-down is detected from {percent:.1f} % on in every arm ({name} is the noisiest)."
 
 
-def _lossy(found: RunComparison) -> list[str]:
-    judged = [one for one in found.lossless_b if one.verdict != "not judged"]
+def _lossy(found: RunComparison, accept: Accepted) -> list[str]:
+    judged = [arm for arm in found.lossless_b if arm.verdict != "not judged"]
     if not judged:
         many = " one request at a time" if found.lossless_b else ""
         return [f"undetermined, because no arm of B beside its baseline was compared{many}."]
-    return [f"{one.arm}: {one.verdict}. {one.reason}" for one in judged if one.verdict != "identical"]
+    return [f"{arm.arm}: {arm.verdict}. {arm.reason}" for arm in judged if arm.verdict not in ACCEPTED[accept]]
