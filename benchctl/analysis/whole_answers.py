@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.answers import common_length
+from benchctl.analysis.conditions.parts import parts_of
+from benchctl.analysis.replay.prefixes import find_evidence
 from benchctl.analysis.replay.results import Fork
 from benchctl.analysis.results import Analysis, Comparison
 
@@ -46,13 +49,16 @@ class Divergence:
 
 @dataclass(frozen=True)
 class PromptAnswers:
-    """One prompt, the baseline's answer, and those that differ."""
+    """One prompt, one baseline's answer, and the answers of the arms that are compared with it."""
 
     task: str
     prompt_idx: int
     prompt: str | None
     """`None` where it is not kept with the run nor in a suite of the same hash."""
+    baseline_arm: str
+    """The baseline that its answers are compared with: of a run over axes or conditions that of their group."""
     baseline: str | None
+    """That arm's answer."""
     diverging: list[Divergence] = field(default_factory=list)
     identical: list[str] = field(default_factory=list)
     other: list[Comparison] = field(default_factory=list)
@@ -60,32 +66,32 @@ class PromptAnswers:
 
 
 def find_whole_answers(run: RunData, analysis: Analysis, prompts: dict[tuple[str, int], str]) -> list[PromptAnswers]:
-    """Return every prompt that was compared, those with a divergence first. `prompts`: their texts, where known."""
-    records = {
-        (one.label, one.task, one.prompt_idx, one.block): one
-        for one in run.records
-        if one.phase == "measure" and one.error is None and one.content is not None
-    }
-    found: dict[tuple[str, int], PromptAnswers] = {}
+    """Return every prompt that was compared, once for each baseline, those with a divergence first.
+
+    `prompts`: their texts, where known.
+    """
+    records: dict[tuple[str, str, int], dict[int, Record]] = defaultdict(dict)
+    for record in run.records:
+        if record.phase == "measure" and record.error is None and record.content is not None:
+            records[record.label, record.task, record.prompt_idx][record.key[0]] = record
+    part_of = {arm.name: part for part in parts_of(run) if part.manifest for arm in part.manifest.arms}
+    found: dict[tuple[str, str, int], PromptAnswers] = {}
     for arm in analysis.losslessness:
-        baseline = _baseline_of(analysis, arm.arm)
+        baseline = analysis.compared[arm.arm].baseline
+        replays = find_evidence(part_of.get(baseline, run), baseline).replays
         for one in arm.comparisons:
             place = (one.task, one.prompt_idx)
-            own = next(
-                (records[baseline, *place, b] for b in range(analysis.blocks) if (baseline, *place, b) in records), None
-            )
-            answers = found.setdefault(place, PromptAnswers(*place, prompts.get(place), own.content if own else None))
+            theirs, ours = records[baseline, *place], records[arm.arm, *place]
+            first = theirs[min(theirs)].content if theirs else None
+            empty = PromptAnswers(*place, prompts.get(place), baseline, first)
+            answers = found.setdefault((baseline, *place), empty)
             if one.outcome == "identical":
                 answers.identical.append(arm.arm)
             elif one.fork is None:
                 answers.other.append(one)
             else:
-                pairs = [
-                    (records[baseline, *place, block], records[arm.arm, *place, block])
-                    for block in range(analysis.blocks)
-                    if (baseline, *place, block) in records and (arm.arm, *place, block) in records
-                ]
-                answers.diverging.append(_divergence(one, one.fork, pairs, run.replays))
+                pairs = [(theirs[block], ours[block]) for block in sorted(theirs.keys() & ours.keys())]
+                answers.diverging.append(_divergence(one, one.fork, pairs, replays))
     return sorted(found.values(), key=lambda answers: not answers.diverging)
 
 
@@ -123,21 +129,3 @@ def _probabilities(one: Comparison, fork: Fork, replays: Replays | None) -> tupl
 
 def _exp(value: float | None) -> float | None:
     return None if value is None else math.exp(value)
-
-
-def _baseline_of(analysis: Analysis, arm: str) -> str:
-    """The arm that another is compared with: of a sweep that of its own condition."""
-    if analysis.sweep is None:
-        return analysis.baseline
-    level = next((row for row in analysis.sweep.levels if row.arm == arm), None)
-    if level is None:
-        return analysis.baseline
-    where = (level.concurrency, level.rate, level.temperature)
-    return next(
-        (
-            row.arm
-            for row in analysis.sweep.levels
-            if row.is_baseline and (row.concurrency, row.rate, row.temperature) == where
-        ),
-        analysis.baseline,
-    )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.advice import find_advice, launch_command
+from benchctl.analysis.conditions.parts import parts_of
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.task_advice import next_experiment
@@ -152,7 +153,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "sweep_drawings": [drawing for drawing in drawings if drawing.varies is not None],
         "differing": [comparison for found in differing.values() for comparison in found[:MOST_FORKS]],
         "differing_left_out": sum(max(0, len(found) - MOST_FORKS) for found in differing.values()),
-        "replays": run.replays,
+        "replays": [part.replays for part in parts_of(run) if part.replays is not None],
         "warning_groups": conclusion.grouped_warnings(analysis),
         "advice": find_advice(analysis, manifest),
         "what_to_run": to_run,

@@ -84,12 +84,15 @@ def test_what_the_target_alone_gave_both_tokens_stands_there() -> None:
     one = next(one for one in analysis.losslessness[0].comparisons if one.fork)
     reading = Reading(shape="decode", width=1, likeliest=19689, token=-0.5, rival=-1.0)
     other = reading.model_copy(update={"shape": "verify", "width": 17})
+    manifest = build_manifest(analysis)
+    manifest.engine.details.clear()
     replays = Replays(
-        run="r", benchctl_version="0", made_at="", baseline="baseline", command=[], engine_sha256=None, model=[],
+        run=analysis.run, benchctl_version="0", made_at="", baseline="baseline", command=[], engine_sha256=None,
+        model=manifest.target.files,
         positions=[Position(task=one.task, prompt_idx=one.prompt_idx, prompt_sha=None, index=17, agreed_sha="",
                             token=19689, rival=49, fork=True, readings=[reading, other])],
     )  # fmt: skip
-    run = replace(run_of(analysis), replays=replays)
+    run = replace(run_of(analysis), manifest=manifest, replays=replays)
     found = next(one for one in find_whole_answers(run, analysis, {}) if one.diverging)
     assert [(p.shape, round(p.baseline or 0, 4), round(p.arm or 0, 4)) for p in found.diverging[0].probabilities] == [
         ("decode", 0.6065, 0.3679)

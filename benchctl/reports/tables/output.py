@@ -118,6 +118,7 @@ def answers(analysis: Analysis) -> Table[Comparison]:
         "Every prompt against the baseline’s",
         (
             Column("", lambda row: row.arm, key="arm"),
+            Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
             Column("", lambda row: row.task, key="task"),
             Column("", lambda row: row.prompt_idx, key="prompt_idx"),
             Column("", lambda row: row.outcome, key="outcome"),
@@ -217,25 +218,44 @@ def probabilities(found: Divergence) -> Table[Probability]:
     )
 
 
-def noise_floors(analysis: Analysis) -> Table[NoiseFloor]:
-    """A row for each width at which a divergence was assessed, narrowest first."""
-    found = {noise.width: noise for arm in analysis.losslessness for noise in arm.noise}
+@dataclass(frozen=True)
+class TargetNoise:
+    """The noise of one target, with one type of KV cache, at one width."""
+
+    baseline: str
+    """The arm that runs this target alone."""
+    noise: NoiseFloor
+
+
+def noise_floors(analysis: Analysis) -> Table[TargetNoise]:
+    """A row for each target and width at which a divergence was assessed, narrowest first."""
+    found = dict.fromkeys(
+        TargetNoise(analysis.compared[arm.arm].baseline, noise) for arm in analysis.losslessness for noise in arm.noise
+    )
+    targets = list(dict.fromkeys(row.baseline for row in found))
     return Table(
         "noise",
         "Numeric noise of the target, without speculation: several tokens at once against one",
         (
-            numeric("Tokens at once", lambda row: row.width),
-            numeric("Noise floor", lambda row: row.floor, numbers.nats),
-            Column("Method", lambda row: row.method, wrap=True),
-            numeric("Median change", lambda row: row.median, numbers.nats),
-            numeric("Largest", lambda row: row.largest, numbers.nats),
+            Column(
+                "Target",
+                lambda row: row.baseline if len(targets) > 1 else None,
+                cell=lambda row: Name(row.baseline),
+                optional=True,
+                explain="by the name of the baseline that runs it.",
+            ),
+            numeric("Tokens at once", lambda row: row.noise.width),
+            numeric("Noise floor", lambda row: row.noise.floor, numbers.nats),
+            Column("Method", lambda row: row.noise.method, wrap=True),
+            numeric("Median change", lambda row: row.noise.median, numbers.nats),
+            numeric("Largest", lambda row: row.noise.largest, numbers.nats),
             numeric(
                 "Null control: diverges from itself",
-                lambda row: row.null_forks,
-                cell=lambda row: f"{numbers.count(row.null_forks)} of {numbers.count(row.null_places)}",
+                lambda row: row.noise.null_forks,
+                cell=lambda row: f"{numbers.count(row.noise.null_forks)} of {numbers.count(row.noise.null_places)}",
             ),
         ),
-        [found[width] for width in sorted(found)],
+        sorted(found, key=lambda row: (targets.index(row.baseline), row.noise.width)),
     )
 
 
