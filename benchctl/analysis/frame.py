@@ -99,6 +99,12 @@ class Frame:
         return self.predicted + [endings[record.finish_reason] for record in self.records]
 
     @cached_property
+    def constrained(self) -> dict[PromptKey, str]:
+        """The key of the request that constrains its answers, of every prompt that has one."""
+        prompts = self.manifest.prompts if self.manifest else ()
+        return {(one.task, one.prompt_idx): one.constrained for one in prompts if one.constrained is not None}
+
+    @cached_property
     def row_at(self) -> Integers:
         """The row of every measurement, (arms, blocks, prompts); -1 where there is none."""
         table = np.full((len(self.arms), len(self.blocks), len(self.prompts)), -1, dtype=np.int64)
