@@ -13,7 +13,6 @@ from benchctl.measure.display import Display
 from benchctl.measure.estimate import TimeLeft
 from benchctl.measure.plan import CellPlan
 from benchctl.measure.so_far import SoFar
-from benchctl.recipes.groups import ComparedArm
 from benchctl.text import spoken, visible
 
 
@@ -28,12 +27,12 @@ class RunProgress:
         plan: list[CellPlan],
         *,
         open_ended: bool = False,
-        compared: Mapping[str, ComparedArm] | None = None,
+        baselines: Mapping[str, str] | None = None,
         max_tokens: int | None = None,
     ) -> None:
         """The plan is known; `open_ended`: there may come more.
 
-        `compared`: of the recipe. `max_tokens`: the longest answer.
+        `baselines`: by arm, the one it is compared with. `max_tokens`: the longest answer.
         """
 
     def more(self, plan: list[CellPlan]) -> None:
@@ -106,11 +105,11 @@ class RunDisplay(RunProgress):
         plan: list[CellPlan],
         *,
         open_ended: bool = False,
-        compared: Mapping[str, ComparedArm] | None = None,
+        baselines: Mapping[str, str] | None = None,
         max_tokens: int | None = None,
     ) -> None:
         self.open_ended, self.max_tokens = open_ended, max_tokens
-        self.so_far = SoFar(compared or {})
+        self.so_far = SoFar(baselines or {})
         self.more(plan)
         self.display.start()
 

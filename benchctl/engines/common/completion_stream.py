@@ -8,6 +8,7 @@ https://platform.openai.com/docs/api-reference/completions; `token_ids` as vLLM 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +17,12 @@ import msgspec
 
 from benchctl.data.record import FinishReason
 from benchctl.engines.common.log import clean
-from benchctl.engines.common.stream import AnswerReader, count_in, protocol_error
+from benchctl.engines.common.stream import AnswerReader, protocol_error
+from benchctl.engines.common.values import TokenId, count_in, ids_in
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "tool_calls": "stop"}
+_PIECES_A_TOKEN = 16
+"""More pieces of text come of no token: a server may send one character at a time."""
 _STANDARD = frozenset({"id", "object", "created", "model", "choices", "usage"})
 
 
@@ -68,19 +72,18 @@ class _Delta(msgspec.Struct):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: None = None
 
 
 class _Choice(msgspec.Struct):
     index: int = 0
     text: str | None = None
     delta: _Delta | None = None
-    token_ids: list[int] | None = None
+    token_ids: list[TokenId] | None = None
     finish_reason: None = None
 
 
 class _Verbose(msgspec.Struct):
-    tokens: list[int]
+    tokens: list[TokenId]
 
 
 class _Piece(msgspec.Struct):
@@ -98,8 +101,9 @@ _piece_in = msgspec.json.Decoder(_Piece).decode
 class CompletionReader(AnswerReader[StreamedAnswer]):
     """Reads a whole answer; without ids each piece of text counts as a token in `count`."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, most_tokens: float = math.inf) -> None:
+        super().__init__(most_tokens)
+        self._most_pieces = _PIECES_A_TOKEN * self.most_tokens
         self._pieces: list[str] = []
         self._ids: list[int] = []
         self._first_pieces = 0
@@ -147,6 +151,8 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
         self._ids += ids
         self.tokens(len(ids) or 1)
         self._first_pieces += self.clock == self._first
+        if self.count > self._most_pieces or len(self._ids) > self.most_tokens:
+            raise self.too_many(self.count)
 
     def answer(self) -> StreamedAnswer | None:
         """Return the whole answer; `None` when the stream ended before its `finish_reason`."""
@@ -155,6 +161,11 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
         reason = _FINISH.get(str(self._finish))
         if reason is None:
             raise protocol_error(f"The answer ended for an unusable reason: {clean(str(self._finish))[:80]}")
+        counted = count_in(self._usage.get("completion_tokens"))
+        if counted is not None and counted > self.most_tokens:
+            raise self.too_many(counted)
+        if counted is not None and len(self._ids) > counted:
+            raise protocol_error(f"{len(self._ids)} token ids were received, and the engine counts {counted} tokens.")
         return StreamedAnswer(
             text="".join(self._pieces),
             ids=tuple(self._ids),
@@ -172,30 +183,19 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
 
 def _piece(choice: Mapping[str, Any]) -> str:
     """Return the text of a choice: `text` of a completion, `content` of a chat, reasoning in front."""
-    return piece_of(choice["delta"] or {}) if "delta" in choice else _joined([choice.get("text")])
-
-
-def piece_of(message: Mapping[str, Any]) -> str:
-    """Return the text of a message or a part of one: reasoning, content, then calls of tools by name and arguments.
-
-    A call's id is left out: servers draw it at random. Raises TypeError, AttributeError for what is no message.
-    """
-    parts = [message.get("reasoning_content") or message.get("reasoning"), message.get("content")]
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") or {}
-        parts += [function.get("name"), function.get("arguments")]
-    return _joined(parts)
-
-
-def _joined(parts: list[Any]) -> str:
-    if not all(isinstance(part, str | None) for part in parts):
+    if "delta" not in choice:
+        parts = [choice.get("text")]
+    else:
+        delta = choice["delta"] or {}
+        parts = [delta.get("reasoning_content") or delta.get("reasoning"), delta.get("content")]
+    if not all(isinstance(one, str | None) for one in parts):
         raise TypeError("text is text")
-    return "".join(part or "" for part in parts)
+    return "".join(one or "" for one in parts)
 
 
 def _ids(choice: Mapping[str, Any], event: Mapping[str, Any]) -> list[int]:
     verbose = event.get("__verbose")
-    ids = choice.get("token_ids") or (verbose.get("tokens") if isinstance(verbose, dict) else None) or []
-    if not all(isinstance(one, int) for one in ids):
-        raise TypeError("token ids are numbers")
-    return list(ids)
+    ids = ids_in(choice.get("token_ids") or (verbose.get("tokens") if isinstance(verbose, dict) else None) or [])
+    if ids is None:
+        raise TypeError("token ids are whole numbers")
+    return ids

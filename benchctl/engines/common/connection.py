@@ -25,6 +25,10 @@ from benchctl.errors import EngineError
 
 CONNECT_TIMEOUT_S = 60.0
 _MOST_HEAD_BYTES = 65536
+"""In a row that are not the body's: headers, trailers, extensions of chunks."""
+_FRAMING_A_BYTE = 64
+"""So many of them go with a byte of the body; the frame of a chunk takes 6."""
+_MOST_HEADERS = 256
 _ERROR_BODY_BYTES = 65536
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -52,7 +56,8 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self.on_body = self._body.append
         self._parser = httptools.HttpResponseParser(self)
-        self._head = 0
+        self._framing = 0
+        """Bytes that the body does not account for."""
         self._headers: dict[str, str] = {}
         self._status = 0
         self._until_close = True
@@ -84,22 +89,25 @@ class Connection(asyncio.Protocol):
         if self.ended.done() or reader is None:
             return
         try:
-            if not self._status:
-                self._head += len(data)
-                if self._head > _MOST_HEAD_BYTES and b"\r\n\r\n" not in data:
-                    raise protocol_error(f"The head of the engine's answer is longer than {_MOST_HEAD_BYTES} bytes.")
             self._parser.feed_data(data)
+            framing = len(data)
             if self._body:
                 body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
                 self._body.clear()
+                framing -= _FRAMING_A_BYTE * len(body)
                 if self._status == 200:
                     reader.feed(body, now)
                 else:
                     self._refusal += body
+            self._framing = self._framing + framing if framing > 0 else 0
             if reader.over:
                 self._end(None)
             elif self._whole or len(self._refusal) > _ERROR_BODY_BYTES:
                 self._ended_whole()
+            elif self._framing > _MOST_HEAD_BYTES:
+                raise protocol_error(
+                    f"The engine's answer has more than {_MOST_HEAD_BYTES} bytes of headers or trailers."
+                )
         except httptools.HttpParserError as error:
             cause = error.__context__  # what one of the methods below raised
             self._end(
@@ -120,7 +128,11 @@ class Connection(asyncio.Protocol):
         self._reader = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
+        """Take a header; trailers are dropped."""
+        if self._status:
+            return
+        if len(self._headers) >= _MOST_HEADERS:
+            raise protocol_error(f"The engine's answer has more than {_MOST_HEADERS} headers.")
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:

@@ -15,12 +15,9 @@ from benchctl.engines.base import Ledger, Rendered, Scorer
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.metrics import Counters, read_counters, read_total
 from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.values import ids_in
 from benchctl.prompts.suite import Prompt
 from benchctl.text import one_line
-
-_LEAST_CONTEXT = 2048
-"""Assumed where a server does not report how long a sequence may be."""
-
 
 _LEAST_CONTEXT = 2048
 """Assumed where a server does not report how long a sequence may be."""
@@ -107,15 +104,15 @@ class EndpointTarget:
         return cls(target.http, target.api, target.model, context=target.context, timeout_s=target.timeout_s)
 
     @staticmethod
-    def chat(prompt: Prompt) -> dict[str, Any]:
-        """Return what a request to a chat route has of a prompt."""
-        return {"messages": [message.model_dump() for message in prompt.messages or ()], **prompt.request}
+    def messages(prompt: Prompt) -> list[dict[str, Any]]:
+        """Return the messages of a request to a chat route."""
+        return [message.model_dump() for message in prompt.messages or ()]
 
     @staticmethod
     def token_ids(answer: Mapping[str, Any]) -> tuple[int, ...]:
         """Read the answer to a `/tokenize`. Raises EngineError."""
-        ids = answer.get("tokens")
-        if not isinstance(ids, list) or not ids or not all(isinstance(one, int) for one in ids):
+        ids = ids_in(answer.get("tokens"))
+        if not ids:
             raise protocol_error("The endpoint returned no token ids for the prompt.")
         return tuple(ids)
 
@@ -135,7 +132,7 @@ class TokenizingTarget(EndpointTarget):
 
     def render(self, prompt: Prompt) -> Rendered:
         """Tokenize as the endpoint itself does; the text is what is sent."""
-        what = {"prompt": prompt.prompt} if prompt.prompt is not None else self.chat(prompt)
+        what = {"prompt": prompt.prompt} if prompt.prompt is not None else {"messages": self.messages(prompt)}
         return Rendered(as_sent(prompt), self.token_ids(self.http.post("/tokenize", {"model": self.model, **what})))
 
 
@@ -164,5 +161,5 @@ def as_sent(prompt: Prompt, *, only_chat: bool = False) -> str:
     if prompt.prompt is not None and not only_chat:
         return prompt.prompt
     raw = prompt.prompt is not None
-    chat = {"messages": [{"role": "user", "content": prompt.prompt}]} if raw else EndpointTarget.chat(prompt)
-    return json.dumps(chat if prompt.request else chat["messages"], ensure_ascii=False, sort_keys=True)
+    messages = [{"role": "user", "content": prompt.prompt}] if raw else EndpointTarget.messages(prompt)
+    return json.dumps(messages, ensure_ascii=False, sort_keys=True)

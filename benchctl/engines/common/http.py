@@ -34,13 +34,16 @@ from benchctl.engines.common.connection import (
     proxy_of,
 )
 from benchctl.engines.common.log import READ_THE_LOG, clean, name_log
-from benchctl.engines.common.stream import Answer, AnswerReader, decode, error_in, protocol_error
+from benchctl.engines.common.stream import Answer, AnswerReader, error_in, protocol_error
+from benchctl.engines.common.values import decode
 from benchctl.errors import EngineError
 
 SIDE_TIMEOUT_S = 60.0
 """For the small requests around a measurement."""
 MOST_BYTES = 64 * 2**20
 """Of one answer that is no stream: the probabilities of a whole vocabulary are 14 MB."""
+MOST_PAGE_BYTES = 8 * 2**20
+"""Of what a server reports of itself: settings, counters, models."""
 MOST_ITEMS = 4_000_000
 """Of one answer: values in its JSON."""
 _ERROR_BODY_BYTES = 65536
@@ -66,10 +69,8 @@ class Reply:
         return self.body.decode("utf-8", "replace")
 
     def json(self) -> Any:  # noqa: ANN401 - whatever a server sends
-        """Return the body's value. Raises ValueError, RecursionError."""
-        if sum(map(self.body.count, (b",", b"[", b"{"))) > MOST_ITEMS:
-            raise ValueError(f"more than {MOST_ITEMS} items")
-        return decode(self.body)
+        """Return the body's value. Raises ValueError."""
+        return decode(self.body, MOST_ITEMS)
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class HttpClient:
         reply = self.get(path)
         try:
             return reply.json() if reply.status_code == 200 else None
-        except (ValueError, RecursionError):
+        except ValueError:
             return None
 
     def status_of_post(self, path: str) -> int:
@@ -194,7 +195,7 @@ class HttpClient:
                 raise self.refused(reply)
             try:
                 return reply.json()
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 raise protocol_error(f"The engine's answer to {path} is no JSON.") from error
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> Reply:
@@ -232,12 +233,13 @@ class HttpClient:
             with self._client.stream(method, path, content=content, headers=headers, timeout=timeout_s) as response:
                 whole = bytearray()
                 inflate = _Inflate(response.headers.get("Content-Encoding", ""), path)
+                most = MOST_BYTES if body is not None else MOST_PAGE_BYTES
                 for block in response.iter_raw():
-                    whole += inflate.feed(block, MOST_BYTES + 1 - len(whole))
-                    if len(whole) > MOST_BYTES:
+                    whole += inflate.feed(block, most + 1 - len(whole))
+                    if len(whole) > most:
                         if response.status_code != 200:
                             break
-                        raise protocol_error(f"The engine's answer to {path} is longer than {MOST_BYTES >> 20} MiB.")
+                        raise protocol_error(f"The engine's answer to {path} is longer than {most >> 20} MiB.")
                     if time.monotonic() > deadline:
                         raise _too_slow(timeout_s, "finished no answer")
                     if response.status_code != 200 and len(whole) > _ERROR_BODY_BYTES:
@@ -325,8 +327,8 @@ class HttpClient:
         # Before anything is cut or escaped, which could leave a part of a secret that is no longer recognised.
         body = self.redact(reply.text).encode()
         message = repr(clean(body[:500].decode("utf-8", "replace"))) if body else "an empty body"
-        with suppress(ValueError, RecursionError):
-            message = error_in(json.loads(body)) or message
+        with suppress(ValueError):
+            message = error_in(decode(body)) or message
         status, fix = reply.status_code, None if self._log_path is None else READ_THE_LOG
         if status in (401, 403):
             fix = "Name the environment variable that holds a valid key: engine.api_key_env."

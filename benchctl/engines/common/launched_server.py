@@ -15,26 +15,13 @@ from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log
 from benchctl.engines.common.metrics import Tally
 from benchctl.engines.common.process import EngineProcess, describe_exit
 from benchctl.engines.common.stream import Answer, AnswerReader, protocol_error
+from benchctl.engines.common.values import ids_in
 from benchctl.errors import EngineError
-from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.schema import Sampling
 
 LaunchCause = Callable[[Sequence[str]], Reason | None]
 """Reads why an engine ended from the lines of its log and from how it ended, the last line: `signal SIGSEGV`."""
-
-
-def check_tools(prompt: Prompt, text: str) -> None:
-    """Raise EngineError (of this request) where a rendered prompt lacks a tool: templates that know none drop them."""
-    for tool in prompt.tools or ():
-        function = tool.get("function")
-        name = function.get("name") if isinstance(function, dict) else None
-        if not isinstance(name, str) or name not in text:
-            raise EngineError(
-                f"The model's chat template leaves the tool {name!r} out of the prompt.",
-                kind="http",
-                fix="Leave `tools` out of the prompt, or use a model whose template has them.",
-            )
 
 
 class LaunchedServer:
@@ -122,15 +109,15 @@ class LaunchedServer:
     @staticmethod
     def _prompt_ids(answer: Mapping[str, object]) -> tuple[int, ...]:
         """Return the token ids in an answer of `/tokenize`. Raises EngineError, also where there are none."""
-        ids = answer.get("tokens")
-        if not isinstance(ids, list) or not all(isinstance(one, int) for one in ids):
+        ids = ids_in(answer.get("tokens"))
+        if ids is None:
             raise protocol_error("The engine returned no token ids for the prompt.")
         if not ids:
             raise EngineError("The prompt has no tokens.", kind="http", fix="Give every prompt of the suite some text.")
         return tuple(ids)
 
     def _log(self) -> list[str]:
-        return read_log(self._log_path).split("\n")
+        return read_log(self._log_path)
 
     def _broken_off(self, what: str) -> EngineError:
         """Return a crash when the engine has ended, be it with status 0, else a broken protocol."""
@@ -171,7 +158,7 @@ class StartUp:
 
 def _ended(how: str, kind: str, process: EngineProcess, log_path: Path, launch_cause: LaunchCause) -> EngineError:
     """Return the error of an engine that has ended, with the remedy where its log shows a known reason."""
-    cause = launch_cause([*read_log(log_path).split("\n"), describe_exit(process.status)])
+    cause = launch_cause([*read_log(log_path), describe_exit(process.status)])
     return EngineError(
         f"{how} {cause[0]}" if cause else how,
         kind=kind,

@@ -15,23 +15,34 @@ from benchctl.errors import StorageError
 
 READ_THE_LOG = "Read the engine's log."
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LOG_MENTIONED = re.compile(r"the engine's log(?=[.;,]|$)")
 _TAIL_BYTES = 128 * 1024
+_END_BYTES = 8 * 2**20
+"""So much of a log's beginning is read, and of its end."""
+_LONGEST_LINE = 4096
+"""Patterns are searched for in lines that are cut to this length."""
 _LINE_CHARACTERS = 600
 
 
 def clean(text: str) -> str:
-    """Return `text` without escape sequences, control characters (tabs and newlines stay) and direction overrides."""
+    """Return `text` without escapes, controls (tabs and newlines stay), direction overrides and half characters."""
     return _CONTROLS.sub("", _ESCAPES.sub("", text))
 
 
-def read_log(path: Path) -> str:
-    """Return the whole log, cleaned; empty when there is none yet."""
+def read_log(path: Path) -> list[str]:
+    """Return the lines of a log, cleaned and cut; of a long one its beginning and its end. Empty: there is none yet."""
     try:
-        return clean(path.read_bytes().decode("utf-8", "replace"))
+        with path.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(0)
+            content = log.read(_END_BYTES if size > 2 * _END_BYTES else size)
+            if size > 2 * _END_BYTES:
+                log.seek(-_END_BYTES, 2)
+                content += b"\n" + log.read(_END_BYTES)
     except FileNotFoundError:
-        return ""
+        return []
+    return [line[:_LONGEST_LINE] for line in clean(content.decode("utf-8", "replace")).split("\n")]
 
 
 def log_tail(path: Path, lines: int = 20) -> tuple[str, ...]:

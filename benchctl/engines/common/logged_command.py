@@ -9,9 +9,11 @@ import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TextIO
 
 _KEPT_LINES = 4000
+_LONGEST_LINE = 8192
 _TAIL_LINES = 20
 _GRACE_S = 3.0
 _TROUBLE = re.compile(r"\berror\b|^FAILED:|CMake Error|undefined reference|\*\*\*|No space left|Killed", re.IGNORECASE)
@@ -59,7 +61,7 @@ def run_logged(
     )
     try:
         assert process.stdout is not None
-        for line in process.stdout:
+        for line in iter(partial(process.stdout.readline, _LONGEST_LINE), ""):
             log.write(line)
             lines.append(line.rstrip("\n"))
             if on_line:

@@ -6,17 +6,24 @@ https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from benchctl.engines.base import Ledger
 
-_SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?[ \t]+([-+\w.]+)(?:[ \t]+\d+)?[ \t\r]*$", re.MULTILINE)
+_SAMPLE = re.compile(r"(?:\{([^}]*)\})?[ \t]+([-+\w.]+)(?:[ \t]+\d+)?[ \t\r]*")
+"""What follows a name: labels, the value, a time."""
+_BEHIND = ("{", " ", "\t")
+_NUMBER = re.compile(r"\+?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
+_LONGEST_LINE = 4096
 _POSITION = re.compile(r'(?:^|,)\s*position="(\d{1,5})"')
-_DEEPEST = 10_000
+DEEPEST = 10_000
 """No draft is deeper, whatever a server reports."""
+_COUNTERS = ("drafts", "draft_tokens", "accepted_tokens")
 _MOST = 2**53
 """No counter is higher."""
 
@@ -42,30 +49,41 @@ class Counters:
 
 def read_counters(text: str, engine: str) -> Counters:
     """Read the counters of `engine` (`llamacpp`, `vllm`); series of one name with other labels are added up."""
-    single: dict[str, int] = {}
-    positions: dict[int, int] = {}
     prefix = f"{engine}:spec_decode_num_"
-    for name, labels, value in _SAMPLE.findall(text):
-        if not (name.startswith(prefix) and name.endswith("_total")):
-            continue
-        what, count = name[len(prefix) : -len("_total")], _number(value)
-        if count is None:
-            continue
-        if what == "accepted_tokens_per_pos":
-            found = _POSITION.search(labels)
-            if found and int(found[1]) < _DEEPEST:
-                positions[int(found[1])] = positions.get(int(found[1]), 0) + count
-        else:
-            single[what] = single.get(what, 0) + count
+    rounds, drafted, accepted = (read_total(text, f"{prefix}{what}_total") for what in _COUNTERS)
+    positions: dict[int, int] = {}
+    for labels, count in _series(text, f"{prefix}accepted_tokens_per_pos_total"):
+        found = _POSITION.search(labels)
+        if found is None or int(found[1]) >= DEEPEST or count is None:
+            return Counters(rounds, drafted, accepted)
+        positions[int(found[1])] = positions.get(int(found[1]), 0) + count
     by_position = tuple(positions.get(i, 0) for i in range(max(positions) + 1)) if positions else None
-    return Counters(single.get("drafts"), single.get("draft_tokens"), single.get("accepted_tokens"), by_position)
+    return Counters(rounds, drafted, accepted, by_position)
 
 
 def read_total(text: str, name: str) -> int | None:
-    """Return the sum of all series called `name`, or `None` when there is none."""
-    values = [_number(value) for found, _, value in _SAMPLE.findall(text) if found == name]
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    """Return the sum of all series called `name`; `None` when there is none, or one of them is no count."""
+    counts = [count for _, count in _series(text, name)]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _series(text: str, name: str) -> Iterator[tuple[str, int | None]]:
+    """Yield labels and value of every series called `name`; no value where the line cannot be read."""
+    place = text.find(name)
+    while place >= 0:
+        ends = text.find("\n", place)
+        ends = len(text) if ends < 0 else ends
+        behind = place + len(name)
+        if text[place - 1 : place] in ("", "\n") and text[behind : behind + 1] in _BEHIND:
+            found = _SAMPLE.fullmatch(text, behind, ends) if ends - place <= _LONGEST_LINE else None
+            yield ("", None) if found is None else (found[1] or "", _number(found[2]))
+        place = text.find(name, ends)
+
+
+def reached(by_count: Sequence[int]) -> tuple[int, ...]:
+    """Return how many drafts had a token accepted at each position, of how many had 0, 1, 2, … of them accepted."""
+    return tuple(itertools.accumulate(reversed(by_count[1:])))[::-1]
 
 
 def since(before: Counters, after: Counters) -> Counters:
@@ -91,11 +109,8 @@ def _difference(before: int | None, after: int | None) -> int | None:
 
 
 def _number(text: str) -> int | None:
-    try:
-        count = round(float(text))
-    except (ValueError, OverflowError):  # NaN and Inf are no counts
-        return None
-    return count if 0 <= count <= _MOST else None
+    value = float(text) if _NUMBER.fullmatch(text) else math.nan
+    return int(value) if value.is_integer() and value <= _MOST else None
 
 
 @dataclass

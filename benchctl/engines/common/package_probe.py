@@ -8,17 +8,19 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchctl.engines.common.log import clean
+from benchctl.engines.common.short_run import NoAnswerError, short_run
+from benchctl.engines.common.values import decode
 from benchctl.errors import EngineError
 from benchctl.models.unfinished import finish, unfinished
 from benchctl.paths import cache_folder
 
+_LINE_CHARACTERS = 600
 PROBE_TIMEOUT_S = 300.0
 """Importing takes 10 s, and minutes on a busy machine."""
 
@@ -54,26 +56,20 @@ class Question:
     def ask(self, unusable: Unusable) -> dict[str, Any]:
         """Return the JSON object that the script's last line is. Raises EngineError."""
         try:
-            answer = subprocess.run(
-                [str(self.python), "-c", self.script.read_text("utf-8")],
-                env=dict(self.env),
-                cwd="/",  # nothing in the user's folder can stand in for a package
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=PROBE_TIMEOUT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise unusable(f"it did not answer within {PROBE_TIMEOUT_S:.0f} s", ()) from None
+            argv = (str(self.python), "-c", self.script.read_text("utf-8"))
+            # Nothing in the user's folder can stand in for a package.
+            answer = short_run(argv, self.env, timeout_s=PROBE_TIMEOUT_S, cwd="/")
+        except NoAnswerError as error:
+            raise unusable(str(error), ()) from None
         except OSError as error:
             raise unusable(f"its Python cannot be run: {error.strerror}", ()) from None
-        lines = clean(answer.stderr.decode("utf-8", "replace")).splitlines()
-        if answer.returncode:
+        lines = [line[:_LINE_CHARACTERS] for line in clean(answer.errors.decode("utf-8", "replace")).splitlines()]
+        if answer.status:
             last = next((line for line in reversed(lines) if line.strip()), "it printed nothing")
             raise unusable(f"it cannot be imported: {last[:300]}", tuple(lines[-12:]))
         try:
-            facts = json.loads(answer.stdout.decode("utf-8", "replace").strip().splitlines()[-1])
-        except (ValueError, IndexError):
+            facts = decode(answer.output.strip().rpartition(b"\n")[2])
+        except ValueError:
             facts = None
         if not isinstance(facts, dict):
             raise unusable("its answer cannot be read", tuple(lines[-12:]))

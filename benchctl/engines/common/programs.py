@@ -20,6 +20,8 @@ from benchctl.models.program import OnLine, Program
 from benchctl.recipes.adapters import load, registered
 
 _POLL_S = 0.1
+_BLOCK_BYTES = 2**20
+"""Read at a time; a longer line is several."""
 _EXTRA = re.compile(r"([\w-]+).*;.*extra == [\"']convert[\"']")
 
 _LIBRARIES = ("libllama*", "libggml*", "libmtmd*")
@@ -85,12 +87,16 @@ class _Lines:
         if self._on_line is None:
             return
         with self._log.open("rb") as stream:
-            stream.seek(self._read)
-            block = stream.read()
-        whole = len(block) if last else block.rfind(b"\n") + 1
-        self._read += whole
-        for line in block[:whole].decode("utf-8", "replace").splitlines():
-            self._on_line(line)
+            while True:
+                stream.seek(self._read)
+                block = stream.read(_BLOCK_BYTES)
+                full = len(block) == _BLOCK_BYTES
+                whole = block.rfind(b"\n") + 1 or (len(block) if full or last else 0)
+                self._read += whole
+                for line in block[:whole].decode("utf-8", "replace").splitlines():
+                    self._on_line(line)
+                if not whole:
+                    return
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ which gives the target's own log-probabilities at each position of it, and a who
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -130,8 +129,8 @@ class RequestScorer(ABC):
 
 
 def usable_scores(logprobs: Mapping[int, float], evaluated: int, *, least: int = 1) -> Scores:
-    """Return the scores, likeliest first. Raises ValueError for fewer than `least` tokens, or what is not finite."""
+    """Return the scores, likeliest first. Raises ValueError for fewer than `least` tokens."""
     likeliest = dict(sorted(logprobs.items(), key=lambda pair: -pair[1]))
-    if len(likeliest) < least or not all(map(math.isfinite, likeliest.values())):
+    if len(likeliest) < least:
         raise ValueError("log-probabilities that cannot be used")
     return Scores(likeliest, evaluated)

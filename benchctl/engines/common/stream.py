@@ -8,19 +8,22 @@ needs no care. The field `error`, which some engines send, is handed out like `d
 
 from __future__ import annotations
 
-import json
 import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
 
-import msgspec
-
 from benchctl.engines.base import Progress
 from benchctl.engines.common.log import clean
+from benchctl.engines.common.values import decode
 from benchctl.errors import EngineError
 
 MAX_EVENT_BYTES = 32 * 2**20
 """A longer event is no answer of a language model."""
+_LINE_BYTES = 64
+"""What a line takes beside its bytes."""
+
+_OTHER_BYTES = 16 * 2**20
+"""Of a stream: what is no token's, such as the prompt in a last event, and pings."""
 
 Answer = TypeVar("Answer")
 
@@ -63,7 +66,7 @@ class SseParser:
 
     def _keep(self, data: bytes) -> None:
         self._data.append(data)
-        self._bytes += len(data) + 1
+        self._bytes += len(data) + _LINE_BYTES
 
 
 def protocol_error(
@@ -86,34 +89,6 @@ def error_in(payload: object) -> str | None:
     return clean(str(message))[:500]
 
 
-_decode = msgspec.json.Decoder().decode
-
-
-def decode(payload: bytes) -> Any:  # noqa: ANN401 - whatever a server sends
-    """Return the value of a JSON text. Raises ValueError, RecursionError.
-
-    What msgspec refuses and others let pass (a lone surrogate, which is half of a character) the slower parser takes.
-    """
-    try:
-        return _decode(payload)
-    except (ValueError, RecursionError):
-        return json.loads(payload)
-
-
-def count_in(value: object, most: float = math.inf) -> int | None:
-    """Return a number that a server reports as a count; `None` where it is none, or more than `most`."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
-        return value
-    return None
-
-
-def seconds_in(milliseconds: object) -> float | None:
-    """Return a time that a server reports in milliseconds; `None` where it is none, or longer than a year."""
-    if isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool) and 0 <= milliseconds < 3.2e10:
-        return milliseconds / 1000
-    return None
-
-
 class AnswerReader(ABC, Generic[Answer]):
     """Takes one streamed answer as it comes. An adapter defines what an event means, and what the answer is.
 
@@ -124,8 +99,13 @@ class AnswerReader(ABC, Generic[Answer]):
     """The payload that ends a stream; `None` where an event of the answer does."""
     most_bytes: ClassVar[int] = 256 * 2**20
     """A longer stream is no answer of a language model."""
+    bytes_a_token: ClassVar[int] = 64 * 2**10
+    """Nor is one that is longer than so many bytes for each token that was requested, beside `_OTHER_BYTES`."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_tokens: float = math.inf) -> None:
+        """`most_tokens`: what was requested; an answer of more is refused."""
+        self.most_tokens = max(1, most_tokens)  # one token comes even where none was requested
+        self._most_bytes = min(self.most_bytes, _OTHER_BYTES + self.bytes_a_token * self.most_tokens)
         self.clock = self.started = 0.0
         self.over = False
         """Whether the whole answer has come."""
@@ -162,8 +142,8 @@ class AnswerReader(ABC, Generic[Answer]):
         """
         self.clock = now
         self.received += len(chunk)
-        if self.received > self.most_bytes:
-            raise protocol_error(f"The engine's stream is longer than {self.most_bytes // 2**20} MiB.")
+        if self.received > self._most_bytes:
+            raise self.too_long()
         try:
             payloads = self._parser.feed(chunk)
         except ValueError as error:
@@ -185,16 +165,25 @@ class AnswerReader(ABC, Generic[Answer]):
         """Take the text of one event."""
         try:
             event = decode(payload)
-        except (ValueError, RecursionError) as error:
-            raise unreadable(payload[:200].decode("utf-8", "replace"), error) from error
+        except ValueError as error:
+            raise unreadable(payload, error) from error
         if not isinstance(event, dict):
-            raise unreadable(event, TypeError())
+            raise unreadable(payload, TypeError())
         if event.get("error") is not None or {"code", "message"} <= event.keys():
             raise EngineError(f"The engine aborted the answer: {error_in(event)}", kind="http")
         try:
             self.event(event)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-            raise unreadable(event, error) from error
+            raise unreadable(payload, error) from error
+
+    def too_long(self) -> EngineError:
+        """Return the error of a stream that has no end."""
+        return protocol_error(f"The engine's stream is longer than {self._most_bytes / 2**20:.0f} MiB.")
+
+    def too_many(self, count: int) -> EngineError:
+        """Return the error of an answer of more tokens than were requested."""
+        requested = f"{self.most_tokens:.0f} {'was' if self.most_tokens == 1 else 'were'} requested"
+        return protocol_error(f"The engine counts {str(count)[:20]} tokens; {requested}.")
 
     @abstractmethod
     def event(self, event: dict[str, Any]) -> None:
@@ -252,7 +241,7 @@ class AnswerReader(ABC, Generic[Answer]):
         )
 
 
-def unreadable(event: object, error: Exception) -> EngineError:
+def unreadable(payload: bytes, error: Exception) -> EngineError:
     """Return the error for an event that lacks what its protocol promises."""
-    rendered = clean(json.dumps(event, default=str) if not isinstance(event, str) else event[:400])[:200]
+    rendered = clean(payload[:400].decode("utf-8", "replace"))[:200]
     return protocol_error(f"The engine sent an event that cannot be read ({type(error).__name__}): {rendered}")

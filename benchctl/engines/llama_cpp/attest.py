@@ -26,6 +26,7 @@ _RELEVANT = re.compile(
 _ENGAGED = re.compile(r"adding speculative implementation '[\w-]+'|speculative decoding context initialized")
 _CONFIG = re.compile(r"using config file: (.+)")
 _EVIDENCE_LINES = 24
+_SHOWN_SLOTS = 64
 _ROUNDS_NEED_TOKENS = 3
 """Shorter answers have no draft: the first token is prefill's, the last is never drafted."""
 
@@ -57,7 +58,9 @@ def attest(observed: Observed) -> Attestation:
     """Return the attestation of a cell."""
     telling = [line.strip() for line in observed.log if _RELEVANT.search(line)][:_EVIDENCE_LINES]
     evidence = [f"log: {line}" for line in telling]
-    evidence.append(f"GET /slots: speculative = {_rendered(observed.slots)}")
+    evidence.append(
+        f"GET /slots: speculative = {'not reported' if observed.slots is None else rendered(observed.slots)}"
+    )
     evidence.append(f"GET /props: total_slots = {observed.total_slots}, model_path = {observed.model_path}")
     evidence.append(f"draft tokens so far: {'not reported' if observed.drafted is None else observed.drafted}")
     if observed.counted is not None:
@@ -77,10 +80,17 @@ def attest(observed: Observed) -> Attestation:
     return Attestation("active" if observed.drafted else "idle", tuple(evidence))
 
 
-def _rendered(slots: tuple[bool | None, ...] | None) -> str:
-    return (
-        "not reported" if slots is None else ", ".join("not reported" if s is None else str(s).lower() for s in slots)
-    )
+def speculating(slots: Sequence[object]) -> tuple[bool | None, ...]:
+    """Return whether each slot of `GET /slots` speculates; `None` for one that does not report it."""
+    reported = (slot.get("speculative") if isinstance(slot, dict) else None for slot in slots)
+    return tuple(state if isinstance(state, bool) else None for state in reported)
+
+
+def rendered(slots: Sequence[bool | None]) -> str:
+    """Return the states of slots as one short line."""
+    each = ["not reported" if state is None else str(state).lower() for state in slots[:_SHOWN_SLOTS]]
+    more = [f"and {len(slots) - _SHOWN_SLOTS} more"] if len(slots) > _SHOWN_SLOTS else []
+    return ", ".join(each + more) or "not reported"
 
 
 def _wrong_server(observed: Observed) -> tuple[str, str] | None:
@@ -94,13 +104,14 @@ def _wrong_server(observed: Observed) -> tuple[str, str] | None:
         observed.slots is not None and len(observed.slots) != observed.requested_slots
     ):
         requested = "one was" if observed.requested_slots == 1 else f"{observed.requested_slots} were"
+        slots = "an unknown number of" if observed.total_slots is None else observed.total_slots
         return (
-            f"The server has {observed.total_slots} slots; {requested} requested.",
+            f"The server has {slots} slots; {requested} requested.",
             "Remove whatever sets --parallel, and check that this is a llama-server.",
         )
     if observed.model_path is not None and observed.model_path != observed.requested_model:
         return (
-            f"The server that answers serves {str(observed.model_path)[:200]}, not {observed.requested_model}.",
+            f"The server that answers serves {observed.model_path[:200]}, not {observed.requested_model}.",
             "Another program uses the port; run it again.",
         )
     return None

@@ -13,7 +13,9 @@ Dialect = Literal["current", "legacy"]
 
 _FLAG = re.compile(r"(--?[A-Za-z][\w.-]*)(?:,\s+(?=-))?")
 _REMOVED = re.compile(r"the argument has been removed\.?\s*(?:use\s+(?P<instead>.+?))?(?:\s*\(env:.*)?$")
-_DEFAULT = re.compile(r"\(default: (-?\d+)")
+_DEFAULT = re.compile(r"\(default: (-?\d{1,15})\b")
+_MOST_FLAGS = 4096
+_LONGEST_LINE = 4096
 _OWN_NAMES = {"draft": "draft-simple"}
 """How builds of spring 2026 called a type (upstream pull request 22964 renamed it)."""
 
@@ -97,11 +99,15 @@ class Flags:
 def parse_help(text: str) -> Flags:
     """Read the output of `llama-server --help`; text that is no such help gives no flags."""
     flags: list[Flag] = []
-    for line in text.splitlines():
+    for whole in text.splitlines():
+        line = whole[:_LONGEST_LINE]
+        if len(flags) >= _MOST_FLAGS:
+            break
         if not line.startswith("-") or line.startswith("-----"):
             if flags and line.startswith("      "):
                 last = flags[-1]
-                flags[-1] = Flag(last.names, last.metavar, f"{last.description} {line.strip()}".strip())
+                if len(last.description) < _LONGEST_LINE:
+                    flags[-1] = Flag(last.names, last.metavar, f"{last.description} {line.strip()}".strip())
             continue
         names: list[str] = []
         position = 0

@@ -17,6 +17,7 @@ from benchctl.engines.common.endpoint import (
 )
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.llama_cpp.attest import rendered, speculating
 from benchctl.engines.llama_cpp.ledger import make_ledger
 from benchctl.engines.llama_cpp.score import LlamaScorer
 from benchctl.prompts.suite import Prompt
@@ -31,12 +32,11 @@ def _recognise(pages: Pages) -> Recognised | None:
     if "build_info" not in props and "total_slots" not in props:
         return None
     version, slots = short_line(props.get("build_info")), pages.json("/slots")
-    reported = [slot.get("speculative") for slot in slots if isinstance(slot, dict)] if isinstance(slots, list) else []
-    known = [one for one in reported if isinstance(one, bool)]
+    known = [state for state in speculating(slots) if state is not None] if isinstance(slots, list) else []
     reading = _metrics(pages)
     evidence = (
         f"GET /props: build {version}, total_slots = {short_line(props.get('total_slots'))}",
-        f"GET /slots: speculative = {', '.join(str(one).lower() for one in known) or 'not reported'}",
+        f"GET /slots: speculative = {rendered(known)}",
         str(reading or Reading(Counters(), None)),
     )
     return Recognised(version, any(known) if known else None, reading, evidence)
@@ -54,7 +54,7 @@ class _Served(EndpointTarget):
         """Apply its chat template and tokenize; the text is what is sent."""
         text = prompt.prompt
         if text is None:
-            text = self.http.post("/apply-template", self.chat(prompt)).get("prompt")
+            text = self.http.post("/apply-template", {"messages": self.messages(prompt)}).get("prompt")
         if not isinstance(text, str):
             raise protocol_error("The endpoint did not return the prompt's text.")
         return Rendered(as_sent(prompt), self.tokenize(text, special=True))

@@ -15,18 +15,18 @@ from dataclasses import dataclass, replace
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.base import Ledger, MemoryReport
 from benchctl.engines.common.metrics import Counters, Tally, read_counters, since
-from benchctl.engines.common.stream import count_in
+from benchctl.engines.common.values import count_in
 
 _STATISTICS = re.compile(
-    r"statistics\s+([\w-]+):.*#gen tokens =\s*(\d+), #acc tokens =\s*(\d+)"
-    r"(?:.*dur\(b,g,a\) =\s*[\d.]+,\s*([\d.]+))?"
+    r"statistics\s+([\w-]+):.*#gen tokens =\s*(\d{1,15}), #acc tokens =\s*(\d{1,15})\b"
+    r"(?:.*dur\(b,g,a\) =\s*[\d.]+,\s*(\d{1,15}(?:\.\d{1,15})?)\b)?"
 )
 _CHECKPOINTS = "speculative decoding will use checkpoints"
 _CHECKPOINT_SIZE = re.compile(
-    r"created (?:context|speculative) checkpoint.*\bsize = (\d+\.\d+) MiB(?:, draft = (\d+\.\d+) MiB)?"
+    r"created (?:context|speculative) checkpoint.*\bsize = (\d{1,9}\.\d+) MiB(?:, draft = (\d{1,9}\.\d+) MiB)?"
 )
 """A context checkpoint is of target and draft together; a speculative one lists the draft's share separately."""
-_OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
+_OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
 _MIB = 1 << 20
 
 

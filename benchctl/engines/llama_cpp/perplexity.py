@@ -88,7 +88,7 @@ class Perplexity:
                 fix="Its last lines show why; too little memory is the usual cause.",
                 log_tail=log_tail(log),
             )
-        return read_log(log)
+        return "\n".join(read_log(log))
 
 
 def read_divergence(output: str) -> Divergence | None:

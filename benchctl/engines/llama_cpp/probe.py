@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,14 @@ from benchctl.engines.base import Capabilities
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.process import engine_environment
 from benchctl.engines.common.programs import sibling_hashes
+from benchctl.engines.common.short_run import NoAnswerError, short_run
 from benchctl.engines.llama_cpp.dialect import SERVER_FLAGS, Flags, parse_help
 from benchctl.errors import EngineError
 from benchctl.models.hashes import file_sha256
 
 PROBE_TIMEOUT_S = 60.0
+_LINE_CHARACTERS = 600
+_MOST_DEVICES = 256
 _VERSION = re.compile(
     r"version: (?:(?P<name>\S+) \(build (?P<b1>\d+), commit (?P<c1>\w+)\)|(?P<b2>\d+) \((?P<c2>\w+)\))"
 )
@@ -52,6 +54,7 @@ def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = Mapping
     output = _run(binary, "--version", environment)
     found = _VERSION.search(output)
     line = found[0] if found else next((line for line in output.splitlines() if line.strip()), None)
+    line = line and line[:_LINE_CHARACTERS]
     speculation = flags.speculation_names()
     capabilities = Capabilities(
         kind="llama.cpp",
@@ -62,7 +65,6 @@ def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = Mapping
         commit=(found["c1"] or found["c2"]) if found else None,
         speculation_types=tuple(speculation),
         option_names=tuple(flag.names for flag in flags.all),
-        request_fields=frozenset({"tools", "response_format", "chat_template_kwargs"}),
         details={
             "dialect": flags.dialect,
             "has_synthetic": "--spec-synth-len" in flags,
@@ -79,26 +81,18 @@ def _run(binary: Path, question: str, environment: Mapping[str, str]) -> str:
     """Run the binary with one option; return what it prints on both streams."""
     fix = "Check that the file is a llama-server built for this machine and that it is executable (chmod +x)."
     try:
-        answer = subprocess.run(
-            [str(binary), question],
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
+        answer = short_run([str(binary), question], environment, timeout_s=PROBE_TIMEOUT_S, one_stream=True)
+    except NoAnswerError as error:
         raise EngineError(
-            f"It did not answer {question} within {PROBE_TIMEOUT_S:.0f} s.", kind="launch", where=str(binary), fix=fix
+            f"It did not answer {question}: {error}.", kind="launch", where=str(binary), fix=fix
         ) from error
     except OSError as error:
         raise EngineError(f"It cannot be run: {error.strerror}.", kind="launch", where=str(binary), fix=fix) from error
-    text = clean(answer.stdout.decode("utf-8", "replace"))
-    if answer.returncode != 0:
-        last = tuple(line for line in text.splitlines() if line.strip())[-5:]
+    text = clean(answer.output.decode("utf-8", "replace"))
+    if answer.status != 0:
+        last = tuple(line[:_LINE_CHARACTERS] for line in text.splitlines() if line.strip())[-5:]
         raise EngineError(
-            f"It ended with status {answer.returncode} on {question}.",
+            f"It ended with status {answer.status} on {question}.",
             kind="launch",
             where=str(binary),
             fix=fix,
@@ -112,4 +106,5 @@ def _devices(binary: Path, flags: Flags, environment: Mapping[str, str]) -> list
     if "--list-devices" not in flags:
         return None
     output = _run(binary, "--list-devices", environment)
-    return [f"{name}: {text}" for name, text in _DEVICE.findall(output.partition("Available devices:")[2])]
+    found = _DEVICE.findall(output.partition("Available devices:")[2])[:_MOST_DEVICES]
+    return [f"{name}: {text}"[:_LINE_CHARACTERS] for name, text in found]

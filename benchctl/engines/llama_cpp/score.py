@@ -8,13 +8,13 @@ needs no way back, which a recurrent state does not have.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from benchctl.engines.base import Rendered, Scores
 from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.values import count_in, id_of, logprob_of
 from benchctl.engines.llama_cpp.command import BATCH, with_one_slot
 from benchctl.engines.llama_cpp.dialect import Flags
 from benchctl.engines.llama_cpp.stream import scoring_body
@@ -147,9 +147,9 @@ class LlamaScorer:
 
     def _scores(self, answer: Mapping[str, Any]) -> Scores:
         timings = answer.get("timings")
-        evaluated = timings.get("prompt_n") if isinstance(timings, dict) else None
-        logprobs = {token: value for token, value in _likeliest(answer).items() if token not in self._left_out}
-        if not isinstance(evaluated, int) or not logprobs:
+        evaluated = count_in(timings.get("prompt_n"), 2**31) if isinstance(timings, dict) else None
+        logprobs = {token: value for token, value in likeliest(answer).items() if token not in self._left_out}
+        if evaluated is None or not logprobs:
             raise protocol_error("The engine returned no probabilities of the next token.")
         return Scores(logprobs, evaluated)
 
@@ -175,17 +175,16 @@ class LlamaSlotScorer(LlamaScorer):
         new in one batch.
         """
         answers = self._slots.ask_all(self._body(list(map(list, prefixes)), top, cached=True))
-        by_place = {answer.get("index"): self._scores(answer) for answer in answers}
+        by_place = {count_in(answer.get("index")): self._scores(answer) for answer in answers}
         if by_place.keys() != set(range(len(prefixes))):
             raise protocol_error("The engine did not answer every prompt of the request.")
         return [by_place[place] for place in range(len(prefixes))]
 
 
-def _likeliest(answer: Mapping[str, Any]) -> dict[int, float]:
+def likeliest(answer: Mapping[str, Any]) -> dict[int, float]:
     """Read the likeliest tokens of the only position that was scored; empty where anything in it is malformed."""
     try:
         (place,) = answer["completion_probabilities"]
-        found = {int(entry["id"]): float(entry["logprob"]) for entry in place["top_logprobs"]}
+        return {id_of(entry["id"]): logprob_of(entry["logprob"]) for entry in place["top_logprobs"]}
     except (KeyError, TypeError, ValueError):
         return {}
-    return found if all(map(math.isfinite, found.values())) else {}

@@ -10,11 +10,12 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, MemoryReport, Progress, Rendered
 from benchctl.engines.common.access import Access
-from benchctl.engines.common.launched_server import LaunchedServer, check_tools
+from benchctl.engines.common.launched_server import LaunchedServer
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.process import EngineProcess
-from benchctl.engines.common.stream import protocol_error, seconds_in
-from benchctl.engines.llama_cpp.attest import Observed, attest
+from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.values import count_in, ids_in, seconds_in, text_in
+from benchctl.engines.llama_cpp.attest import Observed, attest, speculating
 from benchctl.engines.llama_cpp.causes import launch_cause
 from benchctl.engines.llama_cpp.ledger import (
     LoggedCounts,
@@ -26,7 +27,7 @@ from benchctl.engines.llama_cpp.ledger import (
     read_memory,
 )
 from benchctl.engines.llama_cpp.speculation import RequestedSpeculation
-from benchctl.engines.llama_cpp.stream import LlamaAnswer, LlamaReader, answer_schema, check_echo, completion_body
+from benchctl.engines.llama_cpp.stream import LlamaAnswer, LlamaReader, check_echo, completion_body
 from benchctl.errors import EngineError
 from benchctl.models.token_bytes import token_bytes
 from benchctl.prompts.suite import Prompt
@@ -82,11 +83,10 @@ class LlamaServer(LaunchedServer):
         text = prompt.prompt
         if text is None:
             messages = [message.model_dump() for message in prompt.messages or ()]
-            text = self.http.post("/apply-template", {"messages": messages, **prompt.request}).get("prompt")
+            text = self.http.post("/apply-template", {"messages": messages}).get("prompt")
         if not isinstance(text, str):
             raise protocol_error("The engine did not return the prompt's text.")
-        check_tools(prompt, text)
-        return Rendered(text, self.tokenize(text, special=True), answer_schema(prompt))
+        return Rendered(text, self.tokenize(text, special=True))
 
     def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
         """Return the ids of `text`; `special`: with the tokens that begin a prompt, and special ones parsed."""
@@ -95,7 +95,7 @@ class LlamaServer(LaunchedServer):
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
-        body = completion_body(prompt.token_ids, sampling, stream=True) | prompt.settings
+        body = completion_body(prompt.token_ids, sampling, stream=True)
         with self._tally.request():
             before = self._before_answer()
             try:
@@ -165,7 +165,7 @@ class LlamaServer(LaunchedServer):
             return completion.token_ids
         if self._overlapping and self._before_recovery is None:
             self._before_recovery = self._counters()  # the repeated request is in no answer's sum
-        answer = self.ask(completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings)
+        answer = self.ask(completion_body(prompt.token_ids, sampling, stream=False))
         known = completion.known_ids if isinstance(completion, StreamedCompletion) else ()
         return agreeing_ids(answer, completion, known)
 
@@ -192,7 +192,7 @@ class LlamaServer(LaunchedServer):
         props = props if isinstance(props, dict) else {}
         reported = None
         if isinstance(slots, list):
-            reported = tuple(slot.get("speculative") if isinstance(slot, dict) else None for slot in slots)
+            reported = speculating(slots)
         counters = self._counters()
         if self._at_start is None and self._overlapping:
             token_bytes(Path(self.model))  # kept: to read it while others are timed would hold them up
@@ -201,8 +201,8 @@ class LlamaServer(LaunchedServer):
             Observed(
                 requested=self._requested,
                 slots=reported,
-                total_slots=props.get("total_slots"),
-                model_path=props.get("model_path"),
+                total_slots=count_in(props.get("total_slots"), 2**31),
+                model_path=text_in(props.get("model_path")),
                 requested_model=self.model,
                 drafted=self._tally.most_drafted(drafted, counters.drafted),
                 longest_answer=self._tally.longest,
@@ -256,11 +256,10 @@ def agreeing_ids(
 
     `known`: (position, id) of every token whose id was in the stream.
     """
-    ids = again.get("tokens")
-    if not isinstance(ids, list) or not all(isinstance(i, int) for i in ids):
+    ids, text = ids_in(again.get("tokens")), again.get("content")
+    if ids is None or not isinstance(text, str):
         return None
     agree = all(position < len(ids) and ids[position] == token for position, token in known)
     # A last character that the token limit cut in two is U+FFFD here, and nothing in the stream.
-    text = str(again.get("content"))
     same = text.startswith(completion.text) and not text[len(completion.text) :].strip("\ufffd")
     return tuple(ids) if agree and same and len(ids) == completion.n_predicted else None

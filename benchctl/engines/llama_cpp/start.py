@@ -17,7 +17,9 @@ from benchctl.engines.llama_cpp.speculation import requested_of
 from benchctl.errors import EngineError
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
 
-_LISTENING = re.compile(rb"listening on https?://[^\s/]*?:(\d+)|HTTP server is listening, hostname: \S+, port: (\d+)")
+_LISTENING = re.compile(
+    rb"listening on https?://[^\s/]*?:(\d{1,5})\b|HTTP server is listening, hostname: \S+, port: (\d{1,5})\b"
+)
 _POLL_S = 0.03
 _PORT_ATTEMPTS = 5
 

@@ -16,10 +16,11 @@ import msgspec
 
 from benchctl.data.record import FinishReason
 from benchctl.engines.common.log import clean
-from benchctl.engines.common.stream import AnswerReader, count_in, protocol_error
+from benchctl.engines.common.stream import AnswerReader, protocol_error
+from benchctl.engines.common.values import TokenId, count_in, ids_in
 from benchctl.errors import EngineError
-from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
+from benchctl.text import one_line
 
 _FINISH: dict[str, FinishReason] = {"eos": "stop", "word": "stop", "limit": "length"}
 
@@ -76,7 +77,7 @@ class _Token(msgspec.Struct):
 
     stop: Literal[False]
     content: str
-    tokens: list[int]
+    tokens: list[TokenId]
     tokens_predicted: int
     error: None = None
 
@@ -87,8 +88,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
     done = None
 
     def __init__(self, most_tokens: float = math.inf) -> None:
-        super().__init__()
-        self._most_tokens = max(1, most_tokens)  # one token comes even where none was requested
+        super().__init__(most_tokens)
         self._pieces: list[str] = []
         self._known: list[tuple[int, int]] = []
         self._gaps: list[Gap] = []
@@ -101,7 +101,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         except (ValueError, RecursionError):
             super().payload(payload)
             return
-        if token.tokens_predicted == self.count + len(token.tokens) <= self._most_tokens:
+        if token.tokens_predicted == self.count + len(token.tokens) <= self.most_tokens:
             self._known.extend(enumerate(token.tokens, self.count))
             self._pieces.append(token.content)
             self.tokens(len(token.tokens))
@@ -110,21 +110,23 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
 
     def event(self, event: dict[str, Any]) -> None:
         """Take one event."""
-        content, count = event["content"], int(event["tokens_predicted"])
-        if not 0 <= count <= self._most_tokens:
-            raise protocol_error(f"The engine counts {str(count)[:20]} tokens; {self._most_tokens} were requested.")
+        content, count = event["content"], count_in(event["tokens_predicted"])
+        if count is None or not isinstance(content, str) or not isinstance(event["stop"], bool):
+            raise TypeError("content is text, tokens_predicted a count, and stop true or false")
+        if count > self.most_tokens:
+            raise self.too_many(count)
         before = self.count
         if count < before:
             raise protocol_error(f"The engine retracted tokens: it counts {count} after {before}.")
         if event["stop"]:
             if count != before or not before:
                 self.tokens(count - before)  # only the end shows them
-            self._answer = self._finished(event)
+            self._answer = self._finished(event, count)
             self.over = True
             return
-        ids = event["tokens"]
-        if not isinstance(content, str) or not all(isinstance(one, int) for one in ids):
-            raise TypeError("content is text, and token ids are numbers")
+        ids = ids_in(event["tokens"])
+        if ids is None or len(ids) > count:
+            raise TypeError("token ids are whole numbers, and counted")
         start = count - len(ids)
         self._pieces.append(content)
         self._known.extend(enumerate(ids, start))
@@ -136,19 +138,19 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         """Return the whole answer; `None` when the stream ended before its last event."""
         return self._answer
 
-    def _finished(self, event: Mapping[str, Any]) -> LlamaAnswer:
+    def _finished(self, event: Mapping[str, Any], count: int) -> LlamaAnswer:
         finish = _FINISH.get(event["stop_type"])
         if finish is None:
             raise protocol_error(f"The answer ended for an unknown reason: {clean(str(event['stop_type']))[:80]}")
         if not isinstance(event["timings"], dict) or not isinstance(event["generation_settings"], dict):
             raise TypeError("timings and generation_settings are objects")
-        prompt_tokens = count_in(int(event["tokens_evaluated"]), 2**31)
+        prompt_tokens = count_in(event["tokens_evaluated"], 2**31)
         if prompt_tokens is None:
             raise ValueError("tokens_evaluated is a count")
         return LlamaAnswer(
             text="".join(self._pieces) + event["content"],
             known_ids=tuple(self._known),
-            n_predicted=int(event["tokens_predicted"]),
+            n_predicted=count,
             prompt_tokens=prompt_tokens,
             finish_reason=finish,
             ttft_s=self.ttft_s,
@@ -181,12 +183,6 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: boo
     }
 
 
-def answer_schema(prompt: Prompt) -> dict[str, Any]:
-    """Return what `/completion` is sent for a prompt's `response_format`, as llama-server's chat route reads it."""
-    form = prompt.response_format
-    return {} if form is None else {"json_schema": form.get("json_schema", {}).get("schema", {})}
-
-
 def scoring_body(prefix: list[int] | list[list[int]], *, top: int, cached: bool, forced: int) -> dict[str, Any]:
     """Return the JSON of a `/completion` request for the `top` likeliest tokens after one prefix or each of several.
 
@@ -213,22 +209,16 @@ def check_echo(body: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     llama-server takes an unknown sampler name for an empty chain and then samples at random even at temperature 0.
     Raises EngineError (`attestation`).
     """
-    if "json_schema" in body and not settings.get("grammar"):
-        raise EngineError(
-            "The engine answered without the grammar of the schema that was requested.",
-            kind="attestation",
-            fix="Use a llama-server that takes json_schema, or leave response_format out of the prompts.",
-        )
     for name in ("samplers", "temperature", "top_k", "top_p", "seed"):
         requested, used = body[name], settings.get(name)
-        equal = (
-            abs(requested - used) < 1e-5
-            if isinstance(requested, float) and isinstance(used, int | float)
-            else requested == used
-        )
-        if not equal:
+        if isinstance(used, bool) or not (used == requested or _is_rounded(used, requested)):
             raise EngineError(
-                f"The engine sampled with {name} = {used!r}; {requested!r} was requested.",
+                f"The engine sampled with {name} = {one_line(repr(used), 80)}; {requested!r} was requested.",
                 kind="attestation",
                 fix="Its answers are not comparable; use a llama-server that takes these settings.",
             )
+
+
+def _is_rounded(used: object, requested: object) -> bool:
+    """Whether a number is the requested one in a lower precision."""
+    return isinstance(requested, float) and isinstance(used, float) and abs(requested - used) < 1e-5

@@ -28,10 +28,10 @@ from benchctl.engines.base import Launch, Pass, PassKind
 from benchctl.engines.llama_cpp.dialect import Flags
 
 _LEVEL = "5"
-_TIMED = re.compile(r"^(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) [A-Z] (.*)$")
+_TIMED = re.compile(r"^(\d{1,9})\.(\d\d)\.(\d{3})\.(\d{3}) [A-Z] (.*)$")
 _TURN = "start_loop: update slots"
 _LEAVE, _BACK = ": yielding to queue", ": done yielding to queue"
-_DRAFTED = re.compile(r"generate_draft: .*#draft=(\d+)")
+_DRAFTED = re.compile(r"generate_draft: .*#draft=(\d{1,6})\b")
 _PLAIN = "slot decode token"
 _MAY_DRAFT = "max possible draft:"
 _EVALUATES = "n_batch (effective)"

@@ -6,7 +6,7 @@ Nothing is concluded from what is absent: an endpoint behind a gateway may repor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,16 @@ from benchctl.engines.common.completion_stream import StreamedAnswer
 from benchctl.engines.common.endpoint import Pages, Reading, Recognised, ServerFamily, short_line
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.metrics import Counters
-from benchctl.engines.common.stream import seconds_in
+from benchctl.engines.common.values import count_in, seconds_in
 from benchctl.engines.openai.address import Address
 from benchctl.errors import EngineError
 from benchctl.recipes.adapters import load, registered
 from benchctl.text import one_line
+
+_MOST_MODELS = 10_000
+_LONGEST_NAME = 4096
+"""Some servers name a model by its folder."""
+_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ def discover(client: HttpClient, address: Address) -> Endpoint:
     """Inspect every path at which a server may report something. Raises EngineError when there is no answer or no
     access."""
     models, context = _models(client, address)
-    listed = f"GET /v1/models: {'not reported' if models is None else ', '.join(models) or 'none'}"
+    listed = f"GET /v1/models: {'not reported' if models is None else shown(models) or 'none'}"
     pages = Pages(client, address.root)
     for kind, reader in families():
         server = reader.recognise(pages)
@@ -102,17 +107,28 @@ def _models(client: HttpClient, address: Address) -> tuple[tuple[str, ...] | Non
         listed = response.json()["data"] if response.status_code == 200 else None
         if listed is None:
             return None, None
-        names = tuple(client.redact(str(model["id"])) for model in _each(listed))
-        longest = listed[0].get("max_model_len") if listed else None
-        return names, longest if isinstance(longest, int) else None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        names = tuple(client.redact(_name(model["id"])) for model in _each(listed))
+        return names, count_in(listed[0].get("max_model_len"), 2**31) if listed else None
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None, None
 
 
 def _each(listed: object) -> Iterable[Any]:
-    if not isinstance(listed, list):
+    if not isinstance(listed, list) or len(listed) > _MOST_MODELS:
         raise TypeError("a list of models")
     return listed
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME:
+        raise TypeError("a name")
+    return name
+
+
+def shown(names: Sequence[str]) -> str:
+    """Return the first names of what is served as one line."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(one_line(name, 80) for name in names[:_SHOWN]) + more
 
 
 def endpoint_ledger(

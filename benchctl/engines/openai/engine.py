@@ -13,7 +13,7 @@ from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.openai.adapter import ADAPTER, OpenAiSpec
 from benchctl.engines.openai.address import Address, ApiKey, check_key, parse_address, read_key
-from benchctl.engines.openai.discovery import Endpoint, discover
+from benchctl.engines.openai.discovery import Endpoint, discover, shown
 from benchctl.engines.openai.request import unsupported
 from benchctl.engines.openai.score import echo_scorer
 from benchctl.engines.openai.server import EndpointServer, Terms
@@ -23,9 +23,6 @@ from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line
-
-_STANDARD_FIELDS = frozenset({"tools", "tool_choice", "response_format"})
-"""What OpenAI's chat API has; the servers that are recognised take variables of the chat template, too."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +54,6 @@ class OpenAiEngine:
             build=None,
             commit=None,
             speculation_types=(),
-            request_fields=_STANDARD_FIELDS
-            | ({"chat_template_kwargs"} if endpoint and endpoint.family else frozenset()),
             details={
                 "server": endpoint.family if endpoint else None,
                 "models": list(endpoint.models or ()) if endpoint else [],
@@ -208,8 +203,7 @@ class OpenAiEngine:
 
 
 def _listed(names: Sequence[str]) -> str:
-    listed = ", ".join(one_line(name, 80) for name in names[:20])
-    return listed + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "nothing"
+    return shown(names) or "nothing"
 
 
 def _described(speculation: Speculation) -> str:

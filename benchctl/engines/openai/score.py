@@ -15,6 +15,7 @@ from benchctl.engines.base import Rendered, Scores
 from benchctl.engines.common.endpoint import EndpointTarget, as_sent
 from benchctl.engines.common.score import RequestScorer, usable_scores
 from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.values import count_in, id_named, ids_in, logprob_of
 from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Prompt
 
@@ -43,20 +44,21 @@ class EchoTarget(EndpointTarget):
 
     def render(self, prompt: Prompt) -> Rendered:
         """Return the tokens of a prompt as the endpoint reads it; the text is what is sent. Raises EngineError."""
-        ids: object
+        ids: list[int] | None
         if prompt.prompt is not None:
             ids = _prompt_ids(self.complete(prompt.prompt, 1, 1, echo=True))
         else:
             body = {
                 "model": self.model,
-                **self.chat(prompt),
+                "messages": self.messages(prompt),
                 "max_tokens": 1,
                 "temperature": 0,
                 "return_token_ids": True,
                 "stream": False,
             }
-            ids = self.http.post(f"{self.api}/chat/completions", body, timeout_s=self.timeout_s).get("prompt_token_ids")
-        if not isinstance(ids, list) or not ids or not all(isinstance(one, int) for one in ids):
+            answer = self.http.post(f"{self.api}/chat/completions", body, timeout_s=self.timeout_s)
+            ids = ids_in(answer.get("prompt_token_ids"))
+        if not ids:
             raise protocol_error("The endpoint returned no token ids for the prompt.")
         return Rendered(as_sent(prompt), tuple(ids))
 
@@ -140,8 +142,7 @@ def _choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _prompt_tokens(answer: Mapping[str, Any]) -> int | None:
     usage = answer.get("usage")
-    count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    return count if isinstance(count, int) else None
+    return count_in(usage.get("prompt_tokens"), 2**31) if isinstance(usage, dict) else None
 
 
 def _prompt_ids(answer: Mapping[str, Any]) -> list[int]:
@@ -165,8 +166,8 @@ def _places(answer: Mapping[str, Any], evaluated: int, *, least: int = 1) -> lis
             if own is None and not found:
                 found.append((token, None))
                 continue
-            others = {_id_of(other): float(value) for other, value in likeliest.items()}
-            found.append((token, usable_scores(others | {token: float(own)}, evaluated, least=least)))
+            others = {_id_of(other): logprob_of(value) for other, value in likeliest.items()}
+            found.append((token, usable_scores(others | {token: logprob_of(own)}, evaluated, least=least)))
     except (KeyError, TypeError, ValueError, AttributeError):
         return []
     return found
@@ -175,4 +176,4 @@ def _places(answer: Mapping[str, Any], evaluated: int, *, least: int = 1) -> lis
 def _id_of(name: str) -> int:
     if not name.startswith(_MARK):
         raise ValueError("a token without its id")
-    return int(name.removeprefix(_MARK))
+    return id_named(name.removeprefix(_MARK))

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
-from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, piece_of
+from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
 from benchctl.engines.common.endpoint import Reading
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
 from benchctl.engines.common.metrics import Tally
-from benchctl.engines.common.stream import count_in, protocol_error
+from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.values import count_in, ids_in
 from benchctl.engines.openai.address import Address
 from benchctl.engines.openai.attest import Observed, attest
 from benchctl.engines.openai.discovery import Endpoint, alone, discover, endpoint_ledger, engine_times, read_metrics
@@ -95,8 +96,6 @@ class EndpointServer:
                 kind="http",
                 fix="Use a suite of raw prompts: benchctl invents no template.",
             )
-        if prompt.chat_template_kwargs is not None and self._first.family is None:
-            raise EngineError("This server is not known to take chat_template_kwargs.", kind="http")
         return render(prompt, only_chat=not self._raw)
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
@@ -107,7 +106,7 @@ class EndpointServer:
             streamed = await self._client.stream(
                 self._path(prompt),
                 body,
-                CompletionReader(),
+                CompletionReader(sampling.max_tokens),
                 silence_s=self._spec.stall_timeout_s,
                 timeout_s=self._spec.request_timeout_s,
                 on_tokens=on_tokens,
@@ -186,11 +185,7 @@ class EndpointServer:
             return None
         ids = _ids_of(answer)
         self._may_return_ids = family is not None or ids is not None
-        if (
-            not isinstance(ids, list)
-            or not all(isinstance(one, int) for one in ids)
-            or len(ids) != completion.n_predicted
-        ):
+        if ids is None or len(ids) != completion.n_predicted:
             return None
         return (
             tuple(ids) if self._redact(_text_of(answer)).rstrip("\ufffd") == completion.text.rstrip("\ufffd") else None
@@ -263,13 +258,13 @@ def _was_cached(answer: StreamedAnswer) -> bool:
     return bool(count_in(count))
 
 
-def _ids_of(answer: dict[str, Any]) -> object:
+def _ids_of(answer: dict[str, Any]) -> list[int] | None:
     """Return the ids of an answer that was not streamed: of llama-server, else of SGLang."""
     verbose = answer.get("__verbose")
     if isinstance(verbose, dict):
-        return verbose.get("tokens")
+        return ids_in(verbose.get("tokens"))
     choice = _choice(answer)
-    return choice.get("response_token_ids") or choice.get("token_ids")
+    return ids_in(choice.get("response_token_ids") or choice.get("token_ids"))
 
 
 def _choice(answer: dict[str, Any]) -> dict[str, Any]:
@@ -283,7 +278,4 @@ def _text_of(answer: dict[str, Any]) -> str:
     message = choice.get("message")
     if not isinstance(message, dict):
         return str(choice.get("text") or "")
-    try:
-        return piece_of(message)
-    except (TypeError, AttributeError):
-        return ""
+    return str(message.get("reasoning_content") or "") + str(message.get("content") or "")

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchctl.engines.base import Attestation, Ledger
-from benchctl.engines.common.stream import count_in
+from benchctl.engines.common.metrics import DEEPEST, reached
+from benchctl.engines.common.values import count_in, counts_in
 from benchctl.text import one_line
 
 _SETTINGS = (
@@ -148,10 +149,10 @@ def make_ledger(meta: Mapping[str, Any], *, counted: bool) -> Ledger:
     rounds = _count(meta.get("spec_verify_ct"))
     if not rounds:
         return Ledger()
-    histogram = meta.get("spec_correct_drafts_histogram")
+    histogram = counts_in(meta.get("spec_correct_drafts_histogram"), 2**53, longest=DEEPEST + 1)
     accepted, by_position = _count(meta.get("spec_num_correct_drafts")), None
-    if isinstance(histogram, list) and histogram and all(isinstance(count, int) for count in histogram):
-        by_position = tuple(sum(histogram[place + 1 :]) for place in range(len(histogram) - 1))
+    if histogram:
+        by_position = reached(histogram)
         if sum(by_position) != accepted or sum(histogram) != rounds:
             by_position = None  # of a tree, or of other rounds than these
     return Ledger(

@@ -26,7 +26,7 @@ def _recognise(pages: Pages) -> Recognised | None:
     algorithm, version = info.get("speculative_algorithm"), short_line(info.get("version"))
     known, states = "speculative_algorithm" in info, info.get("internal_states")
     each = states if isinstance(states, list) else []
-    lengths = [state.get("avg_spec_accept_length") for state in each if isinstance(state, dict)]
+    lengths = [state.get("avg_spec_accept_length") for state in each[:64] if isinstance(state, dict)]
     evidence = [
         f"GET /server_info: SGLang {version}, speculative_algorithm = {short_line(algorithm) if known else '?'}",
         f"GET /server_info: avg_spec_accept_length = {', '.join(map(str, lengths)) or 'not reported'}"[:200],

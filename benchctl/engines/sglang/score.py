@@ -11,6 +11,7 @@ from typing import Any
 
 from benchctl.engines.base import Scores
 from benchctl.engines.common.score import RequestScorer, Target, usable_scores
+from benchctl.engines.common.values import id_of, logprob_of
 
 MOST_LOGPROBS = 100
 """At a position. SGLang has no limit of its own, and fails where it is more than the vocabulary."""
@@ -33,7 +34,7 @@ class SglangScorer(RequestScorer):
             for token, (logprob, known_as, *_), entries in zip(tokens[start:], own, likeliest, strict=True):
                 if known_as not in (token, _CLIPPED):
                     return []
-                found.append(usable_scores(_logprobs(entries) | {token: float(logprob)}, len(tokens), least=2))
+                found.append(usable_scores(_logprobs(entries) | {token: logprob_of(logprob)}, len(tokens), least=2))
         except (KeyError, TypeError, ValueError, IndexError):
             return []
         return found
@@ -42,7 +43,7 @@ class SglangScorer(RequestScorer):
         meta = self._post(prompt, tokens, top, {})
         try:
             found = [
-                (int(one[1]), usable_scores(_logprobs(top_ones), len(prompt)))
+                (id_of(one[1]), usable_scores(_logprobs(top_ones), len(prompt)))
                 for one, top_ones in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True)
             ]
         except (KeyError, TypeError, ValueError, IndexError):
@@ -80,4 +81,4 @@ def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str
 
 def _logprobs(entries: Sequence[Sequence[Any]]) -> dict[int, float]:
     """Read `[logprob, id, text]` of each token."""
-    return {int(entry[1]): float(entry[0]) for entry in entries}
+    return {id_of(entry[1]): logprob_of(entry[0]) for entry in entries}

@@ -11,7 +11,8 @@ from benchctl.engines.common.access import Access
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp
 from benchctl.engines.common.log import hide
 from benchctl.engines.common.process import EngineProcess
-from benchctl.engines.common.stream import count_in, protocol_error
+from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.values import count_in
 from benchctl.engines.sglang.attest import Observed, attest, drafts_are_counted, make_ledger
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import MODEL_NAME
@@ -72,7 +73,7 @@ class SglangServer(LaunchedServer):
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
         with self._tally.request():
             body = generate_body(prompt.token_ids, sampling)
-            streamed = await self._stream("/generate", body, GenerateReader(), on_tokens)
+            streamed = await self._stream("/generate", body, GenerateReader(sampling.max_tokens), on_tokens)
         answer = streamed.answer
         ledger = make_ledger(answer.meta, counted=self._counted)
         self._tally.add(len(answer.ids), ledger)

@@ -7,6 +7,7 @@ A verify step's tokens come in one event, and a slow client gets several steps i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,8 @@ import msgspec
 
 from benchctl.data.record import FinishReason
 from benchctl.engines.common.log import clean
-from benchctl.engines.common.stream import AnswerReader, count_in, protocol_error
+from benchctl.engines.common.stream import AnswerReader, protocol_error
+from benchctl.engines.common.values import TokenId, count_in, ids_in
 from benchctl.errors import EngineError
 from benchctl.text import one_line
 
@@ -53,16 +55,17 @@ class _Step(msgspec.Struct):
 
 _step_in = msgspec.json.Decoder(_Step).decode
 _QUOTE = ord('"')
-_ids_in = msgspec.json.Decoder(list[int]).decode
+_ids_in = msgspec.json.Decoder(list[TokenId]).decode
 
 
 class GenerateReader(AnswerReader[GeneratedAnswer]):
     """Reads a whole answer."""
 
     most_bytes = 4 * 2**30  # every event repeats the answer so far
+    bytes_a_token = 2**20
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, most_tokens: float = math.inf) -> None:
+        super().__init__(most_tokens)
         self._ids: list[int] = []
         self._known = b"["
         """The ids so far as the last step wrote them, without the bracket at their end."""
@@ -80,6 +83,8 @@ class GenerateReader(AnswerReader[GeneratedAnswer]):
         elif added:
             self.tokens(len(added))
             self._ids += added
+            if self.count > self.most_tokens:
+                raise self.too_many(self.count)
 
     def _added(self, written: bytes) -> list[int] | None:
         """Return the ids behind those that are known; `None` where the beginning is written in another way.
@@ -100,11 +105,9 @@ class GenerateReader(AnswerReader[GeneratedAnswer]):
 
     def event(self, event: dict[str, Any]) -> None:
         """Take one event."""
-        text, so_far, meta = event["text"], event["output_ids"], event["meta_info"]
-        if not isinstance(text, str) or not isinstance(so_far, list) or not isinstance(meta, dict):
+        text, so_far, meta = event["text"], ids_in(event["output_ids"]), event["meta_info"]
+        if not isinstance(text, str) or so_far is None or not isinstance(meta, dict):
             raise TypeError("text, output_ids and meta_info")
-        if not all(isinstance(one, int) for one in so_far):
-            raise TypeError("token ids are numbers")
         self._go_on(so_far)
         finish = meta.get("finish_reason")
         if finish is not None:
@@ -119,6 +122,8 @@ class GenerateReader(AnswerReader[GeneratedAnswer]):
             self.tokens(len(so_far) - before)
             self._ids = so_far
             self._known = b"-"  # from here on every event is read as a whole
+        if self.count > self.most_tokens:
+            raise self.too_many(self.count)
 
     def answer(self) -> GeneratedAnswer | None:
         """Return the whole answer; `None` when the stream ended before its `finish_reason`."""
@@ -132,7 +137,7 @@ class GenerateReader(AnswerReader[GeneratedAnswer]):
             )
         if kind not in _FINISH:
             raise protocol_error(f"The answer ended for an unknown reason: {clean(str(kind))[:80]}")
-        counted, prompt_tokens = meta["completion_tokens"], count_in(meta["prompt_tokens"], 2**31)
+        counted, prompt_tokens = count_in(meta["completion_tokens"]), count_in(meta["prompt_tokens"], 2**31)
         if counted != len(self._ids):
             raise protocol_error(
                 f"{len(self._ids)} tokens were received, and the engine counts {one_line(str(counted), 20)}."

@@ -8,6 +8,7 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Ledger
 from benchctl.engines.common.metrics import Tally
+from benchctl.text import one_line
 
 _REPORT = "Report it to benchctl, with the engine's log."
 _ROUNDS_NEED_TOKENS = 3
@@ -38,7 +39,7 @@ def attest(
     """Return the attestation of a cell; `speculation` is what the command line requests."""
     reported = info.get("speculation")
     evidence = tuple(
-        f"GET /info: {name} = {json.dumps(info.get(name))}"
+        f"GET /info: {name} = {one_line(json.dumps(info.get(name)), 400)}"
         for name in ("model", "class", "dtype", "device", "torch", "transformers", "self_test", "speculation")
     )
     counted = f"{tally.rounds} rounds, {tally.drafted} draft tokens, {tally.accepted} accepted"
@@ -57,7 +58,7 @@ def _wrong_server(info: Mapping[str, Any], model: str, dtype: str) -> tuple[str,
     if info.get("model") != model:
         return f"The server serves {str(info.get('model'))[:200]}, not {model}.", "Run it again."
     if dtype != "auto" and info.get("dtype") != dtype:
-        return f"The weights are in {info.get('dtype')}, but {dtype} was requested.", _REPORT
+        return f"The weights are in {one_line(str(info.get('dtype')), 40)}, but {dtype} was requested.", _REPORT
     return None
 
 
@@ -71,10 +72,8 @@ def _wrong_speculation(reported: object, requested: Mapping[str, Any] | None, ta
     if not isinstance(reported, dict):
         return "There is no evidence that the server speculates.", _REPORT
     if (reported.get("type"), reported.get("max")) != (requested["type"], requested["max"]):
-        return (
-            f"{requested['type']} to depth {requested['max']} was requested, but the server reports {reported}.",
-            _REPORT,
-        )
+        runs = one_line(str(reported), 200)
+        return f"{requested['type']} to depth {requested['max']} was requested, but the server reports {runs}.", _REPORT
     if not tally.drafted and tally.longest >= _ROUNDS_NEED_TOKENS and not reported.get("may_find_nothing"):
         return (
             f"{requested['type']} is on, but nothing was drafted in answers of up to {tally.longest} tokens.",

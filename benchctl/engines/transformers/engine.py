@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -17,6 +16,7 @@ from benchctl.engines.common.access import make_access
 from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, refused_variables
 from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.values import count_in, id_of, logprob_of
 from benchctl.engines.transformers.adapter import ADAPTER, TransformersSpec
 from benchctl.engines.transformers.causes import launch_cause
 from benchctl.engines.transformers.command import command_line
@@ -179,11 +179,11 @@ class TransformersScorer:
         body = {"prefix": list(prefix), "top": top, "kept": kept, "ignore_eos": self._ignore_eos}
         answer = self._server.http.post("/score", body, timeout_s=self._timeout_s)
         try:
-            logprobs = {int(token): float(value) for token, value in answer["logprobs"]}
-            evaluated = int(answer["evaluated"])
+            logprobs = {id_of(token): logprob_of(value) for token, value in answer["logprobs"]}
+            evaluated = count_in(answer["evaluated"], 2**31)
         except (KeyError, TypeError, ValueError):
-            logprobs, evaluated = {}, 0
-        if not logprobs or not all(map(math.isfinite, logprobs.values())):
+            logprobs, evaluated = {}, None
+        if not logprobs or evaluated is None:
             raise protocol_error("The engine returned no probabilities of the next token.")
         return Scores(logprobs, evaluated)
 

@@ -9,9 +9,11 @@ from typing import Any
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.access import Access
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
-from benchctl.engines.common.launched_server import LaunchedServer, check_tools
+from benchctl.engines.common.launched_server import LaunchedServer
+from benchctl.engines.common.metrics import DEEPEST
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.values import count_in, counts_in, seconds_in
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.attest import attest, contradiction
 from benchctl.engines.transformers.causes import launch_cause
@@ -48,12 +50,11 @@ class TransformersServer(LaunchedServer):
         if prompt.prompt is not None:
             body: dict[str, Any] = {"text": prompt.prompt}
         else:
-            body = {"messages": [message.model_dump() for message in prompt.messages or ()], **prompt.request}
+            body = {"messages": [message.model_dump() for message in prompt.messages or ()]}
         answer = self.http.post("/render", body)
         text = answer.get("text")
         if not isinstance(text, str):
             raise protocol_error("The engine did not return the prompt's text.")
-        check_tools(prompt, text)
         return Rendered(text, self._prompt_ids(answer))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
@@ -68,12 +69,12 @@ class TransformersServer(LaunchedServer):
             "ignore_eos": sampling.ignore_eos,
         }
         with self._tally.request():
-            streamed = await self._stream("/v1/completions", body, CompletionReader(), on_tokens)
+            streamed = await self._stream("/v1/completions", body, CompletionReader(sampling.max_tokens), on_tokens)
         answer = streamed.answer
         tokens = len(answer.ids)
         if answer.completion_tokens != tokens:
             raise protocol_error(f"{tokens} tokens were received, and the engine counts another number.")
-        ledger, phases = _ledger(answer), answer.extra.get("phases") or {}
+        ledger, phases = _ledger(answer), _phases(answer)
         self._tally.add(tokens, ledger)
         loose = self._assisted or answer.finish_reason == "stop"
         self._contradiction = self._contradiction or contradiction(ledger, tokens, loose=loose)
@@ -111,7 +112,14 @@ class TransformersServer(LaunchedServer):
 _PHASES = {"draft": "draft", "verify": "verify", "plain": "plain", "rollback": "state", "search": "search"}
 
 
-def _decoding(phases: Mapping[str, Any]) -> dict[str, float] | None:
+def _phases(answer: StreamedAnswer) -> dict[str, float]:
+    """Return the seconds of each phase, as far as the server reports them."""
+    reported = answer.extra.get("phases")
+    each = reported.items() if isinstance(reported, dict) else ()
+    return {name: float(seconds) for name, seconds in each if seconds_in(seconds) is not None}
+
+
+def _decoding(phases: Mapping[str, float]) -> dict[str, float] | None:
     """Return the seconds of decoding by the record's phases; `None` where the server reports none."""
     found: dict[str, float] = {}
     for phase, seconds in phases.items():
@@ -122,15 +130,20 @@ def _decoding(phases: Mapping[str, Any]) -> dict[str, float] | None:
 
 
 def _ledger(answer: StreamedAnswer) -> Ledger:
-    counts: Mapping[str, Any] = answer.extra.get("ledger") or {}
-    try:
-        return Ledger(
-            drafted=int(counts["drafted"]),
-            accepted=int(counts["accepted"]),
-            rounds=int(counts["rounds"]),
-            drafted_by_position=tuple(map(int, counts["drafted_by_position"])),
-            accepted_by_position=tuple(map(int, counts["accepted_by_position"])),
-            plain_steps=int(counts["plain_steps"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise protocol_error(f"The engine did not report what it drafted ({error}).") from error
+    reported = answer.extra.get("ledger")
+    counts: Mapping[str, Any] = reported if isinstance(reported, dict) else {}
+    totals = [count_in(counts.get(name), 2**53) for name in ("drafted", "accepted", "rounds", "plain_steps")]
+    drafted_at, accepted_at = (
+        counts_in(counts.get(f"{name}_by_position"), 2**53, longest=DEEPEST) for name in ("drafted", "accepted")
+    )
+    if None in totals or drafted_at is None or accepted_at is None:
+        raise protocol_error("The engine did not report what it drafted.")
+    drafted, accepted, rounds, plain_steps = totals
+    return Ledger(
+        drafted=drafted,
+        accepted=accepted,
+        rounds=rounds,
+        drafted_by_position=tuple(drafted_at),
+        accepted_by_position=tuple(accepted_at),
+        plain_steps=plain_steps,
+    )

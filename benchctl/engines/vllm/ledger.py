@@ -13,13 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.common.metrics import Counters, Tally
-from benchctl.engines.common.stream import count_in
+from benchctl.engines.common.metrics import DEEPEST, Counters, Tally, reached
+from benchctl.engines.common.values import count_in, counts_in
 
-_A_STEP = re.compile(r"(?:max_num_batched_tokens=|max_num_scheduled_tokens is set to )(\d+)")
-
-_DEEPEST = 10_000
-"""No draft is deeper, whatever an endpoint reports."""
+_A_STEP = re.compile(r"(?:max_num_batched_tokens=|max_num_scheduled_tokens is set to )(\d{1,9})\b")
 
 
 def make_ledger(metrics: Mapping[str, Any]) -> Ledger:
@@ -28,17 +25,14 @@ def make_ledger(metrics: Mapping[str, Any]) -> Ledger:
     if not isinstance(figures, dict):
         return Ledger()
     steps, drafted = _counts(figures.get("per_step_accepted")), _counts(figures.get("per_step_drafted"))
-    depth = _count(figures, "num_spec_tokens")
-    if depth is not None and depth > _DEEPEST:
-        depth = None
+    depth = count_in(figures.get("num_spec_tokens"), DEEPEST)
     accepted_at = drafted_at = None
     if depth is not None and figures.get("num_spec_steps") == 0:
         accepted_at = drafted_at = (0,) * depth
     elif depth is not None and steps is not None and drafted is not None:
-        accepted_at = tuple(sum(count > place for count in steps) for place in range(depth))
-        drafted_at = tuple(sum(count > place for count in drafted) for place in range(depth))
-    elif counts := _counts(figures.get("acceptance_histogram")):
-        accepted_at = tuple(sum(counts[place + 1 :]) for place in range(len(counts) - 1))
+        accepted_at, drafted_at = (_by_position(counts, depth) for counts in (steps, drafted))
+    elif counts := counts_in(figures.get("acceptance_histogram"), 2**53, longest=DEEPEST + 1):
+        accepted_at = reached(counts)
     return Ledger(
         drafted=_count(figures, "num_draft_tokens"),
         accepted=_count(figures, "num_accepted_draft_tokens"),
@@ -49,16 +43,19 @@ def make_ledger(metrics: Mapping[str, Any]) -> Ledger:
 
 
 def _count(figures: Mapping[str, Any], name: str) -> int | None:
-    counts = _counts([figures.get(name)])
-    return counts[0] if counts else None
+    return count_in(figures.get(name), 2**53)
 
 
 def _counts(values: object) -> list[int] | None:
-    """Return a list of counts; `None` where an endpoint sends something else."""
-    if not isinstance(values, list):
-        return None
-    counts = [one for one in values if count_in(one, 2**53) is not None]
-    return counts if len(counts) == len(values) else None
+    return counts_in(values, 2**53)
+
+
+def _by_position(counts: list[int], depth: int) -> tuple[int, ...]:
+    """Return how many of these counts, one a step, are more than each position below `depth`."""
+    by_count = [0] * (depth + 1)
+    for count in counts:
+        by_count[min(count, depth)] += 1
+    return reached(by_count)
 
 
 def plain_steps(ledger: Ledger, tokens: int, steps: int | None) -> int | None:

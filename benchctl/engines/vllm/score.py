@@ -7,6 +7,7 @@ from typing import Any
 
 from benchctl.engines.base import Scores
 from benchctl.engines.common.score import RequestScorer, Target, usable_scores
+from benchctl.engines.common.values import id_named, id_of, logprob_of
 from benchctl.engines.vllm.command import MODEL_NAME
 from benchctl.engines.vllm.server import scoring_body
 
@@ -49,8 +50,8 @@ def _scores(answer: Mapping[str, Any], evaluated: int) -> list[tuple[int, Scores
     try:
         (choice,) = answer["choices"]
         for token, place in zip(choice["token_ids"], choice["logprobs"]["top_logprobs"], strict=True):
-            logprobs = {int(name.removeprefix(_MARK)): float(value) for name, value in place.items()}
-            found.append((int(token), usable_scores(logprobs, evaluated)))
+            logprobs = {id_named(name.removeprefix(_MARK)): logprob_of(value) for name, value in place.items()}
+            found.append((id_of(token), usable_scores(logprobs, evaluated)))
     except (KeyError, TypeError, ValueError, AttributeError):
         return []
     return found
@@ -62,7 +63,7 @@ def _prompt_scores(answer: Mapping[str, Any], evaluated: int) -> list[Scores]:
     try:
         (choice,) = answer["choices"]
         for place in choice["prompt_logprobs"][1:]:
-            logprobs = {int(token): float(one["logprob"]) for token, one in place.items()}
+            logprobs = {id_named(token): logprob_of(one["logprob"]) for token, one in place.items()}
             found.append(usable_scores(logprobs, evaluated, least=2))
     except (KeyError, TypeError, ValueError, AttributeError):
         return []

@@ -15,11 +15,12 @@ from typing import Any
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.access import Access
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
-from benchctl.engines.common.launched_server import LaunchedServer, check_tools
+from benchctl.engines.common.launched_server import LaunchedServer
 from benchctl.engines.common.log import read_log
 from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
 from benchctl.engines.common.process import EngineProcess
-from benchctl.engines.common.stream import protocol_error, seconds_in
+from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.values import seconds_in, text_in
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.attest import Observed, attest
 from benchctl.engines.vllm.causes import known_cause, launch_cause
@@ -74,32 +75,30 @@ class VllmServer(LaunchedServer):
         if prompt.prompt is not None:
             ids = self._ids({"prompt": prompt.prompt, "add_special_tokens": True})
             return Rendered(prompt.prompt, ids)
-        request = prompt.request
-        form = request.pop("response_format", None)
         messages = [message.model_dump() for message in prompt.messages or ()]
-        ids = self._ids({"messages": messages, "add_generation_prompt": True, **request})
+        ids = self._ids({"messages": messages, "add_generation_prompt": True})
         text = self.http.post("/detokenize", {"model": MODEL_NAME, "tokens": list(ids)}).get("prompt")
         if not isinstance(text, str):
             raise protocol_error("The engine did not return the prompt's text.")
-        check_tools(prompt, text)
-        return Rendered(text, ids, {} if form is None else {"response_format": form})
+        return Rendered(text, ids)
 
     def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
         return self._prompt_ids(self.http.post("/tokenize", {"model": MODEL_NAME, **what}))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
-        body = completion_body(prompt.token_ids, sampling) | prompt.settings
+        body = completion_body(prompt.token_ids, sampling)
         with self._tally.request():
             before = self._reading() if self._alone and self._method is not None else None
             try:
-                streamed = await self._stream("/v1/completions", body, CompletionReader(), on_tokens)
+                streamed = await self._stream("/v1/completions", body, CompletionReader(sampling.max_tokens), on_tokens)
             except EngineError as error:
                 # It may take seconds; other streams are read meanwhile.
                 raise await asyncio.to_thread(self._dead_or_refused, error) from error
             answer = streamed.answer
             prompt_tokens = self._checked(answer, sampling, len(prompt.token_ids))
-        metrics = answer.extra.get("metrics") or {}
+        reported = answer.extra.get("metrics")
+        metrics = reported if isinstance(reported, dict) else {}
         ledger = make_ledger(metrics)
         tokens = len(answer.ids)
         counted, steps = (None, None) if before is None else self._counted(before, ledger)
@@ -177,7 +176,7 @@ class VllmServer(LaunchedServer):
     @cached_property
     def _batch(self) -> int | None:
         """How many tokens of a prompt are read in one step; longer prompts take several."""
-        return tokens_a_step(read_log(self._log_path))
+        return tokens_a_step("\n".join(read_log(self._log_path)))
 
     def _healthy(self) -> bool:
         """Whether the server reports its engine as alive; in a request of its own, because failed requests call
@@ -210,7 +209,7 @@ def _root(models: object) -> str | None:
     """Return the folder of the only model in the answer of `/v1/models`."""
     with suppress(KeyError, TypeError, ValueError):
         (one,) = models["data"]  # type: ignore[index]
-        return str(one["root"])
+        return text_in(one["root"])
     return None
 
 

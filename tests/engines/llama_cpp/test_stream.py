@@ -99,8 +99,8 @@ def test_an_end_without_the_last_event_is_no_answer() -> None:
         (event(content="", tokens=1, stop=False, tokens_predicted=1), "protocol", "TypeError"),
         (final(1, stop_type="none"), "protocol", "unknown reason: none"),
         (final(1, timings=None), "protocol", "TypeError"),
-        (final(1, tokens_predicted=float("inf")), "protocol", "OverflowError"),
-        (b"data: " + b"[" * 100_000 + b"\n\n", "protocol", "RecursionError"),
+        (final(1, tokens_predicted=float("inf")), "protocol", "TypeError"),
+        (b"data: " + b"[" * 100_000 + b"\n\n", "protocol", "ValueError"),
         (event(error={"code": 500, "message": "Compute \x1b[1merror"}), "http", "Compute error"),
         (b'error: {"code": 500, "message": "boom"}\n\n', "http", "boom"),
     ],
@@ -112,8 +112,8 @@ def test_what_is_no_answer(chunk: bytes, kind: str, message: str) -> None:
 
 
 def test_an_answer_that_takes_too_long() -> None:
-    with pytest.raises(EngineError, match="longer than 3 s; 3 tokens") as caught:
-        read([token(n, "a", n) for n in range(9)], timeout_s=3.0)
+    with pytest.raises(EngineError, match="longer than 3 s; 4 tokens") as caught:
+        read([token(n, "a", n) for n in range(1, 9)], timeout_s=3.0)
     assert caught.value.kind == "timeout"
 
 

@@ -32,8 +32,7 @@ class Script:
     pace_s: float = 0.0
     """Before each of the later events."""
     tokenizes: bool = False
-    """Whether there are a `/tokenize`, for which a word is a token, and a `/detokenize`, which shows what it read."""
-    tokenized: list[dict[str, Any]] = field(default_factory=list)
+    """Whether there is a `/tokenize`, for which a word is a token."""
     usage: bool = True
     cached: int = 0
     finish: str = "length"
@@ -85,10 +84,7 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
             if not self.allowed():
                 return
             if script.tokenizes and self.path == "/tokenize":
-                script.tokenized.append(body)
-                self.reply(200, {"tokens": list(range(len(str(body.get("prompt")).split())))})
-            elif script.tokenizes and self.path == "/detokenize":
-                self.reply(200, {"prompt": json.dumps(script.tokenized[-1])})
+                self.reply(200, {"tokens": list(range(len(body["prompt"].split())))})
             elif self.path.removeprefix("/v1/") not in script.routes:
                 self.reply(404, {"detail": "Not Found"})
             elif "model" not in body:

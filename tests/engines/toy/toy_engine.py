@@ -45,7 +45,6 @@ class ToyEngine:
             build=None,
             commit=None,
             speculation_types=("ngram-simple",),
-            request_fields=frozenset(),  # of `tools`, `response_format`, …: prompts with others are refused
             details={"sha256": file_sha256(Path(found))},
         )
 
@@ -119,7 +118,7 @@ class ToyServer(LaunchedServer):
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer. What the engine does not report stays `None`: absent is never 0."""
         body = {"prompt": prompt.text, "max_tokens": sampling.max_tokens, "stream": True}
-        streamed = await self._stream("/v1/completions", body, CompletionReader(), on_tokens)
+        streamed = await self._stream("/v1/completions", body, CompletionReader(sampling.max_tokens), on_tokens)
         answer = streamed.answer
         drafts, prompt_tokens = answer.extra.get("drafts") or {}, answer.prompt_tokens
         if prompt_tokens is None:
