@@ -174,6 +174,7 @@ def _analyse(
         failed_cells=[f"{name}: {reason}" for name, reason, _ in failed_cells(frame)],
         verdicts=select(verdicts),
         speedups=speedups,
+        second_cells=[] if frame.again is None else find_speedups(replace(frame, again=None), frame.again),
         acceptance=acceptance,
         throughput=throughput,
         losslessness=losslessness,

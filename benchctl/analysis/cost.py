@@ -92,5 +92,5 @@ def _round_cost(frame: Frame, counters: Counters, arm: int) -> float | None:
     undrafted = max(0.0, frame.decoded[ours].sum() - rounds - counters.accepted[ours].sum())
     if not rounds or rounds / (rounds + undrafted) < DRAFTED_SHARE:
         return None
-    token_s = frame.decode_s[theirs].sum() / frame.decoded[theirs].sum()
+    token_s = frame.baseline_s(theirs).sum() / frame.decoded[theirs].sum()
     return max(0.0, float((frame.decode_s[ours].sum() / token_s - undrafted) / rounds)) or None

@@ -64,34 +64,45 @@ class Frame:
     decode_s: Floats
     """Seconds for `decoded`: decoded / rate; NaN where there is no rate."""
     manifest: Manifest | None
+    again: int | None = None
+    """The arm that is a second cell of the baseline in every block; `None` where there is none."""
 
     @cached_property
     def rate(self) -> Floats:
         """Decode rate in tokens per second, NaN where it is not known."""
         return self.decoded / self.decode_s
 
-    @cached_property
-    def again(self) -> int | None:
-        """The arm that is a second cell of the baseline in every block; `None` where there is none."""
-        baseline = self.arms[self.baseline]
-        compared = self.manifest.compared(baseline) if self.manifest else {}
-        again = compared[baseline].again if baseline in compared else None
-        return None if again is None else self.arms.index(again)
-
     def baseline_s(self, rows: Integers) -> Floats:
-        """Return the seconds for `decoded` of some of the baseline's rows, at the mean pace of both of its cells."""
-        own = self.decode_s[rows]
+        """Return the seconds for `decoded` of some of the baseline's rows, at the mean pace of both of its cells.
+
+        This and `baseline_e2e_s` are the baseline's time in every number of an arm.
+        """
+        return self._of_both_cells(rows, self.decode_s, self.decoded)
+
+    def baseline_e2e_s(self, rows: Integers) -> Floats:
+        """Return the same for whole answers: the seconds from request to last byte."""
+        return self._of_both_cells(rows, self.column("e2e_s"), self.predicted)
+
+    def _of_both_cells(self, rows: Integers, seconds: Floats, tokens: Floats) -> Floats:
+        own = seconds[rows]
         if self.again is None:
             return own
         second = self.row_at[self.again, self.block[rows], self.prompt[rows]]
-        pace = np.where(second >= 0, self.decode_s[second] / self.decoded[second], np.nan)
-        return np.where(np.isfinite(pace), (own + pace * self.decoded[rows]) / 2, own)
+        with np.errstate(divide="ignore", invalid="ignore"):  # an answer that failed has no tokens
+            pace = np.where((second >= 0) & self.answered[second], seconds[second] / tokens[second], np.nan)
+        return np.where(np.isfinite(pace), (own + pace * tokens[rows]) / 2, own)
 
     @cached_property
     def work(self) -> Floats:
         """A number that is equal for equal length and finish reason."""
         endings = {None: 0.0, "stop": 0.25, "length": 0.5}
         return self.predicted + [endings[record.finish_reason] for record in self.records]
+
+    @cached_property
+    def constrained(self) -> dict[PromptKey, str]:
+        """The key of the request that constrains its answers, of every prompt that has one."""
+        prompts = self.manifest.prompts if self.manifest else ()
+        return {(one.task, one.prompt_idx): one.constrained for one in prompts if one.constrained is not None}
 
     @cached_property
     def row_at(self) -> Integers:
@@ -148,6 +159,8 @@ def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: s
     begun = max(1, manifest.blocks) if manifest else 0  # `blocks: auto` that was cut off early has begun none
     blocks = sorted(set(numbers) | set(range(begun)))
 
+    compared = manifest.compared(baseline_name) if manifest else {}
+
     arm_of, task_of, prompt_of, block_of = _positions(arms), _positions(tasks), _positions(prompts), _positions(blocks)
     block = np.array([block_of[number] for number in numbers], dtype=np.int64)
     arm = np.array([arm_of[label] for label in labels], dtype=np.int64)
@@ -178,6 +191,7 @@ def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: s
         decoded=decoded,
         decode_s=decoded / rate,
         manifest=manifest,
+        again=arm_of.get(compared[baseline_name].again or "") if baseline_name in compared else None,
     )
 
 

@@ -3,7 +3,8 @@
 An answer is never equal by absence: what is missing, failed, cut off or damaged is `undetermined`. Answers are compared
 within a block, over every block. Every prompt gets the first class that applies:
 
-    undetermined   the prompt itself, or the baseline's own answer, is not the same in every block
+    undetermined   the prompt itself, or the baseline's own answer, is not the same in every block; or an answer
+                   differs whose request constrains it (`response_format`, `tools`)
     degenerate     one of the answers, or both, is empty, a loop, a run of reserved tokens, or does not end
     near-tie       an answer differs, where the target's own numeric noise may be the cause (see `replay/explain`)
     violation      an answer differs, and noise does not explain it
@@ -146,7 +147,7 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
     ours, more_flaws = _sound_records(frame, answers, arm, prompt)
     pairs = [(theirs[block], ours[block]) for block in theirs if block in ours]
     unequal = [pair for pair in pairs if not same_answer(*pair)]
-    explained = _explained(frame, unequal, evidence) if greedy(frame) else []
+    explained = _explained(frame, unequal, evidence) if greedy(frame) and (task, index) not in frame.constrained else []
     outcome, reason = _outcome(
         pairs,
         unequal,
@@ -154,6 +155,7 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
         explained,
         unstable=_instability(list(theirs.values())),
         greedy=greedy(frame),
+        constrained=frame.constrained.get((task, index)),
     )
     forks = [fork for _, _, fork in explained] or [fork for pair in unequal[:1] if (fork := find_fork(*pair))]
     tokens = [same_tokens(*pair) for pair in pairs]
@@ -218,6 +220,7 @@ def _outcome(
     *,
     unstable: str | None,
     greedy: bool,
+    constrained: str | None,
 ) -> tuple[PromptClass, str]:
     if not pairs:
         return "undetermined", _first_of(flaws)
@@ -229,6 +232,11 @@ def _outcome(
         return "undetermined", (
             "The answers are sampled, not greedy: a different answer may also be the target's own, and "
             "`benchctl verify-lossless --sampling` compares their distributions."
+        )
+    if unequal and constrained:
+        return "undetermined", (
+            f"The answers differ, and `{constrained}` constrains them: what the target scores without that constraint "
+            "does not show which of them is its own."
         )
     theirs, ours = unequal[0] if unequal else pairs[0]
     target = degeneration(theirs)

@@ -52,7 +52,9 @@ def find_resources(frame: Frame) -> list[Resources]:
         return []
     cells = [cell for cell in latest_cells(manifest) if cell.status == "finished"]
     rows = [_of_arm(frame, manifest, arm, [cell for cell in cells if cell.arm == arm]) for arm in frame.arms]
-    own = rows[frame.baseline].joules_per_token
+    cells_of_baseline = [rows[frame.baseline], *([] if frame.again is None else [rows[frame.again]])]
+    known = [row.joules_per_token for row in cells_of_baseline if row.joules_per_token is not None]
+    own = sum(known) / len(known) if known else None
     return [
         row.model_copy(update={"against_baseline": row.joules_per_token / own})
         if own and row.joules_per_token is not None

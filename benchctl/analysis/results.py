@@ -286,6 +286,8 @@ class Analysis(Result):
     """`block 2, spec_d4: reason`."""
     verdicts: list[Verdict]
     speedups: list[SpeedUp]
+    second_cells: list[SpeedUp] = Field(default_factory=list)
+    """The second cells of baselines, each against the first cell alone: how far two equal processes lie apart."""
     acceptance: list[Acceptance]
     throughput: list[Throughput]
     losslessness: list[Losslessness]

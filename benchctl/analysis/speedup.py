@@ -106,7 +106,8 @@ def _latency_pairs(frame: Frame, arm: int) -> tuple[Floats, Integers]:
 def _whole_answers(frame: Frame, ours: Integers, theirs: Integers) -> tuple[Floats, Booleans]:
     """Return all tokens and the whole time of the pairs, (pairs, 4), and where both times are known."""
     waited = frame.column("e2e_s")
-    sums = np.stack([frame.decoded[ours] + 1, waited[ours], frame.decoded[theirs] + 1, waited[theirs]], axis=1)
+    base_s = frame.baseline_e2e_s(theirs)
+    sums = np.stack([frame.decoded[ours] + 1, waited[ours], frame.decoded[theirs] + 1, base_s], axis=1)
     waits: Booleans = np.all(np.isfinite(sums) & (sums > 0), axis=1)
     return sums, waits
 

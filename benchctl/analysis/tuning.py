@@ -59,7 +59,7 @@ def find_standings(run: RunData, arms: Sequence[str]) -> list[Standing]:
         ours, theirs = frame.pairs(place[name], frame.baseline)
         timed = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs])
         ours, theirs = ours[timed], theirs[timed]
-        columns = [frame.decoded[ours], frame.decode_s[ours], frame.decoded[theirs], frame.decode_s[theirs]]
+        columns = [frame.decoded[ours], frame.decode_s[ours], frame.decoded[theirs], frame.baseline_s(theirs)]
         sums, blocks = np.stack(columns, axis=1), frame.block[ours]
         ratios = [pooled(sums[blocks == one]) or np.nan for one in np.unique(blocks)]
         drafted = [frame.records[row].draft_n for row in ours]

@@ -14,7 +14,7 @@ from benchctl.cli import complete
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchctl.prompts.importers.convert import Questions
+    from benchctl.prompts.importers.questions import Questions
     from benchctl.prompts.load import Suite
 
 app = typer.Typer(
@@ -78,6 +78,8 @@ def show(
         return
     for key, value in _head(loaded).items():
         typer.echo(f"{key:8} {one_line(value)}")
+    for note in loaded.notes:
+        typer.echo(note)
     typer.echo()
     rows = []
     for item in loaded.select(None, None):
@@ -114,8 +116,9 @@ def import_suite(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Convert a public question file to a prompt suite."""
-    from benchctl.prompts.importers.convert import locate, read_questions, refuse_overwriting, write_suite
+    from benchctl.prompts.importers.convert import locate, refuse_overwriting, write_suite
     from benchctl.prompts.importers.formats import find_format, safe_name
+    from benchctl.prompts.importers.questions import read_questions
 
     chosen = find_format(form)
     licence = (licence or "").strip() or chosen.licence
@@ -145,13 +148,8 @@ def _print_import(questions: Questions, suite: Suite, output: Path) -> None:
     width = max(map(len, counts))
     for task, count in counts.items():
         typer.echo(f"  {task:{width}} {count:5}")
-    if questions.multi_turn:
-        typer.echo(
-            f"{questions.multi_turn} of them have later turns, which depend on the model's own answers: "
-            "only the first turn is used."
-        )
-    if questions.without_text:
-        typer.echo(f"{questions.without_text} questions were left out: the file withholds their text.")
+    for note in questions.notes:
+        typer.echo(note)
 
 
 def _head(suite: Suite) -> dict[str, str]:

@@ -35,7 +35,7 @@ def workload_sha256(recipe: Recipe, prompts: Sequence[PromptIdentity], *pairs: R
     files = [[file.sha256 for file in model.files] for model in models]
     return canonical_sha256(
         {
-            "prompts": [prompt.model_dump() for prompt in prompts],
+            "prompts": [prompt.model_dump(exclude={"constrained"}) for prompt in prompts],
             "sampling": recipe.sampling.model_dump(),
             "models": files,
         }

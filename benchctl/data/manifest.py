@@ -164,6 +164,9 @@ class PromptIdentity(Part):
     prompt_idx: int
     sha256: str
     """Of the prompt as it stands in the suite (the rendered text's hash is in the records)."""
+    constrained: str | None = None
+    """The key of its request that constrains the answers (`response_format`, `tools`): what the target scores without
+    it shows nothing."""
 
 
 class MachineIdentity(Part):

@@ -71,7 +71,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Which process of this cell answered: `attempt` of the manifest's cell; rises when a run is resumed."""
     phase: Phase = "measure"
     prompt_sha: str | None = None
-    """SHA-256 of the rendered prompt text."""
+    """SHA-256 of the rendered prompt text, and of what its request has beside it (a schema of the answer)."""
     prompt_tokens: int | None = None
     token_ids: list[int] | None = None
     token_sha: str | None = None

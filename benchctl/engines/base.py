@@ -7,13 +7,14 @@ adapter turns the engine's own numbers into these neutral types; what an engine 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from benchctl.data.diagnosis import DiagnosisSettings, Expectations
-from benchctl.data.record import FinishReason
+from benchctl.data.record import FinishReason, sha256_text
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.adapters import ModelFormat
@@ -38,6 +39,9 @@ class Capabilities:
     """In benchctl's words; empty when the binary has none."""
     option_names: tuple[tuple[str, ...], ...] = ()
     """Every option of its command line, the names that mean the same together; empty where it lists none."""
+    request_fields: frozenset[str] = frozenset()
+    """Of `benchctl.prompts.suite.REQUEST_FIELDS`, what a prompt may have. With `tools` alone they are shown to the
+    model, and `tool_choice` may be `auto`."""
     details: Mapping[str, object] = field(default_factory=dict)
     """JSON-able facts of this adapter: flag dialect, devices, SHA-256 of the binary and its sibling libraries."""
 
@@ -64,6 +68,14 @@ class Rendered:
     text: str
     token_ids: tuple[int, ...]
     """Empty where the engine does not report how it tokenizes."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What its request has beside the prompt, such as the schema of the answer."""
+
+    @property
+    def sha256(self) -> str:
+        """Of all that is sent: of the text alone where it has no settings."""
+        beside = json.dumps(self.settings, sort_keys=True, separators=(",", ":")) if self.settings else ""
+        return sha256_text(self.text + beside)
 
 
 @dataclass(frozen=True)

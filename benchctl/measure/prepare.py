@@ -103,12 +103,13 @@ def prepare(
     engines: dict[str, tuple[Engine, Capabilities, list[str]]] = {}
     setups: dict[str | None, PreparedSetup] = {}
     launches: dict[str, Launch] = {}
-    warnings: list[str] = []
+    warnings = [f"{one_line(Path(recipe.prompts.suite).name, 120)}: {note}" for note in suite.notes]
     for name, part in recipe.parts.items():
         spec = part.engine.model_dump_json()
         if spec not in engines or find_openings(part, recipe_folder):  # an arm's own options are checked, too
             engines[spec] = probed_engine(part, recipe_folder, binary, notice, trusted=trusted)
         engine, capabilities, openings = engines[spec]
+        prompts = _sendable(prompts, capabilities)
         with _in_setup(name):
             models = resolve_pair(
                 part.models,
@@ -157,6 +158,24 @@ def _in_setup(name: str | None) -> Iterator[None]:
             raise
         where = ": ".join(filter(None, (f"setup {name}", error.where)))
         raise UsageError(error.what, where=where, fix=error.fix) from None
+
+
+def _sendable(prompts: Sequence[PromptItem], found: Capabilities) -> tuple[PromptItem, ...]:
+    """Return the prompts with what constrains their answers. Raises UsageError for what this engine is not sent."""
+    taken = found.request_fields
+    for item in prompts:
+        for name, value in item.prompt.request.items():
+            if name not in taken and not (name == "tool_choice" and value == "auto" and "tools" in taken):
+                written = f"`{name}: {value}`" if isinstance(value, str) else f"`{name}`"
+                raise UsageError(
+                    f"{written} cannot be sent to this engine ({found.kind})",
+                    where=item.where,
+                    fix="Leave it out of the prompt, choose other prompts (prompts.tasks), or measure an "
+                    "OpenAI-compatible endpoint that takes it.",
+                )
+    return tuple(
+        item.model_copy(update={"constrained": item.constrained or item.prompt.constraint(taken)}) for item in prompts
+    )
 
 
 def with_arms(prepared: Prepared, arms: Sequence[Arm]) -> Prepared:
@@ -254,7 +273,12 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
         for model in filter(None, pair.values()):
             model["source"] = home_relative(model["source"])
     prompts = [
-        PromptIdentity(task=item.task, prompt_idx=item.prompt_idx, sha256=prompt_sha256(item.prompt))
+        PromptIdentity(
+            task=item.task,
+            prompt_idx=item.prompt_idx,
+            sha256=prompt_sha256(item.prompt),
+            constrained=item.constrained,
+        )
         for item in prepared.prompts
     ]
     draft = prepared.models.draft

@@ -13,6 +13,7 @@ from benchctl.measure.display import Display
 from benchctl.measure.estimate import TimeLeft
 from benchctl.measure.plan import CellPlan
 from benchctl.measure.so_far import SoFar
+from benchctl.recipes.groups import ComparedArm
 from benchctl.text import spoken, visible
 
 
@@ -27,12 +28,12 @@ class RunProgress:
         plan: list[CellPlan],
         *,
         open_ended: bool = False,
-        baselines: Mapping[str, str] | None = None,
+        compared: Mapping[str, ComparedArm] | None = None,
         max_tokens: int | None = None,
     ) -> None:
         """The plan is known; `open_ended`: there may come more.
 
-        `baselines`: by arm, the one it is compared with. `max_tokens`: the longest answer.
+        `compared`: of the recipe. `max_tokens`: the longest answer.
         """
 
     def more(self, plan: list[CellPlan]) -> None:
@@ -105,11 +106,11 @@ class RunDisplay(RunProgress):
         plan: list[CellPlan],
         *,
         open_ended: bool = False,
-        baselines: Mapping[str, str] | None = None,
+        compared: Mapping[str, ComparedArm] | None = None,
         max_tokens: int | None = None,
     ) -> None:
         self.open_ended, self.max_tokens = open_ended, max_tokens
-        self.so_far = SoFar(baselines or {})
+        self.so_far = SoFar(compared or {})
         self.more(plan)
         self.display.start()
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from benchctl.data.record import SCHEMA_VERSION, Phase, Record, RecordError, sha256_text, sha256_tokens
+from benchctl.data.record import SCHEMA_VERSION, Phase, Record, RecordError, sha256_tokens
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Progress, Rendered, Renders, Server
 from benchctl.errors import EngineError
@@ -108,7 +108,7 @@ class CellRequests:
             rendered, completion = warm_up(self._server, self._sampling)
             self._count(completion)
             self._progress.warmed_up(self._plan, completion)
-            prompt = {"prompt_sha": sha256_text(rendered.text)}
+            prompt = {"prompt_sha": rendered.sha256}
             self._writer.append(record.changed(**measured_fields(completion) | prompt))  # as evidence, without its text
 
     def send(self, item: PromptItem, order: int) -> None:
@@ -163,7 +163,7 @@ class CellRequests:
         except EngineError as failure:
             self._fail(record, failure)
             return None
-        return _Request(record.changed(prompt_sha=sha256_text(rendered.text)), rendered)
+        return _Request(record.changed(prompt_sha=rendered.sha256), rendered)
 
     def _fitted(self, prompt: Prompt) -> Prompt:
         """Return the prompt in the length of the arm's condition. Raises EngineError (of this request)."""

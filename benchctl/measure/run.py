@@ -6,7 +6,7 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import count, groupby
 from math import ceil
 from pathlib import Path
@@ -214,7 +214,7 @@ def _execute(
             progress.begin(
                 plan,
                 open_ended=isinstance(rule, AutoBlocks) or manifest.tuning is not None,
-                baselines=_baselines(prepared.recipe),
+                compared=prepared.recipe.compared,
                 max_tokens=prepared.recipe.sampling.max_tokens,
             )
             for cells in batches:
@@ -254,16 +254,6 @@ def _idle_power(plan: list[CellPlan]) -> IdlePower | None:
         return None
     found = mean_power(IDLE_S)
     return IdlePower(seconds=found.seconds, watts=found.watts, untold=list(found.not_reported))
-
-
-def _baselines(recipe: Recipe) -> dict[str, str]:
-    """Return, by arm, the baseline it is compared with while requests go one at a time."""
-    found = {}
-    for arm in recipe.arms:
-        with suppress(KeyError):  # a condition that is measured without a baseline
-            if not arm.overlapping:
-                found[arm.name] = recipe.baseline_of(arm).name
-    return found
 
 
 def _preflight(prepared: Prepared, writer: RunWriter, progress: RunProgress) -> None:

@@ -113,11 +113,13 @@ def _draft(engine: ScoringEngine, prepared: Prepared, folder: Path) -> Iterator[
 
 
 def _jobs(scorer: Scorer, prepared: Prepared, chosen: Sequence[SampledAnswer]) -> list[_Job]:
-    items = {(item.task, item.prompt_idx): item.prompt for item in prepared.prompts}
+    items = {(item.task, item.prompt_idx): item.prompt for item in prepared.prompts if item.constrained is None}
     rendered: dict[tuple[str, int], tuple[int, ...]] = {}
     jobs = []
     for one in chosen:
         key = (one.task, one.prompt_idx)
+        if key not in items:
+            continue  # the target's probabilities are without its constraint
         if key not in rendered:
             rendered[key] = tuple(scorer.render(items[key]).token_ids)
         jobs.append(_Job(one, rendered[key], tuple(one.token_ids or ())))

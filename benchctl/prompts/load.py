@@ -5,8 +5,8 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
@@ -15,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchctl.errors import UsageError
 from benchctl.paths import shipped_folder
-from benchctl.prompts.own_files import is_own_file, read_own_file
-from benchctl.prompts.suite import Prompt, PromptItem
+from benchctl.prompts.importers.formats import FORMATS
+from benchctl.prompts.importers.questions import read_questions
+from benchctl.prompts.suite import REQUEST_FIELDS, Prompt, PromptItem
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, path_text
 from benchctl.recipes.schema import Name
 from benchctl.recipes.translate import translate
@@ -26,6 +27,8 @@ SUITE_SCHEMA = 1
 MAX_BYTES = 64 << 20
 """The largest prompts file that is loaded."""
 _MAX_REPORTED = 10
+_OWN = (".txt", ".jsonl", ".jsonl.gz")
+"""One's own prompts rather than a suite, as is a `.json` file that holds a list."""
 
 
 class _SuiteFile(BaseModel):
@@ -52,6 +55,10 @@ class Suite:
     tasks: dict[str, tuple[Prompt, ...]]
     own: bool = False
     """Whether it was read from one's own file as it is; its prompts are rendered with the model's chat template."""
+    places: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """File and line of every prompt of one's own file, by its task and index."""
+    notes: tuple[str, ...] = ()
+    """What of one's own file is not asked or sent, in sentences."""
 
     def select(self, tasks: Sequence[str] | None, limit: int | None) -> tuple[PromptItem, ...]:
         """Return the prompts of `tasks` (None: all, in the file's order), at most `limit` of each.
@@ -69,10 +76,13 @@ class Suite:
                 )
         chosen = list(self.tasks) if tasks is None else list(tasks)
         return tuple(
-            PromptItem(task=task, prompt_idx=index, prompt=prompt)
+            PromptItem(task=task, prompt_idx=index, prompt=prompt, where=self._place(task, index))
             for task in chosen
             for index, prompt in enumerate(self.tasks[task][:limit])
         )
+
+    def _place(self, task: str, index: int) -> str:
+        return self.places.get((task, index), f"{self.name}: tasks.{task}[{index}]")
 
     def _matching(self, names: Sequence[str]) -> list[str]:
         """Return the names with every one that holds a `*` replaced by the tasks that it matches, if any."""
@@ -86,8 +96,8 @@ class Suite:
 
 
 def prompt_sha256(prompt: Prompt) -> str:
-    """Return the SHA-256 of a prompt: canonical JSON of `messages` or `prompt`, without the reference answer."""
-    content = prompt.model_dump(mode="json", include={"messages", "prompt"}, exclude_none=True)
+    """Return the SHA-256 of a prompt: canonical JSON of all that is sent, so without the reference answer."""
+    content = prompt.model_dump(mode="json", include={"messages", "prompt", *REQUEST_FIELDS}, exclude_none=True)
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -106,11 +116,10 @@ def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
         raise UsageError(f"the prompts file cannot be read: {error.strerror}", where=where) from None
     if len(raw) > MAX_BYTES:
         raise UsageError("the prompts file is larger than 64 MiB", where=where)
-    parsed = _parse(raw, where) if path.suffix.lower() == ".json" or not is_own_file(path, None) else None
-    if is_own_file(path, parsed):
-        own = {task: tuple(prompts) for task, prompts in read_own_file(path).items()}
-        digest = hashlib.sha256(raw).hexdigest()
-        return Suite(path.name.split(".")[0] or "prompts", "chat", "not stated", where, digest, own, own=True)
+    own = path.name.lower().endswith(_OWN)
+    parsed = None if own else _parse(raw, where)
+    if own or isinstance(parsed, list):
+        return _own_file(path, raw, where)
     if not isinstance(parsed, dict):
         raise UsageError("the prompts file must be a JSON object with `tasks`, or a list of prompts", where=where)
     data: dict[str, Plain] = parsed
@@ -129,6 +138,15 @@ def load_suite(name_or_path: str, *, recipe_folder: Path) -> Suite:
         raise _refusal(where, problems)
     tasks = {name: tuple(prompts) for name, prompts in suite.tasks.items()}
     return Suite(suite.name, suite.kind, suite.licence, suite.source, hashlib.sha256(raw).hexdigest(), tasks)
+
+
+def _own_file(path: Path, raw: bytes, where: str) -> Suite:
+    """Return one's own prompts, read as an import reads them; the file's name is their task where they name none."""
+    name = path.name.split(".")[0] or "prompts"
+    found = read_questions(path, path.name, FORMATS["jsonl"], kind="chat", no_task=name)
+    tasks = {task: tuple(prompts) for task, prompts in found.tasks.items()}
+    digest = hashlib.sha256(raw).hexdigest()
+    return Suite(name, "chat", "not stated", where, digest, tasks, own=True, places=found.places, notes=found.notes)
 
 
 def _find(name_or_path: str, recipe_folder: Path) -> Path:
@@ -171,6 +189,8 @@ def _mismatches(suite: _SuiteFile) -> list[tuple[KeyPath, str]]:
             if getattr(prompt, own_key) is None or getattr(prompt, other_key) is not None:
                 message = f"a prompt of a suite of kind '{suite.kind}' has `{own_key}` and no `{other_key}`."
                 problems.append((("tasks", task, index), message))
+            elif prompt.problem is not None:
+                problems.append((("tasks", task, index), prompt.problem))
     return problems
 
 

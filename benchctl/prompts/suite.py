@@ -9,9 +9,12 @@ which the model sees as it is).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+REQUEST_FIELDS = ("tools", "tool_choice", "response_format", "chat_template_kwargs")
+"""Keys of a prompt beside its messages that an engine is sent, by the names of OpenAI's chat API and its servers."""
 
 
 class Message(BaseModel):
@@ -30,8 +33,53 @@ class Prompt(BaseModel):
 
     messages: tuple[Message, ...] | None = Field(default=None, min_length=1)
     prompt: str | None = Field(default=None, min_length=1)
+    tools: tuple[dict[str, Any], ...] | None = Field(default=None, min_length=1)
+    """Functions that the model may call, as OpenAI's chat API describes them."""
+    tool_choice: Literal["auto", "none", "required"] | dict[str, Any] | None = None
+    """Whether it may or must call one; a mapping names the one that it must."""
+    response_format: dict[str, Any] | None = None
+    """`{"type": "json_object"}`, or `{"type": "json_schema", "json_schema": {"schema": …}}`."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    """Variables of the chat template, such as `enable_thinking`."""
     reference: str | None = None
     """An expected answer, for reading; benchctl never scores with it."""
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What an engine is sent beside the messages, by `REQUEST_FIELDS`."""
+        return self.model_dump(mode="json", include=set(REQUEST_FIELDS), exclude_none=True)
+
+    @property
+    def problem(self) -> str | None:
+        """What in those cannot be sent to any engine, as a sentence; `None` where nothing."""
+        if self.request and self.messages is None:
+            return f"`{next(iter(self.request))}` needs `messages`: it belongs to a chat."
+        if self.tool_choice is not None and self.tools is None:
+            return "`tool_choice` needs `tools` to choose from."
+        form = self.response_format
+        if form is None or form == {"type": "json_object"}:
+            return None
+        schema = form.get("json_schema")
+        if (
+            form.get("type") != "json_schema"
+            or not isinstance(schema, dict)
+            or not isinstance(schema.get("schema"), dict)
+        ):
+            return (
+                'expected `response_format` to be {"type": "json_object"} or '
+                '{"type": "json_schema", "json_schema": {"name": …, "schema": {…}}}.'
+            )
+        return None
+
+    def constraint(self, taken: frozenset[str]) -> str | None:
+        """Return the key that may keep the model from its likeliest tokens; `None` where none does.
+
+        `taken`: of `REQUEST_FIELDS`, what the engine takes. One that takes `tool_choice` sees to calls of tools itself.
+        """
+        if self.response_format is not None:
+            return "response_format"
+        calls = self.tools is not None and self.tool_choice != "none" and "tool_choice" in taken
+        return "tools" if calls else None
 
 
 class PromptItem(BaseModel):
@@ -42,3 +90,7 @@ class PromptItem(BaseModel):
     task: str
     prompt_idx: int
     prompt: Prompt
+    where: str = ""
+    """Its file and line, or its place in a suite, for messages."""
+    constrained: str | None = None
+    """The key of its request that constrains the answers, so that they need not be the target's likeliest tokens."""

@@ -9,6 +9,9 @@ import pytest
 
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.answers import AGREED, common_length, find_fork
+from benchctl.analysis.audit.selection import select_answers
+from benchctl.analysis.conditions.split import split
+from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import Comparison, Losslessness
 from benchctl.data.record import Record
 
@@ -50,6 +53,23 @@ def test_sampled_answers_that_differ_prove_nothing(
     manifest = make_manifest({"baseline": None, "spec": {}}, prompts=1, blocks=2, recipe={"sampling": sampling})
     found = verdict_on(both(make_record, text="else", ids=OTHER), make_run, manifest=manifest)
     assert found.verdict == verdict
+
+
+@pytest.mark.parametrize("stored", ["response_format", None])
+def test_scores_decide_nothing_of_answers_that_a_schema_holds(
+    make_record: Any, make_run: Any, make_manifest: Any, stored: str | None
+) -> None:
+    manifest = make_manifest({"baseline": None, "spec": {}}, prompts=1, blocks=2)
+    manifest.prompts[0].constrained = stored
+    run = make_run(both(make_record, text="else", ids=OTHER), manifest=manifest)
+    found = analyse(run).losslessness[0]
+    assert (only(found).outcome, found.verdict) == ("undetermined" if stored else "differs", "undetermined")
+    assert ("`response_format` constrains them" in only(found).reason) == bool(stored)
+    (group,) = split(run)
+    selection = select_answers([(group, make_frame(run.records, manifest))])
+    assert bool(selection.own) == (stored is None), "what is scored"
+    same = verdict_on(both(make_record), make_run, manifest=manifest)
+    assert same.verdict == "identical"
 
 
 def test_a_fork_is_named_by_token_with_both_continuations(make_record: Any, make_run: Any) -> None:

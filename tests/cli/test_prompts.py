@@ -71,7 +71,8 @@ def test_import_writes_a_suite_and_says_what_is_not_asked() -> None:
         "Wrote mt.json: chat, licence Apache-2.0, 2 prompts",
         "  math       1",
         "  coding     1",
-        "2 of them have later turns, which depend on the model's own answers: only the first turn is used.",
+        "In 2 of 2 prompts later turns, which depend on the model's own answers, are not asked: "
+        "only the first turn is.",
     ]
     suite = load_suite("mt.json", recipe_folder=Path.cwd())
     assert (suite.name, suite.licence, list(suite.tasks)) == ("mt", "Apache-2.0", ["math", "coding"])

@@ -1,11 +1,16 @@
 """What is settled before an engine starts."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchctl.data.identity import canonical_sha256, workload_sha256
+from benchctl.data.manifest import PromptIdentity
+from benchctl.errors import UsageError
 from benchctl.measure.prepare import new_manifest, prepare
-from benchctl.recipes.schema import Recipe
+from benchctl.recipes.schema import Recipe, Sampling
 
 
 @pytest.mark.engine
@@ -32,6 +37,51 @@ def test_a_lossy_arm_is_told_before_it_runs(llama_server: Path, tmp_path: Path) 
     )
     warnings = prepare(recipe, recipe_folder=tmp_path).warnings
     assert warnings == ["Arm faked is lossy by design (synthetic acceptance): its text is not the target's."]
+
+
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+
+
+@pytest.mark.engine
+def test_what_an_engine_is_not_sent_is_refused_with_its_line_and_the_rest_is_said(
+    llama_server: Path, tmp_path: Path
+) -> None:
+    recipe = Recipe.model_validate(
+        {
+            "name": "try",
+            "engine": {"binary": str(llama_server)},
+            "models": {"target": {"source": "bundled:tiny-hybrid"}},
+            "prompts": {"suite": "mine.jsonl"},
+            "arms": [{"name": "baseline"}],
+        }
+    )
+    rows: list[dict[str, Any]] = [
+        {"prompt": "hello", "max_tokens": 5},
+        {"prompt": "hello", "tools": [WEATHER]},
+        {"prompt": "hello", "response_format": {"type": "json_object"}},
+    ]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    prepared = prepare(recipe, recipe_folder=tmp_path)
+    (warning,) = prepared.warnings
+    assert warning.startswith("mine.jsonl: In 1 of 3 prompts keys are not sent (max_tokens)")
+    manifest = new_manifest(prepared, ["benchctl"])
+    assert [prompt.constrained for prompt in manifest.prompts] == [None, None, "response_format"]
+    assert len({prompt.sha256 for prompt in manifest.prompts}) == 3
+    rows[1]["tool_choice"] = "required"
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(UsageError) as refused:
+        prepare(recipe, recipe_folder=tmp_path)
+    assert refused.value.where == "mine.jsonl:2"
+    assert "`tool_choice: required`" in refused.value.what
+    assert "llama.cpp" in refused.value.what
+
+
+def test_the_workload_is_that_of_runs_before_requests_had_fields() -> None:
+    sampling = Sampling()
+    recipe = Recipe.model_construct(sampling=sampling)
+    prompt = PromptIdentity(task="code", prompt_idx=0, sha256="0" * 64, constrained="tools")
+    before = {"prompts": [{"task": "code", "prompt_idx": 0, "sha256": "0" * 64}], "models": []}
+    assert workload_sha256(recipe, [prompt]) == canonical_sha256(before | {"sampling": sampling.model_dump()})
 
 
 @pytest.mark.engine

@@ -3,11 +3,13 @@ from __future__ import annotations
 import io
 import re
 import time
+from dataclasses import replace
 
 from rich.console import Console
 
 from benchctl.measure.plan import make_plan
 from benchctl.measure.progress import RunDisplay
+from benchctl.measure.so_far import SoFar
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe
 from tests.measure.toy_engine import answer
@@ -62,3 +64,17 @@ def test_an_open_end_is_said(recipe: Recipe, prompts: list[PromptItem]) -> None:
         "[1/1+] block 1, baseline: 0 answers",
         "[2/4+] block 1, spec: 0 answers",
     ]
+
+
+def test_the_speed_up_so_far_is_over_both_cells_of_the_baseline(recipe: Recipe, prompts: list[PromptItem]) -> None:
+    again = recipe.arms[0].model_copy(update={"name": "baseline-again", "again": True})
+    recipe = recipe.model_copy(update={"arms": [*recipe.arms, again]})
+    found = SoFar(recipe.compared)
+    paces = {"baseline": 0.10, "baseline-again": 0.14, "spec": 0.08}
+    for cell in make_plan(recipe, prompts, blocks=[0]):
+        for item in cell.prompts:
+            found.request_sent(cell, item.task, item.prompt_idx)
+            found.answered(cell, replace(answer(), decode_s=7 * paces[cell.arm.name]))
+    lines = {line.partition(":")[0]: line for line in found.lines()}
+    assert lines["spec"].startswith("spec: 1.50× so far"), "0.12 s a token over 0.08 s"
+    assert lines["baseline-again"].startswith("baseline-again: 0.71× so far"), "against the first cell alone"

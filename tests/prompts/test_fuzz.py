@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchctl.prompts.importers.convert import read_questions
 from benchctl.prompts.importers.formats import FORMATS
+from benchctl.prompts.importers.questions import read_questions
 from benchctl.prompts.load import load_suite
 from tests.fuzz import fuzzed, mistaken, outcome, spoilt, told
 

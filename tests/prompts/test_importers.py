@@ -14,8 +14,9 @@ import pytest
 from pyarrow import parquet
 
 from benchctl.errors import UsageError
-from benchctl.prompts.importers.convert import Questions, locate, read_questions, write_suite
+from benchctl.prompts.importers.convert import locate, write_suite
 from benchctl.prompts.importers.formats import FORMATS, TaskNames, find_format, safe_name
+from benchctl.prompts.importers.questions import Questions, read_questions
 from benchctl.prompts.suite import Message, Prompt
 from tests.local_hub import serving
 
@@ -53,6 +54,13 @@ def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
+def later_turns(count: int, of: int) -> str:
+    return (
+        f"In {count} of {of} prompts later turns, which depend on the model's own answers, are not asked: "
+        "only the first turn is."
+    )
+
+
 def test_spec_bench() -> None:
     path = DATA / "spec_bench_question.jsonl"
     questions = read(path, "spec-bench")
@@ -70,10 +78,10 @@ def test_spec_bench() -> None:
     assert asked(questions.tasks["rag"][0]).splitlines()[2] == "Text: The lamp burned 31 pounds of oil."
     references = [questions.tasks[task][0].reference for task in ("writing", "reasoning", "qa", "math_reasoning")]
     assert references == [None, "Third place.", "the harbour board", "10"]
-    assert questions.multi_turn == 3
+    assert questions.notes == (later_turns(3, 8),)
     assert questions.source == (
         "Spec-Bench (https://github.com/hemingkx/Spec-Bench); imported from spec_bench_question.jsonl; "
-        f"SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()}; of several turns only the first is sent"
+        f"SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()}; {later_turns(3, 8).rstrip('.')}"
     )
 
 
@@ -83,7 +91,7 @@ def test_mt_bench_under_either_name_of_its_turns(tmp_path: Path) -> None:
     assert list(questions.tasks) == ["writing", "math", "coding"]
     assert asked(questions.tasks["writing"][0]) == "Write a postcard from a mountain hut."
     assert questions.tasks["math"][0].reference == "The area is 2."
-    assert questions.multi_turn == 3
+    assert questions.notes == (later_turns(3, 3),)
     renamed = tmp_path / "question.jsonl"
     renamed.write_text(path.read_text("utf-8").replace('"turns"', '"prompt"'), "utf-8")
     assert read(renamed, "mt-bench").tasks == questions.tasks
@@ -98,7 +106,7 @@ def test_humaneval_in_every_container(tmp_path: Path, ending: str) -> None:
     else:
         path.write_bytes(gzip.compress(plain.read_bytes()) if ending.endswith(".gz") else plain.read_bytes())
     questions = read(path, "humaneval")
-    assert (questions.kind, questions.multi_turn) == ("raw", 0)
+    assert (questions.kind, questions.notes) == ("raw", ())
     first = questions.tasks["humaneval"][0]
     assert first.prompt is not None
     assert first.prompt.startswith("from typing import List\n\n\ndef longest_gap(")
@@ -113,8 +121,9 @@ def test_speed_bench_leaves_out_what_the_file_withholds(tmp_path: Path) -> None:
         "coding": ["Write a loop."],
         "multilingual": ["水とは何ですか。"],
     }
-    assert (questions.without_text, questions.multi_turn) == (1, 1)
-    assert questions.source.endswith("; 1 questions whose text is not in the file are left out")
+    left_out = "1 questions were left out: the file withholds their text."
+    assert questions.notes == (later_turns(1, 2), left_out)
+    assert questions.source.endswith(f"; {left_out.rstrip('.')}")
     nothing = write_parquet(tmp_path / "none.parquet", SPEED_BENCH[1:2])
     assert refusal(nothing, "speed-bench") == "none.parquet: the text of all 1 questions is not in this file"
 
@@ -141,7 +150,7 @@ def test_limit_and_tasks_choose_and_an_unknown_task_suggests_the_nearest() -> No
     path = DATA / "spec_bench_question.jsonl"
     few = read(path, "spec-bench", limit=1, tasks=["qa", "writing"])
     assert {task: len(prompts) for task, prompts in few.tasks.items()} == {"writing": 1, "qa": 1}
-    assert few.multi_turn == 1  # of those that are kept
+    assert few.notes == (later_turns(1, 2),)  # of those that are kept
     assert refusal(path, "spec-bench", tasks=["writting"]) == (
         "--tasks: spec_bench_question.jsonl has no task 'writting'\nDid you mean 'writing'?"
     )
@@ -206,7 +215,7 @@ def test_a_bad_line_is_one_error_with_its_place(tmp_path: Path, case: str) -> No
 
 BAD_PLAIN = {
     '{"text": "a"}': "expected either `prompt` or `messages`; got neither",
-    '{"prompt": "a", "messages": []}': "expected either `prompt` or `messages`; got both",
+    '{"prompt": "a", "messages": []}': "expected either `prompt` or `messages`; got prompt and messages",
     '{"messages": []}': "expected `messages`, a list of turns; got an empty list",
     '{"messages": [{"role": "human", "content": "a"}]}': "expected every turn of `messages` to have a `role` "
     "(system, user, assistant or tool), a text as `content`, and nothing else",
@@ -241,7 +250,7 @@ def test_files_that_are_not_what_their_ending_says(tmp_path: Path) -> None:
         ("a.parquet", b"no", "a.parquet: this is not a parquet file, or it is damaged"),
         ("a.jsonl.gz", b"no", "a.jsonl.gz: this gzip file is truncated or damaged"),
         ("b.jsonl.gz", whole[:-20], "b.jsonl.gz: this gzip file is truncated or damaged"),
-        ("empty.jsonl", b"\n\n", "empty.jsonl: this file has no questions"),
+        ("empty.jsonl", b"\n\n", "empty.jsonl: this file has no prompts"),
     ):
         (tmp_path / name).write_bytes(data)
         assert refusal(tmp_path / name, "spec-bench") == message

@@ -117,7 +117,7 @@ WRONG: dict[str, tuple[object, str]] = {
         "suite.json:2: the prompts file is not JSON: Expecting property name enclosed in double quotes",
     ),
     "not UTF-8": (b'{"a": "\xff"}', "suite.json: the prompts file is not UTF-8 text"),
-    "a list without prompts": ([], "suite.json: this file has no prompts\nWrite one prompt a line."),
+    "a list without prompts": ([], "suite.json: this file has no prompts"),
     "a number": (5, "suite.json: the prompts file must be a JSON object with `tasks`, or a list of prompts"),
     "nested deeply": (b"[" * 100_000, "suite.json: the prompts file is nested too deeply"),
     "newer": (
@@ -162,6 +162,18 @@ WRONG: dict[str, tuple[object, str]] = {
     "both": (
         with_prompt({"prompt": "x", "messages": [{"role": "user", "content": "x"}]}),
         "suite.json: tasks.code[1]: a prompt of a suite of kind 'chat' has `messages` and no `prompt`.",
+    ),
+    "a choice among no tools": (
+        with_prompt({"messages": [{"role": "user", "content": "x"}], "tool_choice": "auto"}),
+        "suite.json: tasks.code[1]: `tool_choice` needs `tools` to choose from.",
+    ),
+    "tools in a raw suite": (
+        changed(kind="raw", tasks={"code": [{"prompt": "x", "tools": [{"type": "function"}]}]}),
+        "suite.json: tasks.code[0]: `tools` needs `messages`: it belongs to a chat.",
+    ),
+    "tools that are none": (
+        with_prompt({"messages": [{"role": "user", "content": "x"}], "tools": [5]}),
+        "suite.json: tasks.code[1].tools[0]: expected a mapping, got 5.",
     ),
     "a chat in a raw suite": (
         changed(kind="raw", tasks={"code": [{"messages": [{"role": "user", "content": "x"}]}]}),

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.prompts.load import Suite, load_suite
+from benchctl.prompts.importers.formats import FORMATS
+from benchctl.prompts.importers.questions import read_questions
+from benchctl.prompts.load import Suite, load_suite, prompt_sha256
 
 
 def loaded(folder: Path, name: str, content: str | bytes) -> Suite:
@@ -61,8 +63,8 @@ ROWS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], str | None]] = {
     "ShareGPT": (
         {"id": "x", "conversations": [{"from": "human", "value": "hello"}, {"from": "gpt", "value": "Good day."},
                                       {"from": "human", "value": "and now?"}]},
-        [("user", "hello")],
-        "Good day.",
+        [("user", "hello"), ("assistant", "Good day."), ("user", "and now?")],
+        None,
     ),
 }  # fmt: skip
 
@@ -75,6 +77,97 @@ def test_rows_of_every_form(tmp_path: Path, name: str, form: str) -> None:
     suite = loaded(tmp_path, name, content)
     assert asked(suite, "mine")[0] == wanted
     assert suite.tasks["mine"][0].reference == reference
+
+
+TURNS = [
+    {"role": "user", "content": "hello"},
+    {"role": "assistant", "content": "Good day."},
+    {"role": "user", "content": "and now?"},
+    {"role": "assistant", "content": "Good night."},
+    {"role": "assistant", "content": "Sleep well."},
+]
+
+
+@pytest.mark.parametrize("form", ["messages", "conversations"])
+def test_a_conversation_keeps_its_turns_up_to_the_last_of_the_user_as_an_import_does(tmp_path: Path, form: str) -> None:
+    speakers = {"user": "human", "assistant": "gpt"}
+    turns = [{"from": speakers[turn["role"]], "value": turn["content"]} for turn in TURNS]
+    rows = [{form: turns if form == "conversations" else TURNS}, {"prompt": "why"}]
+    suite = loaded(tmp_path, "mt.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert asked(suite, "mt")[0] == [("user", "hello"), ("assistant", "Good day."), ("user", "and now?")]
+    assert suite.tasks["mt"][0].reference == "Good night."
+    assert [note.partition(" prompts ")[0] for note in suite.notes] == ["In 1 of 2", "In 1 of 2"]
+    assert "only the last turn of the user is asked" in suite.notes[0]
+    assert "what follows the turn that is asked is not sent" in suite.notes[1]
+    imported = read_questions(tmp_path / "mt.jsonl", "mt.jsonl", FORMATS["jsonl"], kind="chat", no_task="mt")
+    assert ({task: tuple(prompts) for task, prompts in imported.tasks.items()}, imported.notes) == (
+        suite.tasks,
+        suite.notes,
+    )
+
+
+def test_an_answer_to_a_tool_is_asked_for(tmp_path: Path) -> None:
+    turns = [*TURNS[:2], {"role": "tool", "content": "12 °C"}, TURNS[3]]
+    suite = loaded(tmp_path, "mine.jsonl", json.dumps({"messages": turns}))
+    assert [role for role, _ in asked(suite, "mine")[0]] == ["user", "assistant", "tool"]
+
+
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+REQUEST = {
+    "tools": [WEATHER],
+    "tool_choice": {"type": "function", "function": {"name": "weather"}},
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "x", "schema": {"type": "object", "title": None}},
+    },
+    "chat_template_kwargs": {"enable_thinking": False},
+}
+
+
+def test_what_belongs_to_the_request_is_kept_and_is_part_of_the_prompts_identity(tmp_path: Path) -> None:
+    inner = {"messages": TURNS[:1], **REQUEST, "stream": True, "tool_choice": "auto"}
+    rows = [{"prompt": "hello", **REQUEST}, {"custom_id": "a", "body": inner}, {"prompt": "hello", "tools": None}]
+    suite = loaded(tmp_path, "mine.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    first, second, plain = suite.tasks["mine"]
+    assert first.request == REQUEST
+    assert second.request == REQUEST | {"tool_choice": "auto"}
+    assert plain.request == {}
+    assert suite.notes == ()
+    assert [item.where for item in suite.select(None, None)] == ["mine.jsonl:1", "mine.jsonl:2", "mine.jsonl:3"]
+    assert len({prompt_sha256(prompt) for prompt in suite.tasks["mine"]}) == 3
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"stop": ["\n"]}, "`stop` changes the answer, and benchctl does not send it"),
+        ({"logit_bias": {"5": 1}}, "`logit_bias` changes the answer"),
+        ({"n": 2}, "`n` changes the answer"),
+        ({"parallel_tool_calls": False}, "`parallel_tool_calls` changes the answer"),
+        ({"tools": "weather"}, "expected `tools` as in a request"),
+        ({"tools": [WEATHER], "tool_choice": "perhaps"}, "expected `tool_choice` as in a request"),
+        ({"tool_choice": "required"}, "`tool_choice` needs `tools`"),
+        ({"response_format": {"type": "regex"}}, "expected `response_format` to be"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "expected `response_format` to be"),
+        ({"chat_template_kwargs": [1]}, "expected `chat_template_kwargs` as in a request"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_with_its_line(tmp_path: Path, row: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        loaded(tmp_path, "mine.jsonl", '{"prompt": "a"}\n' + json.dumps({"prompt": "hello", **row}))
+    assert (refused.value.where, said in refused.value.what) == ("mine.jsonl:2", True), refused.value.what
+    assert refused.value.fix
+
+
+def test_what_is_not_sent_is_said(tmp_path: Path) -> None:
+    body = {"model": "m", "max_tokens": 5, "temperature": 1.0, "presence_penalty": 0, "messages": TURNS[:1]}
+    rows = [{"custom_id": "1", "url": "/v1", "body": body}, {"prompt": "a", "id": 7, "difficulty": "high"}]
+    suite = loaded(tmp_path, "mine.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    (note,) = suite.notes
+    assert note.startswith(
+        "In 2 of 2 prompts keys are not sent (model, max_tokens, temperature, presence_penalty, diff"
+    )
+    assert "sampling" in note
 
 
 def test_rows_may_name_their_task(tmp_path: Path) -> None:
@@ -94,6 +187,11 @@ def test_rows_may_name_their_task(tmp_path: Path) -> None:
         ("a.jsonl", '{"conversations": [{"from": "robot", "value": "x"}]}', "expected `conversations[0]` to have"),
         ("a.json", '[{"prompt": "x"}, 5]', "a.json[1]: expected an object; got 5"),
         ("a.jsonl", '{"prompt": "\\ud800"}', "half of a surrogate pair"),
+        (
+            "a.jsonl",
+            '{"prompt": "a", "messages": []}',
+            "expected either `prompt` or `messages`; got prompt and messages",
+        ),
         ("a.jsonl.gz", "", "this file has no prompts"),
     ],
 )

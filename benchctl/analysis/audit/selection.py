@@ -133,7 +133,7 @@ def _answers(frame: Frame, arm: int, made: _Made) -> dict[tuple[int, int], Answe
     found = {}
     for row in frame.rows(arm).tolist():
         record = frame.records[row]
-        if record.error is None and record.token_ids:
+        if record.error is None and record.token_ids and (record.task, record.prompt_idx) not in frame.constrained:
             # Reading shares the lists of equal answers, and `frame` keeps them alive, so that an id is one list's.
             prompt = (record.task, record.prompt_idx, record.prompt_sha, record.prompt_tokens)
             key = (id(record.token_ids), record.token_sha, *prompt)

@@ -59,8 +59,13 @@ def find_levels(frame: Frame, group: Group, key: GroupKey, compared: int = 1) ->
     """
     order = [frame.baseline, *(arm for arm in range(len(frame.arms)) if arm != frame.baseline)]
     slots = key.concurrency if key.rate is None else 1
-    cells = {arm: _cells(frame, arm, slots, one_at_a_time=key.one_at_a_time) for arm in order}
-    return [_level(frame, arm, group, key, cells[arm], cells[frame.baseline], compared) for arm in order]
+    waited = frame.column("e2e_s")
+    cells = {arm: _cells(frame, arm, slots, waited, one_at_a_time=key.one_at_a_time) for arm in order}
+    baseline = frame.rows(frame.baseline)
+    of_both_cells = waited.copy()
+    of_both_cells[baseline] = frame.baseline_e2e_s(baseline)  # a second cell answers one request at a time
+    theirs = _cells(frame, frame.baseline, slots, of_both_cells, one_at_a_time=key.one_at_a_time)
+    return [_level(frame, arm, group, key, cells[arm], theirs, compared) for arm in order]
 
 
 def _level(
@@ -117,14 +122,14 @@ def _level(
     )
 
 
-def _cells(frame: Frame, arm: int, slots: int, *, one_at_a_time: bool) -> dict[int, CellLoad]:
+def _cells(frame: Frame, arm: int, slots: int, waited: Floats, *, one_at_a_time: bool) -> dict[int, CellLoad]:
     """Return an arm's cells by block; one of which a time is not known, or that was resumed, is left out.
 
-    `slots`: how many requests of a closed loop are in flight at a time; 1 for an open loop.
+    `slots`: how many requests of a closed loop are in flight at a time; 1 for an open loop. `waited`: `e2e_s` of every
+    record.
     """
     first_token = frame.column("ttft_s")
     found = {}
-    waited = frame.column("e2e_s")
     rows = frame.rows(arm)
     rows = rows[frame.answered[rows]]
     for block in np.unique(frame.block[rows]).tolist():

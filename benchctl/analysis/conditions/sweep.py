@@ -155,7 +155,7 @@ def join(parts: Sequence[Analysis], sweep: Sweep, disturbances: Iterable[Observa
     together = {
         name: [row for part in parts for row in getattr(part, name)]
         for name in (
-            *("arms", "failed_cells", "verdicts", "speedups", "acceptance", "throughput"),
+            *("arms", "failed_cells", "verdicts", "speedups", "second_cells", "acceptance", "throughput"),
             *("losslessness", "consistency", "costs", "resources"),
         )
     }

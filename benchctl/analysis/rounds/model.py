@@ -103,7 +103,8 @@ def join_rounds(models: Sequence[RoundModel]) -> RoundModel:
 
 def _target_step(frame: Frame, step_s: float) -> UnitCost:
     name = frame.arms[frame.baseline]
-    count = int(sum(frame.decoded[row] for row in frame.rows(frame.baseline) if frame.decoded[row] > 0))
+    cells = [frame.baseline, *([] if frame.again is None else [frame.again])]
+    count = int(sum(frame.decoded[row] for cell in cells for row in frame.rows(cell) if frame.decoded[row] > 0))
     return UnitCost(
         arm=name, what="target step", width=1, seconds=step_s, steps=1.0, count=count, source="run"
     )  # as the first arm's prompts have it

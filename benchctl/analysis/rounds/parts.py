@@ -82,7 +82,7 @@ def sum_rounds(frame: Frame, counters: Counters, arm: int, task: int | None = No
         drafted=float(np.nan_to_num(counters.drafted[ours]).sum()),
         accepted=float(counters.accepted[ours].sum()),
         phases=_phases(frame, counters, ours),
-        step_s=float(frame.decode_s[theirs].sum() / frame.decoded[theirs].sum()),
+        step_s=float(frame.baseline_s(theirs).sum() / frame.decoded[theirs].sum()),
     )
 
 

@@ -72,6 +72,7 @@ class _Delta(msgspec.Struct):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    tool_calls: None = None
 
 
 class _Choice(msgspec.Struct):
@@ -183,14 +184,25 @@ class CompletionReader(AnswerReader[StreamedAnswer]):
 
 def _piece(choice: Mapping[str, Any]) -> str:
     """Return the text of a choice: `text` of a completion, `content` of a chat, reasoning in front."""
-    if "delta" not in choice:
-        parts = [choice.get("text")]
-    else:
-        delta = choice["delta"] or {}
-        parts = [delta.get("reasoning_content") or delta.get("reasoning"), delta.get("content")]
-    if not all(isinstance(one, str | None) for one in parts):
+    return piece_of(choice["delta"] or {}) if "delta" in choice else _joined([choice.get("text")])
+
+
+def piece_of(message: Mapping[str, Any]) -> str:
+    """Return the text of a message or a part of one: reasoning, content, then calls of tools by name and arguments.
+
+    A call's id is left out: servers draw it at random. Raises TypeError, AttributeError for what is no message.
+    """
+    parts = [message.get("reasoning_content") or message.get("reasoning"), message.get("content")]
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or {}
+        parts += [function.get("name"), function.get("arguments")]
+    return _joined(parts)
+
+
+def _joined(parts: list[Any]) -> str:
+    if not all(isinstance(part, str | None) for part in parts):
         raise TypeError("text is text")
-    return "".join(one or "" for one in parts)
+    return "".join(part or "" for part in parts)
 
 
 def _ids(choice: Mapping[str, Any], event: Mapping[str, Any]) -> list[int]:

@@ -104,9 +104,9 @@ class EndpointTarget:
         return cls(target.http, target.api, target.model, context=target.context, timeout_s=target.timeout_s)
 
     @staticmethod
-    def messages(prompt: Prompt) -> list[dict[str, Any]]:
-        """Return the messages of a request to a chat route."""
-        return [message.model_dump() for message in prompt.messages or ()]
+    def chat(prompt: Prompt) -> dict[str, Any]:
+        """Return what a request to a chat route has of a prompt."""
+        return {"messages": [message.model_dump() for message in prompt.messages or ()], **prompt.request}
 
     @staticmethod
     def token_ids(answer: Mapping[str, Any]) -> tuple[int, ...]:
@@ -132,7 +132,7 @@ class TokenizingTarget(EndpointTarget):
 
     def render(self, prompt: Prompt) -> Rendered:
         """Tokenize as the endpoint itself does; the text is what is sent."""
-        what = {"prompt": prompt.prompt} if prompt.prompt is not None else {"messages": self.messages(prompt)}
+        what = {"prompt": prompt.prompt} if prompt.prompt is not None else self.chat(prompt)
         return Rendered(as_sent(prompt), self.token_ids(self.http.post("/tokenize", {"model": self.model, **what})))
 
 
@@ -161,5 +161,5 @@ def as_sent(prompt: Prompt, *, only_chat: bool = False) -> str:
     if prompt.prompt is not None and not only_chat:
         return prompt.prompt
     raw = prompt.prompt is not None
-    messages = [{"role": "user", "content": prompt.prompt}] if raw else EndpointTarget.messages(prompt)
-    return json.dumps(messages, ensure_ascii=False, sort_keys=True)
+    chat = {"messages": [{"role": "user", "content": prompt.prompt}]} if raw else EndpointTarget.chat(prompt)
+    return json.dumps(chat if prompt.request else chat["messages"], ensure_ascii=False, sort_keys=True)

@@ -17,11 +17,25 @@ from benchctl.engines.common.process import EngineProcess, describe_exit
 from benchctl.engines.common.stream import Answer, AnswerReader, protocol_error
 from benchctl.engines.common.values import ids_in
 from benchctl.errors import EngineError
+from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.schema import Sampling
 
 LaunchCause = Callable[[Sequence[str]], Reason | None]
 """Reads why an engine ended from the lines of its log and from how it ended, the last line: `signal SIGSEGV`."""
+
+
+def check_tools(prompt: Prompt, text: str) -> None:
+    """Raise EngineError (of this request) where a rendered prompt lacks a tool: templates that know none drop them."""
+    for tool in prompt.tools or ():
+        function = tool.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or name not in text:
+            raise EngineError(
+                f"The model's chat template leaves the tool {name!r} out of the prompt.",
+                kind="http",
+                fix="Leave `tools` out of the prompt, or use a model whose template has them.",
+            )
 
 
 class LaunchedServer:

@@ -54,7 +54,7 @@ class _Served(EndpointTarget):
         """Apply its chat template and tokenize; the text is what is sent."""
         text = prompt.prompt
         if text is None:
-            text = self.http.post("/apply-template", {"messages": self.messages(prompt)}).get("prompt")
+            text = self.http.post("/apply-template", self.chat(prompt)).get("prompt")
         if not isinstance(text, str):
             raise protocol_error("The endpoint did not return the prompt's text.")
         return Rendered(as_sent(prompt), self.tokenize(text, special=True))

@@ -65,6 +65,7 @@ def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = Mapping
         commit=(found["c1"] or found["c2"]) if found else None,
         speculation_types=tuple(speculation),
         option_names=tuple(flag.names for flag in flags.all),
+        request_fields=frozenset({"tools", "response_format", "chat_template_kwargs"}),
         details={
             "dialect": flags.dialect,
             "has_synthetic": "--spec-synth-len" in flags,

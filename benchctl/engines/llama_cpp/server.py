@@ -10,7 +10,7 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, MemoryReport, Progress, Rendered
 from benchctl.engines.common.access import Access
-from benchctl.engines.common.launched_server import LaunchedServer
+from benchctl.engines.common.launched_server import LaunchedServer, check_tools
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.stream import protocol_error
@@ -27,7 +27,7 @@ from benchctl.engines.llama_cpp.ledger import (
     read_memory,
 )
 from benchctl.engines.llama_cpp.speculation import RequestedSpeculation
-from benchctl.engines.llama_cpp.stream import LlamaAnswer, LlamaReader, check_echo, completion_body
+from benchctl.engines.llama_cpp.stream import LlamaAnswer, LlamaReader, answer_schema, check_echo, completion_body
 from benchctl.errors import EngineError
 from benchctl.models.token_bytes import token_bytes
 from benchctl.prompts.suite import Prompt
@@ -83,10 +83,11 @@ class LlamaServer(LaunchedServer):
         text = prompt.prompt
         if text is None:
             messages = [message.model_dump() for message in prompt.messages or ()]
-            text = self.http.post("/apply-template", {"messages": messages}).get("prompt")
+            text = self.http.post("/apply-template", {"messages": messages, **prompt.request}).get("prompt")
         if not isinstance(text, str):
             raise protocol_error("The engine did not return the prompt's text.")
-        return Rendered(text, self.tokenize(text, special=True))
+        check_tools(prompt, text)
+        return Rendered(text, self.tokenize(text, special=True), answer_schema(prompt))
 
     def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
         """Return the ids of `text`; `special`: with the tokens that begin a prompt, and special ones parsed."""
@@ -95,7 +96,7 @@ class LlamaServer(LaunchedServer):
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
-        body = completion_body(prompt.token_ids, sampling, stream=True)
+        body = completion_body(prompt.token_ids, sampling, stream=True) | prompt.settings
         with self._tally.request():
             before = self._before_answer()
             try:
@@ -165,7 +166,7 @@ class LlamaServer(LaunchedServer):
             return completion.token_ids
         if self._overlapping and self._before_recovery is None:
             self._before_recovery = self._counters()  # the repeated request is in no answer's sum
-        answer = self.ask(completion_body(prompt.token_ids, sampling, stream=False))
+        answer = self.ask(completion_body(prompt.token_ids, sampling, stream=False) | prompt.settings)
         known = completion.known_ids if isinstance(completion, StreamedCompletion) else ()
         return agreeing_ids(answer, completion, known)
 

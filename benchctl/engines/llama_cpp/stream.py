@@ -19,6 +19,7 @@ from benchctl.engines.common.log import clean
 from benchctl.engines.common.stream import AnswerReader, protocol_error
 from benchctl.engines.common.values import TokenId, count_in, ids_in
 from benchctl.errors import EngineError
+from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling
 from benchctl.text import one_line
 
@@ -183,6 +184,12 @@ def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: boo
     }
 
 
+def answer_schema(prompt: Prompt) -> dict[str, Any]:
+    """Return what `/completion` is sent for a prompt's `response_format`, as llama-server's chat route reads it."""
+    form = prompt.response_format
+    return {} if form is None else {"json_schema": form.get("json_schema", {}).get("schema", {})}
+
+
 def scoring_body(prefix: list[int] | list[list[int]], *, top: int, cached: bool, forced: int) -> dict[str, Any]:
     """Return the JSON of a `/completion` request for the `top` likeliest tokens after one prefix or each of several.
 
@@ -209,6 +216,12 @@ def check_echo(body: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     llama-server takes an unknown sampler name for an empty chain and then samples at random even at temperature 0.
     Raises EngineError (`attestation`).
     """
+    if "json_schema" in body and not settings.get("grammar"):
+        raise EngineError(
+            "The engine answered without the grammar of the schema that was requested.",
+            kind="attestation",
+            fix="Use a llama-server that takes json_schema, or leave response_format out of the prompts.",
+        )
     for name in ("samplers", "temperature", "top_k", "top_p", "seed"):
         requested, used = body[name], settings.get(name)
         if isinstance(used, bool) or not (used == requested or _is_rounded(used, requested)):

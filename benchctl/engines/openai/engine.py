@@ -24,6 +24,9 @@ from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line
 
+_STANDARD_FIELDS = frozenset({"tools", "tool_choice", "response_format"})
+"""What OpenAI's chat API has; the servers that are recognised take variables of the chat template, too."""
+
 
 @dataclass(frozen=True)
 class EndpointLaunch(Launch):
@@ -54,6 +57,8 @@ class OpenAiEngine:
             build=None,
             commit=None,
             speculation_types=(),
+            request_fields=_STANDARD_FIELDS
+            | ({"chat_template_kwargs"} if endpoint and endpoint.family else frozenset()),
             details={
                 "server": endpoint.family if endpoint else None,
                 "models": list(endpoint.models or ()) if endpoint else [],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchctl.engines.base import Rendered
@@ -24,6 +24,8 @@ class EndpointPrompt(Rendered):
 
     messages: tuple[Mapping[str, Any], ...] | None = None
     """`None` for a raw prompt, which is sent as it is."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """What is sent beside them, `tools` for example; it is in `text`, too."""
 
 
 def render(prompt: Prompt, *, only_chat: bool) -> EndpointPrompt:
@@ -34,7 +36,7 @@ def render(prompt: Prompt, *, only_chat: bool) -> EndpointPrompt:
         messages: list[dict[str, Any]] = [{"role": "user", "content": prompt.prompt}]
     else:
         messages = [message.model_dump() for message in prompt.messages or ()]
-    return EndpointPrompt(as_sent(prompt, only_chat=only_chat), (), tuple(messages))
+    return EndpointPrompt(as_sent(prompt, only_chat=only_chat), (), messages=tuple(messages), request=prompt.request)
 
 
 def unsupported(sampling: Sampling, family: str | None) -> list[str]:
@@ -55,8 +57,9 @@ def request_body(
     prompt: Rendered, model: str, sampling: Sampling, family: str | None, *, stream: bool
 ) -> dict[str, Any]:
     """Return the JSON of one request, greedy at temperature 0, without reuse of earlier prompts where that is known."""
-    messages = prompt.messages if isinstance(prompt, EndpointPrompt) else None
+    messages, request = (prompt.messages, prompt.request) if isinstance(prompt, EndpointPrompt) else (None, {})
     body: dict[str, Any] = {
+        **request,
         "model": model,
         **({"prompt": prompt.text} if messages is None else {"messages": list(messages)}),
         "max_tokens": sampling.max_tokens,

@@ -50,7 +50,7 @@ class EchoTarget(EndpointTarget):
         else:
             body = {
                 "model": self.model,
-                "messages": self.messages(prompt),
+                **self.chat(prompt),
                 "max_tokens": 1,
                 "temperature": 0,
                 "return_token_ids": True,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
-from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
+from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, piece_of
 from benchctl.engines.common.endpoint import Reading
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
@@ -96,6 +96,8 @@ class EndpointServer:
                 kind="http",
                 fix="Use a suite of raw prompts: benchctl invents no template.",
             )
+        if prompt.chat_template_kwargs is not None and self._first.family is None:
+            raise EngineError("This server is not known to take chat_template_kwargs.", kind="http")
         return render(prompt, only_chat=not self._raw)
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
@@ -278,4 +280,7 @@ def _text_of(answer: dict[str, Any]) -> str:
     message = choice.get("message")
     if not isinstance(message, dict):
         return str(choice.get("text") or "")
-    return str(message.get("reasoning_content") or "") + str(message.get("content") or "")
+    try:
+        return piece_of(message)
+    except (TypeError, AttributeError):
+        return ""

@@ -63,6 +63,7 @@ def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType
         build=versions["transformers"],
         commit=None,
         speculation_types=tuple(METHODS),
+        request_fields=frozenset({"tools", "chat_template_kwargs"}),
         details={
             "python": facts.get("python"),
             "distributions": versions,

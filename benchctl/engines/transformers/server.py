@@ -9,7 +9,7 @@ from typing import Any
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.access import Access
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
-from benchctl.engines.common.launched_server import LaunchedServer
+from benchctl.engines.common.launched_server import LaunchedServer, check_tools
 from benchctl.engines.common.metrics import DEEPEST
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.stream import protocol_error
@@ -50,11 +50,12 @@ class TransformersServer(LaunchedServer):
         if prompt.prompt is not None:
             body: dict[str, Any] = {"text": prompt.prompt}
         else:
-            body = {"messages": [message.model_dump() for message in prompt.messages or ()]}
+            body = {"messages": [message.model_dump() for message in prompt.messages or ()], **prompt.request}
         answer = self.http.post("/render", body)
         text = answer.get("text")
         if not isinstance(text, str):
             raise protocol_error("The engine did not return the prompt's text.")
+        check_tools(prompt, text)
         return Rendered(text, self._prompt_ids(answer))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:

@@ -58,6 +58,7 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
         commit=None,
         speculation_types=types_of(package.methods),
         option_names=tuple(map(tuple, facts.get("names") or ([name] for name in package.options or ()))),
+        request_fields=frozenset({"tools", "response_format", "chat_template_kwargs"}),
         details={
             "platform": package.platform,
             "devices": [] if package.cpu else [f"{package.platform.upper()}: {package.device}"],

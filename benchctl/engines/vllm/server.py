@@ -15,7 +15,7 @@ from typing import Any
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
 from benchctl.engines.common.access import Access
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
-from benchctl.engines.common.launched_server import LaunchedServer
+from benchctl.engines.common.launched_server import LaunchedServer, check_tools
 from benchctl.engines.common.log import read_log
 from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
 from benchctl.engines.common.process import EngineProcess
@@ -75,19 +75,22 @@ class VllmServer(LaunchedServer):
         if prompt.prompt is not None:
             ids = self._ids({"prompt": prompt.prompt, "add_special_tokens": True})
             return Rendered(prompt.prompt, ids)
+        request = prompt.request
+        form = request.pop("response_format", None)
         messages = [message.model_dump() for message in prompt.messages or ()]
-        ids = self._ids({"messages": messages, "add_generation_prompt": True})
+        ids = self._ids({"messages": messages, "add_generation_prompt": True, **request})
         text = self.http.post("/detokenize", {"model": MODEL_NAME, "tokens": list(ids)}).get("prompt")
         if not isinstance(text, str):
             raise protocol_error("The engine did not return the prompt's text.")
-        return Rendered(text, ids)
+        check_tools(prompt, text)
+        return Rendered(text, ids, {} if form is None else {"response_format": form})
 
     def _ids(self, what: dict[str, Any]) -> tuple[int, ...]:
         return self._prompt_ids(self.http.post("/tokenize", {"model": MODEL_NAME, **what}))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
         """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
-        body = completion_body(prompt.token_ids, sampling)
+        body = completion_body(prompt.token_ids, sampling) | prompt.settings
         with self._tally.request():
             before = self._reading() if self._alone and self._method is not None else None
             try:

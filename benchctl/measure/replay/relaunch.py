@@ -221,7 +221,7 @@ def _prompts(run: RunData, manifest: Manifest, recipe: Recipe) -> tuple[dict[tup
         items = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
     except BenchctlError as error:
         return {}, f"the prompts file {recipe.prompts.suite} cannot be read ({error.what})"
-    known = {(one.task, one.prompt_idx): one.sha256 for one in manifest.prompts}
+    known = {(one.task, one.prompt_idx): one.sha256 for one in manifest.prompts if one.constrained is None}
     same = {
         (item.task, item.prompt_idx): item.prompt
         for item in items

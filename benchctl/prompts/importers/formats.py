@@ -6,21 +6,23 @@
 - SPEED-Bench, parquet files: questions by category, about half of them without their text in the published
   files. Such a row has a notice in its place; it is left out and counted, since the notice would otherwise be measured
   as if it were the question.
-- plain JSON lines: `{"prompt": …}` or `{"messages": […]}`, with `task` and `reference` where one likes.
+- rows of one's own: `prompt`, `messages` (OpenAI's chat format), `conversations` with turns of `from` and `value`
+  (ShareGPT), or `body` with one of these (a line of an OpenAI batch file); `task` and `reference` where one likes. Of a
+  conversation everything up to the last turn of the user, or of a tool, is sent.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import ValidationError
 
 from benchctl.errors import UsageError
-from benchctl.prompts.suite import Message
+from benchctl.prompts.suite import REQUEST_FIELDS, Message
 from benchctl.recipes.problems import Plain, did_you_mean, quoted
 from benchctl.recipes.schema import MAX_NAME, NAME_PATTERN
 
@@ -31,6 +33,10 @@ Fields = dict[str, Plain]
 
 class UnexpectedRowError(ValueError):
     """A row that is not of its format; the message names what was expected. The reader of the file adds where."""
+
+    def __init__(self, what: str, fix: str | None = None) -> None:
+        super().__init__(what)
+        self.fix = fix
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,14 @@ class Question:
     reference: str | None = None
     later_turns: int = 0
     """Further user turns, which are not sent: they follow on the model's own answers."""
+    earlier_turns: int = 0
+    """User turns before the one that is asked, which are sent with their answers."""
+    goes_on: bool = False
+    """Whether the row has turns after the one that is asked."""
+    request: Mapping[str, Plain] = field(default_factory=dict)
+    """What is sent beside the messages, by `REQUEST_FIELDS`."""
+    unsent: tuple[str, ...] = ()
+    """Further keys of the row."""
 
 
 @dataclass(frozen=True)
@@ -126,22 +140,89 @@ def _speed_bench(fields: Fields) -> Question | None:
     return None if NOTICE_WITHOUT_TEXT in str(question.content) else question
 
 
-def read_json_line(fields: Fields) -> Question:
-    """Read a row of plain JSON lines; raises UnexpectedRowError."""
-    task = text_of(fields, "task") if fields.get("task") is not None else NO_TASK
-    reference = first_reference(fields.get("reference"))
-    if ("prompt" in fields) == ("messages" in fields):
-        got = "both" if "prompt" in fields else "neither"
-        raise UnexpectedRowError(f"expected either `prompt` or `messages`; got {got}")
-    if "prompt" in fields:
-        return Question(task, text_of(fields, "prompt"), reference)
-    messages = _messages(fields["messages"])
-    if messages[-1].role == "assistant":  # an answered conversation: the answer is not part of the prompt
-        reference = reference or messages[-1].content
-        messages = messages[:-1]
-    if not any(message.role == "user" for message in messages):
+_READ = {"prompt", "messages", "conversations", "body", "task", "reference", *REQUEST_FIELDS}
+_NAMES = {"id", "custom_id", "method", "url", "stream", "stream_options"}
+"""What names a row, or how a batch file has it sent."""
+_REFUSED: dict[str, Plain] = {
+    **dict.fromkeys(("stop", "stop_token_ids", "bad_words", "logit_bias", "grammar", "json_schema", "regex", "ebnf")),
+    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")),
+    **dict.fromkeys(("functions", "function_call", "parallel_tool_calls", "reasoning_effort", "thinking")),
+    **dict.fromkeys(("chat_template", "documents", "suffix")),
+    "add_generation_prompt": True,
+    "continue_final_message": False,
+    **dict.fromkeys(("n", "best_of", "repetition_penalty", "repeat_penalty"), 1),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_p", "min_tokens"), 0),
+}
+"""Keys of a request that change what is asked or may be answered and that no recipe has, with the value that does
+not."""
+_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+
+
+def read_row(fields: Fields) -> Question:
+    """Read a row of one's own; raises UnexpectedRowError."""
+    inner = fields.get("body")
+    row = {**fields, **inner} if isinstance(inner, dict) else fields
+    for key, neutral in _REFUSED.items():
+        value = row.get(key)
+        if value not in (None, [], {}, neutral):
+            what = f"`{key}` changes the answer, and benchctl does not send it; got {quoted(value)}"
+            fix = "Leave it out of the row; what all prompts share is set in the recipe (sampling, engine.args)."
+            raise UnexpectedRowError(what, fix)
+    task = text_of(row, "task") if row.get("task") is not None else NO_TASK
+    forms = [key for key in ("prompt", "messages", "conversations") if key in row]
+    if len(forms) != 1:
+        raise UnexpectedRowError(
+            f"expected either `prompt` or `messages`; got {'neither' if not forms else ' and '.join(forms)}"
+        )
+    request = {key: row[key] for key in REQUEST_FIELDS if row.get(key) not in (None, [], {}, {"type": "text"})}
+    unsent = tuple(key for key, value in row.items() if key not in _READ | _NAMES and value is not None)
+    reference = first_reference(row.get("reference"))
+    if forms == ["prompt"]:
+        return Question(task, text_of(row, "prompt"), reference, request=request, unsent=unsent)
+    turns = _from_sharegpt(row["conversations"]) if "conversations" in row else _content_as_text(row["messages"])
+    messages = _messages(turns)
+    asking = [number for number, message in enumerate(messages) if message.role in ("user", "tool")]
+    earlier = sum(message.role == "user" for message in messages) - 1
+    if earlier < 0:
         raise UnexpectedRowError("expected `messages` with a user's turn that is to be answered; got none")
-    return Question(task, messages, reference)
+    asked, rest = messages[: asking[-1] + 1], messages[asking[-1] + 1 :]
+    answers = [message.content for message in rest if message.role == "assistant"]
+    return Question(
+        task,
+        asked,
+        reference or (answers[0] if answers else None),
+        earlier_turns=earlier,
+        goes_on=bool(rest),
+        request=request,
+        unsent=unsent,
+    )
+
+
+def _from_sharegpt(turns: Plain) -> Plain:
+    if not isinstance(turns, list) or not turns:
+        raise UnexpectedRowError(f"expected `conversations`, a list of turns; got {quoted(turns)}")
+    messages: list[Plain] = []
+    for number, turn in enumerate(turns):
+        role = _ROLES.get(str(turn.get("from"))) if isinstance(turn, dict) else None
+        if not isinstance(turn, dict) or role is None or not isinstance(turn.get("value"), str):
+            expected = f"`from` ({', '.join(_ROLES)}) and `value`, a text"
+            raise UnexpectedRowError(f"expected `conversations[{number}]` to have {expected}; got {quoted(turn)}")
+        messages.append({"role": role, "content": turn["value"]})
+    return messages
+
+
+def _content_as_text(turns: Plain) -> Plain:
+    """Join the text parts of OpenAI's list form of `content`; anything else stays as it is, and is refused later."""
+    if not isinstance(turns, list):
+        return turns
+    messages: list[Plain] = []
+    for turn in turns:
+        parts = turn.get("content") if isinstance(turn, dict) else None
+        if isinstance(parts, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in parts):
+            messages.append({**turn, "content": "\n".join(str(part.get("text", "")) for part in parts)})
+        else:
+            messages.append(turn)
+    return messages
 
 
 def _messages(value: Plain) -> tuple[Message, ...]:
@@ -201,7 +282,7 @@ _FORMATS = (
         licence=None,
         kind=None,
         example='{"prompt": "…"} or {"messages": [{"role": "user", "content": "…"}]}',
-        read=read_json_line,
+        read=read_row,
     ),
 )
 FORMATS: dict[str, Format] = {one.name: one for one in _FORMATS}

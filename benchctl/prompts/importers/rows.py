@@ -1,7 +1,8 @@
-"""The rows of a question file: JSON lines (plain or gzip) or parquet, by the file's ending."""
+"""The rows of a question file: text, JSON lines (plain or gzip), a JSON list, or parquet, by the file's ending."""
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import importlib
 import json
@@ -15,6 +16,7 @@ from benchctl.prompts.importers.formats import Fields
 from benchctl.recipes.problems import Plain, quoted
 from benchctl.text import one_line
 
+SEPARATOR = "---"
 ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".parquet")
 _MAX_LINE = 16 << 20
 _MAX_BYTES = 1 << 30
@@ -27,12 +29,18 @@ def read_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
 
     Raises UsageError for a file that cannot be read, and for a line that is not a JSON object.
     """
-    label = one_line(label)
-    if path.name.lower().endswith(".parquet"):
+    label, name = one_line(label), path.name.lower()
+    if name.endswith(".parquet"):
         yield from _parquet_rows(path, label)
+        return
+    if name.endswith(".txt"):
+        yield from _text_rows(path, label)
         return
     try:
         with _opened(path) as stream:
+            if name.endswith(".json") and _is_list(stream):
+                yield from _listed_rows(stream.read(_MAX_BYTES), label)
+                return
             for number, line in enumerate(_lines(stream, label), start=1):
                 if line.strip():
                     yield f"{label}:{number}", _object(line, f"{label}:{number}")
@@ -40,6 +48,43 @@ def read_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
         raise UsageError("this gzip file is truncated or damaged", where=label) from None
     except OSError as error:
         raise UsageError(f"the file cannot be read: {error.strerror}", where=label) from None
+
+
+def _is_list(stream: IO[bytes]) -> bool:
+    beginning = stream.read(_MAX_LINE).removeprefix(codecs.BOM_UTF8).lstrip()
+    stream.seek(0)
+    return beginning.startswith(b"[")
+
+
+def _listed_rows(text: bytes, label: str) -> Iterator[tuple[str, Fields]]:
+    rows = _parsed(text, label, "a JSON list of objects")
+    for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
+        if not isinstance(row, dict):
+            raise UsageError(f"expected an object; got {quoted(row)}", where=f"{label}[{number}]")
+        yield f"{label}[{number}]", row
+
+
+def _text_rows(path: Path, label: str) -> Iterator[tuple[str, Fields]]:
+    """Give a prompt for every line; where lines of dashes separate them, for all between two of those."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError:
+        raise UsageError("this is not UTF-8 text", where=label) from None
+    except OSError as error:
+        raise UsageError(f"the file cannot be read: {error.strerror}", where=label) from None
+    if not any(line.strip() == SEPARATOR for line in lines):
+        yield from (
+            (f"{label}:{number}", {"prompt": line.strip()}) for number, line in enumerate(lines, 1) if line.strip()
+        )
+        return
+    start, part = 1, list[str]()
+    for number, line in enumerate([*lines, SEPARATOR], 1):
+        if line.strip() != SEPARATOR:
+            part.append(line)
+            continue
+        if whole := "\n".join(part).strip():
+            yield f"{label}:{start}", {"prompt": whole}
+        start, part = number + 1, []
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -56,18 +101,22 @@ def _lines(stream: IO[bytes], label: str) -> Iterator[bytes]:
 
 
 def _object(line: bytes, where: str) -> Fields:
+    value = _parsed(line, where, "one JSON object a line")
+    if not isinstance(value, dict):
+        raise UsageError(f"expected one JSON object a line; got {quoted(value)}", where=where)
+    return value
+
+
+def _parsed(text: bytes, where: str, expected: str) -> Plain:
     try:
-        value: Plain = json.loads(line.decode("utf-8-sig"))
+        value: Plain = json.loads(text.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise UsageError("expected UTF-8 text", where=where) from None
     except json.JSONDecodeError as error:
-        raise UsageError(
-            f"expected one JSON object a line; this line is not JSON: {error.msg} (column {error.colno})", where=where
-        ) from None
+        what = f"this line is not JSON: {error.msg} (column {error.colno})"
+        raise UsageError(f"expected {expected}; {what}", where=where) from None
     except RecursionError:
         raise UsageError("expected a JSON object; this one is nested too deeply", where=where) from None
-    if not isinstance(value, dict):
-        raise UsageError(f"expected one JSON object a line; got {quoted(value)}", where=where)
     return value
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
+from benchctl.data.record import sha256_text
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.llama_cpp.server import LlamaServer
@@ -34,6 +37,28 @@ def test_a_chat_prompt_is_rendered_with_the_models_template(start_server: StartS
     assert chat.text.endswith("assistant\n")
     assert len(chat.token_ids) < len(chat.text)
     assert raw.text == "def add(a, b):"
+
+
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+
+
+def test_a_schema_holds_the_answer(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    server = start_server(arm_of(), tiny_pair)
+    schema = {"type": "object", "properties": {"sum": {"enum": [7]}}, "required": ["sum"]}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    plain, held = server.render(CHAT), server.render(CHAT.model_copy(update={"response_format": form}))
+    answer = complete(server, held, Sampling(max_tokens=40))
+    assert json.loads(answer.text) == {"sum": 7}, "the tiny model alone writes no JSON"
+    again = server.recover_token_ids(held, Sampling(max_tokens=40), replace(answer, token_ids=None))
+    assert again == answer.token_ids
+    assert plain.sha256 == sha256_text(plain.text) != held.sha256
+
+
+def test_a_template_that_leaves_tools_out_is_an_error(start_server: StartServer, tiny_pair: ResolvedPair) -> None:
+    server = start_server(arm_of(), tiny_pair)
+    with pytest.raises(EngineError, match="leaves the tool 'weather' out") as caught:
+        server.render(CHAT.model_copy(update={"tools": (WEATHER,), "tool_choice": "auto"}))
+    assert caught.value.kind == "http"
 
 
 def test_the_target_alone(start_server: StartServer, tiny_pair: ResolvedPair) -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from benchctl.engines.llama_cpp.stream import check_echo, completion_body
+from benchctl.engines.llama_cpp.stream import answer_schema, check_echo, completion_body
 from benchctl.errors import EngineError
+from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
 
 
@@ -27,6 +30,24 @@ def test_random_sampling_has_its_chain() -> None:
     body = completion_body((1,), Sampling(temperature=0.7, top_k=0, top_p=0.9, ignore_eos=True), stream=False)
     assert body["samplers"] == ["top_k", "top_p", "temperature"]
     assert body["ignore_eos"] is True
+
+
+@pytest.mark.parametrize(
+    ("form", "schema"),
+    [
+        ({"type": "json_object"}, {}),
+        ({"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "null"}}}, {"type": "null"}),
+    ],
+)
+def test_a_format_of_the_answer_is_a_schema_that_the_engine_must_have_used(form: Any, schema: Any) -> None:
+    prompt = Prompt(messages=(Message(role="user", content="x"),), response_format=form)
+    body = completion_body((1,), Sampling(), stream=True) | answer_schema(prompt)
+    assert body["json_schema"] == schema
+    check_echo(body, body | {"grammar": "root ::= …"})
+    with pytest.raises(EngineError, match="without the grammar") as caught:
+        check_echo(body, body | {"grammar": ""})
+    assert caught.value.kind == "attestation"
+    assert answer_schema(Prompt(prompt="x")) == {}
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ class Script:
     pace_s: float = 0.0
     """Before each of the later events."""
     tokenizes: bool = False
-    """Whether there is a `/tokenize`, for which a word is a token."""
+    """Whether there are a `/tokenize`, for which a word is a token, and a `/detokenize`, which shows what it read."""
+    tokenized: list[dict[str, Any]] = field(default_factory=list)
     usage: bool = True
     cached: int = 0
     finish: str = "length"
@@ -84,7 +85,10 @@ def handler_of(script: Script) -> type[BaseHTTPRequestHandler]:
             if not self.allowed():
                 return
             if script.tokenizes and self.path == "/tokenize":
-                self.reply(200, {"tokens": list(range(len(body["prompt"].split())))})
+                script.tokenized.append(body)
+                self.reply(200, {"tokens": list(range(len(str(body.get("prompt")).split())))})
+            elif script.tokenizes and self.path == "/detokenize":
+                self.reply(200, {"prompt": json.dumps(script.tokenized[-1])})
             elif self.path.removeprefix("/v1/") not in script.routes:
                 self.reply(404, {"detail": "Not Found"})
             elif "model" not in body:

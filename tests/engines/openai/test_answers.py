@@ -10,6 +10,8 @@ import pytest
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.completion_stream import CompletionReader
+from benchctl.engines.openai.adapter import OpenAiSpec
+from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.errors import EngineError
 from benchctl.measure.recording import measured_fields
 from benchctl.prompts.suite import Message, Prompt
@@ -141,6 +143,53 @@ def test_tokens_that_came_together_at_first_took_no_time(endpoint: Endpoint, ask
     done = replace(complete(server, server.render(RAW), GREEDY), first_tokens=3, decode_s=2.0)
     assert measured_fields(done)["client_tok_per_sec"] == 0.5
     assert measured_fields(replace(done, first_tokens=4))["client_tok_per_sec"] is None
+
+
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+REQUEST = {
+    "tools": [WEATHER],
+    "tool_choice": "required",
+    "response_format": {"type": "json_object"},
+    "chat_template_kwargs": {"enable_thinking": False},
+}
+
+
+def test_what_a_prompt_has_beside_its_messages_is_sent(endpoint: Endpoint, ask: Ask) -> None:
+    script = endpoint(pages=SLOTS)
+    server = ask(script)
+    prompt = Prompt.model_validate(CHAT.model_dump() | REQUEST, strict=False)
+    rendered = server.render(prompt)
+    complete(server, rendered, GREEDY)
+    assert {key: script.requests[0].get(key) for key in REQUEST} == REQUEST
+    assert rendered.sha256 != server.render(CHAT).sha256
+    assert json.loads(server.render(CHAT).text) == [{"role": "user", "content": "count"}]
+
+
+def test_a_server_that_is_not_recognised_is_not_sent_variables_of_its_template(endpoint: Endpoint, ask: Ask) -> None:
+    server = ask(endpoint())
+    with pytest.raises(EngineError, match="chat_template_kwargs"):
+        server.render(CHAT.model_copy(update={"chat_template_kwargs": {"a": 1}}))
+
+
+def test_what_an_endpoint_takes_depends_on_its_server(endpoint: Endpoint) -> None:
+    def fields(script: Script) -> frozenset[str]:
+        return OpenAiEngine(OpenAiSpec.model_validate({"kind": "openai", "url": script.url})).probe().request_fields
+
+    assert fields(endpoint()) == REQUEST.keys() - {"chat_template_kwargs"}
+    assert fields(endpoint(pages=SLOTS)) == REQUEST.keys()
+
+
+def test_calls_of_tools_are_part_of_the_answer() -> None:
+    calls = [
+        {"delta": {"content": "Let me see."}},
+        {"delta": {"tool_calls": [{"index": 0, "id": "x1", "function": {"name": "weather", "arguments": ""}}]}},
+        {"delta": {"tool_calls": [{"index": 0, "function": {"arguments": '{"city": "Oslo"}'}}]}},
+        {"delta": {}, "finish_reason": "tool_calls"},
+    ]
+    chunks = [b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n" for choice in calls]
+    answer = read(CompletionReader(), chunks, times=iter([1.0, 2.0, 3.0, 4.0]))
+    assert answer is not None
+    assert (answer.text, answer.finish_reason) == ('Let me see.weather{"city": "Oslo"}', "stop")
 
 
 FOUR_AT_FIRST = ["one two three four", *[" more"] * 12]

@@ -45,6 +45,7 @@ class ToyEngine:
             build=None,
             commit=None,
             speculation_types=("ngram-simple",),
+            request_fields=frozenset(),  # of `tools`, `response_format`, …: prompts with others are refused
             details={"sha256": file_sha256(Path(found))},
         )
 

@@ -60,6 +60,18 @@ def test_probing_a_python(engine: TransformersEngine) -> None:
     assert found.details["sha256"]
 
 
+def test_tools_and_variables_reach_the_template(start: Callable[[Arm], TransformersServer]) -> None:
+    server = start(arm_of())
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+    with_tools = CHAT.model_copy(update={"tools": (tool,)})
+    with pytest.raises(EngineError, match="leaves the tool 'weather' out"):
+        server.render(with_tools)
+    template = "{{ tools[0].function.name }}, {{ mood }}: {{ messages[0].content }}"
+    variables = {"chat_template": template, "mood": "calm", "tokenize": True}
+    rendered = server.render(with_tools.model_copy(update={"chat_template_kwargs": variables}))
+    assert rendered.text == f"weather, calm: {CHAT.messages[0].content}"  # type: ignore[index]
+
+
 def test_requests_without_the_key_are_refused(start: Callable[[Arm], TransformersServer]) -> None:
     server = start(arm_of())
     assert server.access is not None

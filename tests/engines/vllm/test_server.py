@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.server import VllmServer
 from benchctl.errors import EngineError
+from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
 from tests.engines.cells import at_once, complete, stopped_in_flight
 from tests.engines.openai.fake_endpoint import Script, serving
@@ -108,6 +110,19 @@ def test_an_answer_alone_is_compared_with_the_counters(start: Start) -> None:
     done = complete(server, PROMPT, GREEDY)
     assert done.ledger == Ledger(4, 1, 1, None, (1, 0, 0, 0), plain_steps=1)
     assert server.attest(None).state == "active"
+
+
+def test_what_a_prompt_has_beside_its_messages_is_sent(start: Start) -> None:
+    server, at = start(tokenizes=True)
+    weather = {"type": "function", "function": {"name": "weather"}}
+    form, variables = {"type": "json_object"}, {"enable_thinking": False}
+    chat = Prompt(messages=(Message(role="user", content="count"),), tools=(weather,), chat_template_kwargs=variables)
+    held = server.render(chat.model_copy(update={"response_format": form}))
+    assert {key: at.tokenized[0][key] for key in ("tools", "chat_template_kwargs")} == chat.request
+    assert "response_format" not in at.tokenized[0]
+    complete(server, replace(held, token_ids=PROMPT.token_ids), GREEDY)
+    assert at.requests[0]["response_format"] == form
+    assert held.sha256 != server.render(chat).sha256
 
 
 def test_counters_that_lag_are_waited_for(start: Start) -> None:

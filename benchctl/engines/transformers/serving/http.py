@@ -290,7 +290,8 @@ def render(tokenizer: PreTrainedTokenizerBase, prompt: Mapping[str, Any]) -> tup
     if (messages := prompt.get("messages")) is not None:
         if not getattr(tokenizer, "chat_template", None):
             raise ValueError("the model has no chat template; use raw prompts")
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        own = {**(prompt.get("chat_template_kwargs") or {}), "tokenize": False, "add_generation_prompt": True}
+        text = tokenizer.apply_chat_template(messages, tools=prompt.get("tools"), **own)
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     else:
         text = str(prompt["text"])

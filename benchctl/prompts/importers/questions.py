@@ -1,0 +1,151 @@
+"""The rows of a question file as prompts: of a file that is imported, and of one's own that is used as it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from benchctl.errors import UsageError
+from benchctl.prompts.importers.formats import NO_TASK, Format, Kind, Question, TaskNames, UnexpectedRowError
+from benchctl.prompts.importers.rows import read_rows
+from benchctl.prompts.suite import Message, Prompt
+from benchctl.recipes.problems import did_you_mean, quoted
+from benchctl.text import one_line
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What was taken from a question file."""
+
+    kind: Kind
+    tasks: dict[str, list[Prompt]]
+    places: dict[tuple[str, int], str]
+    """File and line of every prompt, by its task and index."""
+    source: str
+    """The suite's `source`: the format, the file and its SHA-256, and what was left out."""
+    notes: tuple[str, ...]
+    """What of the rows is not asked or sent, in sentences."""
+
+
+def read_questions(
+    path: Path,
+    label: str,
+    form: Format,
+    *,
+    kind: Kind | None = None,
+    tasks: Sequence[str] | None = None,
+    limit: int | None = None,
+    no_task: str = NO_TASK,
+) -> Questions:
+    """Read all of a question file; keep at most `limit` prompts of each of `tasks` (None: all), in the file's order.
+
+    `label` names the file in the suite and in messages: no path of this machine. `no_task` is the task of rows that
+    name none. Raises UsageError with the file, the line and what was expected.
+    """
+    found: dict[str, list[Prompt]] = {}
+    places: dict[tuple[str, int], str] = {}
+    kept: list[Question] = []
+    names = TaskNames()
+    kind = kind or form.kind
+    without_text = 0
+    for where, fields in read_rows(path, label):
+        try:
+            question = form.read(fields)
+            if question is None:
+                without_text += 1
+                continue
+            kind = kind or ("raw" if isinstance(question.content, str) else "chat")
+            prompt = _prompt(question, kind)
+        except UnexpectedRowError as error:
+            raise UsageError(str(error), where=where, fix=error.fix or f"{form.title} has {form.example}.") from None
+        task = names(no_task if question.task == NO_TASK else question.task)
+        prompts = found.setdefault(task, [])
+        if (limit is None or len(prompts) < limit) and (tasks is None or task in tasks):
+            places[task, len(prompts)] = where
+            prompts.append(prompt)
+            kept.append(question)
+    if kind is None or not found:
+        reason = (
+            f"the text of all {without_text} questions is not in this file"
+            if without_text
+            else "this file has no prompts"
+        )
+        raise UsageError(reason, where=one_line(label))
+    chosen = _chosen(found, tasks, label)
+    notes = tuple(_notes(kept, without_text))
+    return Questions(kind, chosen, places, _source(path, label, form, notes), notes)
+
+
+def plain(prompt: Prompt) -> str:
+    """Return a prompt as JSON, characters as they are."""
+    return json.dumps(prompt.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
+
+
+def _prompt(question: Question, kind: Kind) -> Prompt:
+    content, values = question.content, {**question.request, "reference": question.reference}
+    if kind == "chat":
+        values["messages"] = (Message(role="user", content=content),) if isinstance(content, str) else content
+    elif isinstance(content, str):
+        values["prompt"] = content
+    else:
+        raise UnexpectedRowError("expected `prompt`, since the suite is raw; got `messages` (import with --kind chat)")
+    try:
+        prompt = Prompt.model_validate(values, strict=False)
+    except ValidationError as error:
+        key = str(error.errors()[0]["loc"][0])
+        raise UnexpectedRowError(f"expected `{key}` as in a request to a chat API; got {quoted(values[key])}") from None
+    if prompt.problem is not None:
+        raise UnexpectedRowError(prompt.problem.rstrip("."))
+    try:
+        plain(prompt).encode()
+    except UnicodeEncodeError:
+        raise UnexpectedRowError("expected text; got half of a surrogate pair, which is not a character") from None
+    return prompt
+
+
+def _notes(kept: Sequence[Question], without_text: int) -> list[str]:
+    notes = []
+
+    def count(found: int, what: str) -> None:
+        if found:
+            notes.append(f"In {found} of {len(kept)} prompts {what}.")
+
+    count(
+        sum(question.later_turns > 0 for question in kept),
+        "later turns, which depend on the model's own answers, are not asked: only the first turn is",
+    )
+    count(
+        sum(question.earlier_turns > 0 for question in kept),
+        "only the last turn of the user is asked; those before it are sent as they stand, with their answers",
+    )
+    count(sum(question.goes_on for question in kept), "what follows the turn that is asked is not sent")
+    unsent = list(dict.fromkeys(key for question in kept for key in question.unsent))
+    listed = ", ".join(one_line(key, 40) for key in unsent[:12]) + (", …" if len(unsent) > 12 else "")
+    count(
+        sum(bool(question.unsent) for question in kept),
+        f"keys are not sent ({listed}): the model and the sampling are the recipe's",
+    )
+    if without_text:
+        notes.append(f"{without_text} questions were left out: the file withholds their text.")
+    return notes
+
+
+def _chosen(found: dict[str, list[Prompt]], tasks: Sequence[str] | None, label: str) -> dict[str, list[Prompt]]:
+    for task in tasks or ():
+        if task not in found:
+            fix = did_you_mean(task, found).strip() or f"It has: {', '.join(found)}."
+            raise UsageError(f"{one_line(label)} has no task {quoted(task)}", where="--tasks", fix=fix)
+    return {task: prompts for task, prompts in found.items() if prompts}
+
+
+def _source(path: Path, label: str, form: Format, notes: Sequence[str]) -> str:
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    home = f" ({form.home})" if form.home else ""
+    parts = [f"{form.title}{home}", f"imported from {one_line(label)}", f"SHA-256 {digest}"]
+    return "; ".join([*parts, *(note.rstrip(".") for note in notes)])
