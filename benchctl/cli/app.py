@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import signal
 import sys
 from typing import Annotated, NoReturn, TextIO
@@ -102,29 +103,32 @@ def main() -> None:
             sys.stdout.flush()  # Python's own flush comes too late to say what went wrong
     except BenchctlError as error:
         _fail(error)
-    except KeyboardInterrupt:
-        sys.stderr.write("Interrupted.\n")
-        sys.exit(130)
+    except KeyboardInterrupt as interrupt:
+        _interrupted(interrupt)
     except BrokenPipeError:
         _reader_gone()
     except SystemExit as leaving:
         if isinstance(leaving.__context__, BrokenPipeError):  # rich and typer make it a 1: not lossless
             _reader_gone()
-        if isinstance(leaving.__context__, typer.Abort):  # Ctrl-C or Ctrl-D at a question: the same
+        if isinstance(leaving.__context__, typer.Abort):  # Ctrl-C or Ctrl-D at a question: it says "Aborted."
             sys.exit(130)
+        if leaving.__context__ is not None and isinstance(leaving.__context__.__cause__, KeyboardInterrupt):
+            _interrupted(leaving.__context__.__cause__)
         raise
     except MemoryError:
-        _fail(
-            StorageError("There is not enough memory for benchctl itself.", fix="Close programs that use much memory.")
-        )
+        raise  # what starts the program says so, with what needs no more memory
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             fix = "Raise the limit: ulimit -n 1024"
             _fail(StorageError("More files are open than this shell allows.", fix=fix))
+        if error.errno == errno.ENOMEM:
+            raise MemoryError from error
         _discard(sys.stdout)
         where = "the output" if error.filename is None else str(error.filename)
         _fail(StorageError(f"It cannot be written or read: {error.strerror or error}.", where=where))
     except Exception as error:
+        if _WITHOUT_MEMORY.search(str(error)):
+            raise MemoryError from error
         from benchctl.cli.show_error import internal_error
 
         _fail(internal_error(error))
@@ -135,6 +139,18 @@ def _fail(error: BenchctlError) -> NoReturn:
 
     show_error(error)
     sys.exit(error.exit_code)
+
+
+_WITHOUT_MEMORY = re.compile("failed to map segment|annot allocate memory|can't start new thread")
+"""What the dynamic loader and the thread library say."""
+
+
+def _interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
+    """Exit as a program does that Ctrl-C ended, with one line: what the command says of it, such as how to go on."""
+    from benchctl.text import one_line
+
+    sys.stderr.write(f"{one_line(str(interrupt)) or 'Interrupted.'}\n")
+    sys.exit(130)
 
 
 def _reader_gone() -> NoReturn:

@@ -6,9 +6,9 @@ Every number that a verdict rests on is here, so that it can be computed again w
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from benchctl.data.replays import Origin, of_part
 from benchctl.data.versions import Part, StoredFormat
@@ -20,7 +20,7 @@ FORMAT = StoredFormat("audit file", version=1, fix="Remove the file; verify-loss
 class Divergence(Part):
     """A place at which an answer's token is not the target's likeliest."""
 
-    index: int
+    index: int = Field(ge=0)
     likeliest: int
     gap: float
     """Nats by which the target prefers its likeliest token to the answer's; the least that it can be, where
@@ -40,6 +40,12 @@ class ScoredAnswer(Part):
     margins: list[float]
     """At every token: the likeliest over the second likeliest, in nats."""
     diverged: list[Divergence] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _within_the_answer(self) -> ScoredAnswer:
+        if any(divergence.index >= len(self.margins) for divergence in self.diverged):
+            raise ValueError("it diverges beyond its end")
+        return self
 
     @property
     def key(self) -> AnswerKey:
@@ -63,11 +69,11 @@ class NullPass(Part):
     prompt_idx: int
     prompt_sha: str | None
     token_sha: str
-    width: int
+    width: int = Field(ge=0)
     first: int
     skipped: int = 0
-    slots: int = 1
-    places: list[int]
+    slots: int = Field(default=1, ge=1)
+    places: list[Annotated[int, Field(ge=0)]]
     losses: list[float]
     """At each place: how much less the target prefers its likeliest token to the best other one; nats."""
 
@@ -92,6 +98,17 @@ class Audit(Origin):
     """Total time of scoring."""
     answers: list[ScoredAnswer] = Field(default_factory=list)
     passes: list[NullPass] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _read_where_scored(self) -> Audit:
+        lengths = {answer.key: len(answer.margins) for answer in self.answers}
+        for reading in self.passes:
+            if len(reading.losses) != len(reading.places):
+                raise ValueError(f"a reading has {len(reading.places)} places and {len(reading.losses)} losses")
+            length = lengths.get(reading.answer)
+            if length is not None and any(place >= length for place in reading.places):
+                raise ValueError("a reading has a place beyond the end of its answer")
+        return self
 
 
 def read_audit(folder: Path, part: str | None = None) -> Audit | None:

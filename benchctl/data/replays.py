@@ -26,7 +26,7 @@ class Reading(Part):
     """One prefix in one shape: natural logarithms of the target's probabilities of the next token."""
 
     shape: Shape
-    width: int
+    width: int = Field(ge=0)
     """Tokens in the last batch."""
     likeliest: int
     """The token that greedy decoding would choose."""
@@ -52,7 +52,7 @@ class Position(Part):
     task: str
     prompt_idx: int
     prompt_sha: str | None
-    index: int
+    index: int = Field(ge=0)
     """Of the token within the answer."""
     agreed_sha: str
     """SHA-256 of the answer's token ids before `index`."""
@@ -83,7 +83,7 @@ class Decoded(Part):
 
     task: str
     prompt_idx: int
-    places: int
+    places: int = Field(ge=0)
     """Tokens of the answer that were compared, from its first."""
     others: list[int]
     """Where the target's likeliest token is not the answer's."""

@@ -37,9 +37,9 @@ Seeding = Literal["consecutive", "spread"]
 class SamplingSettings(Part):
     """The settings of a check."""
 
-    seeds: int
+    seeds: int = Field(ge=1)
     """Answers to each prompt from each arm, every one with a seed of its own."""
-    level: float
+    level: float = Field(gt=0, lt=1)
     """Chance of any false alarm in the whole check."""
     planned: list[str]
     """The arms to be compared, without the baseline: what the level is shared among."""
@@ -100,8 +100,8 @@ class TokenScores(Part):
     task: str
     prompt_idx: int
     seed: int
-    tokens: int
-    far: int
+    tokens: int = Field(ge=0)
+    far: int = Field(ge=0)
     """Tokens that are not among those reported of the target, or that the sampler's settings keep."""
     sums: dict[str, TermSum]
 

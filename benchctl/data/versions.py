@@ -24,7 +24,7 @@ Model = TypeVar("Model", bound=BaseModel)
 class Part(BaseModel):
     """Base of every part of a file: a newer benchctl may have added keys, which are ignored on reading."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,8 @@ class StoredFormat:
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(str(part) for part in first["loc"])
-            raise StorageError(
-                f"The {self.what} is damaged: {key}: {first['msg']}.", where=where, fix=self.fix
-            ) from None
+            wrong = ": ".join(filter(None, (key, first["msg"])))
+            raise StorageError(f"The {self.what} is damaged: {wrong}.", where=where, fix=self.fix) from None
 
     def unreadable(self, reason: str, where: str) -> StorageError:
         """Return the error for a file that is not what it should be; `reason` is the end of a sentence."""

@@ -235,9 +235,8 @@ def _execute(
                 progress.note(best_so_far(open_run(writer.folder)))
             finish = "run" if manifest.tuning is None and manifest.tuned_in is None else "tune"
             at = f" --on {on.cluster.where}" if on else ""
-            progress.note(
-                f"Interrupted. To finish it: benchctl {finish} --resume {shlex.quote(str(writer.folder))}{at}"
-            )
+            resume = f"benchctl {finish} --resume {shlex.quote(str(writer.folder))}{at}"
+            stop.args = (f"Interrupted. To finish it: {resume}",)
         raise
     finally:
         progress.end()

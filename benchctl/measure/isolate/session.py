@@ -80,8 +80,8 @@ def isolate(
         session = _Session(source, isolation, folder, Measurer(source, folder, work, progress.doing), progress)
         try:
             finding = session.run(search(), wish)
-        except KeyboardInterrupt:
-            progress.note(f"Interrupted; the same command continues from what is measured: {folder}")
+        except KeyboardInterrupt as stop:
+            stop.args = (f"Interrupted; the same command continues from what is measured: {folder}",)
             raise
         shutil.rmtree(work, ignore_errors=True)
     return folder, isolation, finding

@@ -1,0 +1,139 @@
+"""Ctrl-C at any moment, a limit of memory, damaged stored scores: one message and its exit code, no traceback."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.audit.noise import noise_of
+from benchctl.data.audits import AUDIT, Audit, read_audit
+from benchctl.data.replays import REPLAYS, read_replays
+from benchctl.errors import StorageError
+from tests.benchctl_process import benchctl
+
+KEPT = next((Path(__file__).parents[2] / "results" / "qwen2.5-coder").glob("*/manifest.json")).parent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("run", "quickstart", "--dry-run"), ("verify-lossless", str(KEPT), "--offline")])
+def test_ctrl_c_in_the_first_second_is_one_line(words: tuple[str, ...], tmp_path: Path) -> None:
+    lines = 0
+    for attempt in range(24):
+        with subprocess.Popen(
+            [sys.executable, "-m", "benchctl", *words],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            time.sleep(attempt / 24)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=120)
+        where = f"after {attempt / 24:.2f} s, exit {process.returncode}:\n{said}"
+        if "Traceback" in said:  # Python itself was starting: no line of benchctl had been read
+            assert f"{Path('benchctl')}/" not in said and attempt < 12, where
+            continue
+        assert process.returncode in {130, -signal.SIGINT, 0}, where
+        interrupted = sum("Interrupted" in line for line in said.splitlines())
+        assert interrupted == (process.returncode == 130) or process.returncode == -signal.SIGINT, where
+        lines += interrupted
+    assert lines > 6, "else this shows nothing"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS does not enforce these limits")
+@pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_DATA])
+def test_a_limit_of_memory_is_never_a_verdict(limit: int, tmp_path: Path) -> None:
+    labels = ("baseline", "spec")
+    lines = [
+        {"label": name, "task": "code", "prompt_idx": 0, "rep": 0, "content": "a", "n_predicted": 1} for name in labels
+    ]
+    (tmp_path / "equal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    codes = []
+    for megabytes in (32, 64, 96, 128, 160, 192, 256, 2000):
+        done = subprocess.run(
+            [sys.executable, "-m", "benchctl", "verify-lossless", "equal.jsonl", "--offline"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+            preexec_fn=partial(resource.setrlimit, limit, (megabytes * 10**6, megabytes * 10**6)),
+        )
+        assert done.returncode in {0, 70}, f"{megabytes} MB, exit {done.returncode}:\n{done.stderr}"
+        assert "Traceback" not in done.stderr and "bug" not in done.stderr, f"{megabytes} MB:\n{done.stderr}"
+        assert done.returncode == 0 or "not enough memory" in done.stderr
+        codes.append(done.returncode)
+    assert codes[0] == 70 and codes[-1] == 0, "else this shows nothing"
+
+
+def spoil_losses(audit: dict[str, Any]) -> None:
+    audit["passes"][0]["losses"].pop()
+
+
+def spoil_place(audit: dict[str, Any]) -> None:
+    audit["passes"][0]["places"][-1] = 10**6
+
+
+def spoil_sign(audit: dict[str, Any]) -> None:
+    audit["passes"][0]["places"][0] = -1
+
+
+def spoil_margin(audit: dict[str, Any]) -> None:
+    audit["answers"][0]["margins"][0] = float("nan")
+
+
+def spoil_divergence(audit: dict[str, Any]) -> None:
+    next(answer for answer in audit["answers"] if answer["diverged"])["diverged"][0]["index"] = 10**6
+
+
+@pytest.mark.parametrize("spoil", [spoil_losses, spoil_place, spoil_sign, spoil_margin, spoil_divergence])
+def test_damaged_scores_are_named(spoil: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
+    document = json.loads((KEPT / AUDIT).read_text())
+    spoil(document)
+    (tmp_path / AUDIT).write_text(json.dumps(document))
+    with pytest.raises(StorageError, match="audit file is damaged") as damage:
+        read_audit(tmp_path)
+    assert damage.value.where == str(tmp_path / AUDIT) and damage.value.exit_code == 4
+
+
+def test_a_flipped_bit_of_scores_is_read_or_named(tmp_path: Path) -> None:
+    seeded = random.Random(1)
+    for name, read in ((AUDIT, read_audit), (REPLAYS, read_replays)):
+        sound = (KEPT / name).read_bytes()
+        for _ in range(40):
+            damaged = bytearray(sound)
+            damaged[seeded.randrange(len(damaged))] ^= 1 << seeded.randrange(8)
+            (tmp_path / name).write_bytes(damaged)
+            try:
+                found = read(tmp_path)
+            except StorageError as damage:
+                assert str(tmp_path / name) in str(damage)
+                continue
+            if isinstance(found, Audit):
+                scored = {answer.key: answer for answer in found.answers}
+                noise_of(found, scored, [one.width for one in found.passes])
+
+
+@pytest.mark.slow
+def test_the_command_names_a_damaged_file(tmp_path: Path) -> None:
+    run = tmp_path / KEPT.name
+    shutil.copytree(KEPT, run, ignore=shutil.ignore_patterns("logs"))
+    document = json.loads((run / AUDIT).read_text())
+    spoil_losses(document)
+    (run / AUDIT).write_text(json.dumps(document))
+    done = benchctl("verify-lossless", run, "--offline")
+    assert done.returncode == 4 and "Traceback" not in done.stderr
+    assert "audit.json" in done.stderr and "is damaged" in done.stderr
