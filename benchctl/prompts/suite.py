@@ -9,6 +9,7 @@ which the model sees as it is).
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -52,8 +53,13 @@ class Prompt(BaseModel):
     @property
     def problem(self) -> str | None:
         """What in those cannot be sent to any engine, as a sentence; `None` where nothing."""
-        if self.request and self.messages is None:
-            return f"`{next(iter(self.request))}` needs `messages`: it belongs to a chat."
+        try:
+            json.dumps([getattr(self, name) for name in REQUEST_FIELDS], allow_nan=False)
+            request = self.request
+        except (TypeError, ValueError, RecursionError):
+            return "its request cannot be sent as JSON: it is nested too deeply, or has a value such as NaN."
+        if request and self.messages is None:
+            return f"`{next(iter(request))}` needs `messages`: it belongs to a chat."
         if self.tool_choice is not None and self.tools is None:
             return "`tool_choice` needs `tools` to choose from."
         form = self.response_format

@@ -12,6 +12,7 @@ from benchctl.analysis.answers import AGREED, common_length, find_fork
 from benchctl.analysis.audit.selection import select_answers
 from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
+from benchctl.analysis.replay.prefixes import prefixes_to_score
 from benchctl.analysis.results import Comparison, Losslessness
 from benchctl.data.record import Record
 
@@ -59,17 +60,22 @@ def test_sampled_answers_that_differ_prove_nothing(
 def test_scores_decide_nothing_of_answers_that_a_schema_holds(
     make_record: Any, make_run: Any, make_manifest: Any, stored: str | None
 ) -> None:
-    manifest = make_manifest({"baseline": None, "spec": {}}, prompts=1, blocks=2)
+    manifest = make_manifest({"baseline": None, "spec": {"type": "draft-simple", "max": 4}}, prompts=2, blocks=1)
     manifest.prompts[0].constrained = stored
-    run = make_run(both(make_record, text="else", ids=OTHER), manifest=manifest)
+    records = [make_record("baseline", prompt) for prompt in range(2)]
+    run = make_run([*records, *(make_record("spec", prompt, text="else", ids=OTHER) for prompt in range(2))], manifest)
     found = analyse(run).losslessness[0]
-    assert (only(found).outcome, found.verdict) == ("undetermined" if stored else "differs", "undetermined")
-    assert ("`response_format` constrains them" in only(found).reason) == bool(stored)
+    held, free = found.comparisons
+    assert (held.outcome, free.outcome) == ("undetermined" if stored else "differs", "differs")
+    assert ("`response_format` constrains them" in held.reason) == bool(stored)
+    assert found.verdict == "undetermined"
     (group,) = split(run)
-    selection = select_answers([(group, make_frame(run.records, manifest))])
-    assert bool(selection.own) == (stored is None), "what is scored"
-    same = verdict_on(both(make_record), make_run, manifest=manifest)
-    assert same.verdict == "identical"
+    frame = make_frame(run.records, manifest)
+    scored = [1] if stored else [0, 1]
+    assert sorted(answer.prompt_idx for answer in select_answers([(group, frame)]).own) == scored
+    assert [answer.prompt_idx for answer in prefixes_to_score(frame, [found])] == scored
+    same = [*records, *(make_record("spec", prompt) for prompt in range(2))]
+    assert analyse(make_run(same, manifest)).losslessness[0].verdict == "identical"
 
 
 def test_a_fork_is_named_by_token_with_both_continuations(make_record: Any, make_run: Any) -> None:

@@ -56,6 +56,19 @@ def test_show_as_json_is_the_whole_suite_with_hashes() -> None:
     assert (first["prompt_idx"], first["sha256"]) == (0, prompt_sha256(suite.tasks["ja_chat"][0]))
 
 
+def test_show_and_import_say_what_is_not_asked_of_a_conversation() -> None:
+    turns = [{"role": role, "content": "x"} for role in ("user", "assistant", "user", "assistant")]
+    Path("mt.jsonl").write_text(json.dumps({"messages": turns, "temperature": 1}) + "\n")
+    notes = ["only the last turn of the user is asked", "what follows", "keys are not sent (temperature)"]
+    imported = good("import", "mt.jsonl", "--format", "jsonl", "--licence", "CC0-1.0", "-o", "mt.json")
+    for printed in (good("show", "mt.jsonl"), imported):
+        assert [note for note in notes if note in printed] == notes
+    assert (
+        load_suite("mt.json", recipe_folder=Path.cwd()).tasks["prompts"]
+        == (load_suite("mt.jsonl", recipe_folder=Path.cwd()).tasks["mt"])
+    )
+
+
 def test_text_of_a_suite_does_nothing_to_the_terminal() -> None:
     suite = {"schema": 1, "name": "x", "kind": "raw", "licence": "[red]\x1b[31m", "source": "\x1b]0;x\x07"}
     text = json.dumps({**suite, "tasks": {"t": [{"prompt": "[bold]\x1b[2J"}]}})

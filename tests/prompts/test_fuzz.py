@@ -20,6 +20,9 @@ DATA = Path(__file__).parent / "data"
 OWN = {
     "prompts.txt": b"First prompt\n---\nSecond\nof two lines\n",
     "prompts.jsonl": b'{"prompt": "a", "task": "x"}\n{"messages": [{"role": "user", "content": "b"}]}\n"c"\n',
+    "requests.jsonl": b'{"prompt": "a", "tools": [{"function": {"name": "f"}}], "tool_choice": "auto", "stop": null}\n'
+    b'{"body": {"messages": [{"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}], "n": 1, '
+    b'"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}, "chat_template_kwargs": {"a": 1}}}\n',
     "prompts.json": b'[{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}, "c"]',
 }
 

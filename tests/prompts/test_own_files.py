@@ -137,6 +137,11 @@ def test_what_belongs_to_the_request_is_kept_and_is_part_of_the_prompts_identity
     assert len({prompt_sha256(prompt) for prompt in suite.tasks["mine"]}) == 3
 
 
+NESTED: dict[str, Any] = {}
+for _ in range(300):
+    NESTED = {"a": NESTED}
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [
@@ -147,6 +152,8 @@ def test_what_belongs_to_the_request_is_kept_and_is_part_of_the_prompts_identity
         ({"tools": "weather"}, "expected `tools` as in a request"),
         ({"tools": [WEATHER], "tool_choice": "perhaps"}, "expected `tool_choice` as in a request"),
         ({"tool_choice": "required"}, "`tool_choice` needs `tools`"),
+        ({"tools": [{"a": NESTED}]}, "cannot be sent as JSON"),
+        ({"chat_template_kwargs": {"a": float("nan")}}, "cannot be sent as JSON"),
         ({"response_format": {"type": "regex"}}, "expected `response_format` to be"),
         ({"response_format": {"type": "json_schema", "json_schema": {}}}, "expected `response_format` to be"),
         ({"chat_template_kwargs": [1]}, "expected `chat_template_kwargs` as in a request"),

@@ -75,6 +75,8 @@ def prefixes_to_score(frame: Frame, found: Iterable[Losslessness]) -> list[Answe
         return []
     result = []
     for prompt, (task, index) in enumerate(frame.prompts):
+        if (task, index) in frame.constrained:
+            continue
         rows = frame.row_at[frame.baseline, :, prompt].tolist()
         record = next((frame.records[row] for row in rows if row >= 0 and _is_whole(frame.records[row])), None)
         if record is None or record.token_ids is None:
