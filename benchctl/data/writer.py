@@ -31,7 +31,7 @@ def folder_lock(folder: Path, what: str = "writing this run", fix: str | None = 
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise cannot_write(error, folder) from None
     try:

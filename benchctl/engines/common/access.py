@@ -7,12 +7,15 @@ in a folder of this user's alone; on a port, the engine refuses every request wi
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +26,9 @@ _LONGEST_PATH = 103
 _LONGEST_NAME = 40
 """Bytes of what engines put into the folder: the sockets of vLLM's processes are called by UUIDs."""
 _SOCKET = "engine.sock"
+_PREFIX = "benchctl-engine-"
+LEFT_FOR_S = 300.0
+"""How old a folder is, at least, before it may count as left behind: its supervisor may not have locked it yet."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ def make_access(*, by_socket: bool) -> Access:
 
     Raises StorageError where no folder can be made.
     """
+    _remove_leftovers()
     try:
         folder = _folder()
     except OSError as error:
@@ -63,11 +70,26 @@ def make_access(*, by_socket: bool) -> Access:
 
 def _folder() -> Path:
     """Make a folder that only this user can enter, in the short place where the caller's is too long for sockets."""
-    made = tempfile.mkdtemp(prefix="benchctl-")
+    made = tempfile.mkdtemp(prefix=_PREFIX)
     if len(os.fsencode(made)) + 1 + _LONGEST_NAME > _LONGEST_PATH and Path("/tmp").is_dir():  # noqa: S108
         shutil.rmtree(made)
-        made = tempfile.mkdtemp(prefix="benchctl-", dir="/tmp")
+        made = tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp")
     return Path(made)
+
+
+def _remove_leftovers() -> None:
+    """Delete this user's folders that no supervisor holds any more, as one leaves it that was killed."""
+    for parent in {tempfile.gettempdir(), "/tmp"}:  # noqa: S108
+        for folder in Path(parent).glob(f"{_PREFIX}*"):
+            with suppress(OSError):
+                held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    status = os.fstat(held)
+                    if status.st_uid == os.getuid() and time.time() - status.st_mtime > LEFT_FOR_S:
+                        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        shutil.rmtree(folder, ignore_errors=True)
+                finally:
+                    os.close(held)
 
 
 def _takes_sockets(path: Path) -> bool:

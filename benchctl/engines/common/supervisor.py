@@ -12,6 +12,7 @@ writes to the supervisor's standard error.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import select
@@ -174,6 +175,9 @@ def main(scratch: str, command: list[str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     shared = _SharedMemory()
+    with contextlib.suppress(OSError):
+        if scratch:  # held until this process is gone: `access.py` removes what nobody holds
+            fcntl.flock(os.open(scratch, os.O_RDONLY), fcntl.LOCK_SH)
     try:
         engine = subprocess.Popen(
             command,

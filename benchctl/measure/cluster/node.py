@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from benchctl.data.cell import Cell
 from benchctl.data.manifest import Manifest
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.engines.base import Completion
-from benchctl.errors import BenchctlError
+from benchctl.errors import BenchctlError, StorageError
 from benchctl.machine.describe import describe_machine
 from benchctl.measure.cluster.work import MACHINE_NAME, GroupWork, NodeFacts, NodeWork, Send, host_id, package_sha256
 from benchctl.measure.plan import CellPlan, EarlierProcesses
@@ -87,10 +88,15 @@ def _prepared(work: NodeWork) -> Prepared:
 @contextmanager
 def _machine_to_itself() -> Iterator[None]:
     """Wait until no other group is measured on this host, whichever run or node it belongs to."""
-    lock = os.open(
-        Path(tempfile.gettempdir()) / f"benchctl-measuring-{os.getuid()}.lock", os.O_RDWR | os.O_CREAT, 0o600
-    )
+    name = Path(tempfile.gettempdir()) / f"benchctl-measuring-{os.getuid()}.lock"  # of the host: a home may be shared
     try:
+        lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise StorageError(f"The lock of this machine cannot be opened: {error.strerror}.", where=str(name)) from None
+    try:
+        status = os.fstat(lock)
+        if status.st_uid != os.getuid() or not stat.S_ISREG(status.st_mode):
+            raise StorageError("Another user made the lock of this machine.", where=str(name), fix="Remove it.")
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
