@@ -213,6 +213,15 @@ def test_a_bad_line_is_one_error_with_its_place(tmp_path: Path, case: str) -> No
     assert refusal(path, form) == message
 
 
+def test_a_row_of_a_known_format_with_tools_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text(GOOD_LINE.rstrip("}\n") + ', "tools": [{"type": "function"}]}\n')
+    assert refusal(path, "spec-bench") == (
+        "q.jsonl:1: Spec-Bench has no `tools`, so it would not be sent\n"
+        "Leave it out, or write the rows as `messages` and import them with --format jsonl."
+    )
+
+
 BAD_PLAIN = {
     '{"text": "a"}': "expected either `prompt` or `messages`; got neither",
     '{"prompt": "a", "messages": []}': "expected either `prompt` or `messages`; got prompt and messages",

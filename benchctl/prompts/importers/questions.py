@@ -13,9 +13,11 @@ from pydantic import ValidationError
 from benchctl.errors import UsageError
 from benchctl.prompts.importers.formats import NO_TASK, Format, Kind, Question, TaskNames, UnexpectedRowError
 from benchctl.prompts.importers.rows import read_rows
-from benchctl.prompts.suite import Message, Prompt
+from benchctl.prompts.suite import REQUEST_FIELDS, Message, Prompt
 from benchctl.recipes.problems import did_you_mean, quoted
 from benchctl.text import one_line
+
+_AS_ROWS = "Leave it out, or write the rows as `messages` and import them with --format jsonl."
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ def read_questions(
     without_text = 0
     for where, fields in read_rows(path, label):
         try:
+            for key in REQUEST_FIELDS if form.kind is not None else ():  # a row of one's own may have them
+                if fields.get(key):
+                    raise UnexpectedRowError(f"{form.title} has no `{key}`, so it would not be sent", _AS_ROWS)
             question = form.read(fields)
             if question is None:
                 without_text += 1
