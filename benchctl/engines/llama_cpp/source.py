@@ -1,7 +1,7 @@
 """The source of llama.cpp: the tree that the llama-cpp-python source distribution carries.
 
-A source distribution of an exact version with a known SHA-256 gives every machine the same engine, and pip, with
-indexes, mirrors and proxies as the user configured them, is all that is needed to fetch it.
+A source distribution of an exact version with a known SHA-256 gives every machine the same engine. It comes from the
+indexes and mirrors that the user configured for pip; nothing of it is run but what builds llama.cpp.
 """
 
 from __future__ import annotations
@@ -9,15 +9,13 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TextIO
 
-from benchctl.engines.common.logged_command import CommandFailedError, run_logged
+from benchctl.engines.llama_cpp.package_index import IndexFailure, fetch
 from benchctl.errors import EngineError, UsageError
 from benchctl.paths import cache_folder
 
@@ -74,21 +72,32 @@ def read_sdist(path: Path) -> Sdist:
 
 
 def fetch_sdist(version: str, log: TextIO) -> Sdist:
-    """Return the source distribution of `version` from the cache, or have pip download it. Raises EngineError."""
+    """Return the source distribution of `version` from the cache, or from the package index. Raises EngineError."""
     folder = cache_folder() / "sdists"
     cached = folder / f"llama_cpp_python-{version}.tar.gz"
     if cached.is_file() and sha256_file(cached) == KNOWN_SHA256.get(version):
         return Sdist(cached, version, KNOWN_SHA256[version])
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
-        _pip_download(version, Path(temporary), log)
-        found = list(Path(temporary).glob("llama[_-]cpp[_-]python-*.tar.gz"))
-        if len(found) != 1:
-            raise EngineError("pip downloaded no source distribution", kind="install", where=PACKAGE, fix=_OFFLINE)
-        sdist = Sdist(cached, version, sha256_file(found[0]))
-        _check_sha256(sdist)
-        found[0].replace(cached)
+        fetched = Path(temporary) / cached.name
+        try:
+            fetch(PACKAGE, _file_of(version), KNOWN_SHA256.get(version), fetched, log)
+        except IndexFailure as failure:
+            log.writelines(f"{reason}\n" for reason in failure.reasons)
+            what, fix = f"{PACKAGE} {version} could not be downloaded", _OFFLINE
+            if failure.other_bytes:
+                what = f"what the package index has as {PACKAGE} {version} is not what was published (other SHA-256)"
+                fix = "Do not use it. Check which index or mirror pip is configured to use: `pip config list`."
+            raise EngineError(
+                what, kind="install", where="package index", fix=fix, log_tail=tuple(failure.reasons)
+            ) from failure
+        sdist = Sdist(cached, version, sha256_file(fetched))
+        fetched.replace(cached)
     return sdist
+
+
+def _file_of(version: str) -> re.Pattern[str]:
+    return re.compile(rf"llama[-_.]cpp[-_.]python-{re.escape(version)}\.tar\.gz", re.IGNORECASE)
 
 
 def extract_llama_cpp(sdist: Sdist, into: Path) -> SourceTree:
@@ -123,45 +132,6 @@ def sha256_file(path: Path) -> str:
     """Return the SHA-256 of a file, 64 hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _pip_download(version: str, into: Path, log: TextIO) -> None:
-    requirement = f"{PACKAGE}=={version}"
-    hashes = []
-    if version in KNOWN_SHA256:
-        # Checked by pip itself before it runs anything of the package (it reads metadata through the build backend).
-        requirement += f" --hash=sha256:{KNOWN_SHA256[version]}"
-        hashes = ["--require-hashes"]
-    requirements = into / "requirements.txt"
-    requirements.write_text(requirement + "\n")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-    if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode:
-        raise EngineError(
-            "this Python has no pip to download llama.cpp's source with",
-            kind="install",
-            where=sys.executable,
-            fix="Run `python -m ensurepip`, or give the file with --sdist.",
-        )
-    download = ["download", "--progress-bar", "off", "--no-deps", "--no-binary", PACKAGE, *hashes]
-    try:
-        run_logged([*pip, *download, "--requirement", str(requirements), "--dest", str(into)], log=log)
-    except CommandFailedError as failure:
-        text = "\n".join(failure.lines)
-        if "DO NOT MATCH THE HASHES" in text:
-            raise EngineError(
-                f"what the package index has as {PACKAGE} {version} is not what was published (other SHA-256)",
-                kind="install",
-                where="pip download",
-                fix="Do not use it. Check which index or mirror pip is configured to use: `pip config list`.",
-                log_tail=failure.tail(),
-            ) from failure
-        raise EngineError(
-            f"pip could not download {PACKAGE} {version}",
-            kind="install",
-            where="pip download",
-            fix=_OFFLINE,
-            log_tail=failure.tail(),
-        ) from failure
 
 
 def _check_sha256(sdist: Sdist) -> None:
