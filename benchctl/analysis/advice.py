@@ -1,4 +1,9 @@
-"""What to do after a run: which arm was fastest, whether to run with it, and the smallest difference it can resolve.
+"""What to do after a run: which arm to run with, of every group and task. One rule, read by everything that shows it.
+
+An arm is advised only where it is shown to be faster, its output is identical or consistent with the target, nothing of
+it is lossy by design, and there is evidence that it drafted. For all tasks together it is shown by the run's family of
+claims (`Verdict.speed`), for one task by an interval wide enough for all arms and tasks together. Everything else is
+the target alone, with the reason.
 
 An arm whose speculation never fired does the baseline's work: its true speed-up is 1, so how far its interval reaches
 from 1 is what this run cannot resolve (a null control that costs nothing extra).
@@ -8,63 +13,237 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.results import ALL_TASKS, Analysis, Verdict, open_for_others
+from benchctl.analysis.results import (
+    ALL_TASKS,
+    Advice,
+    Analysis,
+    GroupDecision,
+    Interval,
+    Speed,
+    SpeedUp,
+    Verdict,
+    open_for_others,
+)
 
 if TYPE_CHECKING:
     from benchctl.data.manifest import ArmIdentity, Manifest
+    from benchctl.recipes.groups import GroupKey
 
 
 EXAMPLE_PORT = 8080
 """A run gives every engine a port of its own; a command for starting one by hand uses this one."""
+SOUND = ("identical", "consistent with the target")
 
 
 @dataclass(frozen=True)
-class Advice:
-    """The decision that a run allows."""
+class _Candidate:
+    """An arm, with its speed for one task or for all."""
 
-    fastest: Verdict | None
-    """Of the arms that drafted; `None` where none has a speed-up."""
-    half_width: float | None
-    """Of its interval, as a difference of ratios."""
-    use: Verdict | None
-    """The arm to run with: faster beyond noise, its output identical or consistent with the target."""
-    sentence: str
-    """What to do."""
-    command: str | None
-    """The engine's own command line, of `use` or else of the baseline; `None` where it is not known."""
+    verdict: Verdict
+    speed: Speed
+    speedup: float | None
+    interval: Interval | None
+    like_these: Interval | None
+
+    @property
+    def ran(self) -> str:
+        """For a sentence: `spec_d4, the fastest, ran 1.20× (1.10 to 1.30)`."""
+        ends = f" ({self.interval.from_to})" if self.interval else ""
+        return f"{self.verdict.arm}, the fastest, ran {self.speedup or 0.0:.2f}×{ends}"
 
 
-def find_advice(analysis: Analysis, manifest: Manifest | None) -> Advice | None:
-    """Return what to do; `None` where that depends on the condition (a sweep), nothing was compared, or the values were
+def decide_groups(analysis: Analysis, manifest: Manifest | None) -> list[GroupDecision]:
+    """Return what to run of every group; empty where nothing was compared, the baseline speculates, or the values were
     selected (a search)."""
-    drafted = [one for one in compared_arms(analysis) if one.arm not in inactive_arms(analysis)]
-    if analysis.sweep is not None or searched_values(analysis) or not drafted or _baseline_speculates(analysis):
-        return None
-    timed = [one for one in drafted if one.speedup is not None and one.attestation != "failed"]
-    fastest = max(timed, key=lambda one: one.speedup or 0.0, default=None)
-    faster = [one for one in timed if one.speed == "faster" and one.arm not in damaged_arms(analysis) and _sound(one)]
-    use = max(faster, key=lambda one: one.speedup or 0.0, default=None)
-    ends = fastest.interval if fastest else None
-    return Advice(
-        fastest=fastest,
-        half_width=(ends.high - ends.low) / 2 if ends else None,
-        use=use,
-        sentence=_sentence(drafted, use),
-        command=production_command(manifest, use.arm if use else analysis.baseline),
+    if searched_values(analysis) or any(warning.id == "baseline-speculates" for warning in analysis.warnings):
+        return []
+    groups: dict[str, list[Verdict]] = {}
+    for verdict in compared_arms(analysis):
+        groups.setdefault(analysis.compared[verdict.arm].baseline, []).append(verdict)
+    return [_decide(analysis, manifest, baseline, arms) for baseline, arms in groups.items()]
+
+
+def _decide(analysis: Analysis, manifest: Manifest | None, baseline: str, arms: Sequence[Verdict]) -> GroupDecision:
+    condition = _condition(analysis, analysis.compared[arms[0].arm].group)
+    inactive, damaged = set(inactive_arms(analysis)), damaged_arms(analysis)
+    drafted = [verdict for verdict in arms if verdict.arm not in inactive]
+    levels = analysis.sweep.levels if analysis.sweep else []
+    overlapping = any(row.overlapping for row in levels if row.arm == arms[0].arm)
+    alone = [] if overlapping or len(analysis.tasks) < 2 else analysis.tasks
+
+    def advice(task: str) -> Advice:
+        candidates = [_candidate(analysis, verdict, task) for verdict in drafted]
+        paying = [found for found in candidates if _pays(found) and found.verdict.arm not in damaged]
+        best = max(paying, key=lambda found: found.speedup or 0.0, default=None)
+        if best is None:
+            why = _why_none([found for found in candidates if found.speedup is not None], damaged)
+            nothing = {"arm": None, "setting": "no speculation", "speedup": None, "interval": None, "output": ""}
+            command = production_command(manifest, baseline)
+            return Advice.model_validate(
+                {"task": task, "condition": condition, **nothing, "certainty": why, "command": command}
+            )
+        together = "" if task == ALL_TASKS or len(drafted) * len(alone) == 1 else " for all arms and tasks together"
+        ends = best.interval.from_to if best.interval else ""
+        others = open_for_others(best.like_these)
+        beyond = f"; for other prompts like these {others.from_to}" if others else ""
+        same = best.verdict.lossless == "identical"
+        return Advice(
+            task=task,
+            condition=condition,
+            arm=best.verdict.arm,
+            setting=best.verdict.setting,
+            speedup=best.speedup,
+            interval=best.interval,
+            output=best.verdict.lossless,
+            certainty=f"Certain by this run: {ends}{together} (95 %){beyond}"
+            + ("." if same else "; its output is consistent with the target, not identical."),
+            command=production_command(manifest, best.verdict.arm),
+        )
+
+    overall, tasks = advice(ALL_TASKS), [advice(task) for task in alone]
+    timed = [
+        verdict
+        for verdict in drafted
+        if verdict.speedup is not None
+        and verdict.attestation != "failed"
+        and not verdict.lossy
+        and verdict.arm not in damaged
+    ]
+    fastest = max(timed, key=lambda verdict: verdict.speedup or 0.0, default=None)
+    return GroupDecision(
+        baseline=baseline,
+        condition=condition,
+        arms=[verdict.arm for verdict in arms],
+        fastest=fastest.arm if fastest else None,
+        sentence=_sentence(drafted, damaged, overall, tasks),
+        overall=overall,
+        tasks=tasks,
     )
+
+
+def _condition(analysis: Analysis, key: GroupKey) -> str:
+    """Return the name of a group's condition; empty where nothing was varied."""
+    if analysis.sweep is None:
+        return ""
+    parts = [f"concurrency {key.concurrency}"] if key.concurrency > 1 else []
+    parts += [f"{key.rate:g} requests per second"] if key.rate is not None else []
+    parts += [f"context {key.context_length}"] if key.context_length else []
+    parts += [key.setups] if key.setups else []
+    several = len({row.temperature for row in analysis.sweep.levels}) > 1
+    return ", ".join([*parts, *([f"temperature {key.temperature:g}"] if several else [])])
+
+
+def _candidate(analysis: Analysis, verdict: Verdict, task: str) -> _Candidate:
+    if task == ALL_TASKS:
+        return _Candidate(verdict, verdict.speed, verdict.speedup, verdict.interval, verdict.like_these)
+    row = next((row for row in analysis.speedups if (row.arm, row.task) == (verdict.arm, task)), None)
+    if row is None:
+        return _Candidate(verdict, "unknown", None, None, None)
+    ends = row.simultaneous or row.interval
+    return _Candidate(verdict, _task_speed(verdict, row, ends), row.pooled, ends, row.like_these)
+
+
+def _task_speed(verdict: Verdict, row: SpeedUp, ends: Interval | None) -> Speed:
+    """Return what a task's interval shows; what makes the arm's speed unknown does so of each task."""
+    if verdict.speed == "unknown" or ends is None:
+        return "unknown"
+    if not ends.excludes_one:
+        return "undecided"
+    if row.length_matched is not None and (row.length_matched > 1) != (ends.low > 1):
+        return "unknown"
+    return "faster" if ends.low > 1 else "slower"
+
+
+def _pays(found: _Candidate) -> bool:
+    """The rule: whether an arm is advised."""
+    verdict = found.verdict
+    return found.speed == "faster" and shown_to_draft(verdict) and verdict.lossless in SOUND and not verdict.lossy
+
+
+def shown_to_draft(verdict: Verdict) -> bool:
+    """Whether there is evidence that an arm drafted: its attestation, or in a study's bare files its counters."""
+    return verdict.attestation == "active" or (verdict.attestation == "unknown" and verdict.acceptance is not None)
+
+
+def _why_none(candidates: Sequence[_Candidate], damaged: Collection[str]) -> str:
+    """Return why no arm is advised."""
+    if not candidates:
+        return "Nothing was drafted, or no answer was timed in both arms."
+    honest = [found for found in candidates if not found.verdict.lossy]
+    if not honest:
+        return "Every arm is lossy by design."
+    honest = [found for found in honest if found.verdict.arm not in damaged]
+    if not honest:
+        return "The output of every arm is damaged."
+    best = max(honest, key=lambda found: found.speedup or 0.0)
+    if all(found.speed == "slower" for found in honest):
+        return f"Certain by this run: every arm is slower; {best.ran}."
+    best = max((found for found in honest if found.speed != "slower"), key=lambda found: found.speedup or 0.0)
+    if best.interval is None:
+        return f"Not known: {best.ran}, with too few blocks for an interval."
+    if best.speed == "unknown":
+        return f"Not known: {best.ran}. {best.verdict.sentence}"
+    if best.speed == "within":
+        return f"Within noise: {best.ran}."
+    if best.speed == "undecided":
+        includes = "corrected for the run's other claims includes" if best.interval.excludes_one else "includes"
+        return f"Not certain: {best.ran}, which {includes} 1.00×."
+    if not shown_to_draft(best.verdict):
+        return f"{best.ran}, but it is not shown that speculation is the cause. {best.verdict.why}"
+    return f"{best.ran}, but its output is not shown to be the target's own: {best.verdict.lossless}."
+
+
+def _sentence(drafted: Sequence[Verdict], damaged: Collection[str], overall: Advice, tasks: Sequence[Advice]) -> str:
+    """Return what to do, as the advice for all tasks and for each has it."""
+    if overall.arm is not None:
+        verdict = next(verdict for verdict in drafted if verdict.arm == overall.arm)
+        kept = "" if overall.output == "identical" else ": its output is consistent with the target, not identical"
+        others = " Whether it pays for other prompts like these is open." if open_for_others(verdict.like_these) else ""
+        if {row.arm for row in tasks} <= {overall.arm}:
+            return f"Run with {overall.arm} ({overall.setting}){kept}.{others}"
+        return f"Run with {overall.arm} ({overall.setting}) for these tasks together{kept}.{others} {_by_task(tasks)}"
+    if any(row.arm for row in tasks):
+        return f"For all tasks together no arm is advised. {_by_task(tasks)}"
+    if not drafted:
+        return "Nothing was drafted: run the target alone."
+    honest = [verdict for verdict in drafted if not verdict.lossy and verdict.arm not in damaged]
+    if not honest:
+        return "Run the target alone: every arm that drafted is lossy by design or damages the output."
+    faster = [verdict for verdict in honest if verdict.speed == "faster"]
+    unseen = [verdict.arm for verdict in faster if not shown_to_draft(verdict)]
+    if unseen:
+        return f"No advice: it is not shown that {listed(unseen)} speculated; the difference may have any other cause."
+    if faster:
+        return "Run the target alone until it is known whether the faster arms' output is the target's own."
+    speeds = {verdict.speed for verdict in honest}
+    if speeds <= {"slower", "within"}:
+        return "Do not speculate: run the target alone."
+    if "undecided" in speeds:
+        return "Do not speculate on this evidence: run the target alone, or measure more blocks (--blocks auto)."
+    return "No advice: run at least three blocks on equal terms (--blocks auto)."
+
+
+def _by_task(tasks: Sequence[Advice]) -> str:
+    """Return for which task alone which arm is shown to pay."""
+    paying = [f"{row.arm} for {row.task}" for row in tasks if row.arm]
+    if not paying:
+        return "For no task alone is a gain certain."
+    rest = "" if len(paying) == len(tasks) else ", the target alone for the others"
+    return f"By task it is {', '.join(paying)}{rest}."
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a sentence: `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def searched_values(analysis: Analysis) -> bool:
     """Whether the run's values were selected by a search: the best of them is biased upwards."""
     return any(warning.id == "searched" for warning in analysis.warnings)
-
-
-def _sound(one: Verdict) -> bool:
-    """Whether an arm's output is known to be the target's own, or consistent with it."""
-    return not one.lossy and one.lossless in ("identical", "consistent with the target")
 
 
 def inactive_arms(analysis: Analysis) -> list[str]:
@@ -100,21 +279,6 @@ def quoted(word: str) -> str:
     return at_home[1] + shlex.quote(at_home[2]) if at_home else shlex.quote(word)
 
 
-def _sentence(drafted: list[Verdict], use: Verdict | None) -> str:
-    if use is not None:
-        kept = "" if use.lossless == "identical" else ": its output is consistent with the target, not identical"
-        others = " Whether it pays for other prompts like these is open." if open_for_others(use.like_these) else ""
-        return f"Run with {use.arm} ({use.setting}){kept}.{others}"
-    speeds = {one.speed for one in drafted if not one.lossy}
-    if "faster" in speeds:
-        return "Run the target alone until it is known whether the faster arms' output is the target's own."
-    if speeds <= {"slower", "within"}:
-        return "Do not speculate: run the target alone."
-    if "undecided" in speeds:
-        return "Do not speculate on this evidence: run the target alone, or measure more blocks (--blocks auto)."
-    return "No advice: run at least three blocks on equal terms (--blocks auto)."
-
-
 def production_command(manifest: Manifest | None, arm: str) -> str | None:
     """An arm's exact command line on `EXAMPLE_PORT`; `None` where it is not known."""
     found = next((one for one in manifest.arms if one.name == arm), None) if manifest else None
@@ -126,7 +290,3 @@ def production_command(manifest: Manifest | None, arm: str) -> str | None:
 def compared_arms(analysis: Analysis) -> list[Verdict]:
     """The verdicts on every arm but the baselines."""
     return [one for one in analysis.verdicts if one.arm not in analysis.baselines]
-
-
-def _baseline_speculates(analysis: Analysis) -> bool:
-    return any(warning.id == "baseline-speculates" for warning in analysis.warnings)

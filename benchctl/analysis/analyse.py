@@ -22,6 +22,7 @@ from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.intervals import claims_that_hold
 from benchctl.analysis.lossless import find_losslessness, greedy
 from benchctl.analysis.lossy import is_synthetic, label_lossy
+from benchctl.analysis.next_experiment import find_decision
 from benchctl.analysis.precision import find_stopping
 from benchctl.analysis.replay.explain import Evidence
 from benchctl.analysis.replay.prefixes import find_evidence
@@ -68,12 +69,13 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     of = {name: row.of for name, row in manifest.compared().items()} if manifest else {}
     own = baseline is None or manifest is None or of.get(baseline, baseline) == of.get(manifest.baseline)
     levels = found.sweep.levels if found.sweep else []
-    return found.model_copy(
+    found = found.model_copy(
         update={
             "stopping": find_stopping(manifest, found.speedups, levels) if own else None,
             "breakeven": find_breakeven(measured_arms(found, manifest)),
         }
     )
+    return found.model_copy(update={"decision": find_decision(found, run)})
 
 
 def _compared_arms(run: RunData, frames: Sequence[Frame], baseline: str | None) -> dict[str, ComparedArm]:

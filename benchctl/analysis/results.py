@@ -267,6 +267,63 @@ class Stopping(Result):
     """All of it in sentences."""
 
 
+class Advice(Result):
+    """What to run for one task, or for all together, of the arms that share a baseline."""
+
+    task: str
+    """`ALL_TASKS`: the tasks as they were measured, together."""
+    condition: str
+    """Empty where nothing was varied."""
+    arm: str | None
+    """`None`: the target alone."""
+    setting: str
+    speedup: float | None
+    interval: Interval | None
+    output: str
+    """Of the arm; empty for the target alone."""
+    certainty: str
+    """A sentence: how certain it is, or why no arm is advised."""
+    command: str | None
+    """The engine's own command line, exactly as it was measured but for the port; `None` where it is not known."""
+
+
+class GroupDecision(Result):
+    """What to run of the arms that share a baseline."""
+
+    baseline: str
+    condition: str
+    """Empty where nothing was varied."""
+    arms: list[str]
+    fastest: str | None
+    """Of the arms that drafted; `None` where none has a speed-up."""
+    sentence: str
+    """What to do."""
+    overall: Advice
+    """For all tasks together."""
+    tasks: list[Advice]
+    """For each task alone; empty where there is one task, and where requests overlap."""
+
+
+class Experiment(Result):
+    """What to measure next."""
+
+    sentence: str
+    command: str
+
+
+class Decision(Result):
+    """What a run allows to decide. Every page, table and command reads it here."""
+
+    groups: list[GroupDecision]
+    next: Experiment | None
+    """The experiment that would most likely change it; `None` where nothing sensible can be suggested."""
+
+    @property
+    def rows(self) -> list[Advice]:
+        """Every piece of advice, of a group with several tasks that for all together first."""
+        return [row for group in self.groups for row in (group.overall, *group.tasks)]
+
+
 class Analysis(Result):
     """Everything found in one run."""
 
@@ -302,6 +359,8 @@ class Analysis(Result):
     warnings: list[Caution]
     stopping: Stopping | None = None
     """Of a run with `blocks: auto`."""
+    decision: Decision | None = None
+    """`None` where nothing was compared, the baseline speculates, or the values were selected by a search."""
     sweep: Sweep | None = None
     """Of a run that varies concurrency, rate or temperature, or sends several requests at once; else left out."""
 

@@ -57,7 +57,8 @@ def find_verdict(
     )
     state = own[0].state if own else "unknown"
     decides = overall if whole is None else whole
-    doubt = _doubt(decides, claimed, drafted=accepted.drafted != 0 and state not in ("idle", "off"))
+    inactive = accepted.drafted == 0 or state == "idle"
+    doubt = _doubt(decides, claimed, drafted=not inactive and state != "off")
     speed = "unknown" if refused or doubt else speed_word(decides, claimed)
     return Verdict(
         arm=arm,
@@ -74,7 +75,9 @@ def find_verdict(
         attestation=state,
         sentence=" ".join(
             [
-                _speed_sentence(speed, decides, doubt, refused, of="" if whole is None else " over whole answers"),
+                "Nothing was drafted, so no speed-up is reported."
+                if inactive and not refused
+                else _speed_sentence(speed, decides, doubt, refused, of="" if whole is None else " over whole answers"),
                 *([] if refused else _unseen(frame, arm)),
                 _lossless_sentence(losslessness),
             ]

@@ -84,7 +84,7 @@ def report(
 
         console = Console()
         print_summary(console, analysis)
-        print_decision(console, analysis, data.manifest, str(files.page))
+        print_decision(console, analysis, str(files.page))
     if open_page:
         typer.launch(str(files.page.resolve()))
 

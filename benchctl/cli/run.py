@@ -13,6 +13,7 @@ from benchctl.cli import complete
 from benchctl.cli.options import Blocks, EngineBinary, JsonAtEnd, Limit, ModelsDir, Quiet, Settings, TrustRecipe
 
 if TYPE_CHECKING:
+    from benchctl.data.store import RunData
     from benchctl.measure.cluster.session import OnCluster
     from benchctl.measure.prepare import Prepared
     from benchctl.recipes.schema import Recipe
@@ -26,7 +27,8 @@ def run(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="A recipe file, or the name of a shipped one (benchctl recipes list).", autocompletion=complete.recipes
+            help="A recipe file, the name of a shipped one (benchctl recipes list), or a run's folder: its recipe.",
+            autocompletion=complete.recipes,
         ),
     ] = None,
     out: Annotated[
@@ -67,11 +69,11 @@ def run(
         typer.Option(
             "--type",
             metavar="TYPE",
-            help="Without a recipe: a speculation type; may be repeated.",
+            help="Without a recipe, or instead of a run's arms: a speculation type; may be repeated.",
             autocompletion=complete.types_of_speculation,
         ),
     ] = None,
-    depth: Annotated[str | None, typer.Option(metavar="K1,K2", help="Without a recipe: draft depths.")] = None,
+    depth: Annotated[str | None, typer.Option(metavar="K1,K2", help="Draft depths of --type.")] = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(
@@ -154,7 +156,7 @@ def run(
             where="--resume",
             fix="Leave out --only, -k, --blocks, --prompts, --limit and --set.",
         )
-    if target is None and (draft or kind or types or depth or sweep):
+    if target is None and (draft or kind or (resume is not None and (types or depth or sweep))):
         raise UsageError(
             "These options make a recipe, but this command line already names a recipe or a run.",
             where="--draft, --engine, --type, --depth, -L",
@@ -283,6 +285,8 @@ def _recipe(
     settings: list[str] | None,
 ) -> tuple[Recipe, Path]:
     """Return the recipe that is named, or the one that the options make, and the folder of its relative paths."""
+    from benchctl.errors import UsageError
+    from benchctl.measure.run import recipe_folder_of, recipe_of
     from benchctl.recipes.from_options import (
         parse_settings,
         parse_sweep,
@@ -292,15 +296,27 @@ def _recipe(
         written,
     )
     from benchctl.recipes.load import find_recipe, load_recipe
+    from benchctl.recipes.saved import with_settings, with_types
 
     overrides = parse_settings(settings or [])
+    sweeps = parse_sweep([*([f"depth={depth}"] if depth else []), *(sweep or [])])
+    again = None if recipe is None else _earlier(recipe, out)
+    if again is not None:
+        found = with_settings(recipe_of(again), overrides | prompt_settings(prompts, limit))
+        return (with_types(found, types or [], sweeps) if types or sweeps else found), recipe_folder_of(again)
+    if target is None and (types or sweeps):
+        raise UsageError(
+            "These options make a recipe, but this command line already names one.",
+            where="--type, --depth, -L",
+            fix="Name the target with -t, or write it in the recipe; of a run's folder they replace the arms.",
+        )
     if target is not None:
         options = recipe_from_options(
             target=target,
             draft=draft,
             engine=kind,
             types=types or [],
-            sweeps=parse_sweep([*([f"depth={depth}"] if depth else []), *(sweep or [])]),
+            sweeps=sweeps,
             prompts=prompts,
             limit=limit,
             folder=Path.cwd(),
@@ -314,6 +330,20 @@ def _recipe(
         file = find_recipe(recipe or "")
         overrides |= prompt_settings(prompts, limit)
     return load_recipe(file, overrides=overrides), file.parent
+
+
+def _earlier(name: str, out: Path) -> RunData | None:
+    """Return the run whose recipe is to be run again: by its folder, or by its id; `None` for a recipe."""
+    from benchctl.data.store import MANIFEST, open_run
+    from benchctl.recipes.load import shipped_recipes
+
+    path = Path(name).expanduser()
+    if (path / MANIFEST).is_file():
+        return open_run(path, as_stored=True)
+    if path.exists() or name in shipped_recipes():
+        return None
+    by_id = [file for file in out.glob(f"*/*/{MANIFEST}") if file.parent.name == name]
+    return open_run(by_id[0].parent, as_stored=True) if by_id else None
 
 
 def _with_what_is_missing(
@@ -375,7 +405,7 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool) -> None:
     elif not quiet:
         console = Console()
         print_summary(console, analysis)
-        print_decision(console, analysis, run.manifest)
+        print_decision(console, analysis)
         name = shlex.quote(str(folder))
         following = f"Next: benchctl verify-lossless {name}\n      benchctl report {name}"
         console.print(f"\nRecords: {folder}\n{following}", markup=False, highlight=False, soft_wrap=True)

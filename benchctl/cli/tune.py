@@ -220,7 +220,8 @@ def _outcome(analysis: Analysis, winner: str | None) -> str:
     if winner is not None:
         return f"The winner is {arm}, confirmed on new data."
     if verdict.speed == "faster":
-        return f"No speculation wins: {arm} is faster on new data, but its output is damaged."
+        decided = analysis.decision.groups[0].overall.certainty if analysis.decision else ""
+        return f"No speculation wins yet: {decided}"
     if verdict.attestation == "idle":
         return f"No speculation wins: {arm} never drafted, and every other setting ran slower in the search."
     if verdict.speed in ("slower", "within"):
@@ -237,7 +238,6 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     from rich.console import Console
     from rich.text import Text
 
-    from benchctl.analysis.advice import find_advice
     from benchctl.analysis.analyse import analyse
     from benchctl.analysis.tuning import find_standings
     from benchctl.measure.tune.session import recipe_file_of
@@ -247,8 +247,8 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     assert tuning is not None
     searched = [] if not tuning.rungs else find_standings(found, tuning.rungs[0].arms)
     analysis = None if fresh is None else analyse(fresh)
-    advice = None if analysis is None or fresh is None else find_advice(analysis, fresh.manifest)
-    winner = advice.use.arm if advice is not None and advice.use is not None else None
+    decided = analysis.decision.groups[0].overall if analysis is not None and analysis.decision else None
+    winner = decided.arm if decided else None
     if as_json:
         document = {
             "schema": 1,
@@ -259,7 +259,7 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
             "fresh": None if fresh is None else str(fresh.folder),
             "recipe": None if fresh is None else str(recipe_file_of(fresh)),
             "winner": winner,
-            "command": None if advice is None else advice.command,
+            "command": decided.command if decided else None,
             "analysis": None if analysis is None else analysis.model_dump(by_alias=True),
         }
         typer.echo(json.dumps(document, indent=1))
@@ -273,7 +273,7 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
         return
     print_summary(console, analysis)
     console.print(Text(f"\n{_outcome(analysis, winner)} {len(searched)} settings were searched.", "bold"))
-    print_decision(console, analysis, fresh.manifest)
+    print_decision(console, analysis)
     name = shlex.quote(str(fresh.folder))
     lines = f"Recipe: {recipe_file_of(fresh)}\nConfirmation run: {fresh.folder}\nSearch: {found.folder}"
     following = f"Next: benchctl verify-lossless {name}\n      benchctl report {name}"

@@ -13,7 +13,7 @@ from benchctl.errors import StorageError, UsageError
 from benchctl.recipes.adapters import kinds, registered
 from benchctl.recipes.problems import did_you_mean, quoted
 from benchctl.recipes.schema import MAX_NAME, Recipe
-from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, TAKEN_BY
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_TYPES, TAKEN_BY
 from benchctl.text import one_line
 
 DEPTHS = (2, 4, 8)
@@ -65,7 +65,7 @@ def recipe_from_options(
             **({"limit": limit or TASKS_LIMIT} if limit or not (own or prompts) else {}),
         },
         "sampling": {"temperature": 0, "max_tokens": MAX_TOKENS},
-        "arms": [{"name": "baseline"}, *(_arm(one, sweeps) for one in chosen)],
+        "arms": [{"name": "baseline"}, *(arm_of_type(one, sweeps) for one in chosen)],
     }
     for key, value in settings.items():
         *parts, last = key.split(".")
@@ -117,9 +117,13 @@ def parse_settings(options: Sequence[str]) -> dict[str, Any]:
 
 
 def prompt_settings(suite: str | None, limit: int | None) -> dict[str, Any]:
-    """Return `--prompts` and `--limit` as keys of a recipe, for what of them was given."""
-    given = {"prompts.suite": suite, "prompts.limit": limit}
-    return {key: value for key, value in given.items() if value}
+    """Return `--prompts` and `--limit` as keys of a recipe, for what of them was given.
+
+    Another suite has tasks of its own, and all of it is asked.
+    """
+    if suite is None:
+        return {} if limit is None else {"prompts.limit": limit}
+    return {"prompts.suite": suite, "prompts.tasks": None, "prompts.limit": limit}
 
 
 def written(data: Mapping[str, Any], origin: str = "Made of the options of one command line") -> str:
@@ -161,14 +165,15 @@ def _absolute(name: str, folder: Path) -> str:
     return str((folder / path).resolve()) if (folder / path).exists() else name
 
 
-def _arm(kind: str, sweeps: Mapping[str, Sequence[int | float | str]]) -> dict[str, Any]:
+def arm_of_type(kind: str, sweeps: Mapping[str, Sequence[int | float | str]]) -> dict[str, Any]:
+    """Return an arm as a file writes it, with a matrix of the swept values that have a meaning for its type."""
     short = kind.replace("-", "_")
     by_model = kind in TAKEN_BY["p_min"]
     meant = {
         ("max" if key == "depth" else key): list(values)
         for key, values in sweeps.items()
         if key not in TAKEN_BY or kind in TAKEN_BY[key]
-        if key != "depth" or by_model
+        if key != "depth" or by_model or kind not in SPECULATION_TYPES
     }
     if by_model and "max" not in meant:
         meant["max"] = list(DEPTHS)

@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.advice import damaged_arms, find_advice, inactive_arms, resolution
+from benchctl.analysis.advice import damaged_arms, inactive_arms, listed, resolution, shown_to_draft
 from benchctl.analysis.conditions.axes import context_sentences, group_rows
 from benchctl.analysis.conditions.split import temperature_rows
 from benchctl.analysis.lossy import synthetic_arms
-from benchctl.analysis.results import Analysis, Verdict, open_for_others
+from benchctl.analysis.results import Analysis, GroupDecision, Verdict, open_for_others
 from benchctl.data.store import RunData
 from benchctl.reports import numbers
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.results import Crossing, Level
-    from benchctl.data.manifest import Manifest
 
 _UNFINISHED = {
     "started": "This run is not finished: it is still running, or benchctl was killed. Finish it with: "
@@ -69,7 +68,16 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
     if synthetic and not verdicts:
         return "No conclusion about a real draft: every arm uses synthetic acceptance."
     inactive = inactive_arms(analysis)
-    faster = [verdict for verdict in verdicts if verdict.speed == "faster"]
+    if verdicts and all(verdict.arm in inactive for verdict in verdicts):
+        return "No conclusion: nothing was drafted."
+    unseen = [verdict for verdict in verdicts if verdict.speed == "faster" and not shown_to_draft(verdict)]
+    faster = [verdict for verdict in verdicts if verdict.speed == "faster" and shown_to_draft(verdict)]
+    if unseen and not faster:
+        best = max(unseen, key=lambda verdict: verdict.speedup or 0.0)
+        return (
+            f"No conclusion about speculation: {best.arm} ran {numbers.ratio(best.speedup)} as fast as the baseline, "
+            "but it is not shown that speculation is the cause."
+        )
     if faster:
         best = max(faster, key=lambda verdict: verdict.speedup or 0.0)
         share = f"{len(faster)} of {len(verdicts)} arms" if len(verdicts) > 1 else "the one arm"
@@ -79,9 +87,11 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
         where = f" on these prompts, open for others like them ({numbers.interval(others)})" if others else ""
         return f"Speculative decoding pays here with {share}{name}{where}."
     if all(verdict.speed == "unknown" for verdict in verdicts):
-        if verdicts and all(verdict.arm in inactive for verdict in verdicts):
-            return "No conclusion: nothing was drafted."
-        usable = [verdict for verdict in verdicts if verdict.attestation not in ("failed", "idle", "off")]
+        usable = [
+            verdict
+            for verdict in verdicts
+            if verdict.attestation not in ("failed", "off") and verdict.arm not in inactive
+        ]
         known = [verdict for verdict in usable if verdict.speedup is not None and verdict.interval is None]
         if not known:
             return "No conclusion: no arm could be compared with the baseline on equal terms."
@@ -103,9 +113,9 @@ def _does_not_pay(drafted: list[Verdict], verdicts: list[Verdict]) -> str:
         are = "is" if len(slower) == 1 else "are"
         parts.append(f"{_who(slower, verdicts)} {are} slower, {_range(slower)}")
     if within:
-        parts.append(f"{_listed([one.arm for one in within])} within noise of no speculation")
+        parts.append(f"{listed([one.arm for one in within])} within noise of no speculation")
     if rest:
-        named = _listed([f"{one.arm} ({numbers.ratio(one.speedup)})" for one in rest])
+        named = listed([f"{one.arm} ({numbers.ratio(one.speedup)})" for one in rest])
         parts.append(f"{named} {'is' if len(rest) == 1 else 'are'} undecided")
     verdict = "does not clearly pay" if rest else "does not pay"
     return f"Speculative decoding {verdict} here: {'; '.join(parts)}."
@@ -120,7 +130,7 @@ def _who(chosen: list[Verdict], verdicts: list[Verdict]) -> str:
     if len(whole) == len(chosen) > 1 and len(kinds) == 1:
         number = _NUMBERS[len(chosen)] if len(chosen) < len(_NUMBERS) else str(len(chosen))
         return f"{'both' if len(chosen) == 2 else f'all {number}'} {kinds.pop()} arms"
-    return _listed([one.arm for one in chosen])
+    return listed([one.arm for one in chosen])
 
 
 def _range(verdicts: list[Verdict]) -> str:
@@ -136,7 +146,7 @@ def null_control(analysis: Analysis) -> str | None:
     inactive = inactive_arms(analysis)
     if not inactive or analysis.sweep is not None:
         return None
-    who = f"{_listed(inactive)} never drafted"
+    who = f"{listed(inactive)} never drafted"
     smallest = resolution(analysis)
     if smallest is None:
         return f"{who}, so {'it is' if len(inactive) == 1 else 'they are'} inactive and no speed-up is reported."
@@ -144,17 +154,21 @@ def null_control(analysis: Analysis) -> str | None:
     return f"{who}: {control}; this run cannot resolve differences below ±{100 * smallest:.0f} %."
 
 
-def advice_lines(analysis: Analysis, manifest: Manifest | None) -> list[str]:
-    """What to decide, a line each: the fastest arm, what to do."""
-    advice = find_advice(analysis, manifest)
-    if advice is None:
+def only_group(analysis: Analysis) -> GroupDecision | None:
+    """What is decided of a run without conditions; `None` for a sweep, whose every group has a row of its own."""
+    return analysis.decision.groups[0] if analysis.decision and analysis.sweep is None else None
+
+
+def advice_lines(analysis: Analysis) -> list[str]:
+    """What to decide, a line each: the fastest arm, what to do; empty for a sweep."""
+    decided = only_group(analysis)
+    if decided is None:
         return []
-    lines = []
-    if advice.fastest is not None:
-        spread = f" ± {advice.half_width:.2g}" if advice.half_width is not None else " (no interval)"
-        ran = f"{advice.fastest.arm} ran {numbers.ratio(advice.fastest.speedup)}{spread} as fast as no speculation"
-        lines.append(f"Fastest: {ran}.")
-    return [*lines, advice.sentence]
+    fastest = next((verdict for verdict in analysis.verdicts if verdict.arm == decided.fastest), None)
+    if fastest is None:
+        return [decided.sentence]
+    ends = f"95 % interval {numbers.interval(fastest.interval)}" if fastest.interval else "no interval"
+    return [f"Fastest: {fastest.arm}, {numbers.ratio(fastest.speedup)} ({ends}).", decided.sentence]
 
 
 @dataclass(frozen=True)
@@ -238,7 +252,7 @@ def _lead(analysis: Analysis) -> str | None:
     several = len({one.temperature for one in found}) > 1
     names = {id(one): f"{one.arm} at temperature {one.temperature:g}" if several else one.arm for one in found}
     if all(one.outcome == "cannot be said" for one in found):
-        arms = _listed(list(names.values()))
+        arms = listed(list(names.values()))
         return f"Up to which concurrency speculation raises total throughput is undetermined for {arms}."
     crosses = [
         f"{f'about {one.at:.1f}' if one.at else f'between {max(one.helps_at)} and {min(one.loses_at)}'}"
@@ -246,10 +260,10 @@ def _lead(analysis: Analysis) -> str | None:
         for one in found
         if one.outcome == "crosses"
     ]
-    parts = [f"stops helping at a concurrency of {_listed(crosses)}"] if crosses else []
+    parts = [f"stops helping at a concurrency of {listed(crosses)}"] if crosses else []
     for outcome, phrase in _OTHERWISE.items():
         of_outcome = [names[id(one)] for one in found if one.outcome == outcome]
-        parts += [phrase.format(_listed(of_outcome))] if of_outcome else []
+        parts += [phrase.format(listed(of_outcome))] if of_outcome else []
     return f"Total throughput: speculation {'; '.join(parts)}."
 
 
@@ -269,7 +283,7 @@ def findings(analysis: Analysis) -> list[str]:
 
 def _groups(analysis: Analysis) -> Iterator[str]:
     """What to run of each group."""
-    for row in group_rows(analysis, None):
+    for row in group_rows(analysis):
         best = ""
         if row.fastest is not None:
             ends = f", 95 % interval {numbers.interval(row.fastest.interval)}" if row.fastest.interval else ""
@@ -287,9 +301,9 @@ def _rates(levels: list[Level]) -> Iterator[str]:
             list(dict.fromkeys(f"{row.rate:g}" for row in rows if row.arrival and row.arrival.kept_up is state))
             for state in (True, False, None)
         )
-        parts = [f"keeps up with {_listed(kept)}"] if kept else []
-        parts += [f"does not keep up with {_listed(lost)}"] if lost else []
-        parts += [f"undetermined (too few requests) at {_listed(unknown)}"] if unknown else []
+        parts = [f"keeps up with {listed(kept)}"] if kept else []
+        parts += [f"does not keep up with {listed(lost)}"] if lost else []
+        parts += [f"undetermined (too few requests) at {listed(unknown)}"] if unknown else []
         if parts:
             yield f"{of}, requests a second: {'; '.join(parts)}."
 
@@ -311,7 +325,3 @@ def _temperatures(analysis: Analysis) -> Iterator[str]:
 
 def _curves(analysis: Analysis) -> list[Crossing]:
     return analysis.sweep.crossings if analysis.sweep else []
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchctl.analysis.advice import find_advice, launch_command
+from benchctl.analysis.advice import launch_command
 from benchctl.analysis.conditions.parts import parts_of
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis
-from benchctl.analysis.task_advice import next_experiment
 from benchctl.analysis.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.data.prompt_texts import prompt_texts
 from benchctl.data.store import RunData
@@ -129,7 +128,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         arm.arm: [comparison for comparison in arm.comparisons if comparison.outcome != "identical"]
         for arm in analysis.losslessness
     }
-    to_run = what_to_run(analysis, manifest)
+    to_run, decided = what_to_run(analysis), conclusion.only_group(analysis)
     methods = {row.interval.method for row in analysis.speedups if row.interval}
     return {
         "analysis": analysis,
@@ -155,11 +154,11 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "differing_left_out": sum(max(0, len(found) - MOST_FORKS) for found in differing.values()),
         "replays": [part.replays for part in parts_of(run) if part.replays is not None],
         "warning_groups": conclusion.grouped_warnings(analysis),
-        "advice": find_advice(analysis, manifest),
+        "advice_command": decided.overall.command if decided else None,
         "what_to_run": to_run,
         "production_commands": production_commands(to_run.rows),
-        "experiment": next_experiment(analysis, manifest),
-        "advice_lines": conclusion.advice_lines(analysis, manifest),
+        "experiment": analysis.decision.next if analysis.decision else None,
+        "advice_lines": conclusion.advice_lines(analysis),
         "null_control": conclusion.null_control(analysis),
         "run_warnings": manifest.warnings if manifest else [],
         "how": provenance.sections(manifest, analysis) if manifest else {},
@@ -198,7 +197,7 @@ def _sweep_sections(analysis: Analysis, manifest: Manifest | None) -> list[tuple
     """What varies, its heading, its tables; only of what was swept."""
     of_levels = (sweep.all_requests, sweep.one_request)
     over_axes = analysis.sweep is not None and analysis.sweep.over_axes
-    by_axis: list[Table[Any]] = [axes.groups(analysis, manifest), axes.by_axis(analysis)]
+    by_axis: list[Table[Any]] = [axes.groups(analysis), axes.by_axis(analysis)]
     found: list[tuple[Section, str, list[Table[Any]]]] = []
     if over_axes:
         found.append(("axes", "By axis", by_axis))

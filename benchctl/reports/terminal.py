@@ -6,26 +6,21 @@ import io
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from benchctl.analysis.advice import find_advice
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis, Verdict
-from benchctl.analysis.task_advice import next_experiment
 from benchctl.reports import conclusion, numbers
 from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone, numeric
 from benchctl.reports.tables.advice import production_commands, what_to_run
 from benchctl.reports.tables.speed import conclusions
 from benchctl.reports.tables.sweep import summary
 from benchctl.text import one_line
-
-if TYPE_CHECKING:
-    from benchctl.data.manifest import Manifest
 
 MOST_WARNINGS = 4
 """Limit of printed warnings; the report has all."""
@@ -123,30 +118,29 @@ def _arms(analysis: Analysis) -> Table[Verdict]:
     return replace(table, columns=[*columns, *rounds, short], note=note)
 
 
-def print_decision(console: Console, analysis: Analysis, manifest: Manifest | None, page: str | None = None) -> None:
+def print_decision(console: Console, analysis: Analysis, page: str | None = None) -> None:
     """Print the last lines: the fastest arm, what to run, what to measure next, where the page is."""
-    advice = find_advice(analysis, manifest)
+    decided = conclusion.only_group(analysis)
     console.print()
-    for line in conclusion.advice_lines(analysis, manifest):
-        console.print(Text(one_line(line), "bold"))
-    table = what_to_run(analysis, manifest)
+    for line in conclusion.advice_lines(analysis):
+        console.print(Text(one_line(line, 400), "bold"))
+    table = what_to_run(analysis)
     commands = production_commands(table.rows)
     if any(row.arm for row in table.rows) and len(table.rows) > 1:
         console.print(Text(f"\n{table.title}", "bold"))
-        print_table(console, replace(table, columns=[one for one in table.columns if one.header in _DECISIVE]))
+        print_table(console, replace(table, columns=[column for column in table.columns if column.header in _DECISIVE]))
         for name, command in commands:
             console.print(Text(f"{one_line(name)}:\n  {one_line(command, 4000)}"), soft_wrap=True)
     else:
-        if len(table.rows) > 1:
+        if decided is not None and decided.tasks:
             console.print(Text("The same holds for every task: no arm is certainly faster on any of them."))
-        chosen = (advice.command if advice else None) or next((command for _, command in commands), None)
+        chosen = (decided.overall.command if decided else None) or next((command for _, command in commands), None)
         if chosen:
             console.print(Text(f"  {one_line(chosen, 4000)}"), soft_wrap=True)
-    experiment = next_experiment(analysis, manifest)
+    experiment = analysis.decision.next if analysis.decision else None
     if experiment:
-        console.print(Text(f"Most likely to change this: {one_line(experiment.sentence)}"), soft_wrap=True)
-        if experiment.command:
-            console.print(Text(f"  {one_line(experiment.command, 1000)}"), soft_wrap=True)
+        console.print(Text(f"Most likely to change this: {one_line(experiment.sentence, 600)}"), soft_wrap=True)
+        console.print(Text(f"  {one_line(experiment.command, 1000)}"), soft_wrap=True)
     if page:
         console.print(Text(f"Report: {one_line(page)}"), soft_wrap=True)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Literal
 
+from benchctl.analysis.next_experiment import find_decision
 from benchctl.analysis.replay.results import Fork, NoiseFloor, ShapeMargin
 from benchctl.analysis.results import (
     ALL_TASKS,
@@ -30,6 +32,7 @@ from benchctl.data.manifest import (
     PromptIdentity,
     RunStatus,
 )
+from benchctl.data.store import RunData
 from benchctl.recipes.groups import by_label
 
 TASKS = ("code", "ja_chat", "translation_en_ja")
@@ -162,7 +165,7 @@ def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TA
                 else "The prompt repeats itself, and copying costs nothing.",
             )
         )
-    return Analysis(
+    found = Analysis(
         run="20261121-110500-3fa9",
         recipe="qwen2.5-coder",
         baseline="baseline",
@@ -189,6 +192,7 @@ def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TA
             )
         ],
     )
+    return decided(found)
 
 
 def _losslessness(name: str, tasks: tuple[str, ...], blocks: int) -> Losslessness:
@@ -238,6 +242,13 @@ def _losslessness(name: str, tasks: tuple[str, ...], blocks: int) -> Losslessnes
         comparisons=comparisons,
         noise=(NOISE,) if differs else (),
     )
+
+
+def decided(analysis: Analysis, manifest: Manifest | None = None) -> Analysis:
+    """The analysis with what it decides: to be called again where it was changed."""
+    folder = Path("results") / analysis.recipe / analysis.run
+    run = RunData(folder, manifest or build_manifest(analysis), [], [])
+    return analysis.model_copy(update={"decision": find_decision(analysis, run)})
 
 
 def build_manifest(analysis: Analysis, status: RunStatus = "finished") -> Manifest:

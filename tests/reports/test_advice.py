@@ -3,54 +3,67 @@
 from __future__ import annotations
 
 import io
+import json
 import shlex
 
 import pytest
 from rich.console import Console
 
-from benchctl.analysis.advice import find_advice, inactive_arms, launch_command, resolution
-from benchctl.analysis.results import Analysis, Interval
+from benchctl.analysis.advice import inactive_arms, launch_command, resolution
+from benchctl.analysis.results import Analysis, GroupDecision, Interval
 from benchctl.data.store import RunData
 from benchctl.reports.conclusion import advice_lines, grouped_warnings, headline, null_control
 from benchctl.reports.render import render_html, render_markdown
 from benchctl.reports.terminal import print_decision
-from tests.reports.handmade import build_analysis, build_manifest
+from tests.reports.handmade import build_analysis, build_manifest, decided
+
+
+def decision_of(analysis: Analysis) -> GroupDecision:
+    found = decided(analysis).decision
+    assert found is not None
+    (group,) = found.groups
+    return group
 
 
 def test_the_fastest_arm_and_its_own_command() -> None:
     analysis = build_analysis(["baseline", "spec_d4", "ngram_simple"])
-    manifest = build_manifest(analysis)
-    advice = find_advice(analysis, manifest)
-    assert advice is not None and advice.use is not None
-    assert (advice.use.arm, advice.sentence) == ("ngram_simple", "Run with ngram_simple (ngram-simple).")
-    assert shlex.split(advice.command or "")[-4:] == ["--port", "8080", "-np", "1"]
-    first = advice_lines(analysis, manifest)[0]
-    assert first.startswith("Fastest: ngram_simple ran 1.12× ± ")
-    assert first.endswith(" as fast as no speculation.")
+    group = decision_of(analysis)
+    assert group.overall.arm == "ngram_simple"
+    assert group.sentence.startswith("Run with ngram_simple (ngram-simple)")
+    assert shlex.split(group.overall.command or "")[-4:] == ["--port", "8080", "-np", "1"]
+    first, second = advice_lines(analysis)
+    assert first.startswith("Fastest: ngram_simple, 1.12× (95 % interval ")
+    assert second == group.sentence
     others = Interval(low=0.98, high=1.25, method="")
     verdicts = [
         one.model_copy(update={"like_these": others}) if one.arm == "ngram_simple" else one for one in analysis.verdicts
     ]
-    advice = find_advice(analysis.model_copy(update={"verdicts": verdicts}), manifest)
-    assert advice is not None
-    assert advice.sentence == (
-        "Run with ngram_simple (ngram-simple). Whether it pays for other prompts like these is open."
-    )
+    group = decision_of(analysis.model_copy(update={"verdicts": verdicts}))
+    assert "Whether it pays for other prompts like these is open." in group.sentence
 
 
 def test_slower_arms_are_not_advised() -> None:
-    analysis = build_analysis(["baseline", "spec_d2", "spec_d4"])
-    advice = find_advice(analysis, build_manifest(analysis))
-    assert advice is not None
-    assert (advice.use, advice.sentence) == (None, "Do not speculate: run the target alone.")
+    group = decision_of(build_analysis(["baseline", "spec_d2", "spec_d4"]))
+    assert (group.overall.arm, group.sentence) == (None, "Do not speculate: run the target alone.")
 
 
 def test_a_damaged_arm_is_not_advised_however_fast() -> None:
     analysis = build_analysis(["baseline", "ngram_simple"])
     judged = [one.model_copy(update={"counts": {"violation": 2}}) for one in analysis.losslessness]
-    advice = find_advice(analysis.model_copy(update={"losslessness": judged}), None)
-    assert advice is not None
-    assert (advice.use, advice.command) == (None, None)
+    group = decision_of(analysis.model_copy(update={"losslessness": judged}))
+    assert [row.arm for row in (group.overall, *group.tasks)] == [None] * 4
+
+
+def test_every_place_shows_the_same_decision(run_data: RunData, analysis: Analysis) -> None:
+    assert analysis.decision is not None and analysis.decision.next is not None
+    console = Console(record=True, width=400, file=io.StringIO())
+    print_decision(console, analysis)
+    shown = [console.export_text(), render_markdown(run_data, analysis, []), render_html(run_data, analysis, [])]
+    for text in shown:
+        assert analysis.decision.next.command in text
+    stored = json.loads(json.dumps(analysis.model_dump(by_alias=True)))["decision"]
+    assert stored["next"]["command"] == analysis.decision.next.command
+    assert [row["arm"] for row in stored["groups"][0]["tasks"]] == [row.arm for row in analysis.decision.rows[1:]]
 
 
 def test_an_arm_that_never_drafted_is_a_null_control() -> None:
@@ -97,7 +110,7 @@ def test_a_report_ends_with_what_to_run_per_task(run_data: RunData, analysis: An
 
 def test_the_terminal_ends_with_it_too(run_data: RunData, analysis: Analysis) -> None:
     console = Console(record=True, width=200, file=io.StringIO())
-    print_decision(console, analysis, run_data.manifest)
+    print_decision(console, analysis)
     shown = console.export_text()
     assert "What to run on this machine" in shown
     assert shown.rstrip().rpartition("Most likely to change this:")[1]

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from benchctl.analysis.advice import Advice, find_advice, inactive_arms
+from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.conditions.results import Level
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, SpeedUp, Verdict
-
-if TYPE_CHECKING:
-    from benchctl.data.manifest import Manifest
 
 CONTEXT = "context_length"
 
@@ -54,9 +50,10 @@ class GroupRow:
     arms: int
     fastest: Verdict | None
     """Of the arms that drafted."""
-    use: Verdict | None
-    """The arm to run with; `None`: the target alone."""
+    use: str | None
+    """The arm to run with, for all tasks together; `None`: the target alone."""
     sentence: str
+    """`GroupDecision.sentence`."""
 
 
 def axis_rows(analysis: Analysis) -> list[AxisRow]:
@@ -99,40 +96,22 @@ def varied_axes(levels: Iterable[Level]) -> list[str]:
     return [axis for axis, labels in found.items() if len(labels) > 1]
 
 
-def group_rows(analysis: Analysis, manifest: Manifest | None) -> list[GroupRow]:
-    """Return what to run of every group and condition."""
-    rows: dict[tuple[object, ...], list[AxisRow]] = {}
-    for row in axis_rows(analysis):
-        one = row.level
-        key = (one.group, one.context_length, one.concurrency, one.rate, one.temperature)
-        rows.setdefault(key, []).append(row)
-    found = []
-    for own in rows.values():
-        baseline = next((row for row in own if row.level.is_baseline), None)
-        if baseline is None:
-            continue
-        advice = advice_of(analysis, manifest, baseline.level.arm, [row.level.arm for row in own])
-        found.append(
-            GroupRow(
-                labels=baseline.labels,
-                baseline=baseline.level,
-                arms=len(own) - 1,
-                fastest=advice.fastest if advice else None,
-                use=advice.use if advice else None,
-                sentence=advice.sentence if advice else "Nothing was drafted: run the target alone.",
-            )
+def group_rows(analysis: Analysis) -> list[GroupRow]:
+    """Return what is decided of every group and condition."""
+    rows = {row.level.arm: row for row in axis_rows(analysis)}
+    groups = analysis.decision.groups if analysis.decision and rows else []
+    return [
+        GroupRow(
+            labels=rows[group.baseline].labels,
+            baseline=rows[group.baseline].level,
+            arms=len(group.arms),
+            fastest=rows[group.fastest].verdict if group.fastest else None,
+            use=group.overall.arm,
+            sentence=group.sentence,
         )
-    return found
-
-
-def advice_of(analysis: Analysis, manifest: Manifest | None, baseline: str, arms: Sequence[str]) -> Advice | None:
-    """Return the advice on the arms of one group, as if they were all there are."""
-    own = {
-        name: [row for row in getattr(analysis, name) if row.arm in arms]
-        for name in ("verdicts", "acceptance", "losslessness", "speedups", "costs")
-    }
-    part = analysis.model_copy(update={**own, "baseline": baseline, "arms": list(arms), "sweep": None})
-    return find_advice(part, manifest)
+        for group in groups
+        if group.baseline in rows
+    ]
 
 
 def memory_of(row: AxisRow) -> float | None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchctl.analysis.conditions.axes import AxisRow, GroupRow, axis_rows, energy_of, group_rows, varied_axes
 from benchctl.analysis.results import Analysis
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, arm_column, interval, numeric
 from benchctl.reports.tables.output import OUTPUT_TONE
-
-if TYPE_CHECKING:
-    from benchctl.data.manifest import Manifest
 
 _GIB = 1 << 30
 
@@ -75,9 +72,9 @@ def by_axis(analysis: Analysis) -> Table[AxisRow]:
     return Table("axes", "Every arm by axis", columns, rows)
 
 
-def groups(analysis: Analysis, manifest: Manifest | None) -> Table[GroupRow]:
+def groups(analysis: Analysis) -> Table[GroupRow]:
     """What to run of each group."""
-    rows = group_rows(analysis, manifest)
+    rows = group_rows(analysis)
     axes = list(dict.fromkeys(axis for row in rows for axis in row.labels))
 
     def label(axis: str) -> Column[Any]:
@@ -98,7 +95,7 @@ def groups(analysis: Analysis, manifest: Manifest | None) -> Table[GroupRow]:
         Column(
             "What to run",
             lambda row: row.sentence,
-            tone=lambda row: "good" if row.use is not None else "",
+            tone=lambda row: "good" if row.use else "",
             wrap=True,
         ),
     ]

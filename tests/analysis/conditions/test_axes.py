@@ -131,14 +131,14 @@ def test_a_run_without_axes_is_its_own_only_part() -> None:
     plain = RunData(Path("x"), manifest, [build_record("baseline"), build_record("spec")], [])
     assert parts_of(plain) == [plain]
     assert axis_rows(analyse(plain)) == []
-    assert group_rows(analyse(plain), manifest) == []
+    assert group_rows(analyse(plain)) == []
 
 
 def test_the_best_arm_of_each_group_is_named_with_what_to_do(run: RunData) -> None:
-    rows = group_rows(analyse(run), run.manifest)
+    rows = group_rows(analyse(run))
     assert [(row.labels, row.arms) for row in rows] == [({"cache_type": "f16"}, 2), ({"cache_type": "q8"}, 2)]
     assert [row.fastest.arm if row.fastest else None for row in rows] == ["spec-small-f16", "spec-large-q8"]
-    assert [row.use.arm if row.use else None for row in rows] == ["spec-small-f16", "spec-large-q8"]
+    assert [row.use for row in rows] == ["spec-small-f16", "spec-large-q8"]
     assert rows[0].sentence == "Run with spec-small-f16 (draft-simple, depth 4)."
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.result import Interval
-from benchctl.analysis.results import Analysis, SpeedUp
+from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, Experiment, SpeedUp
 from benchctl.analysis.rounds.results import RoundFit, RoundModel
-from benchctl.analysis.task_advice import TaskAdvice, advise_tasks, next_experiment
-from tests.reports.handmade import build_analysis, build_manifest
+from benchctl.data.manifest import Manifest
+from benchctl.reports.conclusion import headline
+from tests.reports.handmade import build_analysis, build_manifest, decided
 
 ARMS = ["baseline", "spec_d4", "ngram_simple"]
 """In the hand-made analysis `spec_d4` is slower and undetermined, `ngram_simple` some 12 % faster and identical."""
@@ -42,14 +43,30 @@ def analysis() -> Analysis:
     return with_speeds(with_speeds(build_analysis(ARMS), "ngram_simple", ends), "spec_d4", slow)
 
 
-def by_task(analysis: Analysis) -> dict[str, TaskAdvice]:
-    return {row.task: row for row in advise_tasks(analysis, build_manifest(analysis))}
+def rows_of(analysis: Analysis, manifest: Manifest | None = None) -> list[Advice]:
+    found = decided(analysis, manifest).decision
+    return found.rows if found else []
+
+
+def next_experiment(analysis: Analysis, manifest: Manifest | None = None) -> Experiment | None:
+    found = decided(analysis, manifest).decision
+    return found.next if found else None
+
+
+def by_task(analysis: Analysis) -> dict[str, Advice]:
+    return {row.task: row for row in rows_of(analysis)}
 
 
 def test_each_task_has_its_own_arm_or_none(analysis: Analysis) -> None:
     rows = by_task(analysis)
     assert {task: row.arm for task, row in rows.items()} == {
-        "code": "ngram_simple", "ja_chat": None, "translation_en_ja": None}  # fmt: skip
+        ALL_TASKS: "ngram_simple", "code": "ngram_simple", "ja_chat": None, "translation_en_ja": None}  # fmt: skip
+    decision = decided(analysis).decision
+    assert decision is not None
+    assert decision.groups[0].sentence == (
+        "Run with ngram_simple (ngram-simple) for these tasks together. By task it is ngram_simple for code, the "
+        "target alone for the others."
+    )
     assert rows["code"].certainty == ("Certain by this run: 1.20 to 1.40 for all arms and tasks together (95 %).")
     assert rows["ja_chat"].certainty.startswith("Certain by this run: every arm is slower; ngram_simple, the fastest,")
     assert rows["translation_en_ja"].certainty == (
@@ -61,7 +78,7 @@ def test_each_task_has_its_own_arm_or_none(analysis: Analysis) -> None:
 def test_the_command_is_that_of_what_is_advised(analysis: Analysis) -> None:
     manifest = build_manifest(analysis)
     arms = [arm.model_copy(update={"argv": ["server", "--as", arm.name, "--port", "{port}"]}) for arm in manifest.arms]
-    rows = advise_tasks(analysis, manifest.model_copy(update={"arms": arms}))
+    rows = rows_of(analysis, manifest.model_copy(update={"arms": arms}))
     commands = {row.task: (row.command or "").partition("server ")[2] for row in rows}
     assert commands["code"] == "--as ngram_simple --port 8080"
     assert commands["ja_chat"] == "--as baseline --port 8080", "where no arm pays, the target alone"
@@ -99,9 +116,11 @@ def test_lengths_that_decide_are_not_taken_for_speed(analysis: Analysis) -> None
 
 def test_without_intervals_nothing_is_certain() -> None:
     few = build_analysis(ARMS, blocks=2)
-    rows = advise_tasks(few, None)
+    fewer = [one.model_copy(update={"speed": "unknown", "interval": None}) for one in few.verdicts]
+    few = few.model_copy(update={"verdicts": fewer})
+    rows = rows_of(few)
     assert all(row.arm is None and "too few blocks" in row.certainty for row in rows)
-    found = next_experiment(few, None)
+    found = next_experiment(few)
     assert found is not None
     assert found.command is not None
     assert found.command.endswith("--blocks auto")
@@ -109,12 +128,11 @@ def test_without_intervals_nothing_is_certain() -> None:
 
 def test_a_baseline_that_speculates_is_no_ground_for_advice(analysis: Analysis) -> None:
     warned = analysis.warnings[0].model_copy(update={"id": "baseline-speculates"})
-    assert advise_tasks(analysis.model_copy(update={"warnings": [warned]}), None) == []
-    assert next_experiment(analysis.model_copy(update={"warnings": [warned]}), None) is None
+    assert decided(analysis.model_copy(update={"warnings": [warned]})).decision is None
 
 
 def experiment(analysis: Analysis) -> tuple[str, str]:
-    found = next_experiment(analysis, build_manifest(analysis))
+    found = next_experiment(analysis)
     assert found is not None
     return found.sentence, found.command or ""
 
@@ -122,7 +140,7 @@ def experiment(analysis: Analysis) -> tuple[str, str]:
 def test_a_faster_arm_whose_output_is_undetermined_is_to_be_scored(analysis: Analysis) -> None:
     sentence, command = experiment(with_verdict(analysis, "ngram_simple", lossless="undetermined"))
     assert "ngram_simple" in sentence
-    assert command == f"benchctl verify-lossless {analysis.run}"
+    assert command == f"benchctl verify-lossless results/{analysis.recipe}/{analysis.run}"
 
 
 def test_an_open_question_needs_more_blocks(analysis: Analysis) -> None:
@@ -173,9 +191,39 @@ def test_a_gain_that_rests_on_a_few_prompts_asks_for_more_of_them(analysis: Anal
         "Certain by this run: 1.20 to 1.40 for all arms and tasks together (95 %); "
         "for other prompts like these 0.98 to 1.25."
     )
-    found = next_experiment(fewer, build_manifest(fewer))
+    found = next_experiment(fewer)
     assert found is not None
-    assert found.sentence == (
+    assert found.sentence.startswith(
         "More prompts, or your own: ngram_simple is faster for these, and for others like them 0.98 to 1.25."
     )
-    assert found.command is not None and found.command.endswith("--prompts your-prompts.jsonl")
+    assert found.command.endswith("--prompts your-prompts.jsonl")
+
+
+def test_an_arm_that_is_not_shown_to_have_drafted_is_concluded_once(analysis: Analysis) -> None:
+    """An endpoint that reports no drafts: neither does it pay, nor does it cost more than it gains."""
+    unseen = with_verdict(build_analysis(["baseline", "ngram_simple"]), "ngram_simple", attestation="unverified")
+    found = decided(unseen)
+    assert "not shown that speculation is the cause" in headline(found)
+    assert "pays here" not in headline(found)
+    assert found.decision is not None
+    (group,) = found.decision.groups
+    assert (group.overall.arm, group.sentence.partition(":")[0]) == (None, "No advice")
+    assert found.decision.next is None
+
+
+def test_no_claim_of_a_fallback_is_made_up(analysis: Analysis) -> None:
+    """ "Every arm is slower" is said only where every arm is."""
+    two = build_analysis(["baseline", "spec_d2", "spec_d4"])
+    assert "every arm here is slower" in experiment(two)[0]
+    within = with_verdict(two, "spec_d2", speed="within")
+    assert "every arm here is slower" not in experiment(within)[0]
+    (group,) = decided(within).decision.groups  # type: ignore[union-attr]
+    assert group.overall.certainty.startswith("Within noise: spec_d2")
+
+
+def test_damaged_output_is_never_to_be_measured_further(analysis: Analysis) -> None:
+    one = build_analysis(["baseline", "ngram_simple"])
+    judged = [row.model_copy(update={"verdict": "violation", "counts": {"violation": 2}}) for row in one.losslessness]
+    found = decided(one.model_copy(update={"losslessness": judged})).decision
+    assert found is not None
+    assert (found.next, found.groups[0].fastest, found.groups[0].overall.arm) == (None, None, None)

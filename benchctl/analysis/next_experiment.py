@@ -1,0 +1,208 @@
+"""The decision of a run, and the one experiment that would most likely change it, as a command that works.
+
+A command names the run, whose recipe it takes with everything in it (engine, quantization, arguments, axes, prompts),
+and beside it only what is to be different: `benchctl run RUN --only ARM --blocks auto`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.advice import (
+    compared_arms,
+    damaged_arms,
+    decide_groups,
+    inactive_arms,
+    listed,
+    quoted,
+    shown_to_draft,
+)
+from benchctl.analysis.cost import expected_tokens
+from benchctl.analysis.results import Advice, Analysis, Decision, Experiment, Verdict, open_for_others
+from benchctl.data.identity import home_relative
+from benchctl.errors import UsageError
+from benchctl.recipes.adapters import adapter_of
+
+if TYPE_CHECKING:
+    from benchctl.data.manifest import Manifest
+    from benchctl.data.store import RunData
+
+YOUR_PROMPTS = "your-prompts.jsonl"
+"""Stands in a command for a file that only its reader has."""
+COPYING: dict[str, tuple[str, ...]] = {"ngram-mod": (), "ngram-simple": (), "prompt-lookup": ("--depth", "8")}
+"""Types that draft by copying, without a model, with what they need; the first that an engine has is suggested."""
+RUNS = Path("results")
+"""Where `benchctl run` saves and finds runs by itself."""
+_DEEPEST = 16
+_MOST = 200
+"""More blocks than this nobody measures."""
+_WORTH_TRYING = 1.05
+"""A depth that was not measured is worth trying where the line through the others predicts so much more."""
+
+
+def find_decision(analysis: Analysis, run: RunData) -> Decision | None:
+    """Return what to run of every group, and what to measure next; `None` where there is nothing to decide."""
+    groups = decide_groups(analysis, run.manifest)
+    if not groups:
+        return None
+    rows = Decision(groups=groups, next=None).rows
+    return Decision(groups=groups, next=_next(analysis, rows, run.manifest, run.folder) if run.manifest else None)
+
+
+def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder: Path) -> Experiment | None:
+    active = [verdict for verdict in compared_arms(analysis) if verdict.arm not in inactive_arms(analysis)]
+    drafted = [verdict for verdict in active if not verdict.lossy and verdict.arm not in damaged_arms(analysis)]
+    served, types = _served(manifest.engine.kind), _types(manifest)
+
+    def again(sentence: str, *options: str) -> Experiment:
+        return Experiment(sentence=sentence, command=_run_again(manifest, folder, options))
+
+    def your_prompts(why: str) -> Experiment:
+        sentence = f'{why} Write them to {YOUR_PROMPTS}, a line each: {{"prompt": "…"}}.'
+        return again(sentence, "--prompts", YOUR_PROMPTS)
+
+    repeating = your_prompts(
+        "Prompts whose answers repeat what they were given: copied drafts cost next to nothing, and pay there first."
+    )
+    if not drafted:
+        return repeating if types & COPYING.keys() and not active else None
+    if analysis.blocks < 3:
+        return again("More blocks: below three nothing is known of another run.", "--blocks", "auto")
+    if all(verdict.interval is None for verdict in drafted):
+        return again("More blocks: too few are complete for an interval.", "--blocks", "auto")
+    faster = [verdict for verdict in drafted if verdict.speed == "faster"]
+    if any(not shown_to_draft(verdict) for verdict in faster):
+        return None  # what would show it is another endpoint
+    unsound = [verdict.arm for verdict in faster if verdict.lossless == "undetermined"]
+    if unsound and not served:
+        sentence = (
+            f"Losslessness of {listed(unsound)}: faster, but it is undetermined whether the output is the target's own."
+        )
+        options = _options(manifest, ("--models-dir", "--engine-binary"))
+        command = ["benchctl", "verify-lossless", home_relative(folder), *options]
+        return Experiment(sentence=sentence, command=" ".join(map(quoted, command)))
+    advised = {row.arm for row in rows}
+    for verdict in drafted:
+        others = open_for_others(verdict.like_these)
+        if verdict.arm in advised and others:
+            return your_prompts(
+                f"More prompts, or your own: {verdict.arm} is faster for these, and for others like them "
+                f"{others.from_to}."
+            )
+    undecided = [
+        verdict for verdict in drafted if verdict.speed == "undecided" and _blocks_needed(analysis, verdict) <= _MOST
+    ]
+    if undecided:
+        best = max(undecided, key=_how_surely_above_1)
+        assert best.interval is not None
+        sentence = (
+            f"More blocks of {best.arm} alone, whose interval is {best.interval.from_to}; about "
+            f"{_blocks_needed(analysis, best):.0f} would decide if it is as fast as it seems."
+        )
+        return again(sentence, "--only", best.arm, "--blocks", "auto")
+    if not served and (found := _another_depth(analysis)) is not None:
+        speed, depth, kind = found
+        sentence = (
+            f"Depth {depth} of {kind}, which was not measured: {speed:.2f}× is predicted from the others (inferred)."
+        )
+        return again(sentence, "--type", kind, "--depth", str(depth))
+    if any(advised):
+        return your_prompts("Your own prompts: acceptance, and with it all of this, depends on the text.")
+    if types & COPYING.keys():
+        return repeating
+    copying = next((kind for kind in COPYING if kind in manifest.engine.speculation_types), None)
+    if copying is None or served:
+        return None
+    slower = all(verdict.speed == "slower" for verdict in drafted)
+    why = "every arm here is slower" if slower else "no arm here is shown to be faster"
+    return again(f"A drafter that costs next to nothing, {copying}: {why}.", "--type", copying, *COPYING[copying])
+
+
+def _served(kind: str) -> bool:
+    """Whether an engine is an endpoint that ran already: no other arm can be made of it, and it scores nothing."""
+    try:
+        return not adapter_of(kind).launched
+    except UsageError:  # of a package that is not installed here
+        return True
+
+
+def _types(manifest: Manifest) -> set[str]:
+    """Return the types of speculation that a run measured."""
+    found = set[str]()
+    for arm in manifest.arms:
+        kind = (arm.speculation or {}).get("type")
+        found |= {kind} if isinstance(kind, str) else {*(kind or ())}
+    return found
+
+
+def _another_depth(analysis: Analysis) -> tuple[float, int, str] | None:
+    """Return (predicted speed-up, depth, type) of the best depth that the line through the measured ones promises.
+
+    `None` over several conditions, and where arms of one type differ in more than their depth.
+    """
+    if analysis.sweep is not None:
+        return None
+    best: tuple[float, int, str] | None = None
+    settings = {verdict.arm: verdict.setting for verdict in analysis.verdicts if not verdict.lossy}
+    for fit in analysis.rounds.fits:
+        kind = fit.setting.partition(" ")[0]
+        if fit.setting != kind or [other.setting.partition(" ")[0] for other in analysis.rounds.fits].count(kind) > 1:
+            continue
+        if fit.slope is None or fit.intercept is None:
+            continue
+        costs = [row for row in analysis.costs
+                 if row.depth in fit.depths and settings.get(row.arm) == f"{kind}, depth {row.depth}"]  # fmt: skip
+        alphas = sorted(row.alpha for row in costs if row.alpha is not None)
+        if not alphas:
+            continue
+        measured = max(row.measured or 0.0 for row in costs)
+        for depth in range(1, _DEEPEST + 1):
+            speed = expected_tokens(alphas[len(alphas) // 2], depth) / (fit.intercept + fit.slope * depth)
+            if depth not in fit.depths and speed > measured * _WORTH_TRYING and (best is None or speed > best[0]):
+                best = (speed, depth, kind)
+    return best
+
+
+def _blocks_needed(analysis: Analysis, verdict: Verdict) -> float:
+    """Return about how many blocks would show an arm's difference from 1, given the observed spread.
+
+    Infinite where its whole interval is below 1, or its speed-up is not above 1: no number of them would show a gain.
+    """
+    if verdict.interval is None or verdict.interval.high <= 1 or not verdict.speedup or verdict.speedup <= 1:
+        return math.inf
+    half = (verdict.interval.high - verdict.interval.low) / 2
+    return max(analysis.blocks + 1, round(analysis.blocks * (half / (verdict.speedup - 1)) ** 2))
+
+
+def _how_surely_above_1(verdict: Verdict) -> float:
+    """Return how far an arm's speed-up is above 1, in widths of its interval (logarithms)."""
+    ends = verdict.interval
+    if ends is None or not verdict.speedup or ends.low <= 0 or ends.high <= ends.low:
+        return -math.inf
+    return math.log(verdict.speedup) / math.log(ends.high / ends.low)
+
+
+def _run_again(manifest: Manifest, folder: Path, options: Sequence[str]) -> str:
+    """Return the command that runs the run's own recipe again, with these options."""
+    out = folder.parent.parent
+    elsewhere = [] if out == RUNS else ["--out", home_relative(out)]
+    words = ["benchctl", "run", home_relative(folder), *options, *elsewhere]
+    words += _options(manifest, ("--models-dir", "--engine-binary", "--on"))
+    return " ".join(map(quoted, words))
+
+
+def _options(manifest: Manifest, names: Sequence[str]) -> list[str]:
+    """Return these options of the run's own command line, without which the same models, engine or machines are not
+    found."""
+    found: list[str] = []
+    words = manifest.command
+    for name in names:
+        for place, word in enumerate(words):
+            if word == name and place + 1 < len(words):
+                found += [name, words[place + 1]]
+            elif word.startswith(f"{name}="):
+                found += [name, word.removeprefix(f"{name}=")]
+    return found

@@ -1,0 +1,124 @@
+"""The experiment that a run suggests is its own recipe, and a command that works."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from benchctl.analysis.analyse import analyse
+from benchctl.analysis.next_experiment import YOUR_PROMPTS
+from benchctl.cli.run import _recipe
+from benchctl.data.manifest import Manifest
+from benchctl.data.store import open_run
+from benchctl.measure.plan import keep_only, make_plan, with_blocks
+from benchctl.measure.run import recipe_of
+from benchctl.prompts.load import load_suite
+from benchctl.recipes.adapters import adapter_of
+from benchctl.recipes.schema import Recipe
+from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL
+from tests.benchctl_process import benchctl
+
+REPOSITORY = Path(__file__).parents[2]
+KEPT = sorted(file.parent.relative_to(REPOSITORY) for file in REPOSITORY.glob("results/*/*/manifest.json"))
+OPTIONS = {
+    "--only",
+    "--blocks",
+    "--prompts",
+    "--type",
+    "--depth",
+    "--models-dir",
+    "--engine-binary",
+    "--out",
+    "--on",
+}
+
+
+def options_of(command: str) -> dict[str, str]:
+    """The options of a suggested `benchctl run RUN …`."""
+    words = shlex.split(command)
+    found = dict(zip(words[3::2], words[4::2], strict=True))
+    assert words[:2] == ["benchctl", "run"] and found.keys() <= OPTIONS, command
+    return found
+
+
+def planned(command: str, folder: Path) -> Recipe:
+    """The recipe that a suggested command measures."""
+    given = options_of(command)
+    recipe, _ = _recipe(
+        shlex.split(command)[2], Path("results"), print, target=None, draft=None, kind=None,
+        types=[given["--type"]] if "--type" in given else None, depth=given.get("--depth"), sweep=None,
+        prompts=str(folder / YOUR_PROMPTS) if "--prompts" in given else None, limit=None, settings=None,
+    )  # fmt: skip
+    recipe = keep_only(recipe, [given["--only"]]) if "--only" in given else recipe
+    return with_blocks(recipe, given["--blocks"]) if "--blocks" in given else recipe
+
+
+def must_fit(recipe: Recipe, manifest: Manifest) -> None:
+    """Every arm is one that the recorded engine and models can run."""
+    known = set(manifest.engine.speculation_types)
+    own = adapter_of(recipe.engine.kind)
+    for arm in recipe.arms:
+        types = arm.speculation.types if arm.speculation else []
+        assert own.launched and set(types) <= known, arm.name
+        pair = next((setup.models for setup in recipe.setups if setup.name == arm.setup), recipe.models)
+        assert pair.draft is not None or not set(types) & NEEDS_DRAFT_MODEL
+        assert recipe.baseline_of(arm).speculation is None
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=str)
+def test_every_suggestion_of_a_kept_run_is_planned(kept: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    run = open_run(kept)
+    assert run.manifest is not None
+    (tmp_path / YOUR_PROMPTS).write_text('{"prompt": "Say hello."}\n')
+    decision = analyse(run).decision
+    if decision is None or decision.next is None:
+        return
+    if decision.next.command.startswith("benchctl verify-lossless "):
+        assert shlex.split(decision.next.command)[2] == str(kept)
+        return
+    recipe, stored = planned(decision.next.command, tmp_path), recipe_of(run)
+    suite = load_suite(recipe.prompts.suite, recipe_folder=tmp_path)
+    assert make_plan(recipe, suite.select(recipe.prompts.tasks, recipe.prompts.limit))
+    must_fit(recipe, run.manifest)
+    assert (recipe.engine, recipe.models) == (stored.engine, stored.models)
+    assert recipe.sampling == stored.sampling
+    assert all(setup in stored.setups for setup in recipe.setups)
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=str)
+@pytest.mark.parametrize("kind", ["ngram-simple", "draft-simple", "prompt-lookup"])
+def test_other_arms_take_the_place_of_a_run_s_own(kept: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engine, models, quantization, arguments, prompts and every condition stay."""
+    monkeypatch.chdir(REPOSITORY)
+    run = open_run(kept)
+    assert run.manifest is not None
+    stored = recipe_of(run)
+    if kind not in run.manifest.engine.speculation_types or (kind == "draft-simple" and stored.models.draft is None):
+        return
+    depth = "" if kind == "ngram-simple" else " --depth 3"
+    recipe = planned(f"benchctl run {kept} --type {kind}{depth}", Path())
+    must_fit(recipe, run.manifest)
+    assert recipe.model_dump(exclude={"arms", "setups"}) == stored.model_dump(exclude={"arms", "setups"})
+    groups = {arm.group for arm in stored.compared.values()}
+    assert {arm.group for arm in recipe.compared.values()} == groups
+    new = [arm for arm in recipe.arms if arm.speculation]
+    assert all(arm.speculation and arm.speculation.types == (kind,) for arm in new)
+    assert len(new) == (len(stored.setups) if stored.setups and kind == "draft-simple" else len(groups))
+    assert len({arm.name for arm in recipe.arms}) == len(recipe.arms)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torch") is None, reason="the engine of these runs needs torch")
+@pytest.mark.parametrize("kept", [kept for kept in KEPT if kept.parts[1].startswith("self-speculation")], ids=str)
+def test_a_suggestion_for_bundled_models_is_dry_run(kept: Path) -> None:
+    decision = analyse(open_run(REPOSITORY / kept)).decision
+    if decision is None or decision.next is None or YOUR_PROMPTS in decision.next.command:
+        return
+    done = benchctl(*shlex.split(decision.next.command)[1:], "--dry-run", "--json", cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["cells"]
