@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from benchctl.analysis import intervals
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.data.store import RunData
@@ -44,15 +43,12 @@ def main() -> None:
     """Simulate and keep what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=400, help="simulated runs of each case")
-    parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap; benchctl itself takes 10,000")
     options = parser.parse_args()
-    intervals.RESAMPLES = options.resamples
     rng = np.random.default_rng(20261122)
     keep(
         "claims",
         {
             "runs_a_case": options.runs,
-            "resamples": options.resamples,
             "equal": [
                 {"arms": arms, "blocks": blocks, **_claimed(options.runs, _arms(arms), blocks, rng)}
                 for blocks in (3, 5)

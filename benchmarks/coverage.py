@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from benchctl.analysis import intervals
-from benchctl.analysis.comparison.compare import ratio_interval
+from benchctl.analysis import statistics
 from benchctl.analysis.precision import why_stop
 from benchctl.analysis.results import Interval
+from benchctl.analysis.statistics import welch_interval
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks
 from benchmarks.keep import keep
 
@@ -80,9 +80,7 @@ def main() -> None:
     """Simulate and keep what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2000, help="simulated runs of each case")
-    parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap; benchctl itself takes 10,000")
     options = parser.parse_args()
-    intervals.RESAMPLES = options.resamples
     rng = np.random.default_rng(20261121)
     cases = list(_coverage(options.runs, rng))
     shares = [case["holds_percent"] for case in cases]
@@ -91,7 +89,6 @@ def main() -> None:
         "coverage",
         {
             "runs_a_case": options.runs,
-            "resamples": options.resamples,
             "coverage_percent": {"least": min(shares), "median": float(np.median(shares)), "most": max(shares)},
             "false_claims_percent": {"most": max(case["differs_percent"] for case in false)},
             "coverage": cases,
@@ -105,10 +102,10 @@ def main() -> None:
     )
 
 
-def interval(blocks: Floats, level: float = intervals.LEVEL) -> Interval:
+def interval(blocks: Floats, level: float = statistics.LEVEL) -> Interval:
     """Return benchctl's interval of a simulated run."""
     block = np.repeat(np.arange(len(blocks)), PROMPTS)
-    found = intervals.pooled_interval(blocks.reshape(-1, 4), block, level)
+    found = statistics.pooled_interval(blocks.reshape(-1, 4), block, level)
     assert found is not None
     return found
 
@@ -173,7 +170,7 @@ def _auto(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
         for _ in range(runs):
             blocks = world.blocks(rule.max, rng)
             for count in range(FIRST_LOOK, rule.max + 1):
-                found = interval(blocks[:count], intervals.SEQUENTIAL_LEVEL)
+                found = interval(blocks[:count], statistics.SEQUENTIAL_LEVEL)
                 pooled = float(_ratio(blocks[:count].sum(axis=(0, 1))))
                 stopped = why_stop(rule, count, 0.0, {"arm": (found.high - found.low) / 2 / pooled})
                 if stopped:
@@ -193,7 +190,7 @@ def _auto_levels(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]
     """The same for Student's t alone in many runs: what each level at the looks comes to in the worst case."""
     most, target = 60, 0.02
     count = np.arange(1, most + 1)
-    for level in (intervals.LEVEL, 0.96, intervals.SEQUENTIAL_LEVEL, 0.98):
+    for level in (statistics.LEVEL, 0.96, statistics.SEQUENTIAL_LEVEL, 0.98):
         quantile = np.concatenate([[np.inf], stdtrit(count[1:] - 1, (1 + level) / 2)])
         covered = {}
         for spread in (0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05):
@@ -213,12 +210,12 @@ def _auto_levels(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]
 def _auto_compared(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     """Two equal runs with `blocks: auto`: how often the interval of their ratio (`benchctl compare`) holds 1."""
     for spread in (0.01, 0.02, 0.03, 0.04, 0.06):
-        covered = dict.fromkeys((intervals.LEVEL, intervals.SEQUENTIAL_LEVEL), 0)
+        covered = dict.fromkeys((statistics.LEVEL, statistics.SEQUENTIAL_LEVEL), 0)
         for _ in range(runs):
             ours, theirs = _ended(spread, rng), _ended(spread, rng)
             ratio = float(np.exp(np.log(ours).mean() - np.log(theirs).mean()))
             for level in covered:
-                found = ratio_interval(ratio, ours, theirs, level)
+                found = welch_interval(ratio, ours, theirs, level)
                 assert found is not None
                 covered[level] += found.low <= 1 <= found.high
         yield {
@@ -232,7 +229,7 @@ def _ended(spread: float, rng: np.random.Generator) -> list[float]:
     rule = AutoBlocks()
     logs = spread * rng.standard_normal(rule.max)
     for count in range(FIRST_LOOK, rule.max + 1):
-        half = float(stdtrit(count - 1, (1 + intervals.SEQUENTIAL_LEVEL) / 2)) * logs[:count].std(ddof=1) / count**0.5
+        half = float(stdtrit(count - 1, (1 + statistics.SEQUENTIAL_LEVEL) / 2)) * logs[:count].std(ddof=1) / count**0.5
         if why_stop(rule, count, 0.0, {"arm": half}):
             break
     ratios: list[float] = np.exp(logs[:count]).tolist()

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from benchctl.analysis import intervals
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.conditions.results import Sweep
 from benchctl.data.manifest import ArmIdentity
@@ -47,9 +46,7 @@ def main() -> None:
     """Simulate and keep what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200, help="simulated runs of each case")
-    parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap; benchctl itself takes 10,000")
     options = parser.parse_args()
-    intervals.RESAMPLES = options.resamples
     rng = np.random.default_rng(20261122)
     cases = [
         _case(name, prompts, blocks, options.runs, rng)
@@ -57,7 +54,7 @@ def main() -> None:
         for blocks in (3, 5)
         for prompts in (16, 32, 64)
     ]
-    keep("crossings", {"runs_a_case": options.runs, "resamples": options.resamples, "cases": cases})
+    keep("crossings", {"runs_a_case": options.runs, "cases": cases})
 
 
 def _case(engine: str, prompts: int, blocks: int, runs: int, rng: np.random.Generator) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchctl.analysis.sampling.permutation import END, PromptSamples, holm, names_of_tests, p_values
+from benchctl.analysis.sampling.permutation import END, PromptSamples, names_of_tests, p_values
 from benchctl.analysis.sampling.power import visible_sharpening, visible_shifts
+from benchctl.analysis.statistics import holm
 from benchctl.engines.base import Server
 from benchctl.engines.registry import make_engine
 from benchctl.measure.sampling import draw_answers, in_turn, spread_over_tasks, spread_seed

@@ -19,7 +19,6 @@ from benchctl.analysis.cost import find_cost
 from benchctl.analysis.counters import find_counters
 from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.frame import Frame, make_frame
-from benchctl.analysis.intervals import claims_that_hold
 from benchctl.analysis.lossless import find_losslessness, greedy
 from benchctl.analysis.lossy import is_synthetic, label_lossy
 from benchctl.analysis.next_experiment import find_decision
@@ -38,7 +37,15 @@ from benchctl.analysis.results import (
     Verdict,
 )
 from benchctl.analysis.rounds.model import find_rounds
-from benchctl.analysis.speedup import find_speedups, find_throughput, find_whole_speedup
+from benchctl.analysis.speedup import (
+    Variances,
+    block_variances,
+    find_speedups,
+    find_throughput,
+    find_whole_speedup,
+    whole_variances,
+)
+from benchctl.analysis.statistics import holm, level_for, shared_variances
 from benchctl.analysis.verdict import find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.audits import Audit
@@ -104,28 +111,47 @@ class _Speed:
     """Whether the arm may be called faster or slower."""
 
     @property
-    def claims_held(self) -> int:
-        return (self.whole or next(row for row in self.rows if row.task == ALL_TASKS)).claims_held
+    def p(self) -> float:
+        """Of what decides, uncorrected; 1 where nothing is known of the spread."""
+        p = (self.whole or next(row for row in self.rows if row.task == ALL_TASKS)).p
+        return 1.0 if p is None else p
 
 
 def _speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, _Speed]:
     """Return the speed of every compared arm of a run.
 
-    Claims hold together over the arms of all conditions; an arm of synthetic acceptance makes none.
+    Arms of one condition share their variances. Claims hold together over the arms of all conditions; an arm of
+    synthetic acceptance makes none, and its variance is shared with others of its kind alone.
     """
-    arms = [(group, frame, arm) for group, frame in zip(groups, frames, strict=True) for arm in _compared(frame)]
-    claims = [not is_synthetic(frame, arm) for _, frame, arm in arms]
-    most = max(1, sum(claims))
-    found = [
-        _Speed(find_speedups(frame, arm, most), find_whole_speedup(frame, arm, most) if group.overlapping else None)
-        for group, frame, arm in arms
-    ]
-    together = iter(claims_that_hold([one.claims_held for one, claim in zip(found, claims, strict=True) if claim]))
-    holds = [next(together) if claim else one.claims_held > 0 for one, claim in zip(found, claims, strict=True)]
+    synthetic = {(number, arm) for number, frame in enumerate(frames) for arm in _compared(frame)
+                 if is_synthetic(frame, arm)}  # fmt: skip
+    most = max(1, sum(len(_compared(frame)) for frame in frames) - len(synthetic))
+    speeds: dict[tuple[int, int], _Speed] = {}
+    for number, (group, frame) in enumerate(zip(groups, frames, strict=True)):
+        for lots in (False, True):
+            arms = [arm for arm in _compared(frame) if ((number, arm) in synthetic) == lots]
+            decoding = _shared([block_variances(frame, arm) for arm in arms])
+            whole = _shared([whole_variances(frame, arm) for arm in arms]) if group.overlapping else []
+            for place, arm in enumerate(arms):
+                speeds[number, arm] = _Speed(
+                    find_speedups(frame, arm, most, decoding[place]),
+                    find_whole_speedup(frame, arm, most, whole[place]) if group.overlapping else None,
+                )
+    claims = [key for key in speeds if key not in synthetic]
+    adjusted = dict(zip(claims, holm([speeds[key].p for key in claims]), strict=True))
     return {
-        frame.arms[arm]: replace(one, claimed=claimed)
-        for (_, frame, arm), one, claimed in zip(arms, found, holds, strict=True)
+        frames[key[0]].arms[key[1]]: replace(
+            speed, claimed=adjusted.get(key, speed.p) <= 1 - level_for(frames[key[0]].manifest)
+        )
+        for key, speed in speeds.items()
     }
+
+
+def _shared(arms: Sequence[Variances]) -> list[Variances]:
+    """Return every arm's variances, in each task shrunken towards those of the other arms."""
+    tasks = arms[0] if arms else {}
+    by_task = {task: shared_variances([own[task] for own in arms]) for task in tasks}
+    return [{task: by_task[task][place] for task in tasks} for place in range(len(arms))]
 
 
 def _analyse(

@@ -9,9 +9,9 @@ import numpy as np
 from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
-from benchctl.analysis.intervals import LEVEL, MIN_BLOCKS
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
 from benchctl.analysis.speedup import find_speedups
+from benchctl.analysis.statistics import LEVEL, MIN_BLOCKS
 from benchctl.data.manifest import Stopped
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks
 from benchctl.text import spoken

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.cells import attestations, failed_cells, speculates
-from benchctl.analysis.intervals import MIN_BLOCKS
 from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
+from benchctl.analysis.statistics import MIN_BLOCKS
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 
 if TYPE_CHECKING:

@@ -44,10 +44,10 @@ class SpeedUp(Result):
     """Of `pooled` for prompts like these: the prompts are taken for a sample, too."""
     within: float | None = None
     """The smallest x for which `pooled` is shown to lie in 1 - x to 1 + x, over the same claims as `simultaneous`."""
-    detectable: float | None = None
-    """The smallest change, as a share, that would have been detected with a power of 80 %, over the same claims."""
-    claims_held: int = 0
-    """The most claims for which an interval wide enough for all of them excludes 1, for Holm's step-down."""
+    p: float | None = None
+    """Probability of a `pooled` at least as far from 1 where there is no difference, before any correction."""
+    more_blocks: int | None = None
+    """About how many more blocks would separate ±10 % from no difference, over the same claims; `None`: too many."""
     end_to_end: float | None
     """The same as `pooled`, with prefill and waiting included: what a user waits for."""
     length_matched: float | None
@@ -229,8 +229,8 @@ class Verdict(Result):
     """The same with the prompts taken for a sample."""
     within: float | None = None
     """x of a speed that is `within`: the arm is neither faster nor slower than the baseline by more than that share."""
-    detectable: float | None = None
-    """Of a speed that is `undecided`: the change, as a share, that would have been detected with a power of 80 %."""
+    more_blocks: int | None = None
+    """Of a speed that is `undecided`: about how many more blocks would separate ±10 % from no difference."""
     selected: bool = False
     """Whether this is the fastest of several arms: the best of noisy values is, on average, above its true value."""
     lossless: LosslessVerdict

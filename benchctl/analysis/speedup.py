@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchctl.analysis.intervals import level_for, pooled_interval, pooled_spread
 from benchctl.analysis.results import ALL_TASKS, Interval, SpeedUp, Throughput
+from benchctl.analysis.statistics import Variance, level_for, own_variance, pooled_interval, pooled_spread
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Booleans, Floats, Frame, Integers
 
 
-def find_speedups(frame: Frame, arm: int, arms: int = 1) -> list[SpeedUp]:
+Variances = Mapping[str, Variance | None]
+"""Between the blocks of an arm, by task."""
+
+
+def block_variances(frame: Frame, arm: int) -> Variances:
+    """Return the variance between an arm's blocks over all tasks and in each task, from these records alone."""
+    sums, rows, _ = _timed_pairs(frame, arm)
+    own: dict[str, Variance | None] = {ALL_TASKS: own_variance(sums, frame.block[rows])}
+    for number, name in enumerate(frame.tasks):
+        here = frame.task[rows] == number
+        own[name] = own_variance(sums[here], frame.block[rows][here])
+    return own
+
+
+def whole_variances(frame: Frame, arm: int) -> Variances:
+    """Return the same of the times of whole answers, over all tasks alone."""
+    sums, rows = _latency_pairs(frame, arm)
+    return {ALL_TASKS: own_variance(sums, frame.block[rows])}
+
+
+def _timed_pairs(frame: Frame, arm: int) -> tuple[Floats, Integers, Integers]:
+    """Return decode tokens and seconds of the pairs with known times, (pairs, 4), and the rows of both, (pairs,)."""
+    ours, theirs = frame.pairs(arm, frame.baseline)
+    timed = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs])
+    ours, theirs = ours[timed], theirs[timed]
+    columns = [frame.decoded[ours], frame.decode_s[ours], frame.decoded[theirs], frame.baseline_s(theirs)]
+    return np.stack(columns, axis=1), ours, theirs
+
+
+def find_speedups(frame: Frame, arm: int, arms: int = 1, variances: Variances = MappingProxyType({})) -> list[SpeedUp]:
     """Return the speed-up of an arm over all tasks, then of each task.
 
     `arms`: how many arms the run compares with a baseline. Claims over all tasks hold together over the arms, those of
-    single tasks over arms and tasks.
+    single tasks over arms and tasks. `variances`: shared with the other arms; where none is named, the arm's own.
     """
     ours, theirs = frame.pairs(arm, frame.baseline)
     both = frame.answered[ours] & frame.answered[theirs]
     finished = frame.prompt[ours[both]]
-    timed = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs])
-    ours, theirs = ours[timed], theirs[timed]
-    sums = np.stack(
-        [frame.decoded[ours], frame.decode_s[ours], frame.decoded[theirs], frame.baseline_s(theirs)], axis=1
-    )
+    sums, ours, theirs = _timed_pairs(frame, arm)
     equal = frame.work[ours] == frame.work[theirs]
     end_to_end, waits = _whole_answers(frame, ours, theirs)
     task = frame.task[ours]
@@ -44,7 +71,7 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1) -> list[SpeedUp]:
             SpeedUp(
                 arm=frame.arms[arm],
                 task=name,
-                **_spread_fields(frame, sums[here], ours[here], claims),
+                **_spread_fields(frame, sums[here], ours[here], claims, variances.get(name)),
                 median=float(np.median(ratios)) if len(ratios) else None,
                 end_to_end=pooled(end_to_end[here & waits]),
                 length_matched=pooled(to_common_length(sums[here])),
@@ -55,16 +82,16 @@ def find_speedups(frame: Frame, arm: int, arms: int = 1) -> list[SpeedUp]:
     return found
 
 
-def find_whole_speedup(frame: Frame, arm: int, arms: int = 1) -> SpeedUp:
+def find_whole_speedup(frame: Frame, arm: int, arms: int = 1, variances: Variances = MappingProxyType({})) -> SpeedUp:
     """Return the speed-up of whole answers over all tasks: all tokens over the time from request to last byte.
 
-    It counts tokens, so that unequal lengths do not decide. `arms`: as in `find_speedups`.
+    It counts tokens, so that unequal lengths do not decide. `arms`, `variances`: as in `find_speedups`.
     """
     sums, rows = _latency_pairs(frame, arm)
     return SpeedUp(
         arm=frame.arms[arm],
         task=ALL_TASKS,
-        **_spread_fields(frame, sums, rows, arms),
+        **_spread_fields(frame, sums, rows, arms, variances.get(ALL_TASKS)),
         median=None,
         end_to_end=pooled(sums),
         length_matched=None,
@@ -73,11 +100,14 @@ def find_whole_speedup(frame: Frame, arm: int, arms: int = 1) -> SpeedUp:
     )
 
 
-def _spread_fields(frame: Frame, sums: Floats, rows: Integers, claims: int) -> dict[str, Any]:
+def _spread_fields(
+    frame: Frame, sums: Floats, rows: Integers, claims: int, variance: Variance | None
+) -> dict[str, Any]:
     """Return the fields of a `SpeedUp` that follow from the pairs' `sums`, (pairs, 4); `rows`: of the arm, (pairs,)."""
     block = frame.block[rows]
     in_blocks = [value for one in np.unique(block) if (value := pooled(sums[block == one]))]
-    spread = pooled_spread(sums, block, frame.prompt[rows], frame.task[rows], level_for(frame.manifest), claims)
+    level = level_for(frame.manifest)
+    spread = pooled_spread(sums, block, frame.prompt[rows], frame.task[rows], level, claims, variance)
     return {
         "pooled": pooled(sums),
         **vars(spread),
@@ -96,9 +126,7 @@ def find_latency_speedup(frame: Frame, arm: int) -> tuple[float | None, Interval
 
 def _latency_pairs(frame: Frame, arm: int) -> tuple[Floats, Integers]:
     """Return `_whole_answers` of the pairs whose times are known, (pairs, 4), and the arm's rows, (pairs,)."""
-    ours, theirs = frame.pairs(arm, frame.baseline)
-    timed = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs])
-    ours, theirs = ours[timed], theirs[timed]
+    _, ours, theirs = _timed_pairs(frame, arm)
     sums, waits = _whole_answers(frame, ours, theirs)
     return sums[waits], ours[waits]
 

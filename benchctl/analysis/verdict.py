@@ -46,7 +46,7 @@ def find_verdict(
 
     `whole`: of requests that share the engine, the speed-up of whole answers, which then decides. While some wait for
     their first token the others decode faster: the decode rate alone would call that a gain.
-    `claimed`: whether a difference of what decides holds beside the run's other claims (`claims_that_hold`).
+    `claimed`: whether a difference of what decides holds beside the run's other claims (Holm).
     """
     arm = losslessness.arm
     overall = next(one for one in speedups if one.task == ALL_TASKS)
@@ -68,7 +68,7 @@ def find_verdict(
         interval=decides.interval,
         like_these=decides.like_these,
         within=decides.within if speed == "within" else None,
-        detectable=decides.detectable if speed == "undecided" else None,
+        more_blocks=decides.more_blocks if speed == "undecided" else None,
         lossless=losslessness.verdict,
         lossy=losslessness.lossy,
         acceptance=accepted.rate,
@@ -152,17 +152,18 @@ def _speed_sentence(
     if speed == "within":
         return f"Within ±{_share(overall.within)} of the baseline: {measured}."
     if speed == "undecided":
-        together = overall.simultaneous
-        if together is not None and overall.interval.excludes_one:
-            corrected = f"{together.from_to} corrected for the run's other claims"
-            return f"Undecided: {measured}, but {corrected}; more blocks would decide."
-        detectable = (
-            "" if overall.detectable is None else f"; a change of {_share(overall.detectable)} would have been detected"
-        )
-        return f"Undecided: {measured}{detectable}."
+        family = overall.simultaneous
+        corrected = overall.interval.excludes_one and family is not None and not family.excludes_one
+        beside = f", but {family.from_to} corrected for the run's other claims" if corrected and family else ""
+        more = f"; about {_blocks(overall.more_blocks)} would separate ±10 %" if overall.more_blocks else ""
+        return f"Undecided: {measured}{beside}{more}."
     others = open_for_others(overall.like_these)
     beyond = f" For other prompts like these it is open: {others.from_to}." if others else ""
     return f"{speed.capitalize()}: {measured}.{beyond}"
+
+
+def _blocks(more: int) -> str:
+    return "1 more block" if more == 1 else f"{more} more blocks"
 
 
 _START = {

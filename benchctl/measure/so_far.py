@@ -45,8 +45,8 @@ class SoFar:
         """Return a line for every arm with a pair: the pooled speed-up, and its interval from three blocks on."""
         import numpy as np
 
-        from benchctl.analysis.intervals import MIN_BLOCKS, pooled_interval
         from benchctl.analysis.speedup import pooled
+        from benchctl.analysis.statistics import MIN_BLOCKS, pooled_interval
 
         found = []
         for arm in self._compared:

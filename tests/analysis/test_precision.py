@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.analyse import analyse
-from benchctl.analysis.intervals import SEQUENTIAL_LEVEL
 from benchctl.analysis.precision import fixed_blocks, half_widths
 from benchctl.analysis.results import ALL_TASKS, SpeedUp
+from benchctl.analysis.statistics import SEQUENTIAL_LEVEL
 from benchctl.data.manifest import Stopped
 
 

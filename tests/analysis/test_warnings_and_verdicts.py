@@ -187,8 +187,8 @@ def test_undecided_when_the_interval_holds_one_and_is_wide(make_record: Any, mak
     verdict = analyse(make_run(records, make_manifest(ARMS, 6, 3))).verdicts[0]
     assert verdict.speed == "undecided"
     assert verdict.sentence.startswith("Undecided: 0.98× the baseline (95 % interval")
-    assert verdict.detectable is not None and verdict.within is None
-    assert f"a change of {math.ceil(100 * verdict.detectable)} % would have been detected" in verdict.sentence
+    assert verdict.more_blocks and verdict.within is None
+    assert f"about {verdict.more_blocks} more blocks would separate ±10 %" in verdict.sentence
 
 
 def test_an_arm_that_is_shown_to_be_no_different_is_within(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -199,7 +199,7 @@ def test_an_arm_that_is_shown_to_be_no_different_is_within(make_record: Any, mak
     ]
     verdict = analyse(make_run(records, make_manifest(ARMS, 6, 3))).verdicts[0]
     assert verdict.speed == "within"
-    assert verdict.within is not None and 0.002 < verdict.within < 0.01 and verdict.detectable is None
+    assert verdict.within is not None and 0.002 < verdict.within < 0.01 and verdict.more_blocks is None
     assert verdict.sentence.startswith(f"Within ±{math.ceil(1000 * verdict.within) / 10:g} % of the baseline: 1.00×")
 
 

@@ -12,6 +12,7 @@ from benchctl.analysis.answers import common_length
 from benchctl.analysis.audit.hazard import TAUS, Places, Simulation, hazard_test, null_statistics, statistic
 from benchctl.analysis.audit.noise import Noise, noise_of
 from benchctl.analysis.audit.results import AUDIT_LEVEL, ArmAudit, DetectionPower
+from benchctl.analysis.statistics import holm
 
 if TYPE_CHECKING:
     from benchctl.analysis.audit.noise import Floats, Noise
@@ -52,11 +53,9 @@ def audit_parts(parts: Sequence[tuple[Audit | None, Selection]], *, reason: str 
     for audit, selection in parts:
         scored = {answer.key: answer for answer in audit.answers} if audit else {}
         found |= {arm.arm: _audit(arm, scored, audit, selection, reason, arms) for arm in selection.arms}
-    by_p = sorted((one.p, name) for name, one in found.items() if one.p is not None)
-    worst = 0.0
-    for rank, (p, name) in enumerate(by_p):  # Holm, Scand. J. Statist. 6, 1979
-        worst = max(worst, min(1.0, p * (len(by_p) - rank)))
-        found[name] = found[name].model_copy(update={"p_adjusted": worst})
+    tested = {name: arm.p for name, arm in found.items() if arm.p is not None}
+    for name, adjusted in zip(tested, holm(list(tested.values())), strict=True):
+        found[name] = found[name].model_copy(update={"p_adjusted": adjusted})
     return found
 
 

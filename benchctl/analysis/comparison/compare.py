@@ -1,7 +1,7 @@
 """Two runs of one workload side by side: what got faster or slower beyond noise, and whether the answers stayed.
 
 A is the run before, B the one after; every ratio is B over A. Arms are matched by name. The blocks of two runs have
-nothing in common, so each run's own spread between blocks counts (`ratio_interval`); prompts
+nothing in common, so each run's own spread between blocks counts (`welch_interval`); prompts
 are the same and count as fixed.
 """
 
@@ -18,8 +18,8 @@ from benchctl.analysis.answers import Answers, find_answers
 from benchctl.analysis.comparison.results import ArmComparison, OwnVerdict, Ratio, RunComparison, RunFacts, SpeedChange
 from benchctl.analysis.comparison.workload import Outputs, compare_answers, find_changes, require_same_workload
 from benchctl.analysis.frame import Frame, make_frame
-from benchctl.analysis.intervals import LEVEL, MIN_BLOCKS, level_for
 from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, Losslessness
+from benchctl.analysis.statistics import MIN_BLOCKS, level_for, welch_interval
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
 
@@ -138,7 +138,7 @@ def _outputs(before: _Side, after: _Side, name: str) -> Outputs:
 
 def _ratio(a: float | None, b: float | None, blocks_a: list[float], blocks_b: list[float], level: float) -> Ratio:
     ratio = _over(b, a)
-    interval = None if ratio is None else ratio_interval(ratio, blocks_b, blocks_a, level)
+    interval = None if ratio is None else welch_interval(ratio, blocks_b, blocks_a, level)
     return Ratio(a=a, b=b, ratio=ratio, interval=interval)
 
 
@@ -223,29 +223,3 @@ class BlockRates:
     def pooled(self, chosen: Booleans) -> float | None:
         """Tokens over time of the chosen prompts in all blocks."""
         return float(self.tokens[:, chosen].sum() / self.seconds[:, chosen].sum()) if chosen.any() else None
-
-
-METHOD = "Welch's t over the logarithms of each run's blocks"
-
-
-def ratio_interval(
-    ratio: float, ours: Sequence[float], theirs: Sequence[float], level: float = LEVEL
-) -> Interval | None:
-    """Return the interval of `ratio`, of which each block of both runs gives one positive value.
-
-    exp(log ratio ± t · √(s²/n + s'²/n')), s and s' the standard deviations of the logarithms of `ours` (n blocks) and
-    `theirs` (n'), t Student's with the degrees of freedom of Welch (Biometrika 1947) and Satterthwaite (1946). The
-    prompts are the same in both runs and count as fixed: the interval is for these prompts. `None` below three
-    blocks in either run.
-    """
-    from scipy.special import stdtrit
-
-    if min(len(ours), len(theirs)) < MIN_BLOCKS:
-        return None
-    logs = [np.log(values) for values in (ours, theirs)]
-    parts = [float(one.var(ddof=1)) / len(one) for one in logs]
-    if not sum(parts):
-        return Interval(low=ratio, high=ratio, method=METHOD)
-    freedom = sum(parts) ** 2 / sum(part**2 / (len(one) - 1) for part, one in zip(parts, logs, strict=True))
-    half = float(stdtrit(freedom, (1 + level) / 2)) * sum(parts) ** 0.5
-    return Interval(low=float(ratio * np.exp(-half)), high=float(ratio * np.exp(half)), method=METHOD)

@@ -12,11 +12,11 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from benchctl.analysis.comparison.compare import ratio_interval, speed_change
+from benchctl.analysis.comparison.compare import speed_change
 from benchctl.analysis.comparison.results import Ratio, SpeedChange
 from benchctl.analysis.comparison.summary import ArmSummary, RunSummary
-from benchctl.analysis.intervals import MIN_BLOCKS
 from benchctl.analysis.result import Interval, Result
+from benchctl.analysis.statistics import MIN_BLOCKS, welch_interval
 from benchctl.errors import UsageError
 
 Part = Literal["rate", "speedup", "answers"]
@@ -208,7 +208,7 @@ def _rates(
 def _ratio(a: float | None, b: float | None, blocks_a: list[float], blocks_b: list[float], level: float) -> Ratio:
     ratio = b / a if a and b else None
     enough = ratio is not None and min(len(blocks_a), len(blocks_b)) >= MIN_BLOCKS and all((*blocks_a, *blocks_b))
-    interval = ratio_interval(ratio, blocks_b, blocks_a, level) if enough and ratio is not None else None
+    interval = welch_interval(ratio, blocks_b, blocks_a, level) if enough and ratio is not None else None
     return Ratio(a=a, b=b, ratio=ratio, interval=interval)
 
 

@@ -16,8 +16,8 @@ from benchctl.analysis.analyse import analyse
 from benchctl.analysis.answers import find_answers
 from benchctl.analysis.conditions.sweep import axes_of
 from benchctl.analysis.frame import Frame, make_frame
-from benchctl.analysis.intervals import level_for
 from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.statistics import level_for
 from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity, SetupIdentity
 from benchctl.data.store import RunData
 

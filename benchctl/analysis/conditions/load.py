@@ -22,8 +22,8 @@ import numpy as np
 
 from benchctl.analysis.conditions.arrival import count_given_up, find_arrival
 from benchctl.analysis.conditions.results import Level, Quantiles
-from benchctl.analysis.intervals import level_for, pooled_interval
 from benchctl.analysis.speedup import find_latency_speedup, pooled
+from benchctl.analysis.statistics import level_for, pooled_interval
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.split import Group

@@ -16,7 +16,6 @@ from benchctl.analysis.sampling.permutation import (
     END,
     SHARPNESS,
     PromptSamples,
-    holm,
     names_of_tests,
     p_values,
     prefix_name,
@@ -42,6 +41,7 @@ from benchctl.analysis.sampling.tokens import (
     token_power,
     token_tests,
 )
+from benchctl.analysis.statistics import holm
 from benchctl.data.sampling import TokenScores
 
 if TYPE_CHECKING:

@@ -162,13 +162,3 @@ def _features(samples: PromptSamples) -> _Features:
     column = np.tile(np.arange(len(rows)), len(category))
     matrix = csr_array((np.ones(len(row)), (row, column)), shape=(size, len(rows)))
     return _Features(labels, matrix, np.asarray(matrix.sum(axis=1), dtype=np.float64), starts, score(rows))
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """Return p-values adjusted for their number by Holm's step-down method (1979), which needs no independence."""
-    order = sorted(range(len(p)), key=lambda place: p[place])
-    adjusted, highest = [0.0] * len(p), 0.0
-    for rank, place in enumerate(order):
-        highest = max(highest, min(1.0, (len(p) - rank) * p[place]))
-        adjusted[place] = highest
-    return adjusted

@@ -20,8 +20,8 @@ PAYS = {
 """The answer to “does it pay?” for each `Verdict.speed`."""
 _INTERVALS = (
     "These prompts, prompts like these: 95 % intervals for exactly these prompts, and with the prompts as a sample. "
-    "Resolution: within ±x %: a larger change is ruled out; detects x %: such a change would be detected with 80 % "
-    "power; fastest: selected as the best, so on average overestimated."
+    "Resolution: within ±x %: a larger change is ruled out; n more for ±10 %: about so many further "
+    "blocks would separate such a change from none; fastest: selected as the best, so on average overestimated."
 )
 SPEED_TONE: dict[str, Tone] = {"faster": "good", "slower": "bad"}
 
@@ -80,7 +80,7 @@ def conclusions(analysis: Analysis) -> Table[Verdict]:
             ),
             Column(
                 "Resolution",
-                lambda row: row.within or row.detectable or (row.selected or None),
+                lambda row: row.within or row.more_blocks or (row.selected or None),
                 cell=unless_inactive(_resolution),
                 optional=True,
                 least_width=120,
@@ -138,12 +138,11 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
                 explain="the smallest change in either direction that two one-sided tests do not rule out.",
             ),
             numeric(
-                "Detects",
-                lambda row: row.detectable,
-                _share,
-                key="detectable",
+                "More blocks",
+                lambda row: row.more_blocks or None,
+                key="more_blocks",
                 optional=True,
-                explain="the smallest change that would be detected with 80 % power.",
+                explain="about so many would separate ±10 % from no difference.",
             ),
             numeric("Pairs", lambda row: row.pairs, key="pairs"),
             numeric(
@@ -250,7 +249,7 @@ def decode_rates(analysis: Analysis) -> Table[tuple[str, str, int, float]]:
 def _resolution(row: Verdict) -> str:
     """The bound on an arm that is neither faster nor slower, and whether it was selected as the fastest."""
     found = [] if row.within is None else [f"within ±{_share(row.within)}"]
-    found += [f"detects {_share(row.detectable)}"] if row.within is None and row.detectable is not None else []
+    found += [f"{row.more_blocks} more for ±10 %"] if row.more_blocks else []
     return ", ".join([*found, *(["fastest"] if row.selected else [])]) or numbers.ABSENT
 
 

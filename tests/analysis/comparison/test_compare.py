@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchctl.analysis.comparison.compare import compare_runs, ratio_interval
+from benchctl.analysis.comparison.compare import compare_runs
 from benchctl.analysis.comparison.gates import Gate, check_gate, parse_gate
 from benchctl.analysis.comparison.results import RunComparison
+from benchctl.analysis.statistics import welch_interval
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
@@ -66,13 +67,13 @@ def arm(found: RunComparison, name: str) -> Any:
 
 def test_the_interval_of_two_runs_is_welchs() -> None:
     ours, theirs = [9.0, 10.0, 11.0, 10.5], [10.0, 10.4, 9.8]
-    found = ratio_interval(1.0, ours, theirs)
+    found = welch_interval(1.0, ours, theirs)
     expected = stats.ttest_ind(np.log(ours), np.log(theirs), equal_var=False).confidence_interval(0.95)
     centre = np.mean(np.log(ours)) - np.mean(np.log(theirs))
     assert found is not None
     assert np.log([found.low, found.high]) == pytest.approx([expected.low - centre, expected.high - centre])
-    assert ratio_interval(1.0, ours, theirs[:2]) is None
-    same = ratio_interval(0.9, [9.0] * 3, [10.0] * 3)
+    assert welch_interval(1.0, ours, theirs[:2]) is None
+    same = welch_interval(0.9, [9.0] * 3, [10.0] * 3)
     assert same is not None and (same.low, same.high) == (0.9, 0.9)
 
 
@@ -93,7 +94,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(
     covered = 0
     for _ in range(1000):
         ours, theirs = (np.exp(rng.normal(0, spread, n)) for n, spread in zip(blocks, spreads, strict=True))
-        found = ratio_interval(float(np.mean(ours) / np.mean(theirs)), ours.tolist(), theirs.tolist())
+        found = welch_interval(float(np.mean(ours) / np.mean(theirs)), ours.tolist(), theirs.tolist())
         assert found is not None
         covered += found.low <= 1 <= found.high
     assert 0.92 <= covered / 1000 <= 0.985

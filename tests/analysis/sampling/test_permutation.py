@@ -13,13 +13,13 @@ from benchctl.analysis.sampling.permutation import (
     FEW,
     SHARPNESS,
     PromptSamples,
-    holm,
     names_of_tests,
     p_values,
     prefix_name,
     score,
 )
 from benchctl.analysis.sampling.power import visible_sharpening, visible_shifts
+from benchctl.analysis.statistics import holm
 
 pytestmark = pytest.mark.slow
 
@@ -117,11 +117,6 @@ def test_scores_are_centred_and_only_of_what_many_answers_share() -> None:
     assert not score(rows[: FEW - 1]).any()
     likely = np.array([[1]] * 30 + [[2]] * 10)
     assert score(likely)[0] == pytest.approx(np.log(0.75) - 0.75 * np.log(0.75) - 0.25 * np.log(0.25))
-
-
-def test_holm() -> None:
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.5, 0.9]) == [1.0, 1.0]
 
 
 def test_the_stated_power_is_reached() -> None:

@@ -1,0 +1,276 @@
+"""The statistics of every comparison: Student's t over blocks on logarithms, variances shared among arms, Holm, Welch.
+
+*These prompts* is Student's t on the logarithms of the blocks' own ratios, around the pooled ratio: the block, a fresh
+process, is the unit of replication. A variance of two degrees of freedom is a poor guess, so arms that are measured
+together share theirs (`shared_variances`).
+
+*Prompts like these* takes the prompts for a sample, too: to the variance between blocks it adds that of leaving out one
+prompt at a time within each task (the jackknife; Efron & Tibshirani 1993, chapter 11), with Student's t at the degrees
+of freedom of Satterthwaite.
+
+*All claims at once* is the first interval at level 1 - 0.05 / m for m claims (Bonferroni), which holds however the arms
+are correlated through the baseline that they share. Which claims are made is decided by Holm's step-down, which keeps
+the same level and is never weaker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchctl.analysis.result import Interval
+
+if TYPE_CHECKING:
+    from benchctl.analysis.frame import Floats, Integers
+    from benchctl.data.manifest import Manifest
+
+MIN_BLOCKS = 3
+"""Below three blocks no interval between runs is given."""
+LEVEL = 0.95
+SEQUENTIAL_LEVEL = 0.97
+"""The level in place of `LEVEL` where measuring went on until the interval was narrow enough.
+
+Such a run ends by preference when its blocks happen to agree: of plain 95 % intervals 92 in 100 hold the truth in the
+worst case. At this level, with the first look after five blocks (`FIRST_LOOK`) and one after every further block,
+94.6 to 97 in 100 do, whatever the ratio of the blocks' spread to the requested width (`benchmarks/coverage.py`). A
+constant level at every look is Pocock's (1977) way of paying for looks.
+"""
+MOST_SHARED = 6.0
+"""The other arms' variances count at most so many degrees of freedom."""
+PLAINLY_NOISIER = 0.2
+"""An arm keeps its own variance where one as large beside the others' has at most this probability (F test).
+
+Much smaller, and an arm that is six times as noisy and looks quiet by chance makes false claims; much larger, and
+sharing decides nothing (`benchmarks/shared_variance.py`).
+"""
+SEPARATED = 0.1
+"""The change for which `Spread.more_blocks` is given."""
+MOST_BLOCKS = 1000
+COMMON = 0.25
+"""Correlation of two arms' variances through a baseline as noisy as they are: (1/2)²."""
+
+
+@dataclass(frozen=True)
+class Variance:
+    """Of the logarithm of one block's ratio."""
+
+    value: float
+    freedom: float
+    """Degrees of freedom."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What is known of a pooled ratio beside its value. Everything is `None` below three blocks."""
+
+    interval: Interval | None = None
+    """These prompts, this ratio alone."""
+    simultaneous: Interval | None = None
+    """These prompts; all claims of the run together hold in 95 of 100 runs."""
+    like_these: Interval | None = None
+    """Prompts like these; `None` also below three prompts."""
+    within: float | None = None
+    """The smallest x for which the ratio is shown to lie in 1 - x to 1 + x (two one-sided tests), over all claims."""
+    p: float | None = None
+    """Probability of a ratio at least as far from 1 where there is no difference, before any correction."""
+    more_blocks: int | None = None
+    """About how many more blocks would separate ±`SEPARATED` from no change, over all claims; `None`: too many."""
+
+
+def level_for(*manifests: Manifest | None) -> float:
+    """Return the level to take intervals at, so that those of these runs hold the truth in 95 of 100."""
+    sequential = any(manifest is not None and manifest.auto_blocks is not None for manifest in manifests)
+    return SEQUENTIAL_LEVEL if sequential else LEVEL
+
+
+def own_variance(sums: Floats, block: Integers) -> Variance | None:
+    """Return the variance between the blocks of some pairs; `None` below three blocks. Arguments as `pooled_spread`."""
+    blocks = _group_sums(sums, block)
+    if len(blocks) < MIN_BLOCKS:
+        return None
+    return Variance(float(np.log(_ratio(blocks)).var(ddof=1)), len(blocks) - 1)
+
+
+def shared_variances(own: Sequence[Variance | None]) -> list[Variance | None]:
+    """Return the variances of arms that were measured together, each shrunken towards the mean of the others.
+
+    (d·s² + D·S²) / (d + D) with d + D degrees of freedom: S² the mean of the others' variances weighted by their
+    degrees of freedom, D what these count together, less what they have in common through the baseline (`COMMON`), at
+    most `MOST_SHARED` (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004, with D fixed in advance). An arm alone, and one
+    that is `PLAINLY_NOISIER`, keeps its own: its noise must not be judged by that of quiet arms.
+    """
+    from scipy.special import fdtrc
+
+    found: list[Variance | None] = []
+    for place, variance in enumerate(own):
+        others = [other for number, other in enumerate(own) if other is not None and number != place]
+        freedom = sum(other.freedom for other in others)
+        if variance is None or not freedom:
+            found.append(variance)
+            continue
+        mean = sum(other.value * other.freedom for other in others) / freedom
+        prior = min(MOST_SHARED, freedom / (1 + COMMON * (len(others) - 1)))
+        noisier = variance.value > 0 and (
+            not mean or fdtrc(variance.freedom, prior, variance.value / mean) < PLAINLY_NOISIER
+        )
+        total = variance.freedom + prior
+        shrunken = (variance.freedom * variance.value + prior * mean) / total
+        found.append(variance if noisier else Variance(shrunken, total))
+    return found
+
+
+def pooled_spread(
+    sums: Floats,
+    block: Integers,
+    prompt: Integers,
+    task: Integers,
+    level: float = LEVEL,
+    claims: int = 1,
+    variance: Variance | None = None,
+) -> Spread:
+    """Return the spread of the pooled ratio of some pairs.
+
+    `sums` is (pairs, 4): tokens and seconds of the arm, tokens and seconds of the baseline; the ratio of a set of
+    pairs is (Σ0 / Σ1) / (Σ2 / Σ3). `block`, `prompt` and `task` are (pairs,). `claims`: how many ratios are tested
+    together. `variance`: between blocks, of `shared_variances`; `None`: their own.
+    """
+    blocks = _group_sums(sums, block)
+    if len(blocks) < MIN_BLOCKS:
+        return Spread()
+    of_block = variance or own_variance(sums, block)
+    assert of_block is not None
+    mean = Variance(of_block.value / len(blocks), of_block.freedom)
+    middle = float(_ratio(sums.sum(axis=0)))
+    tail = (1 - level) / claims
+    own = _interval(middle, mean, level, _method(level))
+    equivalence = _interval(middle, mean, 1 - 2 * tail, "")
+    return Spread(
+        interval=own,
+        simultaneous=own if claims == 1 else _interval(middle, mean, 1 - tail, _method(level, claims)),
+        like_these=_like_these(sums, middle, mean, prompt, task, level),
+        within=max(equivalence.high - 1, 1 - equivalence.low),
+        p=p_value(middle, mean),
+        more_blocks=_more_blocks(of_block, len(blocks), 1 - tail),
+    )
+
+
+def _more_blocks(of_block: Variance, blocks: int, level: float) -> int | None:
+    """Return how many blocks beyond these make half of the interval at `level` at most `SEPARATED`."""
+    from scipy.special import stdtrit
+
+    count = np.arange(blocks, MOST_BLOCKS)
+    half = stdtrit(of_block.freedom + count - blocks, (1 + level) / 2) * np.sqrt(of_block.value / count)
+    enough = half <= np.log1p(SEPARATED)
+    return int(enough.argmax()) if enough.any() else None
+
+
+def pooled_interval(sums: Floats, block: Integers, level: float = LEVEL, claims: int = 1) -> Interval | None:
+    """Return the interval of a pooled ratio for these prompts, wide enough for so many claims at once.
+
+    Arguments as for `pooled_spread`; the variance is their own.
+    """
+    variance = own_variance(sums, block)
+    if variance is None:
+        return None
+    mean = Variance(variance.value / (variance.freedom + 1), variance.freedom)
+    return _interval(float(_ratio(sums.sum(axis=0))), mean, 1 - (1 - level) / claims, _method(level, claims))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for their number by Holm's step-down (1979), however they hang together."""
+    order = sorted(range(len(p)), key=lambda place: p[place])
+    adjusted, highest = [0.0] * len(p), 0.0
+    for rank, place in enumerate(order):
+        highest = max(highest, min(1.0, (len(p) - rank) * p[place]))
+        adjusted[place] = highest
+    return adjusted
+
+
+WELCH = "Welch's t over the logarithms of each run's blocks"
+
+
+def welch_interval(
+    ratio: float, ours: Sequence[float], theirs: Sequence[float], level: float = LEVEL
+) -> Interval | None:
+    """Return the interval of `ratio`, of which each block of both runs gives one positive value.
+
+    exp(log ratio ± t · √(s²/n + s'²/n')), s and s' the standard deviations of the logarithms of `ours` (n blocks) and
+    `theirs` (n'), t Student's with the degrees of freedom of Welch (Biometrika 1947) and Satterthwaite (1946). The
+    prompts are the same in both runs and count as fixed: the interval is for these prompts. `None` below three
+    blocks in either run.
+    """
+    if min(len(ours), len(theirs)) < MIN_BLOCKS:
+        return None
+    parts = [Variance(float(np.log(run).var(ddof=1)) / len(run), len(run) - 1) for run in (ours, theirs)]
+    return _interval(ratio, _sum(*parts), level, WELCH)
+
+
+def _sum(*parts: Variance) -> Variance:
+    """Return the variance of a sum, with Satterthwaite's degrees of freedom."""
+    total = sum(part.value for part in parts)
+    if not total:
+        return Variance(0.0, 1.0)
+    return Variance(total, total**2 / sum(part.value**2 / part.freedom for part in parts))
+
+
+def _interval(middle: float, mean: Variance, level: float, method: str) -> Interval:
+    """Return Student's interval of a ratio; `mean`: the variance of its logarithm."""
+    from scipy.special import stdtrit  # without the whole of scipy.stats, which takes long to import
+
+    half = float(stdtrit(mean.freedom, (1 + level) / 2)) * mean.value**0.5
+    return Interval(low=middle * exp(-half), high=middle * exp(half), method=method)
+
+
+def p_value(middle: float, mean: Variance) -> float:
+    """Return the two-sided probability of a ratio at least as far from 1."""
+    from scipy.special import stdtr
+
+    distance = abs(log(middle))
+    if not mean.value:
+        return 0.0 if distance else 1.0
+    return float(2 * stdtr(mean.freedom, -distance / mean.value**0.5))
+
+
+def _group_sums(sums: Floats, group: Integers) -> Floats:
+    """Return the sums over the pairs of each group that has any, (groups, 4), groups in ascending order."""
+    groups, place = np.unique(group, return_inverse=True)
+    totals = [np.bincount(place, weights=column, minlength=len(groups)) for column in sums.T]
+    return np.stack(totals, axis=1)
+
+
+def _like_these(
+    sums: Floats, middle: float, mean: Variance, prompt: Integers, task: Integers, level: float
+) -> Interval | None:
+    prompts = _group_sums(sums, prompt)
+    count = len(prompts)
+    if count < 3:
+        return None
+    tasks = task[np.unique(prompt, return_index=True)[1]]
+    if min(np.bincount(tasks)[np.unique(tasks)]) < 2:
+        tasks = np.zeros_like(tasks)  # a task of one prompt shows no spread
+    without = np.log(_ratio(prompts.sum(axis=0) - prompts))
+    of_prompts = 0.0
+    for number in np.unique(tasks):
+        left_out = without[tasks == number]
+        of_prompts += (len(left_out) - 1) * float(left_out.var())
+    jackknife = Variance(of_prompts, count - len(np.unique(tasks)))
+    note = "" if level == LEVEL else f", taken at {100 * level:g} %"
+    method = f"prompts like these: spread between blocks and jackknife over prompts within tasks, Student's t{note}"
+    own = _interval(middle, mean, level, method)
+    both = _interval(middle, _sum(mean, jackknife), level, method)
+    return Interval(low=min(own.low, both.low), high=max(own.high, both.high), method=method)
+
+
+def _method(level: float, claims: int = 1) -> str:
+    note = "" if level == LEVEL else f", taken at {100 * level:g} % because the run ended when it was narrow enough"
+    family = f", wide enough that all {claims} claims hold together (Bonferroni)" if claims > 1 else ""
+    return f"these prompts: Student's t over blocks, on logarithms{note}{family}"
+
+
+def _ratio(sums: Floats) -> Floats:
+    ratio: Floats = sums[..., 0] / sums[..., 1] / (sums[..., 2] / sums[..., 3])
+    return ratio
