@@ -90,11 +90,11 @@ def _sampled(folder: Path, options: argparse.Namespace) -> list[Place]:
         sampling=Sampling(),
     )
     prepared = prepare(recipe, recipe_folder=folder)
-    engine = prepared.engine
+    engine, models = prepared.of_baseline.engine, prepared.of_baseline.models
     assert isinstance(engine, LlamaCppEngine)
     arm = prepared.recipe.arm("baseline")
-    assert prepared.models.draft is not None
-    pairs = (prepared.models, ResolvedPair(prepared.models.draft, None))
+    assert models.draft is not None
+    pairs = (models, ResolvedPair(models.draft, None))
     scorers = [engine.start_scorer(engine.launch(arm, pair), folder / f"{n}.log") for n, pair in enumerate(pairs)]
     try:
         prompts = [tuple(scorers[0].render(item.prompt).token_ids) for item in prepared.prompts]

@@ -54,7 +54,9 @@ def expectations(
             p, cut = Place(theirs).sharpened(temperature)
             q, also = Place(ours).sharpened(temperature)
             beyond.append(max(cut, also))
-            found.overlap.append([sum(min(value, q.get(one, 0.0)) for one, value in p.items())])
+            found.overlap.append(
+                [min(1.0, sum(min(value, q.get(one, 0.0)) for one, value in p.items()))]
+            )  # but for rounding
             known = p.get(token)
             found.accept.append([min(1.0, q.get(token, 0.0) / known) if known else 0.0])
         else:

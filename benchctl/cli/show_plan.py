@@ -64,7 +64,7 @@ def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json
 
 
 def _headline(prepared: Prepared, cost: RunEstimate) -> str:
-    found = prepared.capabilities
+    found = prepared.of_baseline.capabilities
     time = (
         f"about {spoken(cost.seconds)}, from run {cost.learnt_from}"
         if cost.seconds is not None
@@ -91,10 +91,10 @@ def _further(rule: AutoBlocks, most: RunEstimate) -> str:
 def _document(
     prepared: Prepared, plan: list[CellPlan], cost: RunEstimate, most: RunEstimate | None, size: PlanSize
 ) -> dict[str, object]:
-    binary = prepared.capabilities.binary
+    found = prepared.of_baseline.capabilities
     return {
         "recipe": prepared.recipe.model_dump(mode="json"),
-        "engine": {"binary": None if binary is None else str(binary), "version": prepared.capabilities.version},
+        "engine": {"binary": None if found.binary is None else str(found.binary), "version": found.version},
         "cells": [{"block": c.block, "order": c.order, "arm": c.arm.name, "prompts": len(c.prompts)} for c in plan],
         "commands": {name: list(launch.argv) for name, launch in prepared.launches.items()},
         "requests": cost.requests,

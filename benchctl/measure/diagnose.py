@@ -31,7 +31,7 @@ from benchctl.engines.base import ComparingEngine, Rendered, ScoringEngine, Serv
 from benchctl.errors import EngineError, UsageError
 from benchctl.measure.audit.session import scores_of
 from benchctl.measure.cell import running, scoring
-from benchctl.measure.prepare import Prepared, new_manifest
+from benchctl.measure.prepare import Prepared, PreparedSetup, new_manifest
 from benchctl.measure.run import signals_interrupt
 from benchctl.measure.sampling import spread_over_tasks, spread_seed
 from benchctl.models.footprint import step_flops
@@ -77,9 +77,11 @@ class TargetAnswer:
 
 @dataclass
 class Way:
-    """One way to draft: the arms that do, whatever their depth."""
+    """One way to draft: the arms of a setup that do, whatever their depth."""
 
     name: str
+    setup: PreparedSetup
+    """Their engine, target and draft."""
     arms: list[Arm] = field(default_factory=list)
 
     @property
@@ -91,13 +93,14 @@ class Way:
 
 def ways_of(prepared: Prepared) -> tuple[list[Way], dict[str, str]]:
     """Return the ways to draft that can be diagnosed, and for every arm that cannot the reason."""
-    recipe, engine = prepared.recipe, prepared.engine
+    recipe = prepared.recipe
     speculating = [arm for arm in recipe.arms if arm.speculation is not None]
     ways: dict[str, Way] = {}
     not_reached: dict[str, str] = {}
     for arm in speculating:
         assert arm.speculation is not None
-        name = _name(arm)
+        setup = prepared.setup_of(arm.name)
+        engine, name = setup.engine, _name(arm, prepared)
         if isinstance(engine, ComparingEngine):
             reason = engine.incomparable(arm)
         elif len(arm.speculation.types) == 1 and arm.speculation.types[0] in PAIR:
@@ -107,11 +110,12 @@ def ways_of(prepared: Prepared) -> tuple[list[Way], dict[str, str]]:
                 "only a draft model of its own can be scored on this engine; its draft probabilities are not reported"
             )
         if reason is None:
-            ways.setdefault(name, Way(name)).arms.append(arm)
+            ways.setdefault(name, Way(name, setup)).arms.append(arm)
         else:
             not_reached[arm.name] = reason
-    if not speculating and prepared.models.draft is not None and not isinstance(engine, ComparingEngine):
-        ways["draft model"] = Way("draft model")
+    own = prepared.of_baseline
+    if not speculating and own.models.draft is not None and not isinstance(own.engine, ComparingEngine):
+        ways["draft model"] = Way("draft model", own)
     if not ways:
         reasons = "; ".join(dict.fromkeys(not_reached.values()))
         raise UsageError(
@@ -119,20 +123,23 @@ def ways_of(prepared: Prepared) -> tuple[list[Way], dict[str, str]]:
             where=recipe.name,
             fix="Name models.draft, or an arm that drafts with a part of the target (engine transformers).",
         )
-    if not isinstance(engine, ComparingEngine) and not isinstance(engine, ScoringEngine):
-        raise UsageError(
-            f"benchctl cannot read logits of the engine {recipe.engine.kind}.",
-            where="engine.kind",
-            fix="Diagnose the pair on another engine.",
-        )
+    for way in ways.values():
+        if not isinstance(way.setup.engine, ComparingEngine | ScoringEngine):
+            raise UsageError(
+                f"benchctl cannot read logits of the engine {way.setup.capabilities.kind}.",
+                where="engine.kind",
+                fix="Diagnose the pair on another engine.",
+            )
     return list(ways.values()), not_reached
 
 
-def _name(arm: Arm) -> str:
-    """Return the way an arm drafts in words: its type and options, without the depth."""
+def _name(arm: Arm, prepared: Prepared) -> str:
+    """Return the way an arm drafts in words: its type and options, without the depth; over axes with its setup."""
     assert arm.speculation is not None
     options = ", ".join(f"{key}={value}" for key, value in (arm.speculation.options or {}).items())
-    return " + ".join(arm.speculation.types) + (f" ({options})" if options else "")
+    where = arm.setup if len(prepared.setups) > 1 else None
+    details = "; ".join(filter(None, (options, where)))
+    return " + ".join(arm.speculation.types) + (f" ({details})" if details else "")
 
 
 def diagnose(
@@ -155,15 +162,16 @@ def diagnose(
             (folder / LOGS).mkdir(exist_ok=True)
         except OSError as error:
             raise cannot_write(error, folder) from None
-        session = _Session(prepared, plan, prompts, folder, progress)
+        logs = itertools.count(1)
         _keep(folder, found)
         try:
             with signals_interrupt():
-                session.answer()
-                for way in ways:
-                    draft = session.read(way)
-                    found.drafts.append(draft)
-                    _keep(folder, found)
+                for target, own in _by_target(ways, prepared).items():
+                    session = _Session(prepared, target, plan, prompts, folder, logs, progress)
+                    session.answer()
+                    for way in own:
+                        found.drafts.append(session.read(way))
+                        _keep(folder, found)
         except BaseException as stop:
             found.status = "interrupted" if isinstance(stop, KeyboardInterrupt) else "failed"
             _keep(folder, found)
@@ -173,29 +181,45 @@ def diagnose(
     return folder, found
 
 
+def _by_target(ways: Sequence[Way], prepared: Prepared) -> dict[str, list[Way]]:
+    """Return the ways by the baseline whose target they draft for."""
+    compared = prepared.recipe.compared
+    first = {arm.group.setups: arm.baseline for arm in reversed(compared.values())}
+    found: dict[str, list[Way]] = {}
+    for way in ways:
+        arm = way.arms[0].name if way.arms else prepared.recipe.baseline
+        found.setdefault(first[compared[arm].group.setups], []).append(way)
+    return found
+
+
 def _keep(folder: Path, found: Diagnosis) -> None:
     found.manifest.status = "started" if found.status == "started" else "finished"
     write_diagnosis(folder, found)
 
 
 class _Session:
-    """One diagnosis: the target's answers, then one way to draft after the other."""
+    """The diagnosis of one target: its answers, then one way to draft after the other."""
 
     def __init__(
-        self, prepared: Prepared, plan: DiagnosisPlan, prompts: Sequence[PromptItem], folder: Path, progress: Progress
+        self,
+        prepared: Prepared,
+        baseline: str,
+        plan: DiagnosisPlan,
+        prompts: Sequence[PromptItem],
+        folder: Path,
+        logs: Iterator[int],
+        progress: Progress,
     ) -> None:
         self._prepared, self._plan, self._prompts = prepared, plan, prompts
-        self._folder, self._progress = folder, progress
-        recipe = prepared.recipe
-        self._baseline = recipe.arm(recipe.baseline)
-        self._logs = itertools.count(1)
+        self._folder, self._logs, self._progress = folder, logs, progress
+        self._baseline, self._setup = prepared.recipe.arm(baseline), prepared.setup_of(baseline)
         self._target_answers: list[TargetAnswer] = []
         self._target_step_s: float | None = None
         self._scores: list[list[Mapping[int, float]]] = []
 
     def answer(self) -> None:
         """Have the target alone answer every prompt, greedily and sampled."""
-        with self._server("the target answers", self._prepared.models) as server:
+        with self._server("the target answers", self._setup.models) as server:
             self._target_answers, self._target_step_s = self._answers(server, sampled=True)
         if not any(len(one.token_ids) > 1 for one in self._target_answers):
             raise EngineError(
@@ -207,7 +231,7 @@ class _Session:
 
     def read(self, way: Way) -> DiagnosedDraft:
         """Read the answers with one way to draft."""
-        exact = isinstance(self._prepared.engine, ComparingEngine)
+        exact = isinstance(self._setup.engine, ComparingEngine)
         draft = DiagnosedDraft(
             name=way.name,
             arms=[arm.name for arm in way.arms],
@@ -218,14 +242,14 @@ class _Session:
             if exact:
                 self._compare(way, draft)
             else:
-                self._score(draft)
+                self._score(way, draft)
         except EngineError as error:
             draft.error = error.what
         return draft
 
     def _compare(self, way: Way, draft: DiagnosedDraft) -> None:
         """Read with draft and target in one process."""
-        engine = self._prepared.engine
+        engine = self._setup.engine
         assert isinstance(engine, ComparingEngine)
         arm = way.arms[0]
         log = self._log(way.name)
@@ -245,13 +269,13 @@ class _Session:
                 flops_how="torch's own count of one step",
             )
 
-    def _score(self, draft: DiagnosedDraft) -> None:
+    def _score(self, way: Way, draft: DiagnosedDraft) -> None:
         """Score target and draft model one after the other, and time the draft model alone."""
-        models = self._prepared.models
+        models = way.setup.models
         assert models.draft is not None
         alone = ResolvedPair(models.draft, None)
         if not self._scores:
-            self._scores = self._scored("the target scores", models)
+            self._scores = self._scored("the target scores", self._setup.models)
         theirs = self._scores
         ours = self._scored(f"{draft.name} scores", alone)
         for one, target, own in zip(self._target_answers, theirs, ours, strict=True):
@@ -263,15 +287,15 @@ class _Session:
         draft.costs = DraftCosts(
             target_step_s=self._target_step_s,
             draft_step_s=step_s,
-            target_flops=step_flops(models.target),
+            target_flops=step_flops(self._setup.models.target),
             draft_flops=step_flops(models.draft),
             flops_how="two a weight that is multiplied with; attention over the cache left out",
         )
 
     def _scored(self, what: str, models: ResolvedPair) -> list[list[Mapping[int, float]]]:
-        engine = self._prepared.engine
+        engine = self._setup.engine
         assert isinstance(engine, ScoringEngine)
-        launch = self._prepared.engine.launch(self._baseline, models)
+        launch = engine.launch(self._baseline, models)
         scored = []
         with scoring(engine, launch, self._log(what)) as scorer:
             for number, one in enumerate(self._target_answers):
@@ -311,7 +335,7 @@ class _Session:
     @contextmanager
     def _server(self, what: str, models: ResolvedPair) -> Iterator[Server]:
         self._progress(what, 0, len(self._prompts))
-        engine = self._prepared.engine
+        engine = self._setup.engine
         log = self._log(what)
         with running(engine.start(engine.launch(self._baseline, models), log), log) as server:
             yield server

@@ -80,8 +80,8 @@ def size_of(prepared: Prepared, plan: Sequence[CellPlan], cost: RunEstimate) -> 
         for file in model.files
     }
     groups = {cell.group for cell in plan}
-    targets = {cell.arm.group for cell in plan}
-    probes = len(targets) if prepared.recipe.preflight != "off" and prepared.engine.model_format == "gguf" else 0
+    targets = {cell.arm.group for cell in plan if prepared.engines[cell.arm.name].model_format == "gguf"}
+    probes = 0 if prepared.recipe.preflight == "off" else len(targets)
     seconds = cost.seconds
     return PlanSize(
         setups=len(prepared.setups),
@@ -101,7 +101,7 @@ def _guessed(prepared: Prepared, plan: Sequence[CellPlan]) -> float:
     bandwidth = memory_bandwidth()
     total = 0.0
     for cell in plan:
-        weights = sum(file.size for file in prepared.setups[cell.arm.setup].models.target.files)
+        weights = sum(file.size for file in prepared.setup_of(cell.arm.name).models.target.files)
         tokens = len(cell.prompts) * prepared.recipe.sampling.max_tokens
         total += START_S + weights / LOADED_PER_S + tokens * weights / bandwidth
     return total

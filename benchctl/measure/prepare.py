@@ -49,13 +49,10 @@ class PreparedSetup:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A recipe that this machine can run. Of one with axes `engine`, `capabilities` and `models` are the first's."""
+    """A recipe that this machine can run."""
 
     recipe: Recipe
     recipe_folder: Path
-    engine: Engine
-    capabilities: Capabilities
-    models: ResolvedPair
     suite: Suite
     prompts: tuple[PromptItem, ...]
     launches: dict[str, Launch]
@@ -63,13 +60,14 @@ class Prepared:
     setups: dict[str | None, PreparedSetup]
     """By name; of a recipe without axes the only one, under `None`."""
 
+    def setup_of(self, arm: str) -> PreparedSetup:
+        """Return what an arm runs on; raises KeyError."""
+        return self.setups[self.recipe.arm(arm).setup]
+
     @property
-    def parts(self) -> dict[str | None, Prepared]:
-        """Every setup as a prepared recipe of its own, by its name."""
-        return {
-            name: replace(self, recipe=one.recipe, engine=one.engine, capabilities=one.capabilities, models=one.models)
-            for name, one in self.setups.items()
-        }
+    def of_baseline(self) -> PreparedSetup:
+        """What the recipe's baseline runs on."""
+        return self.setup_of(self.recipe.baseline)
 
     @property
     def engines(self) -> dict[str, Engine]:
@@ -129,13 +127,9 @@ def prepare(
         launches |= own
         warnings += _lossy_arms(part, own)
     warnings += idle_slots(recipe, len(prompts))
-    first = next(iter(setups.values()))
     return Prepared(
         recipe=recipe,
         recipe_folder=recipe_folder,
-        engine=first.engine,
-        capabilities=first.capabilities,
-        models=first.models,
         suite=suite,
         prompts=prompts,
         launches={arm.name: launches[arm.name] for arm in recipe.arms},
@@ -281,7 +275,8 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
         )
         for item in prepared.prompts
     ]
-    draft = prepared.models.draft
+    first = next(iter(prepared.setups.values()))
+    draft = first.models.draft
     pairs = [one.models for one in prepared.setups.values()]
     return Manifest(
         run=new_run_id(),
@@ -295,8 +290,8 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
         workload_sha256=workload_sha256(recipe, prompts, *pairs),
         baseline=recipe.baseline,
         blocks=0 if isinstance(recipe.blocks, AutoBlocks) else recipe.blocks,
-        engine=_engine_identity(prepared.capabilities),
-        target=model_identity(prepared.models.target),
+        engine=_engine_identity(first.capabilities),
+        target=model_identity(first.models.target),
         draft=None if draft is None else model_identity(draft),
         arms=[_arm_identity(prepared, name) for name in prepared.launches],
         setups=_setup_identities(prepared),

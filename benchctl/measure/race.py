@@ -74,7 +74,7 @@ def race(prepared: Prepared, item: PromptItem, logs: Path, progress: RunProgress
         if not arrivals:
             raise EngineError(f"{arm.name} gave an empty answer.", kind="protocol", where=f"{item.task}")
         step_s = step_s or plain_step_s(arrivals)
-        prefixes = prefixes_of(completion, prepared.models.target)
+        prefixes = prefixes_of(completion, prepared.setup_of(arm.name).models.target)
         pieces = pieces_of(arrivals, prefixes, step_s, drafts=arm.speculation is not None)
         setting = describe_speculation(arm.speculation.model_dump() if arm.speculation else None)
         ledger = completion.ledger

@@ -261,7 +261,8 @@ def _preflight(prepared: Prepared, writer: RunWriter, progress: RunProgress) -> 
     if manifest.preflight is not None and manifest.preflight.holds:
         return
     if prepared.recipe.preflight != "off":
-        reason = why_not_probed(prepared)
+        reasons = [why_not_probed(setup.engine) for setup in prepared.setups.values()]
+        reason = None if None in reasons else reasons[0]
         doing = "a few health probes on the target" if reason is None else f"the target is not probed, as {reason}"
         progress.note(f"Preflight: {doing}.")
         progress.waiting(f"preflight: {doing}")

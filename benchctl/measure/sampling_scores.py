@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from benchctl.errors import BenchctlError
 from benchctl.measure.audit.session import scores_of
 from benchctl.measure.cell import fresh_log, scoring
 from benchctl.measure.prepare import Prepared
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.adapters import registered
 
 TOKENS = 4_000
@@ -44,26 +44,28 @@ def score_check(
     Returns why nothing, or nothing more, could be scored, as the end of a sentence. Raises StorageError, and
     KeyboardInterrupt.
     """
-    engine, data = prepared.engine, open_check(folder)
+    own, data = prepared.of_baseline, open_check(folder)
+    engine = own.engine
     if not isinstance(engine, ScoringEngine):
-        return f"benchctl cannot read logits of the engine {prepared.recipe.engine.kind}"
+        return f"benchctl cannot read logits of the engine {own.capabilities.kind}"
     known = {(one.arm, one.seed) for one in data.scores}
     chosen = [one for one in _chosen(data.answers) if (one.arm, one.seed) not in known]
     if not chosen:
         return None
     found = list(data.scores)
     try:
-        with ExitStack() as running:
-            target = running.enter_context(_target(engine, prepared, folder, "scored-target"))
-            draft = running.enter_context(_draft(engine, prepared, folder))
-            jobs = _jobs(target, prepared, chosen)
-            until = time.monotonic() + budget_s
-            for number, job in enumerate(jobs):
-                if time.monotonic() > until:
-                    break
-                if advance is not None:
-                    advance(number, len(jobs), job.answer.arm)
-                found.append(_scored(job, target, draft, sampler_of(prepared)))
+        with _target(engine, prepared, folder, "scored-target") as target:
+            jobs, done = _jobs(target, prepared, chosen), 0
+            for number, (model, beside) in enumerate(_by_draft(prepared, jobs)):
+                with _draft(engine, prepared, model, folder, f"scored-draft-{number}") as draft:
+                    until = time.monotonic() + budget_s * len(beside) / len(jobs)
+                    for job in beside:
+                        if time.monotonic() > until:
+                            break
+                        if advance is not None:
+                            advance(done, len(jobs), job.answer.arm)
+                        found.append(_scored(job, target, draft, sampler_of(prepared)))
+                        done += 1
             if advance is not None:
                 advance(len(jobs), len(jobs), "done")
     except BenchctlError as error:
@@ -75,8 +77,8 @@ def score_check(
 
 def sampler_of(prepared: Prepared) -> Sampler:
     """Return how the engine turns probabilities into choices; of an endpoint, as the server behind it does."""
-    kind = prepared.recipe.engine.kind
-    adapter = registered().adapters.get(str(prepared.capabilities.details.get("server") or kind))
+    found = prepared.of_baseline.capabilities
+    adapter = registered().adapters.get(str(found.details.get("server") or found.kind))
     sampling = prepared.recipe.sampling
     first = adapter is not None and adapter.truncates_first
     return Sampler(sampling.temperature, sampling.top_k, sampling.top_p, first)
@@ -99,16 +101,25 @@ def _target(engine: ScoringEngine, prepared: Prepared, folder: Path, name: str) 
         yield scorer
 
 
+def _by_draft(prepared: Prepared, jobs: Sequence[_Job]) -> list[tuple[ResolvedModel | None, list[_Job]]]:
+    """Return the jobs by the draft model of their arm's own setup."""
+    found: dict[ResolvedModel | None, list[_Job]] = {}
+    for job in jobs:
+        found.setdefault(prepared.setup_of(job.answer.arm).models.draft, []).append(job)
+    return list(found.items())
+
+
 @contextmanager
-def _draft(engine: ScoringEngine, prepared: Prepared, folder: Path) -> Iterator[Scorer | None]:
-    """Have the draft running as a target of its own; `None` where no arm drafts with a model."""
-    model = prepared.models.draft
+def _draft(
+    engine: ScoringEngine, prepared: Prepared, model: ResolvedModel | None, folder: Path, name: str
+) -> Iterator[Scorer | None]:
+    """Have a draft running as a target of its own; `None` where there is none, or only its name is known."""
     if model is None or not model.files:
         yield None
         return
-    arm = prepared.recipe.arm(prepared.recipe.baseline)
-    launch = prepared.engine.launch(arm, ResolvedPair(model, None))
-    with scoring(engine, launch, fresh_log(folder, "scored-draft")[1]) as scorer:
+    baseline = prepared.recipe.arm(prepared.recipe.baseline)
+    launch = prepared.of_baseline.engine.launch(baseline, ResolvedPair(model, None))
+    with scoring(engine, launch, fresh_log(folder, name)[1]) as scorer:
         yield scorer
 
 

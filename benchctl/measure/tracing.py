@@ -99,7 +99,7 @@ def _trace(run: RunData, prepared: Prepared, plan: TracePlan, notice: Notice) ->
         engine = prepared.engines[arm.name]
         traced = engine.traced(prepared.launches[arm.name]) if isinstance(engine, TracingEngine) else None
         if traced is None:
-            kind = prepared.setups[arm.setup].capabilities.kind
+            kind = prepared.setup_of(arm.name).capabilities.kind
             message = f"This {kind} has no log that times its passes."
             known.lacking += [] if message in known.lacking else [message]
             continue
@@ -109,7 +109,7 @@ def _trace(run: RunData, prepared: Prepared, plan: TracePlan, notice: Notice) ->
         except EngineError as error:
             known.lacking.append(f"{arm.name} could not be timed: {error.what}")
         _keep(run.folder, known)
-    draft = prepared.models.draft if len(prepared.setups) == 1 else None
+    draft = prepared.of_baseline.models.draft if len(prepared.setups) == 1 else None
     if known.draft_alone is None and draft is not None and not _timed_in_the_run(run):
         notice("timing the draft model alone")
         try:
@@ -159,10 +159,10 @@ def _traced_arm(
 def _draft_alone(
     run: RunData, prepared: Prepared, draft: ResolvedPair, items: list[PromptItem], sampling: Sampling
 ) -> DraftAlone:
-    recipe = prepared.recipe
-    launch = prepared.engine.launch(recipe.arm(recipe.baseline), draft)
+    recipe, engine = prepared.recipe, prepared.of_baseline.engine
+    launch = engine.launch(recipe.arm(recipe.baseline), draft)
     _, log = fresh_log(run.folder, "costs-draft-alone")
-    with running(prepared.engine.start(launch, log), log) as server:
+    with running(engine.start(launch, log), log) as server:
         warm_up(server, sampling)
         answered = _answers(server, items, sampling)
     command = [home_relative(word) for word in launch.argv]

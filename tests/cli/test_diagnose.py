@@ -31,6 +31,19 @@ arms:
   - name: ngram
     speculation: {type: ngram-simple, max: 8}
 """
+AXES = """\
+name: axes
+engine: {device: cpu, context: 1024, threads: 1}
+models: {target: {source: "bundled:tiny-hybrid"}}
+prompts: {suite: tiny.json, tasks: [translation_en_ja], limit: 1}
+matrix:
+  models.target: {hybrid: {source: "bundled:tiny-hybrid"}, small: {source: "bundled:tiny-hybrid-draft"}}
+  models.draft: {hybrid: {source: "bundled:tiny-hybrid"}, small: {source: "bundled:tiny-hybrid-draft"}}
+arms:
+  - name: baseline
+  - name: spec
+    speculation: {type: draft-simple, max: 2}
+"""
 PART = """\
 name: part
 engine: {kind: transformers, device: cpu, dtype: float32, context: 1024, threads: 1}
@@ -61,6 +74,22 @@ def refused(*words: str) -> BenchctlError:
     error = call(app, "diagnose", *words).exception
     assert isinstance(error, BenchctlError)
     return error
+
+
+@pytest.mark.engine
+def test_over_axes_every_draft_is_scored_with_its_own_target() -> None:
+    """A draft that is the target itself is always accepted, any other is not: nothing else tells whose was read."""
+    found: dict[str, Any] = json.loads(answer(app, "diagnose", written(AXES), "--tokens", "24", "--json"))
+    accepted = {
+        draft["arms"][0]: row["per_token"]["value"]
+        for draft in found["drafts"]
+        for row in draft["acceptance"]
+        if (row["task"], row["temperature"]) == ("all", 0.6)
+    }
+    names = [f"spec-t_{target}-d_{draft}" for target in ("hybrid", "small") for draft in ("hybrid", "small")]
+    assert accepted.keys() == set(names), accepted
+    assert [accepted[name] > 0.99 for name in names] == [True, False, False, True], accepted
+    assert len({draft["draft"] for draft in found["drafts"]}) == 4
 
 
 @pytest.mark.engine

@@ -104,4 +104,4 @@ def test_a_manifest_does_not_tell_whose_home_the_models_lie_in(
     manifest = new_manifest(prepare(recipe, recipe_folder=tmp_path), ["benchctl", "run", "try.yaml"])
     assert manifest.target.source == manifest.recipe["models"]["target"]["source"] == "~/models/mine.gguf"
     again = prepare(Recipe.model_validate(manifest.recipe), recipe_folder=tmp_path)
-    assert again.models.target.path == mine
+    assert again.of_baseline.models.target.path == mine

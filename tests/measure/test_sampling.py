@@ -147,9 +147,9 @@ def test_a_wrong_temperature_is_found(prepared: Callable[..., Prepared], tmp_pat
 
 
 def toy(prepared: Prepared, engine: ToyEngine) -> Prepared:
-    launches = {arm.name: engine.launch(arm, prepared.models) for arm in prepared.recipe.arms}
+    launches = {arm.name: engine.launch(arm, prepared.of_baseline.models) for arm in prepared.recipe.arms}
     setups = {name: replace(one, engine=engine) for name, one in prepared.setups.items()}
-    return replace(prepared, engine=engine, launches=launches, setups=setups)
+    return replace(prepared, launches=launches, setups=setups)
 
 
 @pytest.mark.engine

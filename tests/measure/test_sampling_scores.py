@@ -12,13 +12,14 @@ import pytest
 
 from benchctl.analysis.sampling.conclude import sampling_verdict
 from benchctl.analysis.sampling.results import ArmSampling
-from benchctl.analysis.sampling.tokens import FAR, TERMS
+from benchctl.analysis.sampling.tokens import DRAFT, FAR, TERMS
 from benchctl.data.sampling import ANSWERS, SCORES, open_check
 from benchctl.measure import sampling_scores
 from benchctl.measure.prepare import Prepared, prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.sampling import CheckPlan, run_check, sampled_recipe
 from benchctl.measure.sampling_scores import sampler_of, score_check
+from benchctl.recipes.load import load_recipe
 from benchmarks.bundled_runs import bundled_recipe, drafting, plain
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
@@ -78,6 +79,27 @@ def test_a_baseline_that_is_not_what_was_read_makes_the_tokens_say_nothing(
     assert arm.token_power is None
     assert "the baseline's own tokens" in str(arm.unscored)
     assert not {test.name for test in arm.tests} & {*TERMS, FAR}
+
+
+def test_every_arm_is_scored_beside_the_draft_of_its_own_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A draft that is the target itself gives every token the target's own probability; the other one does not."""
+    monkeypatch.setattr(sampling_scores, "TOKENS", 30)
+    (tmp_path / "r.yaml").write_text(
+        "name: drafts\nengine: {device: cpu, context: 1024, threads: 1}\nprompts: {suite: tiny.json, limit: 1}\n"
+        "models: {target: {source: 'bundled:tiny-hybrid'}}\nmatrix: {models.draft: {small: {source: "
+        "'bundled:tiny-hybrid-draft'}, itself: {source: 'bundled:tiny-hybrid'}}}\n"
+        "arms: [{name: baseline}, {name: spec, speculation: {type: draft-simple, max: 2}}]\n"
+    )
+    plan = CheckPlan(seeds=2, tokens=16, prompts=1, temperature=1.2)
+    prepared = prepare(sampled_recipe(load_recipe(tmp_path / "r.yaml"), plan), recipe_folder=tmp_path)
+    folder = run_check(prepared, plan, tmp_path, RunProgress(), ["test"])
+    assert score_check(folder, prepared) is None
+    spread = {
+        arm: sum(one.sums[DRAFT].variance for one in open_check(folder).scores if one.arm == arm)
+        for arm in ("spec-d_small", "spec-d_itself")
+    }
+    assert spread["spec-d_itself"] == pytest.approx(0, abs=1e-9)
+    assert spread["spec-d_small"] > 0.1
 
 
 def verdict(check: Path) -> ArmSampling:

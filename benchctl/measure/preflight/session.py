@@ -16,7 +16,7 @@ from benchctl.analysis.degenerate import degeneration
 from benchctl.analysis.isolation.finding import DAMAGED
 from benchctl.data.manifest import PreflightProbe, PreflightRecord
 from benchctl.data.record import Record
-from benchctl.engines.base import Launch, Scorer, ScoringEngine
+from benchctl.engines.base import Engine, Launch, Scorer, ScoringEngine
 from benchctl.errors import EngineError, GateError
 from benchctl.measure.cell import scoring
 from benchctl.measure.memory import SHARE, free_bytes
@@ -33,12 +33,13 @@ from benchctl.measure.preflight.probes import (
     is_blank,
     probe_items,
 )
-from benchctl.measure.prepare import Prepared, device_names
+from benchctl.measure.prepare import Prepared, PreparedSetup, device_names
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.models.shards import all_shards, tensors_of
 from benchctl.models.tensor_types import fallback_sentence, requested_types
 from benchctl.models.vocabulary import differences
+from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import ModelSpec
 from benchctl.text import one_line
 
@@ -66,11 +67,11 @@ def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
     began = time.perf_counter()
     groups = {setup.name: setup.group for setup in prepared.recipe.setups}
     probed: set[str | None] = set()
-    for name, part in prepared.parts.items():
+    for name, setup in prepared.setups.items():
         found = PreflightRecord(mode=record.mode)
         group = groups.get(name or "")
         own = log if name is None else log.with_name(f"{log.stem}-{name}{log.suffix}")
-        _check_setup(part, own, found, probe=group not in probed)  # setups of a group have one target
+        _check_setup(prepared, setup, own, found, probe=group not in probed)  # setups of a group have one target
         probed.add(group)
         where = "" if name is None else f" ({name})"
         for one in found.findings:
@@ -81,30 +82,30 @@ def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
     return record
 
 
-def _check_setup(prepared: Prepared, log: Path, record: PreflightRecord, *, probe: bool) -> None:
+def _check_setup(prepared: Prepared, setup: PreparedSetup, log: Path, record: PreflightRecord, *, probe: bool) -> None:
     """Check one engine with one pair of models; `probe`: and have the target answer."""
-    _vocabulary(prepared, record)
-    for role, spec, model in _models(prepared):
+    _vocabulary(setup, record)
+    for role, spec, model in _models(setup):
         if spec.quantize is not None and (probe or role != "models.target"):
             _quantization(role, spec, model, record)
     if not probe:
         return
-    reason, engine = why_not_probed(prepared), prepared.engine
+    reason, engine = why_not_probed(setup.engine), setup.engine
     if reason is not None:
         record.checked.append(f"The target was not probed: {reason}.")
     elif isinstance(engine, ScoringEngine):
         try:
-            _probe(prepared, engine, log, record)
+            _probe(prepared, setup, engine, log, record)
         except EngineError as error:
             tail = f" Its last line: {one_line(error.log_tail[-1], 200)}" if error.log_tail else ""
             record.find("preflight-failed", "models.target", f"{error.what}{tail}")
 
 
-def why_not_probed(prepared: Prepared) -> str | None:
-    """Return why the target of these models and this engine is not probed, or `None` when it is."""
-    if prepared.engine.model_format != "gguf":
+def why_not_probed(engine: Engine) -> str | None:
+    """Return why the target of an engine is not probed, or `None` when it is."""
+    if engine.model_format != "gguf":
         return "that needs a GGUF file, which has the vocabulary"
-    return None if isinstance(prepared.engine, ScoringEngine) else "this engine does not report probabilities"
+    return None if isinstance(engine, ScoringEngine) else "this engine does not report probabilities"
 
 
 def stop_if_strict(record: PreflightRecord, folder: Path) -> None:
@@ -117,20 +118,20 @@ def stop_if_strict(record: PreflightRecord, folder: Path) -> None:
         )
 
 
-def _models(prepared: Prepared) -> list[tuple[str, ModelSpec, ResolvedModel]]:
-    pair, files = prepared.recipe.models, prepared.models
+def _models(setup: PreparedSetup) -> list[tuple[str, ModelSpec, ResolvedModel]]:
+    pair, files = setup.recipe.models, setup.models
     found = [("models.target", pair.target, files.target)]
     if pair.draft is not None and files.draft is not None:
         found.append(("models.draft", pair.draft, files.draft))
     return found
 
 
-def _vocabulary(prepared: Prepared, record: PreflightRecord) -> None:
-    draft = prepared.models.draft
-    uses_it = any(arm.speculation and "draft-simple" in arm.speculation.types for arm in prepared.recipe.arms)
-    if draft is None or not uses_it or prepared.engine.model_format != "gguf":
+def _vocabulary(setup: PreparedSetup, record: PreflightRecord) -> None:
+    draft = setup.models.draft
+    uses_it = any(arm.speculation and "draft-simple" in arm.speculation.types for arm in setup.recipe.arms)
+    if draft is None or not uses_it or setup.engine.model_format != "gguf":
         return  # folders are compared, as strictly, before anything starts
-    headers = [read_header(path) for path in (prepared.models.target.path, draft.path)]
+    headers = [read_header(path) for path in (setup.models.target.path, draft.path)]
     if any(header.count("tokenizer.ggml.tokens") is None for header in headers):
         record.checked.append("The vocabularies could not be compared: a file has none.")
     elif found := differences(headers[0], headers[1], speaking=True):
@@ -158,25 +159,25 @@ def _quantization(role: str, spec: ModelSpec, model: ResolvedModel, record: Pref
         record.checked.append(f"{role} is quantized as requested: {quantization.type}, {others}.")
 
 
-def _probe(prepared: Prepared, engine: ScoringEngine, log: Path, record: PreflightRecord) -> None:
+def _probe(prepared: Prepared, setup: PreparedSetup, engine: ScoringEngine, log: Path, record: PreflightRecord) -> None:
     """Have the target answer, and score the source of its quantization, if any, at the same places. EngineError."""
-    target = prepared.models.target
-    with scoring(engine, prepared.launches[prepared.recipe.baseline], log) as scorer:
-        _context(prepared, scorer, record)
+    target = setup.models.target
+    with scoring(engine, prepared.launches[setup.recipe.baseline], log) as scorer:
+        _context(prepared.prompts, setup, scorer, record)
         found = list(answers(scorer, target.path, probe_items()))
         check_answers(found, record)
         check_reading(*expected(scorer, found), record)
     if target.unquantized is None:
         return
     size = sum(shard.stat().st_size for shard in all_shards(target.unquantized))
-    memory, free = free_bytes(prepared.recipe.device, device_names(prepared.capabilities))
+    memory, free = free_bytes(setup.recipe.device, device_names(setup.capabilities))
     if size > SHARE * free:
         record.checked.append(
             f"The unquantized target was not probed: its {size >> 20} MiB do not fit the free {memory}."
         )
         return
     try:
-        with scoring(engine, _launch_of(prepared, target.unquantized), log.with_suffix(".source.log")) as reference:
+        with scoring(engine, _launch_of(setup, target.unquantized), log.with_suffix(".source.log")) as reference:
             compared = agreement(reference, found)
     except EngineError as error:
         record.checked.append(f"The unquantized target could not be probed: {error.what}")
@@ -184,24 +185,24 @@ def _probe(prepared: Prepared, engine: ScoringEngine, log: Path, record: Preflig
     check_agreement(compared, record)
 
 
-def _launch_of(prepared: Prepared, model: Path) -> Launch:
+def _launch_of(setup: PreparedSetup, model: Path) -> Launch:
     """Return the baseline's command for another target."""
     other = dataclasses.replace(
-        prepared.models.target, files=(dataclasses.replace(prepared.models.target.files[0], path=model),)
+        setup.models.target, files=(dataclasses.replace(setup.models.target.files[0], path=model),)
     )
-    return prepared.engine.launch(prepared.recipe.arm(prepared.recipe.baseline), ResolvedPair(other, None))
+    return setup.engine.launch(setup.recipe.arm(setup.recipe.baseline), ResolvedPair(other, None))
 
 
-def _context(prepared: Prepared, scorer: Scorer, record: PreflightRecord) -> None:
+def _context(prompts: Sequence[PromptItem], setup: PreparedSetup, scorer: Scorer, record: PreflightRecord) -> None:
     def characters(index: int) -> int:
-        prompt = prepared.prompts[index].prompt
+        prompt = prompts[index].prompt
         return len(prompt.prompt or "") + sum(len(message.content) for message in prompt.messages or ())
 
-    recipe = prepared.recipe
-    longest = sorted(range(len(prepared.prompts)), key=characters)[-_LONGEST:]
-    lengths = {index: len(scorer.render(prepared.prompts[index].prompt).token_ids) for index in longest}
+    recipe = setup.recipe
+    longest = sorted(range(len(prompts)), key=characters)[-_LONGEST:]
+    lengths = {index: len(scorer.render(prompts[index].prompt).token_ids) for index in longest}
     index = max(lengths, key=lambda index: lengths[index])
-    item = prepared.prompts[index]
+    item = prompts[index]
     depth = max((arm.speculation.max or 0 for arm in recipe.arms if arm.speculation), default=0)
     needed = lengths[index] + recipe.sampling.max_tokens + depth
     what = (
@@ -209,7 +210,7 @@ def _context(prepared: Prepared, scorer: Scorer, record: PreflightRecord) -> Non
         f"{recipe.sampling.max_tokens} of answer and a draft of {depth} that is {needed} of a context of "
         f"{recipe.engine.context}."
     )
-    trained = read_header(prepared.models.target.path)
+    trained = read_header(setup.models.target.path)
     limit = trained.integer(f"{trained.text('general.architecture')}.context_length")
     if needed > recipe.engine.context:
         record.find("context-too-short", "engine.context", what)

@@ -76,7 +76,7 @@ def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
     recipe = prepared.recipe
     began = time.perf_counter()
     brief = as_warm_up(recipe.sampling)
-    with running(prepared.engine.start(prepared.launches[recipe.baseline], log)) as server:
+    with running(prepared.of_baseline.engine.start(prepared.launches[recipe.baseline], log)) as server:
         _, warm = warm_up(server, recipe.sampling)
         ready = time.perf_counter()
         answers = [asyncio.run(server.complete(server.render(item.prompt), brief)) for item in prepared.prompts[:2]]

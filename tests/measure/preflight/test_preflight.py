@@ -207,8 +207,7 @@ def test_it_is_said_why_a_target_is_not_asked() -> None:
     from types import SimpleNamespace
 
     def told(model_format: str) -> str | None:
-        engine = SimpleNamespace(model_format=model_format)
-        return why_not_probed(SimpleNamespace(engine=engine))  # type: ignore[arg-type]
+        return why_not_probed(SimpleNamespace(model_format=model_format))
 
     assert told("huggingface") == told("served") == "that needs a GGUF file, which has the vocabulary"
     assert told("gguf") == "this engine does not report probabilities"

@@ -40,7 +40,7 @@ def prepared(recipe: Recipe, engine: ToyEngine) -> Prepared:
     suite: Any = None
     models = ResolvedPair(ResolvedModel("t.gguf", ()), ResolvedModel("d.gguf", ()))
     setups: dict[str | None, PreparedSetup] = {None: PreparedSetup(recipe, engine, engine.probe(), models)}
-    return Prepared(recipe, Path(), engine, engine.probe(), models, suite, (), {}, [], setups)
+    return Prepared(recipe, Path(), suite, (), {}, [], setups)
 
 
 def test_own_arms_come_first_and_nothing_comes_twice_or_lossy(recipe: Recipe) -> None:
