@@ -66,6 +66,10 @@ class Adapter:
     speculation: str | None = None
     """`module:function` that returns a sentence for everything in a `benchctl.recipes.speculation.Speculation` that no
     version of the engine can do with any models; what depends on the version or the models is the engine's check."""
+    speculation_arguments: str | None = None
+    """`module:function` that returns the arguments that a `Speculation`'s own `options` become, without asking any
+    binary: they are held against `options` as a recipe's arguments are; `None` where it takes no `options`, or none
+    that holds text."""
     interleaves: bool = False
     """Whether several of its processes may be up at once: `schedule: interleaved`."""
     quantizes: bool = False

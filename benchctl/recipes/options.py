@@ -8,7 +8,28 @@ from dataclasses import dataclass, field
 CODE = "runs code"
 FILES = "reads or writes files other than the models"
 NETWORK = "reaches the network"
-LIBRARIES = "loads libraries"
+
+_PROCESSORS = """
+OMP_NUM_THREADS OMP_PROC_BIND OMP_PLACES OMP_SCHEDULE OMP_DYNAMIC OMP_WAIT_POLICY OMP_THREAD_LIMIT OMP_STACKSIZE
+OMP_MAX_ACTIVE_LEVELS OMP_NESTED GOMP_CPU_AFFINITY GOMP_SPINCOUNT GOMP_STACKSIZE
+KMP_AFFINITY KMP_BLOCKTIME KMP_HW_SUBSET MKL_NUM_THREADS MKL_DYNAMIC MKL_CBWR OPENBLAS_NUM_THREADS BLIS_NUM_THREADS
+VECLIB_MAXIMUM_THREADS ONEDNN_MAX_CPU_ISA ONEDNN_DEFAULT_FPMATH_MODE
+CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER CUDA_DEVICE_MAX_CONNECTIONS CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING
+CUDA_SCALE_LAUNCH_QUEUES CUBLAS_WORKSPACE_CONFIG NVIDIA_TF32_OVERRIDE
+HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES GPU_DEVICE_ORDINAL GPU_MAX_HW_QUEUES HSA_OVERRIDE_GFX_VERSION
+ZE_AFFINITY_MASK ZES_ENABLE_SYSMAN ONEAPI_DEVICE_SELECTOR UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS
+ASCEND_RT_VISIBLE_DEVICES
+"""
+PROCESSORS = frozenset(_PROCESSORS.split())
+"""Variables of threads, devices and the precision of their libraries. None names a file, a library or a host."""
+_TORCH = """
+PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_HIP_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING ATEN_CPU_CAPABILITY
+TORCH_ALLOW_TF32_CUBLAS_OVERRIDE TORCH_BLAS_PREFER_CUBLASLT TORCHDYNAMO_DISABLE TORCH_COMPILE_DISABLE
+TOKENIZERS_PARALLELISM RAYON_NUM_THREADS
+NCCL_P2P_DISABLE NCCL_P2P_LEVEL NCCL_SHM_DISABLE NCCL_IB_DISABLE NCCL_CUMEM_ENABLE NCCL_NVLS_ENABLE
+"""
+TORCH = PROCESSORS | frozenset(_TORCH.split())
+"""Those of engines on PyTorch."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +48,9 @@ class OptionList:
     """Other names, with the long one that each stands for."""
     abbreviated: bool = False
     """Whether the engine takes the beginning of an option for the option."""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    """Patterns of the engine's own environment variables, and how each opens the machine."""
+    variables: frozenset[str] = PROCESSORS
+    """Environment variables that a recipe may set; every other one opens the machine."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Keys of `engine` that open the machine when they are set, and how."""
     speculation: Mapping[str, str] = field(default_factory=dict)
-    """Types and keys of `speculation` that open the machine, and how."""
+    """Types of `speculation` that open the machine, and how."""

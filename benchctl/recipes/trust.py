@@ -1,8 +1,7 @@
 """What in a recipe opens the machine: runs code, reads or writes files other than the models, reaches the network.
 
 A recipe is code that its writer runs on the reader's machine, so such settings pass only where the reader allows it
-(`--trust-recipe`). Every adapter keeps the list of its engine's options; here are the variables that do it to any
-program, and the search.
+(`--trust-recipe`). Every adapter keeps the lists of its engine's options and variables; here is the search.
 """
 
 from __future__ import annotations
@@ -14,27 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.errors import UsageError
-from benchctl.recipes.adapters import adapter_of
+from benchctl.recipes.adapters import adapter_of, load
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
-from benchctl.recipes.options import CODE, FILES, LIBRARIES, NETWORK, OptionList
+from benchctl.recipes.options import FILES, OptionList
 from benchctl.recipes.schema import Recipe
 
 _OPTION = re.compile(r"--?[A-Za-z]")
-_VARIABLES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"LD_(?!LIBRARY_PATH$).*|LD_LIBRARY_PATH|DYLD_.*|GCONV_PATH|GGML_BACKEND_.*|.*_PLUGINS?"), LIBRARIES),
-    (
-        re.compile(r"PATH|PYTHON.*|BASH_ENV|ENV|SHELLOPTS|IFS|CC|CXX|NVCC.*|CUDA_HOME|CUDA_PATH|PERL5.*|NODE_OPTIONS"),
-        CODE,
-    ),
-    (re.compile(r"HOME|TMPDIR|TEMP|TMP|XDG_.*|HF_HOME|HF_HUB_CACHE|.*_CACHE(?:_DIR|_ROOT|_PATH)|.*_LOG_FILE"), FILES),
-    (
-        re.compile(
-            r"(?:https?|all|ftp)_proxy|HF_ENDPOINT|HF_HUB_OFFLINE|TRANSFORMERS_OFFLINE|.*_HOST_IP", re.IGNORECASE
-        ),
-        NETWORK,
-    ),
-)
-"""Variables that open the machine whatever the engine is; whole names."""
 
 
 @dataclass(frozen=True)
@@ -57,25 +41,25 @@ def find_openings(recipe: Recipe, folder: Path, names: Sequence[Sequence[str]] =
 
     `names`: the options that the actual binary has, those that mean the same together.
     """
-    known = adapter_of(recipe.engine.kind).options
+    adapter = adapter_of(recipe.engine.kind)
+    known = adapter.options
     resolve = _resolver(known, names)
     engine = recipe.engine
     args = {"engine.args": engine.args} if isinstance(engine, LaunchedEngineSpec) else {}
     args |= {f"arm {arm.name}: args": arm.args for arm in recipe.arms}
     found = [one for place, arguments in args.items() for one in _of_args(place, arguments, folder, known, resolve)]
     for name in engine.env if isinstance(engine, LaunchedEngineSpec) else ():
-        own = next((opens for pattern, opens in known.variables.items() if re.fullmatch(pattern, name)), None)
-        opens = own or next((opens for pattern, opens in _VARIABLES if pattern.fullmatch(name)), None)
-        if opens is not None:
-            found.append(Finding("engine.env", name, opens))
+        if name not in known.variables:
+            found.append(Finding("engine.env", name, "is not one of the variables that a recipe may set"))
     found += [Finding("engine", key, opens) for key, opens in known.keys.items() if getattr(engine, key)]
     for arm in recipe.arms:
-        settings = (*arm.speculation.types, *(arm.speculation.options or {})) if arm.speculation else ()
-        found += [
-            Finding(f"arm {arm.name}: speculation", one, known.speculation[one])
-            for one in settings
-            if one in known.speculation
-        ]
+        if arm.speculation is not None:
+            place = f"arm {arm.name}: speculation"
+            types = [name for name in arm.speculation.types if name in known.speculation]
+            found += [Finding(place, name, known.speculation[name]) for name in types]
+            if adapter.speculation_arguments is not None:
+                arguments = load(adapter.speculation_arguments)(arm.speculation)
+                found += _of_args(place, arguments, folder, known, resolve)
     return list(dict.fromkeys(found))
 
 

@@ -65,7 +65,7 @@ def test_what_opens_the_machine_is_found(load: Load, engine: str) -> None:
             "{env: {OMP_NUM_THREADS: '2'}}",
         ),
         *("{args: [--lora, a.gguf, --chat-template-file, sub/t.jinja]}", "{args: [--lora-scaled, 'a.gguf:0.5']}"),
-        *("{args: [--chat-template, '{{ messages }}']}", "{env: {GGML_CUDA_FORCE_MMQ: '1'}}"),
+        *("{args: [--chat-template, '{{ messages }}']}", "{env: {GGML_CUDA_DISABLE_GRAPHS: '1'}}"),
         *("{kind: vllm, args: [--gpu-memory-utilization=0.5, --max-num-batched-tokens, '512']}",),
         *("{kind: vllm, env: {VLLM_CPU_KVCACHE_SPACE: '1'}}", "{kind: vllm, args: [--chat-template, t.jinja]}"),
     ],

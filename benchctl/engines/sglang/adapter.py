@@ -10,7 +10,7 @@ from pydantic import Field
 from benchctl.recipes.adapters import Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
 from benchctl.recipes.flags import read_flags
-from benchctl.recipes.options import CODE, FILES, NETWORK, OptionList
+from benchctl.recipes.options import CODE, FILES, NETWORK, TORCH, OptionList
 
 _CODE = """
 trust-remote-code custom-sigquit-handler enable-custom-logit-processor json-model-override-args
@@ -141,6 +141,28 @@ weight-loader-disable-mmap weight-loader-drop-cache-after-load weight-loader-pre
 weight-loader-prefetch-num-threads weight-version
 """
 
+_VARIABLES = """
+SGLANG_SIMULATE_ACC_LEN SGLANG_SIMULATE_ACC_METHOD SGLANG_SIMULATE_ACC_TOKEN_MODE SGLANG_USE_CPU_ENGINE
+SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION SGLANG_ENABLE_TORCH_INFERENCE_MODE SGLANG_SORT_WEIGHT_FILES
+SGLANG_PREFETCH_BLOCK_SIZE_MB SGLANG_WARMUP_TIMEOUT SGLANG_LOG_GC SGLANG_LOG_MS SGLANG_RECORD_STEP_TIME
+SGLANG_INIT_NEW_TOKEN_RATIO SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS
+SGLANG_RETRACT_DECODE_STEPS SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION SGLANG_EMPTY_CACHE_INTERVAL
+SGLANG_SCHEDULER_MAX_RECV_PER_POLL SGLANG_FORCE_STREAM_INTERVAL SGLANG_DISABLE_CONSECUTIVE_PREFILL_OVERLAP
+SGLANG_ENABLE_DELAY_SAMPLE SGLANG_ENABLE_WAR_BARRIER SGLANG_RADIX_FORCE_MISS SGLANG_EXPERIMENTAL_CPP_RADIX_TREE
+SGLANG_CHUNKED_PREFIX_CACHE_THRESHOLD SGLANG_MAX_KV_CHUNK_CAPACITY SGLANG_SWA_EVICTION_INTERVAL
+SGLANG_NATIVE_MOVE_KV_CACHE SGLANG_USE_HND_KVCACHE SGLANG_ENABLE_POST_CAPTURE_KV_SIZING SGLANG_SYNC_TOKEN_IDS_ACROSS_TP
+SGLANG_USE_AITER SGLANG_USE_AITER_AG SGLANG_USE_AITER_UNIFIED_ATTN SGLANG_USE_AITER_FP8_PER_TOKEN
+SGLANG_AITER_KV_CACHE_LAYOUT SGLANG_AITER_MLA_GLUON SGLANG_ROCM_FUSED_DECODE_MLA SGLANG_ROCM_USE_MULTI_STREAM
+SGLANG_USE_MLX SGLANG_MLX_USE_CUSTOM_ROPE SGLANG_MLX_FUSE_SWIGLU SGLANG_MLX_CLEAR_CACHE_STEPS
+SGLANG_MLX_CACHE_LIMIT_GB SGLANG_NPU_USE_MULTI_STREAM SGLANG_NPU_USE_MLAPO
+SGLANG_INT4_WEIGHT SGLANG_CPU_QUANTIZATION SGLANG_USE_DYNAMIC_MXFP4_LINEAR SGLANG_FORCE_FP8_MARLIN
+SGLANG_MOE_NVFP4_DISPATCH SGLANG_QUANT_ALLOW_DOWNCASTING
+SGLANG_DSPARK_FAST_KERNEL SGLANG_DSPARK_FP32_LM_HEAD SGLANG_DSPARK_FAST_SAMPLING SGLANG_DSPARK_FOLDED_SAMPLING
+SGLANG_DSPARK_FOLDED_PROPOSAL SGLANG_DSPARK_STACKED_CTX_KV SGLANG_DSPARK_EMBED_IN_GRAPH
+SGLANG_DSPARK_ENABLE_MULTI_STREAM SGLANG_DSPARK_CONFIDENCE_RELAY_LAG_STEPS
+"""
+"""Switches, numbers and choices (`sglang/srt/environ.py`); none names a file, a package, a plugin or a host."""
+
 _TARGET = """
 kv-cache-dtype quantization tensor-parallel-size tp tp-size pipeline-parallel-size attention-backend
 disable-cuda-graph enable-torch-compile chunked-prefill-size max-prefill-tokens page-size sampling-backend
@@ -164,12 +186,7 @@ OPTIONS = OptionList(
     inline=frozenset({"chat-template", "completion-template"}),
     harmless=frozenset(_HARMLESS.split()),
     abbreviated=True,
-    variables={
-        r"SGLANG_(?:EXTERNAL_.*|.*PLUGIN.*|ALLOW_.*|.*_MODULE)": CODE,
-        r"SGLANG_.*(?:_DIR|_PATH|_FOLDER)": FILES,
-        r"SGLANG_.*(?:_HOST|_URL|_ENDPOINT|_IP)|SGLANG_USE_MODELSCOPE": NETWORK,
-        r"TORCHINDUCTOR_.*|TORCH_EXTENSIONS_DIR|TORCH_(?:TRACE|LOGS_OUT)|TRITON_.*(?:DIR|PATH)": CODE,
-    },
+    variables=TORCH | frozenset(_VARIABLES.split()),
 )
 
 _THRESHOLDS = ("speculative-accept-threshold-single", "speculative-accept-threshold-acc")
@@ -207,6 +224,7 @@ ADAPTER = Adapter(
     model_format="huggingface",
     own_methods=True,
     speculation="benchctl.engines.sglang.speculation:recipe_problems",
+    speculation_arguments="benchctl.engines.sglang.speculation:option_arguments",
     options=OPTIONS,
     lossy=lossy,
     changes_target=CHANGES_TARGET,

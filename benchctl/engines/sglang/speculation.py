@@ -97,8 +97,17 @@ def _depth(algorithm: str, depth: int) -> dict[str, str]:
     return {"speculative-num-draft-tokens": str(depth + 1)}
 
 
+def option_arguments(speculation: Speculation) -> list[str]:
+    """Return the recipe's own options as arguments, switches with their value as well: only the package tells those."""
+    return [f"--{_name(key)}={value}" for key, value in (speculation.options or {}).items()]
+
+
+def _name(key: str) -> str:
+    return key.replace("_", "-")
+
+
 def _written(key: str, value: OptionValue, package: Package) -> dict[str, str]:
-    name = key.replace("_", "-")
+    name = _name(key)
     if isinstance(value, bool) and package.options[f"--{name}"].flag:
         return {name: ""} if value else {}
     return {name: str(value).lower() if isinstance(value, bool) else str(value)}
@@ -143,7 +152,7 @@ def speculation_warnings(speculation: Speculation) -> list[str]:
 
 
 def _option(key: str, value: OptionValue, package: Package) -> list[str]:
-    name = key.replace("_", "-")
+    name = _name(key)
     if name in _RECIPE_KEYS:
         return [f"options.{key} may not be in a recipe; use {_RECIPE_KEYS[name]}."]
     known = [one[2:] for one in package.options if one.startswith("--speculative-") or one[2:] in _OTHER_KEYS]

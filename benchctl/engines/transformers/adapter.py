@@ -11,7 +11,7 @@ from pydantic import Field
 from benchctl.recipes.adapters import Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
 from benchctl.recipes.flags import read_flags
-from benchctl.recipes.options import CODE, OptionList
+from benchctl.recipes.options import CODE, TORCH, OptionList
 
 
 class TransformersSpec(LaunchedEngineSpec):
@@ -50,7 +50,7 @@ ADAPTER = Adapter(
     model_format="huggingface",
     own_methods=True,
     speculation="benchctl.engines.transformers.speculation:recipe_problems",
-    options=OptionList(keys={"remote_code": CODE}),
+    options=OptionList(keys={"remote_code": CODE}, variables=TORCH),
     lossy=lossy,
     example=("# dtype: float32         # precision of the weights; left out: the model's own",),
 )

@@ -11,7 +11,7 @@ from pydantic import Field
 from benchctl.recipes.adapters import SYNTHETIC, Adapter
 from benchctl.recipes.engine_spec import Dtype, LaunchedEngineSpec
 from benchctl.recipes.flags import read_flags
-from benchctl.recipes.options import CODE, FILES, NETWORK, OptionList
+from benchctl.recipes.options import CODE, FILES, NETWORK, TORCH, OptionList
 
 _CODE = """
 trust-remote-code worker-cls worker-extension-cls scheduler-cls model-class-overrides tool-parser-plugin
@@ -80,6 +80,36 @@ tokens-only tool-call-parser tool-strict-level tp ubatch-size use-fp64-gumbel us
 uvicorn-log-level video-pruning-method video-pruning-rate watermark watermark-config
 """
 
+_SPECULATIVE = """
+num-speculative-tokens draft-tensor-parallel-size quantization moe-backend attention-backend kv-cache-dtype
+max-model-len revision enforce-eager disable-by-batch-size disable-padded-drafter-batch parallel-drafting
+use-heterogeneous-vocab prompt-lookup-max prompt-lookup-min speculative-token-tree rejection-sample-method
+acceptance-method draft-sample-method posterior-threshold posterior-alpha synthetic-acceptance-rate
+synthetic-acceptance-rates synthetic-acceptance-length suffix-decoding-max-tree-depth
+suffix-decoding-max-cached-requests suffix-decoding-max-spec-factor suffix-decoding-min-token-prob
+index-share-for-mtp-iteration disable-eagle-block-drop use-local-argmax-reduction dspark-draft-topk
+num-speculative-tokens-per-batch-size enable-adaptive-verification
+"""
+"""Keys of `--speculative-config`."""
+_VARIABLES = """
+VLLM_CPU_KVCACHE_SPACE VLLM_CPU_OMP_THREADS_BIND VLLM_CPU_NUM_OF_RESERVED_CPU VLLM_CPU_MOE_PREPACK VLLM_CPU_SGL_KERNEL
+VLLM_ATTENTION_BACKEND VLLM_FLASH_ATTN_VERSION VLLM_USE_TRITON_FLASH_ATTN VLLM_USE_TRITON_AWQ
+VLLM_USE_FLASHINFER_SAMPLER VLLM_FLASHINFER_FORCE_TENSOR_CORES VLLM_USE_FLASHINFER_MOE_FP8 VLLM_USE_FLASHINFER_MOE_FP4
+VLLM_USE_TRTLLM_DECODE_ATTENTION VLLM_USE_CUDNN_PREFILL VLLM_USE_DEEP_GEMM VLLM_MLA_DISABLE VLLM_KV_CACHE_LAYOUT
+VLLM_MARLIN_USE_ATOMIC_ADD VLLM_DISABLED_KERNELS VLLM_USE_NVFP4_CT_EMULATIONS VLLM_MAX_TOKENS_PER_EXPERT_FP4_MOE
+VLLM_FUSED_MOE_CHUNK_SIZE VLLM_ENABLE_FUSED_MOE_ACTIVATION_CHUNKING VLLM_MOE_DP_CHUNK_SIZE VLLM_ALL2ALL_BACKEND
+VLLM_PP_LAYER_PARTITION VLLM_SKIP_P2P_CHECK VLLM_USE_V1 VLLM_USE_STANDALONE_COMPILE VLLM_DISABLE_COMPILE_CACHE
+VLLM_ENABLE_V1_MULTIPROCESSING VLLM_WORKER_MULTIPROC_METHOD VLLM_V1_OUTPUT_PROC_CHUNK_SIZE VLLM_SLEEP_WHEN_IDLE
+VLLM_BATCH_INVARIANT VLLM_COMPUTE_NANS_IN_LOGITS VLLM_LOGGING_LEVEL VLLM_LOG_BATCHSIZE_INTERVAL
+VLLM_ENGINE_ITERATION_TIMEOUT_S VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS VLLM_RPC_TIMEOUT VLLM_MQ_MAX_CHUNK_BYTES_MB
+VLLM_NO_USAGE_STATS VLLM_DO_NOT_TRACK Q_SCALE_CONSTANT K_SCALE_CONSTANT V_SCALE_CONSTANT
+VLLM_ROCM_USE_AITER VLLM_ROCM_USE_AITER_PAGED_ATTN VLLM_ROCM_USE_AITER_LINEAR VLLM_ROCM_USE_AITER_MOE
+VLLM_ROCM_USE_AITER_RMSNORM VLLM_ROCM_USE_AITER_MLA VLLM_ROCM_USE_SKINNY_GEMM VLLM_ROCM_FP8_PADDING
+VLLM_ROCM_MOE_PADDING VLLM_ROCM_CUSTOM_PAGED_ATTN VLLM_ROCM_QUICK_REDUCE_QUANTIZATION
+VLLM_ROCM_QUICK_REDUCE_CAST_BF16_TO_FP16 VLLM_ROCM_QUICK_REDUCE_MAX_SIZE_BYTES_MB
+"""
+"""Switches, numbers and choices (`vllm/envs.py`); none names a file, a library, a plugin or a host."""
+
 _TARGET = """
 kv-cache-dtype quantization dtype mamba-cache-dtype mamba-ssm-cache-dtype mamba-block-size mamba-cache-mode block-size
 attention-backend tensor-parallel-size tp pipeline-parallel-size pp data-parallel-size dp enforce-eager
@@ -102,12 +132,16 @@ OPTIONS = OptionList(
             "lets any client hand in more than text",
         ),
         "enable-server-load-tracking": "changes what is served",
+        "speculative-config": "sets what benchctl's list of keys of speculation does not have",
+        "speculative-config.code-revision": CODE,
+        "speculative-config.draft-load-config": CODE,
+        "speculative-config.model": CODE,  # the class of custom_class; a draft model is models.draft
     },
     reads=frozenset({"chat-template", "lora-modules", "generation-config"}),
     inline=frozenset({"chat-template", "generation-config"}),
-    harmless=frozenset(_HARMLESS.split()),
+    harmless=frozenset(_HARMLESS.split()) | {f"speculative-config.{key}" for key in _SPECULATIVE.split()},
     aliases={
-        **{"cc": "compilation-config", "n": "nnodes", "r": "node-rank"},
+        **{"cc": "compilation-config", "sc": "speculative-config", "n": "nnodes", "r": "node-rank"},
         **{"dpa": "data-parallel-address", "dpp": "data-parallel-rpc-port", "dpb": "data-parallel-backend"},
         **{"dpn": "data-parallel-rank", "dpr": "data-parallel-start-rank", "dpl": "data-parallel-size-local"},
         **{
@@ -117,13 +151,8 @@ OPTIONS = OptionList(
         },
     },
     abbreviated=True,
-    variables={
-        r"VLLM_(?:PLUGINS|ALLOW_.*|SERVER_DEV_MODE|USE_MODELSCOPE|.*PLUGIN.*|LOGGING_CONFIG_PATH)": CODE,
-        r"VLLM_(?:CONFIG_ROOT|CACHE_ROOT|ASSETS_CACHE|.*_DIR|.*_PATH)": FILES,
-        r"VLLM_(?:HOST_IP|DP_MASTER_.*|.*_URL|.*_ENDPOINT|S3_.*)": NETWORK,
-        r"TORCHINDUCTOR_.*|TORCH_EXTENSIONS_DIR|TORCH_(?:TRACE|LOGS_OUT)|TRITON_.*(?:DIR|PATH)": CODE,
-    },
-    speculation={"custom_class": CODE, "code_revision": CODE, "draft_load_config": CODE},
+    variables=TORCH | frozenset(_VARIABLES.split()),
+    speculation={"custom_class": CODE},
 )
 
 TYPICAL = "typical acceptance"
@@ -193,6 +222,7 @@ ADAPTER = Adapter(
     model_format="huggingface",
     own_methods=True,
     speculation="benchctl.engines.vllm.speculation:recipe_problems",
+    speculation_arguments="benchctl.engines.vllm.speculation:option_arguments",
     options=OPTIONS,
     lossy=lossy,
     synthetic=synthetic,

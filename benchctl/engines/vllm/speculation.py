@@ -99,6 +99,11 @@ def speculative_config(speculation: Speculation, draft: ResolvedModel | None) ->
     return json.dumps(config)
 
 
+def option_arguments(speculation: Speculation) -> list[str]:
+    """Return the recipe's own keys as vLLM takes single keys of `--speculative-config` on its command line."""
+    return [f"--speculative-config.{key}={json.dumps(value)}" for key, value in (speculation.options or {}).items()]
+
+
 def recipe_problems(speculation: Speculation) -> list[str]:
     """Return a sentence for everything in `speculation` that no vLLM can do."""
     if len(speculation.types) > 1:
