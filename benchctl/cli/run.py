@@ -125,8 +125,8 @@ def run(
 ) -> None:
     """Measure every arm of a recipe on the real engine: fresh processes, balanced blocks, every answer hashed.
 
-    Without a recipe, -t and -d name the models: benchctl run -t target.gguf -d draft.gguf --depth 2,4,8. The recipe
-    made of them is saved beside the runs. Ctrl-C ends a run cleanly; `--resume RUN` finishes it.
+    Without a recipe, -t and -d name the models: benchctl run -t target.gguf -d draft.gguf --depth 2,4,8. Every run has
+    its recipe in its folder. Ctrl-C ends a run cleanly; `--resume RUN` finishes it.
     """
     import sys
 
@@ -285,6 +285,7 @@ def _recipe(
     settings: list[str] | None,
 ) -> tuple[Recipe, Path]:
     """Return the recipe that is named, or the one that the options make, and the folder of its relative paths."""
+    from benchctl.data.store import MANIFEST, open_run
     from benchctl.errors import UsageError
     from benchctl.measure.run import recipe_folder_of, recipe_of
     from benchctl.recipes.from_options import (
@@ -292,10 +293,8 @@ def _recipe(
         parse_sweep,
         prompt_settings,
         recipe_from_options,
-        write_file,
-        written,
     )
-    from benchctl.recipes.load import find_recipe, load_recipe
+    from benchctl.recipes.load import find_recipe, load_recipe, recipe_of_options
     from benchctl.recipes.saved import with_settings, with_types
 
     overrides = parse_settings(settings or [])
@@ -322,14 +321,11 @@ def _recipe(
             folder=Path.cwd(),
             settings=overrides,
         )
-        file = out / options["name"] / "recipe.yaml"
-        write_file(file, written(options))
-        note(f"Recipe: {file}")
-        overrides = {}
-    else:
-        file = find_recipe(recipe or "")
-        overrides |= prompt_settings(prompts, limit)
-    return load_recipe(file, overrides=overrides), file.parent
+        return recipe_of_options(options), Path.cwd()
+    file = find_recipe(recipe or "")
+    beside = file.parent / MANIFEST
+    base = recipe_folder_of(open_run(file.parent)) if beside.is_file() else file.parent
+    return load_recipe(file, overrides=overrides | prompt_settings(prompts, limit)), base
 
 
 def _earlier(name: str, out: Path) -> RunData | None:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
     from benchctl.data.store import RunData
     from benchctl.measure.prepare import Prepared
-    from benchctl.measure.progress import RunProgress
     from benchctl.recipes.schema import Recipe
 
 MAX_TOKENS = 64
@@ -94,7 +93,7 @@ def tune(
             found = resume_search(resume, out, ready, progress)
         else:
             recipe, folder, complete = _what_to_search(
-                subject or [], kind, types or [], depth, sweep or [], prompts, limit, settings or [], out, progress
+                subject or [], kind, types or [], depth, sweep or [], prompts, limit, settings or []
             )
             base = ready(recipe, recipe_folder=folder)
             candidates = all_candidates(base, only_arms=only_arms or complete)
@@ -129,8 +128,6 @@ def _what_to_search(
     prompts: str | None,
     limit: int | None,
     settings: list[str],
-    out: Path,
-    progress: RunProgress,
 ) -> tuple[Recipe, Path, bool]:
     """Return the recipe of the command line, the folder of its paths, and whether only its own arms are searched."""
     from benchctl.errors import UsageError
@@ -139,10 +136,8 @@ def _what_to_search(
         parse_sweep,
         prompt_settings,
         recipe_from_options,
-        write_file,
-        written,
     )
-    from benchctl.recipes.load import find_recipe, load_recipe, shipped_recipes
+    from benchctl.recipes.load import find_recipe, load_recipe, recipe_of_options, shipped_recipes
 
     first, *drafts = subject
     overrides = parse_settings(settings)
@@ -175,10 +170,7 @@ def _what_to_search(
         sources = [recipe_from_options(**options | {"draft": one})["models"]["draft"] for one in drafts]
         del data["models"]["draft"]
         data["matrix"] = {"models.draft": dict(zip(_labels(drafts), sources, strict=True))}
-    file = out / data["name"] / "recipe.yaml"
-    write_file(file, written(data))
-    progress.note(f"Recipe: {file}")
-    return load_recipe(file), file.parent, bool(types or sweeps)
+    return recipe_of_options(data), Path.cwd(), bool(types or sweeps)
 
 
 def _labels(drafts: list[str]) -> list[str]:

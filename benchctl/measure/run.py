@@ -17,10 +17,10 @@ from pydantic import ValidationError
 
 from benchctl.analysis.precision import describe_stop, half_widths, why_stop
 from benchctl.analysis.tuning import best_so_far
-from benchctl.data.identity import workload_sha256
+from benchctl.data.identity import home_relative, workload_sha256
 from benchctl.data.manifest import IdlePower, Manifest, Tuning
 from benchctl.data.store import MANIFEST, RunData, open_run
-from benchctl.data.writer import LOGS, RunWriter
+from benchctl.data.writer import LOGS, RunWriter, cannot_write
 from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.machine.energy import mean_power
 from benchctl.measure.cluster.session import OnCluster, discard_unfinished
@@ -34,6 +34,7 @@ from benchctl.measure.runner import Runner
 from benchctl.measure.tune.halving import halving_blocks
 from benchctl.prompts.context import load_context
 from benchctl.recipes.load import stored_recipe
+from benchctl.recipes.saved import RECIPE, recipe_text
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks, Recipe
 from benchctl.text import spoken
 
@@ -67,6 +68,11 @@ def start_run(
     folder = out / prepared.recipe.name / manifest.run
     with RunWriter(folder, manifest) as writer:
         progress.note(f"Run folder: {folder}")
+        try:
+            text = home_relative(recipe_text(prepared.recipe, prepared.recipe_folder))
+            (folder / RECIPE).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise cannot_write(error, folder) from None
         for warning in manifest.warnings:
             progress.note(f"warning: {warning}")
         _execute(prepared, writer, None, progress, stop_at_failure=stop_at_failure, on=on)

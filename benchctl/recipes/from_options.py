@@ -1,4 +1,4 @@
-"""A recipe made of a command line's options, written as a file, then run."""
+"""A recipe made of a command line's options."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 
 import yaml
 
-from benchctl.errors import StorageError, UsageError
+from benchctl.errors import UsageError
 from benchctl.recipes.adapters import kinds, registered
 from benchctl.recipes.problems import did_you_mean, quoted
-from benchctl.recipes.schema import MAX_NAME, Recipe
+from benchctl.recipes.schema import MAX_NAME
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_TYPES, TAKEN_BY
-from benchctl.text import one_line
 
 DEPTHS = (2, 4, 8)
 """Draft depths where none are named."""
@@ -61,7 +60,7 @@ def recipe_from_options(
         "engine": {"kind": kind},
         **({} if served else {"models": _models(target, draft, folder)}),
         "prompts": {
-            "suite": _absolute(suite, folder),
+            "suite": absolute(suite, folder),
             **({"limit": limit or TASKS_LIMIT} if limit or not (own or prompts) else {}),
         },
         "sampling": {"temperature": 0, "max_tokens": MAX_TOKENS},
@@ -119,50 +118,22 @@ def parse_settings(options: Sequence[str]) -> dict[str, Any]:
 def prompt_settings(suite: str | None, limit: int | None) -> dict[str, Any]:
     """Return `--prompts` and `--limit` as keys of a recipe, for what of them was given.
 
-    Another suite has tasks of its own, and all of it is asked.
+    Another suite has tasks of its own, and all of it is asked; it is found from the working directory first.
     """
     if suite is None:
         return {} if limit is None else {"prompts.limit": limit}
-    return {"prompts.suite": suite, "prompts.tasks": None, "prompts.limit": limit}
-
-
-def written(data: Mapping[str, Any], origin: str = "Made of the options of one command line") -> str:
-    """Return the recipe as a YAML file; `origin`: where it comes from."""
-    head = f"# {one_line(origin)}; run it again with: benchctl run THIS-FILE\n"
-    return head + yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=110)
-
-
-def standing_alone(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """Return the plain data of an expanded recipe under one condition, so that a file of it means the same anywhere.
-
-    `folder`: what its relative paths start from.
-    """
-    data: dict[str, Any] = recipe.model_dump(mode="json", exclude_defaults=True)
-    data["engine"] = {"kind": recipe.engine.kind, **data.get("engine", {})}
-    data["prompts"]["suite"] = _absolute(recipe.prompts.suite, folder)
-    for model in filter(None, data["models"].values()):
-        model["source"] = _absolute(model["source"], folder)
-    return {key: data[key] for key in type(recipe).model_fields if key in data}
-
-
-def write_file(file: Path, text: str) -> None:
-    """Write a recipe where its runs will lie. Raises StorageError."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"The recipe cannot be written: {error.strerror}.", where=str(file)) from None
+    return {"prompts.suite": absolute(suite, Path.cwd()), "prompts.tasks": None, "prompts.limit": limit}
 
 
 def _models(target: str, draft: str | None, folder: Path) -> dict[str, Any]:
-    pair = {"target": {"source": _absolute(target, folder)}}
-    return pair if draft is None else {**pair, "draft": {"source": _absolute(draft, folder)}}
+    pair = {"target": {"source": absolute(target, folder)}}
+    return pair if draft is None else {**pair, "draft": {"source": absolute(draft, folder)}}
 
 
-def _absolute(name: str, folder: Path) -> str:
-    """Return a file of the command line's folder by its whole path, so that the recipe means it wherever it lies."""
-    path = Path(name).expanduser()
-    return str((folder / path).resolve()) if (folder / path).exists() else name
+def absolute(name: str, *folders: Path) -> str:
+    """Return a file of the first folder that has it by its whole path, so that a recipe means it wherever it lies."""
+    places = (folder / Path(name).expanduser() for folder in folders)
+    return next((str(place.resolve()) for place in places if place.exists()), name)
 
 
 def arm_of_type(kind: str, sweeps: Mapping[str, Sequence[int | float | str]]) -> dict[str, Any]:

@@ -34,6 +34,8 @@ from benchctl.recipes.translate import translate, value_at
 from benchctl.recipes.written import WrittenRecipe
 from benchctl.text import one_line
 
+EXPANDED = "expanded"
+"""The key of a file whose arms are written out: each with its setup and condition, as a run has them."""
 _WRITTEN_FOR_EVERY_ENGINE: Mapping[str, object] = {
     "binary": None,
     "url": None,
@@ -55,17 +57,37 @@ def load_recipe(path: Path, *, overrides: Mapping[str, object] | None = None) ->
     Where the file has axes, every arm is there under every combination of them. Raises RecipeError that lists every
     problem of the file.
     """
-    document = read_document(path)
+    return _recipe_of(read_document(path), overrides or {})
+
+
+def recipe_of_options(data: Mapping[str, Any]) -> Recipe:
+    """Return the recipe that a command line's options make, from its plain data; errors as `load_recipe`."""
+    return _recipe_of(Document(Path("the command line"), dict(data)), {})
+
+
+def _recipe_of(document: Document, overrides: Mapping[str, object]) -> Recipe:
     data = dict(document.data)
-    for key, value in (overrides or {}).items():
+    for key, value in overrides.items():
         data = replaced(data, key.split("."), value)
-    if data.get("matrix") is None:
+    if data.get(EXPANDED) is True:
+        recipe, wrong = _saved(document, {key: value for key, value in data.items() if key != EXPANDED})
+    elif data.get("matrix") is None:
         recipe, wrong = _loaded(document, {key: value for key, value in data.items() if key != "matrix"})
     else:
         recipe, wrong = _with_axes(document, data)
     if wrong or recipe is None:
         raise _recipe_error(document, wrong)
     return recipe
+
+
+def _saved(document: Document, data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
+    """Return the recipe of a file that benchctl saved with a run, whose arms are written out with their conditions."""
+    try:
+        recipe = stored_recipe(data)
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_input=False)
+        return None, translate(errors, data, Recipe, document.written.get)
+    return recipe, [problem for part in recipe.parts.values() for problem in relation_problems(part)]
 
 
 def _with_axes(document: Document, data: dict[str, Plain]) -> tuple[Recipe | None, Found]:

@@ -3,20 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.axes import replaced
-from benchctl.recipes.from_options import DRAFT_TYPE, LOOKUP_TYPE, arm_of_type
-from benchctl.recipes.load import stored_recipe
+from benchctl.recipes.engine_spec import EngineSpec
+from benchctl.recipes.from_options import DRAFT_TYPE, LOOKUP_TYPE, absolute, arm_of_type
+from benchctl.recipes.load import EXPANDED, stored_recipe
 from benchctl.recipes.matrix import expand
 from benchctl.recipes.problems import path_text
 from benchctl.recipes.relations import relation_problems
 from benchctl.recipes.schema import MAX_ARM_NAME, Arm, Recipe
 from benchctl.recipes.speculation import Speculation, takes_draft
+from benchctl.recipes.written import WrittenArm
+from benchctl.text import one_line
+
+RECIPE = "recipe.yaml"
+"""The file of it in a run's folder."""
+
+
+def recipe_text(recipe: Recipe, folder: Path) -> str:
+    """Return the recipe that is run as a file that means the same anywhere.
+
+    `folder`: what its relative paths start from. A recipe of several conditions or setups has every arm written out.
+    """
+    data: dict[str, Any] = recipe.model_dump(mode="json", exclude_defaults=True)
+    data["engine"] = _portable(recipe.engine, data.get("engine", {}))
+    for setup, own in zip(recipe.setups, data.get("setups", []), strict=True):
+        own["engine"] = _portable(setup.engine, own.get("engine", {}))
+    for key, places in (("suite", (folder, Path.cwd())), ("context", (folder,))):
+        if data["prompts"].get(key) is not None:
+            data["prompts"][key] = absolute(data["prompts"][key], *places)
+    for pair in (data["models"], *(own["models"] for own in data.get("setups", []))):
+        for model in filter(None, pair.values()):
+            model["source"] = absolute(model["source"], folder)
+    data["arms"] = [arm for arm in data["arms"] if not arm.get("again")]
+    if recipe.setups or any(arm.keys() - WrittenArm.model_fields for arm in data["arms"]):
+        data[EXPANDED] = True
+    data = {key: data[key] for key in (EXPANDED, *Recipe.model_fields) if key in data}
+    head = f"# {one_line(recipe.description or recipe.name)}\n# As it was run; again with: benchctl run THIS-FILE\n"
+    return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
+
+
+def _portable(engine: EngineSpec, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an engine's data with its kind, and a program in the working directory by its whole path."""
+    found = {"kind": engine.kind, **data}
+    if "/" in (found.get("binary") or ""):
+        found["binary"] = absolute(found["binary"], Path.cwd())
+    return found
 
 
 def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:

@@ -18,15 +18,29 @@ def test_a_question_in_a_line_is_measured_and_its_recipe_kept(tmp_path: Path) ->
     words = (*PAIR, "--depth", "2", "--type", "draft-simple", "--type", "ngram-mod", "--prompts", "mine.txt")
     done = benchctl("run", *words, "--set", "sampling.max_tokens=12", "--blocks", 1, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    recipe = tmp_path / "results" / "tiny-hybrid--tiny-hybrid-draft" / "recipe.yaml"
-    assert "max_tokens: 12" in recipe.read_text()
-    (manifest,) = recipe.parent.glob("*/manifest.json")
+    (manifest,) = (tmp_path / "results" / "tiny-hybrid--tiny-hybrid-draft").glob("*/manifest.json")
+    recipe = manifest.parent / "recipe.yaml"
     kept = json.loads(manifest.read_text())
+    assert kept["recipe"]["sampling"]["max_tokens"] == 12
     assert [arm["name"] for arm in kept["arms"]] == ["baseline", "draft_simple_d2", "ngram_mod"]
     assert [(one["task"], one["prompt_idx"]) for one in kept["prompts"]] == [("mine", 0), ("mine", 1)]
     again = benchctl("run", recipe, "--dry-run", "-k", "ngram*", "-k", "mine", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "ngram_mod:" in again.stdout and "draft_simple_d2:" not in again.stdout
+    before = sorted(tmp_path.rglob("*"))
+    (tmp_path / "elsewhere").mkdir()
+    for words in (
+        (recipe,),
+        (manifest.parent, "--type", "draft-simple", "--depth", 3),
+        (manifest.parent, "--only", "ngram_mod"),
+    ):
+        again = benchctl("run", *words, "--dry-run", "--json", cwd=tmp_path / "elsewhere")
+        assert again.returncode == 0, again.stderr
+        planned = json.loads(again.stdout)["recipe"]
+        assert planned["sampling"] == kept["recipe"]["sampling"]
+        assert planned["prompts"]["suite"] == str(tmp_path / "mine.txt")
+    (tmp_path / "elsewhere").rmdir()
+    assert sorted(tmp_path.rglob("*")) == before, "a dry run writes nothing"
 
 
 def test_values_of_a_key_are_one_word_or_two(tmp_path: Path) -> None:
@@ -34,6 +48,9 @@ def test_values_of_a_key_are_one_word_or_two(tmp_path: Path) -> None:
         done = benchctl("run", *PAIR, *sweep, "--dry-run", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "draft_simple_d3:" in done.stdout and "draft_simple_d5:" in done.stdout
+    assert not list(tmp_path.iterdir()), "a dry run writes nothing"
+    failed = benchctl("run", *PAIR, "--set", "engine.binary=/nowhere", "--dry-run", cwd=tmp_path)
+    assert failed.returncode and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

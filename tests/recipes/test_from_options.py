@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.recipes.from_options import name_of, parse_settings, parse_sweep, recipe_from_options, write_file, written
-from benchctl.recipes.load import load_recipe
+from benchctl.recipes.from_options import name_of, parse_settings, parse_sweep, recipe_from_options
+from benchctl.recipes.load import recipe_of_options
 from benchctl.recipes.schema import Recipe
 
 
@@ -18,10 +18,7 @@ def loaded(folder: Path, **options: Any) -> Recipe:
         "target": "t.gguf", "draft": "d.gguf", "engine": None, "types": [], "sweeps": {}, "prompts": None,
         "limit": None, "folder": folder, "settings": {},
     }  # fmt: skip
-    data = recipe_from_options(**(given | options))
-    file = folder / "elsewhere" / "recipe.yaml"
-    write_file(file, written(data))
-    return load_recipe(file)
+    return recipe_of_options(recipe_from_options(**(given | options)))
 
 
 def test_a_pair_alone_is_measured_at_the_usual_depths(tmp_path: Path) -> None:

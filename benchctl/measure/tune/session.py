@@ -32,8 +32,7 @@ from benchctl.measure.tune.budget import (
     measured_costs,
     time_baseline,
 )
-from benchctl.recipes.from_options import standing_alone, write_file, written
-from benchctl.recipes.load import load_recipe
+from benchctl.recipes.saved import RECIPE
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.speculation import DRAFTS, Speculation
 from benchctl.text import one_line, spoken
@@ -137,7 +136,7 @@ def resume_search(name: str, out: Path, prepare: Prepare, progress: RunProgress)
 def measure_chosen(found: RunData, prepare: Prepare, progress: RunProgress, command: list[str]) -> RunData | None:
     """Measure what a search chose in a run of its own, or finish that; `None` where it chose nothing.
 
-    The recipe of it is written beside the run, and is what is run; both lie where the search lies.
+    It lies where the search lies.
     """
     out = found.folder.parents[1]
     begun = _fresh_run_of(found, out)
@@ -149,17 +148,14 @@ def measure_chosen(found: RunData, prepare: Prepare, progress: RunProgress, comm
     recipe = _chosen_recipe(found)
     if recipe is None:
         return None
-    file = out / recipe.name / f"{found.name}.yaml"
-    write_file(file, written(standing_alone(recipe, recipe_folder_of(found)), recipe.description or ""))
-    progress.note(f"Measuring {recipe.arms[-1].name} again on fresh data: {recipe.blocks} blocks. Recipe: {file}")
-    prepared = prepare(load_recipe(file), recipe_folder=file.parent)
+    progress.note(f"Measuring {recipe.arms[-1].name} again on fresh data: {recipe.blocks} blocks.")
+    prepared = prepare(recipe, recipe_folder=recipe_folder_of(found))
     return open_run(start_run(prepared, out, progress, command, tuned_in=found))
 
 
 def recipe_file_of(fresh: RunData) -> Path:
     """Return the recipe that a run of `measure_chosen` ran."""
-    assert fresh.manifest is not None
-    return fresh.folder.parent / f"{fresh.manifest.tuned_in}.yaml"
+    return fresh.folder / RECIPE
 
 
 def _chosen_recipe(found: RunData) -> Recipe | None:

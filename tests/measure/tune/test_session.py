@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from benchctl.engines.base import Launch
 from benchctl.errors import UsageError
 from benchctl.measure.prepare import Prepared, PreparedSetup
 from benchctl.measure.tune.session import all_candidates
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.recipes.from_options import standing_alone, written
-from benchctl.recipes.load import load_recipe
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation
 from tests.measure.toy_engine import ToyEngine
@@ -61,14 +58,3 @@ def test_what_cannot_be_searched_is_one_message(recipe: Recipe) -> None:
     crowded = [arm.model_copy(update={"concurrency": 4}) for arm in recipe.arms]
     with pytest.raises(UsageError, match="one request at a time"):
         all_candidates(prepared(recipe.model_copy(update={"arms": crowded}), Searchable()), only_arms=False)
-
-
-def test_a_recipe_that_is_written_out_means_the_same(tmp_path: Path, recipe: Recipe) -> None:
-    (tmp_path / "t.gguf").touch()
-    file = tmp_path / "elsewhere" / "recipe.yaml"
-    file.parent.mkdir()
-    file.write_text(written(standing_alone(recipe, tmp_path), "Chosen\nby a search"))
-    again = load_recipe(file)
-    assert again.models.target.source == str(tmp_path / "t.gguf"), "a file that is there, by its whole path"
-    assert again.model_copy(update={"models": recipe.models}) == recipe
-    assert yaml.safe_load(file.read_text())["engine"] == {"kind": recipe.engine.kind}
