@@ -29,12 +29,9 @@ def test_a_question_in_a_line_is_measured_and_its_recipe_kept(tmp_path: Path) ->
     assert "ngram_mod:" in again.stdout and "draft_simple_d2:" not in again.stdout
     before = sorted(tmp_path.rglob("*"))
     (tmp_path / "elsewhere").mkdir()
-    for words in (
-        (recipe,),
-        (manifest.parent, "--type", "draft-simple", "--depth", 3),
-        (manifest.parent, "--only", "ngram_mod"),
-    ):
-        again = benchctl("run", *words, "--dry-run", "--json", cwd=tmp_path / "elsewhere")
+    run = str(manifest.parent)
+    for options in ((str(recipe),), (run, "--type", "draft-simple", "--depth", "3"), (run, "--only", "ngram_mod")):
+        again = benchctl("run", *options, "--dry-run", "--json", cwd=tmp_path / "elsewhere")
         assert again.returncode == 0, again.stderr
         planned = json.loads(again.stdout)["recipe"]
         assert planned["sampling"] == kept["recipe"]["sampling"]
