@@ -18,10 +18,11 @@ from benchctl.analysis.conditions.sweep import axes_of
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.statistics import level_for
-from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity, SetupIdentity
+from benchctl.data.manifest import Manifest, SetupIdentity
 from benchctl.data.store import RunData
+from benchctl.recipes.groups import ComparedArm
 
-SUMMARY_VERSION = f"1 {__version__}"
+SUMMARY_VERSION = f"2 {__version__}"
 """A summary of another version is made again."""
 ABSENT = 0
 """In place of an answer's number where no sound answer is there."""
@@ -112,10 +113,8 @@ def _arm(
 ) -> ArmSummary:
     name = frame.arms[number]
     rows = frame.row_at[number]
-    identity = next((one for one in manifest.arms if one.name == name), None) if manifest else None
-    setup = (
-        next((one for one in manifest.setups if identity and one.name == identity.setup), None) if manifest else None
-    )
+    arm = found.compared[name]
+    setup = next((one for one in manifest.setups if one.name == arm.setup), None) if manifest else None
     speedup = next((one for one in found.speedups if one.arm == name and one.task == ALL_TASKS), None)
     accepted = next((one for one in found.acceptance if one.arm == name and one.task == ALL_TASKS), None)
     lossless = next((one for one in found.losslessness if one.arm == name), None)
@@ -123,16 +122,16 @@ def _arm(
     of: SetupIdentity | Manifest | None = setup or manifest
     return ArmSummary(
         name=name,
-        is_baseline=name in found.baselines,
-        baseline=_baseline_of(found, name),
+        is_baseline=arm.is_baseline,
+        baseline=arm.baseline,
         labels=axes_of(manifest, name) if manifest else {},
-        target=of.target.source if of else "not known",
-        target_files=[file.sha256 for file in of.target.files] if of else [],
-        draft=_draft(of.draft if of else None, identity),
+        target=arm.target.source if arm.target else "not known",
+        target_files=list(arm.target.identity) if arm.target else [],
+        draft=_draft(arm),
         engine=_engine(of),
-        cache_type=_cache(manifest, name),
-        condition=_condition(identity),
-        overlapping=bool(identity and identity.overlapping),
+        cache_type=arm.target_cache,
+        condition=[arm.group.context_length, arm.group.concurrency, arm.group.rate, arm.group.temperature],
+        overlapping=not arm.group.one_at_a_time,
         speedup=speedup.pooled if speedup else None,
         low=interval.low if interval else None,
         high=interval.high if interval else None,
@@ -160,21 +159,6 @@ def _answers(frame: Frame) -> NDArray[np.uint64]:
     return np.where((by_block == by_block[:, :1]).all(axis=1), by_block[:, 0], np.uint64(ABSENT))
 
 
-def _baseline_of(found: Analysis, name: str) -> str | None:
-    if found.sweep is None:
-        return found.baseline
-    own = next((row for row in found.sweep.levels if row.arm == name), None)
-    same = ("group", "context_length", "concurrency", "rate", "temperature")
-    return next(
-        (
-            row.arm
-            for row in found.sweep.levels
-            if own is not None and row.is_baseline and all(getattr(row, key) == getattr(own, key) for key in same)
-        ),
-        None,
-    )
-
-
 def _prompts(frame: Frame, manifest: Manifest | None) -> list[tuple[str, int, str | None]]:
     known = {(one.task, one.prompt_idx): one.sha256 for one in manifest.prompts} if manifest else {}
     return [(task, index, known.get((task, index))) for task, index in frame.prompts]
@@ -196,19 +180,5 @@ def _engine(of: SetupIdentity | Manifest | None) -> str:
     return " ".join(filter(None, (of.engine.kind, build)))
 
 
-def _draft(draft: ModelIdentity | None, arm: ArmIdentity | None) -> str | None:
-    types = (arm.speculation or {}).get("type") if arm else None
-    names = [types] if isinstance(types, str) else types or []
-    if draft is None or not any(str(one).startswith("draft") for one in names):
-        return None
-    return ", ".join([draft.source, *(file.sha256[:12] for file in draft.files)])
-
-
-def _cache(manifest: Manifest | None, name: str) -> str | None:
-    arms = (manifest.recipe if manifest else {}).get("arms") or []
-    types = next((one.get("cache_type") for one in arms if isinstance(one, dict) and one.get("name") == name), None)
-    return (types or {}).get("target")
-
-
-def _condition(arm: ArmIdentity | None) -> list[float | None]:
-    return [None, 1, None, None] if arm is None else [arm.context_length, arm.concurrency, arm.rate, arm.temperature]
+def _draft(arm: ComparedArm) -> str | None:
+    return ", ".join([arm.draft.source, *(sha[:12] for sha in arm.draft.identity)]) if arm.draft else None

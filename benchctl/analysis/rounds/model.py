@@ -113,7 +113,7 @@ def _target_step(frame: Frame, step_s: float) -> UnitCost:
 def _widths(frame: Frame, traces: CostTraces | None, units: Sequence[UnitCost]) -> list[UnitCost]:
     """Return the width curve: the target's pass over so many tokens, all arms that were timed separately together."""
     baseline = frame.arms[frame.baseline]
-    curve = width_curve(traces, baseline)
+    curve = width_curve(traces, baseline, frame.arms)
     if not units or len(curve) < 2:
         return []
     step_s = units[0].seconds

@@ -154,8 +154,11 @@ def unit_costs(frame: Frame, arm: int, rounds: Rounds, traces: CostTraces | None
     return found
 
 
-def width_curve(traces: CostTraces | None, baseline: str) -> list[tuple[int, float, int]]:
-    """Return (width, steps, count): the cost of the target's pass over so many tokens, over all timed arms."""
+def width_curve(traces: CostTraces | None, baseline: str, arms: Sequence[str]) -> list[tuple[int, float, int]]:
+    """Return (width, steps, count): the cost of the target's pass over so many tokens, over the passes of `arms`.
+
+    `arms`: of one target; traces hold those of every group.
+    """
     if traces is None:
         return []
     trace = trace_of(traces, baseline, baseline)
@@ -163,7 +166,7 @@ def width_curve(traces: CostTraces | None, baseline: str) -> list[tuple[int, flo
         return []
     sums: dict[int, tuple[float, int]] = {}
     for arm in traces.arms:
-        for one in arm.passes:
+        for one in arm.passes if arm.arm in arms else ():
             if one.kind in ("plain", "verify", _REEVALUATED):
                 seconds, count = sums.get(one.width, (0.0, 0))
                 sums[one.width] = (seconds + one.count * one.median_s, count + one.count)

@@ -101,6 +101,7 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
         (
             arm_column(analysis, lambda row: row.arm),
             task_column(lambda row: row.task, key="task"),
+            Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
             numeric("Pooled", lambda row: row.pooled, numbers.ratio, key="pooled", explain="tokens over time."),
             interval("These prompts", lambda row: row.interval, without=numbers.no_interval(analysis), key="interval"),
             interval("Prompts like these", lambda row: row.like_these, key="like_these", optional=True),
@@ -177,6 +178,7 @@ def costs(analysis: Analysis) -> Table[Cost]:
         "Cost of a round",
         (
             arm_column(analysis, lambda row: row.arm),
+            Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
             numeric("Depth k", lambda row: row.depth, key="depth"),
             numeric(
                 "α measured",

@@ -144,3 +144,13 @@ def test_tokens_of_a_drafted_round_leave_plain_steps_out(analysed: Any) -> None:
     columns = {column.header: column for column in round_splits(found).columns}
     assert columns["Tokens per round"].text(split(found)) == "4.00"
     assert columns["with plain steps"].text(split(found)) == "40.00"
+
+
+def test_another_groups_passes_are_not_of_this_target(analysed: Any) -> None:
+    """Traces hold the arms of all groups of a run over axes; a width costs on each target what it costs there."""
+    timed = traces(("verify", 5, 4, 0.5))
+    other = passes(("verify", 5, 4, 50.0))
+    timed.arms.append(TracedArm(arm="spec-other", command=[], answers=1, tokens=9, seconds=1.0, passes=other))
+    found = analysed(timed)
+    widths = {row.width: row.steps for row in found.rounds.units if (row.arm, row.what) == ("baseline", "verify")}
+    assert widths == {1: pytest.approx(1.0), 5: pytest.approx(2.5)}
