@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from benchctl.data.chain import Mark
 from benchctl.data.versions import Part
 
 CellStatus = Literal["finished", "failed", "interrupted"]
@@ -99,3 +100,5 @@ class Cell(Part):
     """The cluster's node."""
     discarded: str | None = None
     """Why none of its records counts: its group could not be finished where it was begun, and is measured again."""
+    mark: Mark | None = None
+    """How far the records were written when this was added; `None` for a run without digests."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import secrets
@@ -11,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from benchctl.data.chain import canonical_sha256
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.models.folder_facts import folder_facts
 from benchctl.models.gguf_facts import read_facts
@@ -21,12 +20,6 @@ from benchctl.recipes.schema import Recipe
 def new_run_id() -> str:
     """Return a folder name that sorts by time and is not taken twice: `20261121-110500-3fa9`."""
     return f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-
-
-def canonical_sha256(value: object) -> str:
-    """Return the SHA-256 of `value` as JSON with sorted keys and no spaces."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def workload_sha256(recipe: Recipe, prompts: Sequence[PromptIdentity], *pairs: ResolvedPair) -> str:

@@ -52,8 +52,16 @@ def _to_3(document: Document) -> Document:
     return document | {"setups": document.get("setups", [])}
 
 
+def _to_4(document: Document) -> Document:
+    """Runs of the third version have no digests, and go on without where they are resumed."""
+    return document | {"digests": False}
+
+
 MANIFEST_FORMAT = StoredFormat(
-    "manifest", version=3, steps={1: _to_2, 2: _to_3}, fix="Restore it from a copy, or run the recipe again."
+    "manifest",
+    version=4,
+    steps={1: _to_2, 2: _to_3, 3: _to_4},
+    fix="Restore it from a copy, or run the recipe again.",
 )
 
 
@@ -287,6 +295,8 @@ class Manifest(Part):
     run: str
     """The run's folder name: time stamp and a few hex digits, such as `20261121-110500-3fa9`."""
     benchctl_version: str
+    digests: bool = True
+    """Whether its files carry digests (`benchctl.data.chain`): not where an older benchctl began it."""
     status: RunStatus
     created_at: str
     finished_at: str | None = None
@@ -296,6 +306,7 @@ class Manifest(Part):
     recipe_folder: str | None = None
     """Where the recipe's relative paths start; `--resume` may be called from anywhere."""
     recipe_sha256: str
+    """Of `recipe`; the records are chained to it."""
     workload_sha256: str
     """Of prompts, sampling and model files: what must be equal before two runs are compared."""
     baseline: str

@@ -38,7 +38,7 @@ class RecordError(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     message: str
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """One request as it was measured. Times are seconds, rates tokens per second.
 
     A struct and not a pydantic model, because a run may have 100,000: it is read in a third of the time, takes a third
@@ -132,18 +132,30 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> Record:
         """Make a record of plain data, other keys left out. Raises ValueError with what is wrong."""
-        return msgspec.convert(values, cls, strict=False)
+        return msgspec.convert({key: values[key] for key in values if key in KEYS}, cls, strict=False)
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Record:
         """Parse one line. Raises ValueError with what is wrong for anything that is no record."""
-        try:  # the decoder does not look at the encoding of keys that it skips
-            return _decoder.decode(line if isinstance(line, str) or line.isascii() else line.decode())
-        except ValueError:  # slower, but takes what other writers of JSON do: lone surrogates, NaN, 3.0 for 3
+        try:
+            return cls.from_own_line(line)
+        except ValueError:  # slower, but takes what others write: more keys, lone surrogates, NaN, 3.0 for 3
             return cls.from_dict(_json_object(line))
+
+    @classmethod
+    def from_own_line(cls, line: str | bytes) -> Record:
+        """Parse one line as benchctl writes it, with no key but a record's. Raises ValueError for every other."""
+        return _decoder.decode(line)
 
 
 _decoder = msgspec.json.Decoder(Record)
+KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(Record))
+"""Of a record's line."""
+
+
+def unknown_keys(line: bytes) -> set[str]:
+    """Return the keys of a line that no record has. Raises ValueError for one that is no JSON object."""
+    return set(_json_object(line)) - KEYS
 
 
 def _json_object(line: str | bytes) -> dict[str, object]:

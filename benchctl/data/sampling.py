@@ -17,9 +17,12 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator
 
+from benchctl.data.chain import sealed
+from benchctl.data.integrity import Integrity, LineCheck, manifest_damage, recipe_changed
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
+from benchctl.data.scores import StoredScores
 from benchctl.data.versions import Part, StoredFormat
-from benchctl.data.writer import FolderWriter, write_whole
+from benchctl.data.writer import FolderWriter, write_scores, write_whole
 from benchctl.errors import UsageError
 
 CHECK = "check.json"
@@ -29,6 +32,7 @@ FOLDER = "sampling"
 
 
 FORMAT = StoredFormat("sampling check", version=1, fix="Draw a new one.")
+"""The manifest within tells whether it has digests."""
 
 Seeding = Literal["consecutive", "spread"]
 """How the seeds of a check's answers were made: by counting, or by `benchctl.measure.sampling.spread_seed`."""
@@ -117,6 +121,8 @@ class SamplingData:
     """Lines that could not be read."""
     scores: list[TokenScores] = field(default_factory=list)
     """Of the answers that were scored on the target alone."""
+    integrity: Integrity = field(default_factory=Integrity)
+    """Whether the files are as they were written."""
 
 
 class CheckWriter(FolderWriter):
@@ -134,25 +140,33 @@ class CheckWriter(FolderWriter):
 
     def save(self) -> None:
         """Replace `check.json`."""
-        write_whole(self.folder / CHECK, self.check.model_dump_json(by_alias=True, indent=1))
+        write_whole(self.folder / CHECK, sealed(self.check.model_dump_json(by_alias=True, indent=1)))
 
 
 def open_check(folder: Path) -> SamplingData:
     """Read a check. Raises UsageError when there is none, StorageError when it cannot be read."""
     try:
-        check = FORMAT.read(folder / CHECK, SamplingCheck)
-        lines = (folder / ANSWERS).read_bytes().splitlines()
+        check, raw, stored = FORMAT.read_with_source(folder / CHECK, SamplingCheck)
+        lines = (folder / ANSWERS).read_bytes().splitlines(keepends=True)
     except FileNotFoundError as error:
         raise UsageError(f"There is no sampling check here: {error.filename} is missing.") from None
     except OSError as error:
         raise FORMAT.unreadable(error.strerror or str(error), str(folder / ANSWERS)) from None
+    manifest = check.manifest
+    damage = manifest_damage(raw, stored["manifest"], manifest, CHECK)
+    seen = LineCheck(ANSWERS, manifest)
+    stored_scores = StoredScores(folder, manifest, seen)
     answers, damaged = [], 0
     for line in lines:
+        seen.line(line)
         try:
             answers.append(SampledAnswer.model_validate_json(line))
         except ValidationError:
             damaged += 1
-    return SamplingData(folder, check, answers, damaged, _read_scores(folder))
+    damage += seen.damage()
+    scores = stored_scores.read(SCORES, lambda: _read_scores(folder)) or []
+    integrity = Integrity(manifest.digests, tuple(damage), tuple(stored_scores.findings), recipe_changed(manifest))
+    return SamplingData(folder, check, answers, damaged, scores, integrity)
 
 
 def _read_scores(folder: Path) -> list[TokenScores]:
@@ -164,9 +178,10 @@ def _read_scores(folder: Path) -> list[TokenScores]:
         return []
 
 
-def write_scores(folder: Path, scores: list[TokenScores]) -> None:
-    """Replace `scores.jsonl` atomically. Raises StorageError."""
-    write_whole(folder / SCORES, "\n".join(one.model_dump_json() for one in scores))
+def write_token_scores(data: SamplingData, scores: list[TokenScores]) -> None:
+    """Replace `scores.jsonl` of a check atomically. Raises StorageError."""
+    text = "\n".join(one.model_dump_json() for one in scores)
+    write_scores(data.folder, SCORES, text, data.check.manifest)
 
 
 def latest_check(folder: Path) -> Path:

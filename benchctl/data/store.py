@@ -17,13 +17,16 @@ from pathlib import Path
 from msgspec.structs import force_setattr
 
 from benchctl.collector import collector_paused
-from benchctl.data.audits import Audit, read_audit
+from benchctl.data.audits import AUDIT, Audit, read_audit
 from benchctl.data.cell import Cell
+from benchctl.data.chain import without_link
+from benchctl.data.integrity import Integrity, RecordCheck, manifest_damage, missing_cells, recipe_changed
 from benchctl.data.machines import by_machine
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
-from benchctl.data.record import SCHEMA_VERSION, Record, RecordError
-from benchctl.data.replays import Replays, read_replays
-from benchctl.data.traces import CostTraces, read_costs
+from benchctl.data.record import SCHEMA_VERSION, Record, RecordError, unknown_keys
+from benchctl.data.replays import REPLAYS, Replays, of_part, read_replays
+from benchctl.data.scores import StoredScores
+from benchctl.data.traces import COSTS, CostTraces, read_costs
 from benchctl.data.versions import newer
 from benchctl.errors import StorageError, UsageError
 
@@ -64,6 +67,8 @@ class RunData:
     """Replay and audit of each part, by its name."""
     costs: CostTraces | None = None
     """The costs of rounds, timed in runs of their own."""
+    integrity: Integrity = field(default_factory=Integrity)
+    """Whether the files are as they were written; where they are not, nothing is concluded of them."""
 
     @property
     def name(self) -> str:
@@ -79,10 +84,11 @@ def open_run(path: Path, *, as_stored: bool = False) -> RunData:
 
     Raises UsageError when there is no run at `path`, StorageError when it cannot be read or is of a newer schema.
     """
+    changed: list[str] = []
     if path.is_dir() and (study := study_files(path)):
         manifest, files = None, study
     elif path.is_dir():
-        manifest = read_manifest(path)
+        manifest, changed = checked_manifest(path)
         files = [path / RECORDS]
     elif path.is_file():
         manifest, files = None, [path]
@@ -93,7 +99,9 @@ def open_run(path: Path, *, as_stored: bool = False) -> RunData:
             "There is no run here.", where=str(path), fix="Name a run folder below results/, or a JSONL file."
         )
     damaged: list[str] = []
-    records = _read_records([file for file in files if file.exists()], damaged, manifest)
+    check = RecordCheck(RECORDS, manifest)
+    scores = StoredScores(path, manifest, check) if manifest else None
+    records = _read_records([file for file in files if file.exists()], damaged, manifest, check)
     if manifest is None and not records:
         raise UsageError(
             f"{'This folder' if path.is_dir() else 'This file'} contains no benchctl record.",
@@ -101,8 +109,10 @@ def open_run(path: Path, *, as_stored: bool = False) -> RunData:
             fix="Name a run folder, a records.jsonl file, or a folder of one JSONL file per arm.",
         )
     folder = path if path.is_dir() else path.parent
-    if manifest is None:
+    if manifest is None or scores is None:
         return RunData(folder, manifest, records, damaged)
+    damage = [*changed, *check.damage(), *missing_cells(manifest, check.measured, MANIFEST)]
+    digests, other_recipe = manifest.digests, recipe_changed(manifest)
     if manifest.machines and not as_stored:
         manifest, records = by_machine(manifest, records)
     parts = dict.fromkeys(arm.group.part for arm in manifest.compared().values())
@@ -111,10 +121,18 @@ def open_run(path: Path, *, as_stored: bool = False) -> RunData:
         manifest,
         records,
         damaged,
-        replays=read_replays(folder),
-        audit=read_audit(folder),
-        costs=read_costs(folder),
-        of_parts={name: (read_replays(folder, name), read_audit(folder, name)) for name in parts if name is not None},
+        replays=scores.read(REPLAYS, lambda: read_replays(folder)),
+        audit=scores.read(AUDIT, lambda: read_audit(folder)),
+        costs=scores.read(COSTS, lambda: read_costs(folder)),
+        of_parts={name: _of_part(folder, name, scores) for name in parts if name is not None},
+        integrity=Integrity(digests, tuple(damage), tuple(scores.findings), other_recipe),
+    )
+
+
+def _of_part(folder: Path, name: str, scores: StoredScores) -> tuple[Replays | None, Audit | None]:
+    return (
+        scores.read(of_part(REPLAYS, name), lambda: read_replays(folder, name)),
+        scores.read(of_part(AUDIT, name), lambda: read_audit(folder, name)),
     )
 
 
@@ -127,8 +145,14 @@ def study_files(folder: Path) -> list[Path]:
 
 def read_manifest(folder: Path) -> Manifest:
     """Read `manifest.json` of a run folder; errors as `open_run`."""
+    return checked_manifest(folder)[0]
+
+
+def checked_manifest(folder: Path) -> tuple[Manifest, list[str]]:
+    """Return `manifest.json` of a run folder, and a sentence for all of it that changed; errors as `open_run`."""
     try:
-        return MANIFEST_FORMAT.read(folder / MANIFEST, Manifest)
+        manifest, raw, stored = MANIFEST_FORMAT.read_with_source(folder / MANIFEST, Manifest)
+        return manifest, manifest_damage(raw, stored, manifest, MANIFEST)
     except FileNotFoundError:
         raise UsageError(
             "This folder is no run: it has no manifest.json.",
@@ -137,12 +161,14 @@ def read_manifest(folder: Path) -> Manifest:
         ) from None
 
 
-def _read_records(files: Sequence[Path], damaged: list[str], manifest: Manifest | None) -> list[Record]:
+def _read_records(
+    files: Sequence[Path], damaged: list[str], manifest: Manifest | None, check: RecordCheck
+) -> list[Record]:
     rejected = rejected_cells(manifest.cells) if manifest else set()
     overlapping = {arm.name for arm in manifest.arms if arm.overlapping} if manifest else set()
     try:
         with collector_paused():  # many small objects, none of them garbage: collecting takes a sixth of the time
-            read = (record for file in files for record in _lines_of(file, damaged))
+            read = (record for file in files for record in _lines_of(file, damaged, check))
             records = _that_count(_shared(read), rejected, overlapping)
     except OSError as error:
         where = str(error.filename or files[0])
@@ -152,28 +178,33 @@ def _read_records(files: Sequence[Path], damaged: list[str], manifest: Manifest 
     return records
 
 
-def _lines_of(file: Path, damaged: list[str]) -> Iterator[Record]:
+def _lines_of(file: Path, damaged: list[str], check: RecordCheck) -> Iterator[Record]:
     with file.open("rb", buffering=READ_AHEAD) as lines:
-        yield from _parsed(file, lines, damaged)
+        yield from _parsed(file, lines, damaged, check)
 
 
-def _parsed(file: Path, lines: Iterable[bytes], damaged: list[str]) -> Iterator[Record]:
+def _parsed(file: Path, lines: Iterable[bytes], damaged: list[str], check: RecordCheck) -> Iterator[Record]:
     known: dict[bytes, list[int]] = {}
     for number, line in enumerate(lines, start=1):
+        own = check.line(line)
         if line.isspace():
             continue
         try:
-            record = _parse(line, known)
+            record = _parse(without_link(line), known, check)
         except ValueError:
             how = "is no record" if line.endswith(b"\n") else "is cut off"
             damaged.append(f"{file.name}:{number} {how} and was left out ({len(line)} bytes).")
             continue
         if record.schema_version > SCHEMA_VERSION:
-            raise newer(record.schema_version, SCHEMA_VERSION, "record", f"{file}:{number}")
+            if own:
+                raise newer(record.schema_version, SCHEMA_VERSION, "record", f"{file}:{number}")
+            damaged.append(f"{file.name}:{number} is of no version that this run has and was left out.")
+            continue
+        check.record(record)
         yield record
 
 
-def _parse(line: bytes, known: dict[bytes, list[int]]) -> Record:
+def _parse(line: bytes, known: dict[bytes, list[int]], check: RecordCheck) -> Record:
     """Parse a line. Token ids are most of it, and most answers come several times: equal lists are read once, shared.
 
     `known`: lists by how they are written, added to.
@@ -182,13 +213,23 @@ def _parse(line: bytes, known: dict[bytes, list[int]]) -> Record:
     written, end, tail = rest.partition(b"]")
     shared = known.get(written) if end else None
     if shared is None:
-        record = Record.from_line(line)
+        record = _read_line(line, check)
         if end and record.token_ids is not None:
             known[written] = record.token_ids
     else:
-        record = Record.from_line(head + key[:-1] + b"null" + tail)
+        record = _read_line(head + key[:-1] + b"null" + tail, check)
         force_setattr(record, "token_ids", shared)  # frozen, but not yet shared
     return record
+
+
+def _read_line(line: bytes, check: RecordCheck) -> Record:
+    try:
+        return Record.from_own_line(line)
+    except ValueError:
+        record = Record.from_line(line)
+        if strange := unknown_keys(line):
+            check.unknown_keys(strange)
+        return record
 
 
 def rejected_cells(cells: Iterable[Cell]) -> set[tuple[int, str, int]]:

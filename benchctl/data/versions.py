@@ -1,7 +1,8 @@
 """Files that outlive a version: older ones migrate on reading, newer ones are refused.
 
 Every kind of file has a `StoredFormat`: the version that this benchctl writes, and a function for each step from one
-version to the next. A version rises when a key changes its meaning or goes, not when one is added.
+version to the next. A version rises when a key changes its meaning, goes, or is added where unknown keys count as
+damage: in the manifest and the records (`benchctl.data.integrity`).
 """
 
 from __future__ import annotations
@@ -59,8 +60,13 @@ class StoredFormat:
 
     def read(self, file: Path, model: type[Model]) -> Model:
         """Read a file. Raises FileNotFoundError, and StorageError with what is wrong."""
+        return self.read_with_source(file, model)[0]
+
+    def read_with_source(self, file: Path, model: type[Model]) -> tuple[Model, bytes, Document]:
+        """Read a file; return also its bytes, and the JSON in the version that it was written in. Errors as `read`."""
         try:
-            raw = json.loads(file.read_bytes())
+            content = file.read_bytes()
+            raw = json.loads(content)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -69,7 +75,7 @@ class StoredFormat:
             raise self.unreadable("it is nested too deeply", str(file)) from None
         except ValueError as error:
             raise self.unreadable(str(error).splitlines()[0], str(file)) from None
-        return self.validated(model, raw, str(file))
+        return self.validated(model, raw, str(file)), content, raw
 
     def validated(self, model: type[Model], raw: object, where: str) -> Model:
         """Return a parsed file as its model. Raises StorageError with the first key that is wrong."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -13,8 +14,10 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from benchctl.data.cell import Cell
+from benchctl.data.chain import Chain, chain_seed, sealed
 from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record
+from benchctl.data.scores import DIGESTS, Digests, ScoreDigest, anchor, read_digests
 from benchctl.data.store import MANIFEST, RECORDS
 from benchctl.errors import StorageError
 
@@ -65,6 +68,7 @@ class FolderWriter(ABC):
         self.manifest = manifest
         self._open = contextlib.ExitStack()
         self._lines = -1
+        self._chain: Chain | None = None
 
     @abstractmethod
     def save(self) -> None:
@@ -80,6 +84,9 @@ class FolderWriter(ABC):
                 self._lines = os.open(self.folder / self.lines, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
                 opened.callback(os.close, self._lines)
                 self._drop_half_line()
+                if self.manifest.digests:
+                    seed = chain_seed(self.manifest.run, self.manifest.recipe_sha256)
+                    self._chain = Chain.of_file(self._lines, seed)
                 self.save()
             except OSError as error:
                 raise cannot_write(error, self.folder) from None
@@ -92,8 +99,11 @@ class FolderWriter(ABC):
         self._open.close()
 
     def append_line(self, text: str) -> None:
-        """Append one line of ASCII in a single write; on a full disk what was written of it is taken back."""
-        line = text.encode("ascii") + b"\n"
+        """Append a JSON object as one chained line of ASCII, in a single write.
+
+        On a full disk what was written of it is taken back.
+        """
+        line = text.encode("ascii") + b"\n" if self._chain is None else self._chain.line(text)
         end = os.fstat(self._lines).st_size
         try:
             if os.write(self._lines, line) != len(line):
@@ -102,12 +112,14 @@ class FolderWriter(ABC):
             with contextlib.suppress(OSError):
                 os.ftruncate(self._lines, end)
             raise cannot_write(error, self.folder / self.lines) from None
+        if self._chain is not None:
+            self._chain.add(line)
 
     def add_cell(self, cell: Cell) -> None:
         """Add a finished, failed or interrupted cell to the manifest, its lines being safe on disk before."""
         with contextlib.suppress(OSError):  # a file system without fsync still has the data
             os.fsync(self._lines)
-        self.manifest.cells.append(cell)
+        self.manifest.cells.append(cell.model_copy(update={"mark": self._chain and self._chain.mark}))
         self.save()
 
     def _drop_half_line(self) -> None:
@@ -132,7 +144,7 @@ class RunWriter(FolderWriter):
 
     def save(self) -> None:
         """Replace the manifest."""
-        write_whole(self.folder / MANIFEST, self.manifest.model_dump_json(by_alias=True, indent=1))
+        write_whole(self.folder / MANIFEST, sealed(self.manifest.model_dump_json(by_alias=True, indent=1)))
 
 
 def write_whole(file: Path, text: str) -> None:
@@ -144,6 +156,35 @@ def write_whole(file: Path, text: str) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise cannot_write(error, file) from None
+
+
+def write_scores(folder: Path, name: str, text: str, manifest: Manifest) -> None:
+    """Replace a file of scores of a run, after its digest (`benchctl.data.scores`). Raises StorageError."""
+    if manifest.digests:
+        marks = [cell.mark for cell in manifest.cells if cell.mark is not None]
+        own = ScoreDigest(
+            sha256=hashlib.sha256((text + "\n").encode("utf-8")).hexdigest(),
+            mark=max(marks, key=lambda mark: mark.lines, default=None),
+        )
+        with _alone_in(folder):
+            known = read_digests(folder, manifest) or Digests()
+            known.files[name] = own
+            write_whole(folder / DIGESTS, sealed(known.model_dump_json(by_alias=True, indent=1), anchor(manifest)))
+    write_whole(folder / name, text)
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process changes the digests there. Raises StorageError."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise cannot_write(error, folder) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def cannot_write(error: OSError, where: Path) -> StorageError:

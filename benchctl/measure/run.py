@@ -134,6 +134,8 @@ def resume_run(
         done = measured(earlier, len(prepared.prompts))
         progress.note(f"Run folder: {run.folder} ({len(done)} measurements are there already)")
         manifest.status = "started"
+        if earlier.integrity.reason is not None:
+            progress.note(f"warning: {earlier.integrity.reason} What is measured now does not change that.")
         _execute(prepared, writer, earlier, progress, stop_at_failure=stop_at_failure, on=on)
     return run.folder
 

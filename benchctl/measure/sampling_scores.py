@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.analysis.sampling.tokens import Sampler, terms, weights
-from benchctl.data.sampling import SampledAnswer, TermSum, TokenScores, open_check, write_scores
+from benchctl.data.sampling import SampledAnswer, TermSum, TokenScores, open_check, write_token_scores
 from benchctl.engines.base import PrefillScorer, Scorer, ScoringEngine
 from benchctl.errors import BenchctlError
 from benchctl.measure.audit.session import scores_of
@@ -71,7 +71,7 @@ def score_check(
     except BenchctlError as error:
         return error.what
     finally:
-        write_scores(folder, found)
+        write_token_scores(data, found)
     return None
 
 

@@ -15,7 +15,7 @@ from benchctl import __version__
 from benchctl.data.identity import home_relative
 from benchctl.data.store import RunData
 from benchctl.data.traces import COSTS, CostTraces, DraftAlone, PassTime, TracedArm
-from benchctl.data.writer import folder_lock, write_whole
+from benchctl.data.writer import folder_lock, write_scores
 from benchctl.engines.base import Launch, Server, TracingEngine
 from benchctl.errors import BenchctlError, EngineError
 from benchctl.measure.cell import fresh_log, running
@@ -108,7 +108,7 @@ def _trace(run: RunData, prepared: Prepared, plan: TracePlan, notice: Notice) ->
             known.arms.append(_traced_arm(run, prepared, arm, traced, items, sampling))
         except EngineError as error:
             known.lacking.append(f"{arm.name} could not be timed: {error.what}")
-        _keep(run.folder, known)
+        _keep(run, known)
     draft = prepared.of_baseline.models.draft if len(prepared.setups) == 1 else None
     if known.draft_alone is None and draft is not None and not _timed_in_the_run(run):
         notice("timing the draft model alone")
@@ -116,7 +116,7 @@ def _trace(run: RunData, prepared: Prepared, plan: TracePlan, notice: Notice) ->
             known.draft_alone = _draft_alone(run, prepared, ResolvedPair(draft, None), items, sampling)
         except BenchctlError as error:  # a drafting head is no model of its own
             known.lacking.append(f"The draft model does not answer alone: {error.what}")
-    _keep(run.folder, known)
+    _keep(run, known)
     return known
 
 
@@ -130,8 +130,9 @@ def _as_usual(arm: Arm, sampling: Sampling) -> bool:
     return not arm.overlapping and not arm.context_length and arm.temperature in (None, sampling.temperature)
 
 
-def _keep(folder: Path, known: CostTraces) -> None:
-    write_whole(folder / COSTS, known.model_dump_json(by_alias=True, indent=1))
+def _keep(run: RunData, known: CostTraces) -> None:
+    assert run.manifest is not None, "nothing of a run without a manifest is timed"
+    write_scores(run.folder, COSTS, known.model_dump_json(by_alias=True, indent=1), run.manifest)
 
 
 def _traced_arm(

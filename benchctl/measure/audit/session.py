@@ -11,7 +11,7 @@ from benchctl.analysis.audit.selection import Answer, Selection
 from benchctl.data.audits import AUDIT, Audit, Divergence, NullPass, ScoredAnswer
 from benchctl.data.replays import of_part
 from benchctl.data.store import RunData
-from benchctl.data.writer import write_whole
+from benchctl.data.writer import write_scores
 from benchctl.engines.base import PrefillScorer, Scorer, Scores
 from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.measure.audit.plan import Alignment, AnswerPlan, AuditPlan, cost_of, lacks_shared, make_plan, seconds_of
@@ -121,7 +121,7 @@ def _read_shared(
             read_shared(scorer, usable, audit, width=width, slots=slots, until=max(until, least))
         finally:
             audit.seconds += time.monotonic() - start
-            write_audit(run.folder, audit, run.part)
+            write_audit(run, audit)
 
 
 class _Session:
@@ -184,13 +184,14 @@ class _Session:
 
     def _keep(self, audit: Audit, *, due: bool) -> None:
         if due:
-            write_audit(self._run.folder, audit, self._run.part)
+            write_audit(self._run, audit)
             self._kept_at = time.monotonic()
 
 
-def write_audit(folder: Path, audit: Audit, part: str | None = None) -> None:
+def write_audit(run: RunData, audit: Audit) -> None:
     """Replace `audit.json` of a run, or of a part of one, atomically. Raises StorageError."""
-    write_whole(folder / of_part(AUDIT, part), audit.model_dump_json(by_alias=True))
+    assert run.manifest is not None, "a run without a manifest cannot be launched again"
+    write_scores(run.folder, of_part(AUDIT, run.part), audit.model_dump_json(by_alias=True), run.manifest)
 
 
 @dataclass(frozen=True)

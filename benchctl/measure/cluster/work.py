@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import benchctl
-from benchctl.data.identity import canonical_sha256
+from benchctl.data.chain import canonical_sha256
 from benchctl.data.manifest import EngineIdentity
 from benchctl.prompts.load import Suite
 

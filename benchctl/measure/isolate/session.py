@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchctl import __version__
-from benchctl.data.identity import canonical_sha256, model_identity
+from benchctl.data.chain import canonical_sha256
+from benchctl.data.identity import model_identity
 from benchctl.data.isolation import TEXT, Isolation, Kept, Measurement, NextMeasurement, read_isolation, write_isolation
 from benchctl.data.writer import LOGS, cannot_write, folder_lock
 from benchctl.errors import StorageError

@@ -14,7 +14,7 @@ from benchctl.data.identity import home_relative
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.replays import REPLAYS, Decoded, Position, Reading, Replays, Shape, of_part
 from benchctl.data.store import RunData
-from benchctl.data.writer import write_whole
+from benchctl.data.writer import write_scores
 from benchctl.engines.base import Scorer, Scores
 from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.measure.recording import now
@@ -101,7 +101,7 @@ def _replay(
         _read(run, again, scorer, plans, baseline, outcome, advance)
         if outcome.replays is not None:
             outcome.replays.sampled = sorted({*sampled, *widths_of(usable)})
-            write_replays(run.folder, outcome.replays, run.part)
+            write_replays(run, outcome.replays)
     advance(len(plans), len(plans), "done")
 
 
@@ -131,11 +131,11 @@ def _read(
             replays.add_decoded(decoded)
             unkept = True
             if time.monotonic() - kept_at > KEPT_EVERY_S:
-                write_replays(run.folder, replays, run.part)
+                write_replays(run, replays)
                 kept_at, unkept = time.monotonic(), False
     finally:
         if unkept:
-            write_replays(run.folder, replays, run.part)
+            write_replays(run, replays)
 
 
 def _empty(run: RunData, baseline: str, scorer: Scorer) -> Replays:
@@ -165,9 +165,10 @@ def is_other(text: str, token_ids: Sequence[int], answer: AnswerToScore | Answer
     return answer.prompt_tokens is not None and len(token_ids) != answer.prompt_tokens
 
 
-def write_replays(folder: Path, replays: Replays, part: str | None = None) -> None:
+def write_replays(run: RunData, replays: Replays) -> None:
     """Replace `replays.json` of a run, or of a part of one, atomically. Raises StorageError."""
-    write_whole(folder / of_part(REPLAYS, part), replays.model_dump_json(by_alias=True))
+    assert run.manifest is not None, "a run without a manifest cannot be launched again"
+    write_scores(run.folder, of_part(REPLAYS, run.part), replays.model_dump_json(by_alias=True), run.manifest)
 
 
 def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tuple[list[Position], Decoded]:
