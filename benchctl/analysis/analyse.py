@@ -39,6 +39,7 @@ from benchctl.analysis.results import (
 from benchctl.analysis.rounds.model import find_rounds
 from benchctl.analysis.speedup import (
     Variances,
+    bare,
     block_variances,
     find_speedups,
     find_throughput,
@@ -46,7 +47,7 @@ from benchctl.analysis.speedup import (
     whole_variances,
 )
 from benchctl.analysis.statistics import holm, level_for, shared_variances
-from benchctl.analysis.verdict import find_verdict, select
+from benchctl.analysis.verdict import distrusted, find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.audits import Audit
 from benchctl.data.store import RunData
@@ -79,7 +80,7 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     found = found.model_copy(
         update={
             "stopping": find_stopping(manifest, found.speedups, levels) if own else None,
-            "breakeven": find_breakeven(measured_arms(found, manifest)),
+            "breakeven": None if run.integrity.damage else find_breakeven(measured_arms(found, manifest)),
         }
     )
     return found.model_copy(update={"decision": find_decision(found, run)})
@@ -137,6 +138,11 @@ def _speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, _Spee
                     find_speedups(frame, arm, most, decoding[place]),
                     find_whole_speedup(frame, arm, most, whole[place]) if group.overlapping else None,
                 )
+    if any(group.run.integrity.damage for group in groups):  # the values are shown, and nothing is claimed of them
+        speeds = {
+            key: _Speed([bare(row) for row in speed.rows], speed.whole and bare(speed.whole))
+            for key, speed in speeds.items()
+        }
     claims = [key for key in speeds if key not in synthetic]
     adjusted = dict(zip(claims, holm([speeds[key].p for key in claims]), strict=True))
     return {
@@ -185,7 +191,8 @@ def _analyse(
         accepted = find_acceptance(frame, counters, arm)
         cost = find_cost(frame, counters, arm, speedup, accepted)
         lossless = _assess(group, frame, answers, arm, evidence, alone=alone)
-        verdicts.append(find_verdict(frame, speedup, accepted, lossless, cost, speed.claimed, speed.whole))
+        verdict = find_verdict(frame, speedup, accepted, lossless, cost, speed.claimed, speed.whole)
+        verdicts.append(verdict if run.integrity.reason is None else distrusted(verdict, run.integrity.reason))
         speedups += speedup
         acceptance += accepted
         losslessness.append(lossless)
@@ -210,7 +217,7 @@ def _analyse(
         costs=costs,
         rounds=find_rounds(frame, counters, speedups, acceptance, costs, run.costs),
         resources=find_resources(frame),
-        warnings=find_warnings(frame, counters, answers, speedups, consistency, run.damaged, warm_ups),
+        warnings=find_warnings(frame, counters, answers, speedups, consistency, run.damaged, warm_ups, run.integrity),
     )
 
 
@@ -220,6 +227,8 @@ def _assess(group: Group, frame: Frame, answers: Answers, arm: int, evidence: Ev
         found = find_unjudged(group, frame, answers, arm, judged_elsewhere=alone, audit=audit)
     else:
         found = find_losslessness(frame, answers, arm, evidence=evidence, lost_lines=_lost_lines(group.run))
+    if group.run.integrity.reason is not None and found.verdict != "not judged":
+        found = found.model_copy(update={"verdict": "undetermined", "reason": group.run.integrity.reason})
     return label_lossy(found, frame)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
     from benchctl.analysis.counters import Counters
     from benchctl.analysis.frame import Frame, Integers
+    from benchctl.data.integrity import Integrity
     from benchctl.data.record import Record
 
 _REMEMBERED = frozenset({"ngram-cache", "ngram-mod", "suffix"})
@@ -29,6 +30,17 @@ NAMED = 3
 
 Observation = tuple[str, str, str]
 """(id of the warning, where, the evidence in sentences)."""
+
+
+def check_integrity(integrity: Integrity | None) -> Iterator[Observation]:
+    """Files that are not as they were written, or contradict themselves."""
+    for kind, where, found in (
+        ("changed-evidence", "files", integrity.damage if integrity else ()),
+        ("changed-scores", "scores", integrity.scores if integrity else ()),
+    ):
+        if found:
+            more = f" And {len(found) - NAMED} more." if len(found) > NAMED else ""
+            yield kind, where, " ".join(found[:NAMED]) + more
 
 
 def check_preflight(frame: Frame) -> Iterator[Observation]:

@@ -174,3 +174,9 @@ def median(values: Floats) -> float | None:
     """Return the median of the values that are known, `None` where none is."""
     known: Booleans = np.isfinite(values)
     return float(np.median(values[known])) if known.any() else None
+
+
+def bare(row: SpeedUp) -> SpeedUp:
+    """Return a speed-up as a value alone, of which nothing can be claimed."""
+    unknown = dict.fromkeys(("interval", "simultaneous", "like_these", "within", "p", "more_blocks"))
+    return row.model_copy(update={**unknown, "by_block": []})

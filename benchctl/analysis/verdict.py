@@ -86,6 +86,13 @@ def find_verdict(
     )
 
 
+def distrusted(verdict: Verdict, reason: str) -> Verdict:
+    """Return a verdict on a run whose stored evidence cannot be relied on: nothing is concluded, with the reason."""
+    sentence = f"Neither its speed nor whether its output is the target's own is known. {reason}"
+    own = {"speed": "unknown", "interval": None, "like_these": None, "within": None, "more_blocks": None}
+    return verdict.model_copy(update={**own, "sentence": sentence, "why": reason})
+
+
 def _unseen(frame: Frame, arm: str) -> list[str]:
     """Return what an endpoint does not show of this arm or of the baseline, as a sentence, if anything."""
     names = [name for name in (arm, frame.arms[frame.baseline]) if states(frame, name)[:1] == ["unverified"]]

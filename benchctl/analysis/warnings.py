@@ -14,6 +14,7 @@ from benchctl.analysis.record_checks import (
     Observation,
     check_cells,
     check_depths,
+    check_integrity,
     check_preflight,
     check_records,
     check_repeats,
@@ -23,6 +24,7 @@ from benchctl.analysis.record_checks import (
 )
 from benchctl.analysis.results import Caution, SelfConsistency, SpeedUp
 from benchctl.analysis.steadiness import check_clocks, check_drift, check_outliers
+from benchctl.data.integrity import Integrity
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
@@ -39,6 +41,14 @@ class Advice(NamedTuple):
 
 
 ADVICE: dict[str, Advice] = {
+    "changed-evidence": Advice(
+        "Whether the files are what was measured is not known, so nothing is concluded from them.",
+        "Restore the run's folder from a copy, or measure again in a new run.",
+    ),
+    "changed-scores": Advice(
+        "Scores that are not as they were written are not used, so what rests on them is undetermined.",
+        "Score again: benchctl verify-lossless RUN.",
+    ),
     "degenerate-target": Advice(
         "A target whose answers are empty or repeat themselves is easy to draft for: its speed-up is that of a broken "
         "model.",
@@ -216,9 +226,11 @@ def find_warnings(
     consistency: Sequence[SelfConsistency],
     damaged: Sequence[str],
     warm_ups: Sequence[Record] = (),
+    integrity: Integrity | None = None,
 ) -> list[Caution]:
     """Return every warning of a run, the most serious kinds first."""
     observations = [
+        *check_integrity(integrity),
         *check_preflight(frame),
         *check_cells(frame),
         *check_records(frame, answers, damaged),

@@ -80,6 +80,8 @@ def _print(found: SeveralRuns, out: Path | None) -> None:
         failed = f", {run['failed_cells']} failed cells" if run["failed_cells"] else ""
         line = f"{number + 1:>3}  {run['recipe']} {run['run']}, {run['blocks']} blocks, {run['records']} records"
         console.print(Text(one_line(f"{line}{state}{failed}")))
+        if run["damage"]:
+            console.print(Text(f"     Damaged: {one_line(str(run['damage']), 300)}", style="yellow"))
     _print_differing(console, found)
     console.print()
     table = several_arms(found)

@@ -76,7 +76,12 @@ def report(
             "tables": [str(path) for path in files.tables],
             "figures": [str(path) for path in files.figures],
         }
-        typer.echo(json.dumps({"analysis": analysis.model_dump(by_alias=True), "files": paths}, indent=1))
+        document = {
+            "analysis": analysis.model_dump(by_alias=True),
+            "integrity": data.integrity.as_dict(),
+            "files": paths,
+        }
+        typer.echo(json.dumps(document, indent=1))
     else:
         from rich.console import Console
 

@@ -395,6 +395,7 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool) -> None:
             "run": str(folder),
             "status": status,
             "failed": failed,
+            "integrity": run.integrity.as_dict(),
             "analysis": analysis.model_dump(by_alias=True),
         }
         typer.echo(json.dumps(document, indent=1))

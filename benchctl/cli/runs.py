@@ -12,6 +12,7 @@ from benchctl.cli import complete
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
+    from benchctl.data.integrity import Integrity
     from benchctl.data.listing import ListedRun
     from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity
 
@@ -51,16 +52,17 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a run: models, engine, machine, every arm's command line, and the status of its cells."""
-    from benchctl.data.store import read_manifest, resolve_run
+    from benchctl.data.store import open_run, read_manifest, resolve_run
 
     folder = resolve_run(run, results)
     if not folder.is_dir():
         raise UsageError("This is a file of records without a manifest.", where=str(folder))
     manifest = read_manifest(folder)
+    integrity = open_run(folder, as_stored=True).integrity
     if as_json:
-        _print_json(manifest.model_dump(mode="json", by_alias=True))
+        _print_json(manifest.model_dump(mode="json", by_alias=True) | {"integrity": integrity.as_dict()})
     else:
-        _print_run(folder, manifest)
+        _print_run(folder, manifest, integrity)
 
 
 @app.command("rm")
@@ -116,13 +118,17 @@ def _as_dict(run: ListedRun) -> dict[str, Any]:
         "finished_cells": run.finished_cells,
         "bytes": run.size,
         "problem": run.problem,
+        "damage": run.damage,
     }
 
 
 def _print_table(found: list[ListedRun]) -> None:
+    from rich.text import Text
+
     from benchctl.reports import numbers
     from benchctl.reports.columns import Column, Name, Table, numeric
     from benchctl.reports.terminal import print_table, table_console
+    from benchctl.text import one_line
 
     columns: tuple[Column[ListedRun], ...] = (
         Column("recipe", lambda run: run.recipe, cell=lambda run: Name(run.recipe), heads=True),
@@ -134,10 +140,15 @@ def _print_table(found: list[ListedRun]) -> None:
         numeric("cells", lambda run: run.finished_cells, least_width=110),
         numeric("size", lambda run: run.size, numbers.size),
     )
-    print_table(table_console(), Table("runs", "Runs", columns, found))
+    console = table_console()
+    print_table(console, Table("runs", "Runs", columns, found))
+    for run in found:
+        if run.damage:
+            said = f"{run.folder.name} is damaged: {run.damage[0]}"
+            console.print(Text(one_line(said, 300), style="yellow"), soft_wrap=True)
 
 
-def _print_run(folder: Path, manifest: Manifest) -> None:
+def _print_run(folder: Path, manifest: Manifest, integrity: Integrity) -> None:
     from rich.table import Table as Grid
     from rich.text import Text
 
@@ -159,6 +170,7 @@ def _print_run(folder: Path, manifest: Manifest) -> None:
         ("machine", ", ".join(str(machine[key]) for key in ("cpu", "os") if machine.get(key))),
         ("prompts", f"{len(manifest.prompts)} of the suite {manifest.suite.get('name', 'not recorded')}"),
         ("cells", ", ".join(f"{count} {status}" for status, count in ended.items()) or "none yet"),
+        ("files", integrity.sentence.removeprefix("Files: ")),
     ]
     grid = Grid.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)

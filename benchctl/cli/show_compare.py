@@ -69,6 +69,8 @@ def _print_run(console: Console, letter: str, run: RunFacts) -> None:
     console.print(Text(f"{letter}  {one_line(run.recipe)} {one_line(run.run)}{when}, {blocks}{state}"))
     for cell in run.failed_cells:
         console.print(Text(f"   Failed cell: {one_line(cell, 300)}", style="yellow"))
+    for sentence in run.damage[:NAMED]:
+        console.print(Text(f"   Damaged: {one_line(sentence, 300)}", style="yellow"))
     if run.warnings:
         console.print(Text(f"   Warnings (see its report): {', '.join(run.warnings)}", style="yellow"))
 

@@ -45,6 +45,7 @@ def print_document(run: RunData, explained: Explained) -> None:
         "consistency": [one.model_dump() for one in consistency],
         "failed_cells": explained.outputs.failed_cells,
         "damaged": run.damaged,
+        "integrity": run.integrity.as_dict(),
         "replayed": None if replays is None else _replayed(replays),
     }
     if explained.outputs.unjudged:
@@ -76,6 +77,8 @@ def print_tables(run: RunData, explained: Explained) -> None:
             console.print(_repeats(own))
     for cell in explained.outputs.failed_cells:
         console.print(Text(f"Failed cell: {one_line(cell, 360)}", style="yellow"))
+    files = Text(one_line(run.integrity.sentence, 900), style="yellow" if run.integrity.findings else "")
+    console.print(files, soft_wrap=not console.is_terminal)
     for sentence in run.damaged[:MOST_PROMPTS]:
         console.print(Text(one_line(sentence), style="yellow"))
     if replays is not None:

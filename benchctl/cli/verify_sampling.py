@@ -23,6 +23,7 @@ from benchctl.reports.terminal import PIPE_WIDTH
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
+    from benchctl.data.integrity import Integrity
     from benchctl.data.store import RunData
     from benchctl.recipes.schema import Recipe
 
@@ -76,9 +77,10 @@ def verify_sampling(
     check = open_check(folder)
     found = sampling_verdict(check)
     if as_json:
-        sys.stdout.write(json.dumps({"schema": 1, "folder": str(folder), **found.model_dump()}) + "\n")
+        document = {"schema": 1, "folder": str(folder), **found.model_dump(), "integrity": check.integrity.as_dict()}
+        sys.stdout.write(json.dumps(document) + "\n")
     elif not quiet:
-        _print_sampling(found, folder)
+        _print_sampling(found, folder, check.integrity)
     if found.failed_arms:
         arm, reason = next(iter(found.failed_arms.items()))
         log = next(cell.log for cell in reversed(check.check.manifest.cells) if cell.arm == arm)
@@ -189,7 +191,7 @@ def _with_baseline(recipe: Recipe, baseline: str | None, arms: Sequence[str]) ->
     return recipe.model_copy(update={"baseline": chosen})
 
 
-def _print_sampling(found: SamplingResult, folder: Path) -> None:
+def _print_sampling(found: SamplingResult, folder: Path, integrity: Integrity) -> None:
     """Print the verdicts, then a sentence for each arm."""
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -219,6 +221,7 @@ def _print_sampling(found: SamplingResult, folder: Path) -> None:
         "The first token comes from prefill and is never speculated."
     )
     console.print(Text(note, style="dim"))
+    console.print(Text(one_line(integrity.sentence, 900), style="yellow" if integrity.findings else ""))
     if found.damaged:
         console.print(Text(f"{found.damaged} lines of answers could not be read.", style="yellow"))
     console.print(Text(f"Answers: {folder}", style="dim"), soft_wrap=True)

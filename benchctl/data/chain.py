@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from pathlib import Path
 from typing import Self
 
 from benchctl.data.versions import Part
@@ -43,8 +44,14 @@ def chain_seed(run: str, recipe_sha256: str) -> str:
 
 
 def linked(line: bytes, head: bytes) -> bytes:
-    """Return the chain of a whole line, line end included, after one whose chain is `head`; other lines have none."""
+    """Return the chain that a whole line, line end included, has after one whose chain is `head`."""
     return hashlib.sha256(head + line[: -_LINK - 1]).hexdigest().encode("ascii")
+
+
+def follows(line: bytes, head: bytes) -> bytes | None:
+    """Return the chain of a line where it is the one after a line whose chain is `head`; `None` where it is not."""
+    own = linked(line, head)
+    return own if line[-_LINK - 1 :] == _LINE + own + _LINE_END + b"\n" else None
 
 
 def stated(line: bytes) -> bytes:
@@ -109,7 +116,23 @@ def sealed(text: str, anchor: str = "") -> str:
     return f'{body}{_DOCUMENT.decode()}{digest}"\n}}'
 
 
+def has_seal(content: bytes) -> bool:
+    """Whether a document ends with a digest, whatever of."""
+    return b'"digest": "' in content[-2 * _SEAL :]
+
+
 def is_sealed(content: bytes, anchor: str = "") -> bool:
     """Whether a document ends with the digest of its content."""
     body, seal = content[:-_SEAL], content[-_SEAL:]
     return seal == _DOCUMENT + hashlib.sha256(anchor.encode() + body).hexdigest().encode() + _DOCUMENT_END
+
+
+def reaches(file: Path, mark: Mark) -> bool:
+    """Whether a file of lines still has the line at which a mark was made; the lines before it are not read."""
+    try:
+        with file.open("rb") as lines:
+            lines.seek(max(0, mark.bytes - _LINK - 1))
+            last = lines.read(min(mark.bytes, _LINK + 1))
+    except OSError:
+        return False
+    return not mark.lines or (has_link(last) and stated(last) == mark.head.encode("ascii", "replace"))

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from benchctl.data.cell import Cell
-from benchctl.data.chain import Mark, canonical_sha256, chain_seed, has_link, is_sealed, linked, stated
+from benchctl.data.chain import Mark, canonical_sha256, chain_seed, follows, has_link, has_seal, is_sealed, stated
 from benchctl.data.manifest import EngineIdentity, Manifest, ModelIdentity
 from benchctl.data.record import Record
 
@@ -74,9 +74,9 @@ class Integrity:
             return "Files: unchanged since they were written (the digests do not say by whom)."
         return "Files: no digests, so whether they changed since they were written is not known."
 
-    def with_scores(self, found: Iterable[str]) -> Integrity:
-        """Return the same with stored scores that cannot be used."""
-        return replace(self, scores=(*self.scores, *found))
+    def as_dict(self) -> dict[str, object]:
+        """Return it for `--json`."""
+        return {"state": self.state, "damage": list(self.damage), "scores": list(self.scores)}
 
 
 class LineCheck:
@@ -116,12 +116,13 @@ class LineCheck:
             if self._manifest is not None and has_link(line):
                 self.note("chained, in a run without digests")
             return True
-        if not line.endswith(b"\n"):  # cut off: it was never whole, and the next writer drops it
-            return True
-        head = stated(line)
-        good = head == linked(line, self._head)
-        if not good:
+        head = follows(line, self._head)
+        good = head is not None
+        if head is None:
+            if line[-1:] != b"\n":  # cut off: it was never whole, and the next writer drops it
+                return True
             self.note("not as it was written, or not where")
+            head = stated(line)
         self._head = head
         if self._lines in self._marks:
             self.missed |= {what: self._lines for mark, what in self._marks.pop(self._lines) if mark != head}
@@ -178,17 +179,18 @@ class RecordCheck(LineCheck):
             self.note(f"of another run ({record.run})")
         if record.phase != "measure":
             return
-        self.measured.add((record.block, record.label))
+        label = record.label
+        self.measured.add((record.block, label))
         if record.error is None:
             wrong = contradiction(record)
             if wrong is not None:
                 self.note(f"in contradiction with its own times: {wrong}")
-        if record.label in self._alone:
-            self._follow(record)
+        if label in self._alone:
+            self._follow(record, (record.block, label, record.attempt))
 
-    def _follow(self, record: Record) -> None:
+    def _follow(self, record: Record, process: tuple[int, str, int]) -> None:
         """Compare an answer with when the next request of its process was sent."""
-        process, sent, took = (record.block, record.label, record.attempt), record.sent_s, record.e2e_s
+        sent, took = record.sent_s, record.e2e_s
         if sent is None or took is None or record.error is not None:
             self._last.pop(process, None)
             return
@@ -242,7 +244,7 @@ def manifest_damage(raw: bytes, stored: Mapping[str, Any], manifest: Manifest, n
     """
     found = []
     if stored.get("schema", 1) < FIRST_WITH_DIGESTS:
-        return [f"{name} has a digest, and its version none."] if "digest" in stored else []
+        return [f"{name} has a digest, and its version none."] if has_seal(raw) else []
     if not is_sealed(raw):
         found.append(f"{name} is not as it was written: its digest is another, or missing.")
     if not manifest.digests:

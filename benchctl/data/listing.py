@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.data import diagnosis, sampling
+from benchctl.data.chain import reaches
 from benchctl.data.manifest import Manifest
-from benchctl.data.store import MANIFEST, read_manifest
+from benchctl.data.store import MANIFEST, RECORDS, checked_manifest
 from benchctl.data.writer import LOGS, cannot_write, folder_lock
 from benchctl.errors import BenchctlError, UsageError
 
@@ -26,6 +27,8 @@ class ListedRun:
     size: int
     """Bytes of all its files."""
     problem: str | None = None
+    damage: tuple[str, ...] = ()
+    """What of the manifest and of the records' end is not as it was written; all records are checked by opening it."""
 
     @property
     def recipe(self) -> str:
@@ -50,7 +53,11 @@ def list_runs(results: Path) -> list[ListedRun]:
 def _listed(folder: Path) -> ListedRun:
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
     try:
-        return ListedRun(folder, read_manifest(folder), size)
+        manifest, damage = checked_manifest(folder)
+        marks = [cell.mark for cell in manifest.cells if cell.mark is not None]
+        if not all(reaches(folder / RECORDS, mark) for mark in marks[-1:]):
+            damage.append(f"{RECORDS} is not as it was written.")
+        return ListedRun(folder, manifest, size, damage=tuple(damage))
     except BenchctlError as error:
         return ListedRun(folder, None, size, error.what)
 

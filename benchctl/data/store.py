@@ -76,11 +76,12 @@ class RunData:
         return self.manifest.run if self.manifest else self.folder.name
 
 
-def open_run(path: Path, *, as_stored: bool = False) -> RunData:
+def open_run(path: Path, *, as_stored: bool = False, check: bool = True) -> RunData:
     """Read a run folder, a bare JSONL file, or a folder of one JSONL file per arm, as a published study has them.
 
     `as_stored`: with the arms as its files name them, as resuming needs; else an arm that unlike machines of a cluster
-    measured becomes several (`benchctl.data.machines`).
+    measured becomes several (`benchctl.data.machines`). `check`: whether the records are checked against their digests
+    and themselves, which takes half as long as reading them; a run that reads what it has just written is spared that.
 
     Raises UsageError when there is no run at `path`, StorageError when it cannot be read or is of a newer schema.
     """
@@ -93,15 +94,15 @@ def open_run(path: Path, *, as_stored: bool = False) -> RunData:
     elif path.is_file():
         manifest, files = None, [path]
         if path.name == RECORDS and (path.parent / MANIFEST).is_file():
-            return open_run(path.parent, as_stored=as_stored)
+            return open_run(path.parent, as_stored=as_stored, check=check)
     else:
         raise UsageError(
             "There is no run here.", where=str(path), fix="Name a run folder below results/, or a JSONL file."
         )
     damaged: list[str] = []
-    check = RecordCheck(RECORDS, manifest)
-    scores = StoredScores(path, manifest, check) if manifest else None
-    records = _read_records([file for file in files if file.exists()], damaged, manifest, check)
+    seen = RecordCheck(RECORDS, manifest)
+    scores = StoredScores(path, manifest, seen) if manifest else None
+    records = _read_records([file for file in files if file.exists()], damaged, manifest, seen if check else None)
     if manifest is None and not records:
         raise UsageError(
             f"{'This folder' if path.is_dir() else 'This file'} contains no benchctl record.",
@@ -111,7 +112,7 @@ def open_run(path: Path, *, as_stored: bool = False) -> RunData:
     folder = path if path.is_dir() else path.parent
     if manifest is None or scores is None:
         return RunData(folder, manifest, records, damaged)
-    damage = [*changed, *check.damage(), *missing_cells(manifest, check.measured, MANIFEST)]
+    damage = [*changed, *seen.damage(), *missing_cells(manifest, seen.measured, MANIFEST)] if check else changed
     digests, other_recipe = manifest.digests, recipe_changed(manifest)
     if manifest.machines and not as_stored:
         manifest, records = by_machine(manifest, records)
@@ -162,7 +163,7 @@ def checked_manifest(folder: Path) -> tuple[Manifest, list[str]]:
 
 
 def _read_records(
-    files: Sequence[Path], damaged: list[str], manifest: Manifest | None, check: RecordCheck
+    files: Sequence[Path], damaged: list[str], manifest: Manifest | None, check: RecordCheck | None
 ) -> list[Record]:
     rejected = rejected_cells(manifest.cells) if manifest else set()
     overlapping = {arm.name for arm in manifest.arms if arm.overlapping} if manifest else set()
@@ -178,15 +179,15 @@ def _read_records(
     return records
 
 
-def _lines_of(file: Path, damaged: list[str], check: RecordCheck) -> Iterator[Record]:
+def _lines_of(file: Path, damaged: list[str], check: RecordCheck | None) -> Iterator[Record]:
     with file.open("rb", buffering=READ_AHEAD) as lines:
         yield from _parsed(file, lines, damaged, check)
 
 
-def _parsed(file: Path, lines: Iterable[bytes], damaged: list[str], check: RecordCheck) -> Iterator[Record]:
+def _parsed(file: Path, lines: Iterable[bytes], damaged: list[str], check: RecordCheck | None) -> Iterator[Record]:
     known: dict[bytes, list[int]] = {}
     for number, line in enumerate(lines, start=1):
-        own = check.line(line)
+        own = check is None or check.line(line)
         if line.isspace():
             continue
         try:
@@ -200,11 +201,12 @@ def _parsed(file: Path, lines: Iterable[bytes], damaged: list[str], check: Recor
                 raise newer(record.schema_version, SCHEMA_VERSION, "record", f"{file}:{number}")
             damaged.append(f"{file.name}:{number} is of no version that this run has and was left out.")
             continue
-        check.record(record)
+        if check is not None:
+            check.record(record)
         yield record
 
 
-def _parse(line: bytes, known: dict[bytes, list[int]], check: RecordCheck) -> Record:
+def _parse(line: bytes, known: dict[bytes, list[int]], check: RecordCheck | None) -> Record:
     """Parse a line. Token ids are most of it, and most answers come several times: equal lists are read once, shared.
 
     `known`: lists by how they are written, added to.
@@ -222,12 +224,12 @@ def _parse(line: bytes, known: dict[bytes, list[int]], check: RecordCheck) -> Re
     return record
 
 
-def _read_line(line: bytes, check: RecordCheck) -> Record:
+def _read_line(line: bytes, check: RecordCheck | None) -> Record:
     try:
         return Record.from_own_line(line)
     except ValueError:
         record = Record.from_line(line)
-        if strange := unknown_keys(line):
+        if check is not None and (strange := unknown_keys(line)):
             check.unknown_keys(strange)
         return record
 

@@ -1,19 +1,22 @@
-"""Summaries beside runs: computed once, valid as long as no file of the run changes."""
+"""Summaries beside runs: computed once, valid as long as no file of the run changes, and they do not themselves."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from benchctl.data.audits import AUDIT
 from benchctl.data.replays import REPLAYS
+from benchctl.data.scores import DIGESTS
 from benchctl.data.store import MANIFEST, RECORDS
 
 SUMMARY = ".summary"
-_OF_THE_RUN = (MANIFEST, RECORDS)
+_OF_THE_RUN = (MANIFEST, RECORDS, DIGESTS)
 _SCORED = (REPLAYS, AUDIT)
+_DIGEST = hashlib.sha256().digest_size
 
 
 def fingerprint(run: Path, version: str) -> bytes:
@@ -33,8 +36,9 @@ def kept_summary(run: Path, version: str) -> bytes | None:
         found = (run / SUMMARY).read_bytes()
     except OSError:
         return None
-    first = fingerprint(run, version)
-    return found[len(first) :] if found.startswith(first) else None
+    first, rest = fingerprint(run, version), found[_DIGEST:]
+    whole = found.startswith(hashlib.sha256(rest).digest()) and rest.startswith(first)
+    return rest[len(first) :] if whole else None
 
 
 def keep_summary(run: Path, version: str, make: Callable[[], bytes]) -> bytes:
@@ -43,7 +47,7 @@ def keep_summary(run: Path, version: str, make: Callable[[], bytes]) -> bytes:
     made = make()
     temporary = run / f"{SUMMARY}.{os.getpid()}"
     try:
-        temporary.write_bytes(first + made)
+        temporary.write_bytes(hashlib.sha256(first + made).digest() + first + made)
         temporary.replace(run / SUMMARY)
     except OSError:
         with contextlib.suppress(OSError):

@@ -127,7 +127,7 @@ def estimate_run(plan: list[CellPlan], max_tokens: int, recipe_runs: Path) -> Ru
     requests = sum(len(cell.prompts) for cell in plan)
     seconds, source = None, None
     try:
-        earlier = open_run(latest_run(recipe_runs))
+        earlier = open_run(latest_run(recipe_runs), check=False)
     except BenchctlError:
         earlier = None  # no earlier run to learn from
     if earlier is not None and earlier.manifest is not None:

@@ -240,7 +240,7 @@ def _execute(
             writer.save()
         if isinstance(stop, KeyboardInterrupt):
             if manifest.tuning is not None:
-                progress.note(best_so_far(open_run(writer.folder)))
+                progress.note(best_so_far(open_run(writer.folder, check=False)))
             finish = "run" if manifest.tuning is None and manifest.tuned_in is None else "tune"
             at = f" --on {on.cluster.where}" if on else ""
             resume = f"benchctl {finish} --resume {shlex.quote(str(writer.folder))}{at}"
@@ -315,7 +315,7 @@ def blocks_as_needed(
     sure = max(FIRST_LOOK, manifest.blocks)
     for block in count():
         if block >= manifest.blocks:
-            known = half_widths(open_run(writer.folder)) if block >= FIRST_LOOK else {}
+            known = half_widths(open_run(writer.folder, check=False)) if block >= FIRST_LOOK else {}
             if known:
                 progress.note(_precision_note(rule, block, known, manifest.spent_s))
             manifest.stopped = why_stop(rule, block, manifest.spent_s, known)

@@ -241,7 +241,7 @@ def notices(run: RunData, analysis: Analysis) -> list[str]:
     elif run.manifest.status in _UNFINISHED:
         found.append(_UNFINISHED[run.manifest.status].format(run=run.manifest.run))
     found += [f"A cell failed: {cell}" for cell in analysis.failed_cells]
-    return found + run.damaged
+    return [*found, *run.integrity.findings, *run.damaged]
 
 
 def _lead(analysis: Analysis) -> str | None:

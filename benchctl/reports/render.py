@@ -161,7 +161,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "advice_lines": conclusion.advice_lines(analysis),
         "null_control": conclusion.null_control(analysis),
         "run_warnings": manifest.warnings if manifest else [],
-        "how": provenance.sections(manifest, analysis) if manifest else {},
+        "how": provenance.sections(manifest, analysis, run.integrity) if manifest else {},
         "models": provenance.models(manifest) if manifest else [],
         "cells": provenance.cells(manifest, analysis) if manifest else None,
         "recipe_yaml": provenance.recipe_yaml(manifest) if manifest else "",

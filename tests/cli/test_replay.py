@@ -14,8 +14,10 @@ from benchctl.cli.app import app
 from benchctl.data.audits import AUDIT
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.replays import REPLAYS, Replays, read_replays
+from benchctl.data.scores import DIGESTS
 from benchctl.errors import EngineError
 from tests.cli.calls import call
+from tests.resealed import reseal, write_sealed
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
@@ -57,7 +59,7 @@ def forge(measured: Path, tmp_path: Path) -> Forge:
 
     def make(place: int, token: int, *, ends: bool = False, at: tuple[str, int] = ("code", 0)) -> Path:
         run = tmp_path / f"forged-{place}-{token}-{ends}"
-        shutil.copytree(measured, run, ignore=shutil.ignore_patterns(REPLAYS, AUDIT))
+        shutil.copytree(measured, run, ignore=shutil.ignore_patterns(REPLAYS, AUDIT, DIGESTS))
         lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]
         base = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("baseline", *at))
         arm = next(line for line in lines if (line["label"], line["task"], line["prompt_idx"]) == ("spec", *at))
@@ -69,9 +71,11 @@ def forge(measured: Path, tmp_path: Path) -> Forge:
             "token_sha": sha256_tokens(ids),
             "content": text,
             "content_sha": sha256_text(text),
+            "tok_per_sec": (len(ids) - 1) / arm["engine_decode_s"],
+            "client_tok_per_sec": (len(ids) - 1) / arm["decode_s"],
         }
         (run / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "ascii")
-        return run
+        return reseal(run)
 
     return make
 
@@ -111,7 +115,7 @@ def test_a_far_token_is_a_violation_and_stays_one_offline(forge: Forge, tmp_path
     manifest = run / "manifest.json"
     raw = json.loads(manifest.read_text("utf-8"))
     raw["target"]["path"] = raw["engine"]["binary"] = str(tmp_path / "gone")
-    manifest.write_text(json.dumps(raw), "utf-8")
+    write_sealed(manifest, raw)
     assert forged_prompt(verify(run, "--offline")) == one
     assert forged_prompt(verify(run)) == one  # what is stored needs no engine either
 
@@ -148,7 +152,7 @@ def test_whole_answers_are_scored_and_judging_again_starts_nothing(forge: Forge,
     manifest = run / "manifest.json"
     raw = json.loads(manifest.read_text("utf-8"))
     raw["target"]["path"] = raw["engine"]["binary"] = str(tmp_path / "gone")
-    manifest.write_text(json.dumps(raw), "utf-8")
+    write_sealed(manifest, raw)
     assert verify(run, "--audit", "off")["arms"] == verify(run, "--accept", "consistent")["arms"] == [arm]
     assert (run / AUDIT).stat().st_mtime_ns == stamp
 
@@ -168,6 +172,7 @@ def test_requests_that_shared_batches_are_judged_both_ways(tmp_path: Path) -> No
     one["token_ids"][PLACE] = 3000
     one |= {"token_sha": sha256_tokens(one["token_ids"]), "content": "!", "content_sha": sha256_text("!")}
     (run / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "ascii")
+    reseal(run)
     assert verify(run)["arms"][0]["verdict"] == "violation"
 
 
@@ -191,7 +196,7 @@ def test_what_cannot_be_launched_again_is_said_and_excuses_nothing(forge: Forge,
         raw["target"]["files"][0]["sha256"] = "0" * 64
     else:
         raw["engine"]["details"]["sha256"] = "0" * 64
-    manifest.write_text(json.dumps(raw), "utf-8")
+    write_sealed(manifest, raw)
     one = forged_prompt(verify(run))
     said = {"model": "gone.gguf is not here", "hash": "its hash differs", "engine": "not the one that ran"}[lost]
     assert (one["outcome"], one["fork"]["margin"]) == ("differs", None)
@@ -205,7 +210,7 @@ def test_a_command_line_that_opens_the_machine_is_not_run_again(forge: Forge, wo
     manifest = json.loads((run / "manifest.json").read_text())
     for arm in manifest["arms"]:
         arm["argv"] += words
-    (run / "manifest.json").write_text(json.dumps(manifest))
+    write_sealed(run / "manifest.json", manifest)
     result = call(app, "verify-lossless", str(run))
     assert result.exit_code == 1
     said = " ".join(result.output.split())
@@ -218,7 +223,7 @@ def test_a_command_line_that_is_trusted_is_run_again(forge: Forge) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
     for arm in manifest["arms"]:
         arm["argv"].append("--props")
-    (run / "manifest.json").write_text(json.dumps(manifest))
+    write_sealed(run / "manifest.json", manifest)
     result = call(app, "verify-lossless", str(run), "--trust-recipe")
     assert "it would open the machine" not in result.output
     assert (run / REPLAYS).exists()
@@ -230,7 +235,7 @@ def test_an_engine_that_fails_is_told_apart(forge: Forge) -> None:
     raw = json.loads(manifest.read_text("utf-8"))
     baseline = next(arm for arm in raw["arms"] if arm["baseline"])
     baseline["argv"] += ["-c", "999999999999"]
-    manifest.write_text(json.dumps(raw), "utf-8")
+    write_sealed(manifest, raw)
     result = call(app, "verify-lossless", str(run), "--json")
     assert isinstance(result.exception, EngineError)
     assert "could not be replayed: the engine failed" in result.stdout

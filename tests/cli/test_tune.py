@@ -15,6 +15,7 @@ import benchctl.models as benchctl_models
 from benchctl.data.store import open_run
 from benchctl.recipes.load import load_recipe
 from tests.benchctl_process import benchctl
+from tests.resealed import write_sealed
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +42,7 @@ def test_a_search_that_was_interrupted_goes_on_to_a_winner_on_fresh_data(tmp_pat
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["tuning"]["budget_s"] = manifest["spent_s"] + 1  # so that the rest is as short as it can be
     manifest["tuning"]["rungs"][-1]["blocks"] = 2
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_sealed(folder / "manifest.json", manifest)
 
     done = benchctl("tune", "--resume", folder, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -160,6 +160,7 @@ def test_the_document_has_stable_keys(forked: Path) -> None:
         "consistency",
         "failed_cells",
         "damaged",
+        "integrity",
         "replayed",
     ]
     assert (document["schema"], document["lossless"]) == (1, False)

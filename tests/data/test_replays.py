@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchctl.data.replays import REPLAYS, Decoded, read_replays
-from benchctl.data.store import open_run
+from benchctl.data.store import RunData, open_run
+from benchctl.data.writer import RunWriter
 from benchctl.errors import StorageError
 from benchctl.measure.replay.session import write_replays
 from tests.analysis.conftest import build_manifest
@@ -17,16 +18,18 @@ from tests.analysis.replay.replayed import fork_at, replays, sample
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     made = replays([*sample([0.1, 0.2]), fork_at(3, 9, [("decode", 1, 0.5)])])
-    write_replays(tmp_path, made)
+    manifest = build_manifest({"baseline": None}, prompts=1, blocks=1, digests=False)
+    write_replays(RunData(tmp_path, manifest, [], []), made)
     assert read_replays(tmp_path) == made
     assert [file.name for file in tmp_path.iterdir()] == [REPLAYS]
 
 
 def test_a_run_comes_with_its_replays(tmp_path: Path) -> None:
     manifest = build_manifest({"baseline": None}, prompts=1, blocks=1)
-    (tmp_path / "manifest.json").write_text(manifest.model_dump_json(by_alias=True), "utf-8")
+    with RunWriter(tmp_path, manifest):
+        pass
     assert open_run(tmp_path).replays is None
-    write_replays(tmp_path, replays([]))
+    write_replays(open_run(tmp_path), replays([]))
     assert open_run(tmp_path).replays == replays([])
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchctl.data.identity import canonical_sha256, workload_sha256
+from benchctl.data.chain import canonical_sha256
+from benchctl.data.identity import workload_sha256
 from benchctl.data.manifest import PromptIdentity
 from benchctl.errors import UsageError
 from benchctl.measure.prepare import new_manifest, prepare

@@ -21,6 +21,7 @@ from benchctl.measure.sampling import CheckPlan, run_check, sampled_recipe
 from benchctl.measure.sampling_scores import sampler_of, score_check
 from benchctl.recipes.load import load_recipe
 from benchmarks.bundled_runs import bundled_recipe, drafting, plain
+from tests.resealed import reseal
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
 FEW = 400
@@ -121,5 +122,6 @@ def swapped(prepared: Prepared, warm: Path, cold: Path, to: Path, chosen: Callab
         mixed = [one for one in lines(warm / name) if not chosen(one["arm"])]
         mixed += [one for one in replaced if chosen(one["arm"])]
         (to / name).write_text("".join(json.dumps(one) + "\n" for one in mixed), "ascii")
+    reseal(to)
     assert score_check(to, prepared) is None
     return to

@@ -12,6 +12,7 @@ from typing import Any
 
 BLOCKS, TASKS, PROMPTS = 3, ("code", "ja_chat"), 3
 ARMS = {"baseline": None, "spec_d4": 4, "ngram": None}
+RUN = "20261121-110500-3fa9"
 FAILED = (2, "ngram", "code", 1)
 """(block, arm, task, prompt_idx) of the one request that failed."""
 
@@ -28,7 +29,7 @@ def write_run(folder: Path) -> list[dict[str, Any]]:
     speculation = {"spec_d4": {"type": "draft-simple", "max": 4}, "ngram": {"type": "ngram-simple"}, "baseline": None}
     manifest = {
         "schema": 1,
-        "run": "20261121-110500-3fa9",
+        "run": RUN,
         "benchctl_version": "0.1.0",
         "status": "finished",
         "created_at": "2026-11-21T11:05:00+00:00",
@@ -82,7 +83,7 @@ def _record(rng: random.Random, block: int, arm: str, task: str, index: int) -> 
         text, tokens = text.replace("forty-two", "forty-three"), [*tokens[:9], *range(500, 514)]
     speed = {"baseline": 20.0, "spec_d4": 13.0, "ngram": 24.0}[arm] * rng.uniform(0.95, 1.05)
     record: dict[str, Any] = {
-        "schema": 1, "label": arm, "task": task, "prompt_idx": index, "rep": block, "block": block, "run": "r",
+        "schema": 1, "label": arm, "task": task, "prompt_idx": index, "rep": block, "block": block, "run": RUN,
         "n_predicted": len(tokens), "content": text, "token_ids": tokens, "finish_reason": "stop",
         "client_tok_per_sec": speed, "tok_per_sec": 1.01 * speed, "prompt_per_sec": rng.uniform(80, 120),
         "ttft_s": rng.uniform(0.1, 0.4), "e2e_s": len(tokens) / speed + rng.uniform(0.1, 0.4), "prompt_sha": "aa",

@@ -91,6 +91,7 @@ def _facts(side: _Side, name: str) -> RunFacts:
         baseline=found.baseline,
         blocks=found.blocks,
         failed_cells=found.failed_cells,
+        damage=list(side.data.integrity.findings),
         warnings=list(dict.fromkeys(one.id for one in found.warnings)),
     )
 
@@ -104,12 +105,13 @@ def _compare_arm(before: _Side, after: _Side, name: str) -> ArmComparison:
     level = level_for(before.data.manifest, after.data.manifest)
     rate = _ratio(a.pooled(timed), b.pooled(timed), rates_a, rates_b, level)
     matched = _over(b.pooled(equal), a.pooled(equal))
-    doubt = _doubt(rate, matched, bool((timed & ~equal).any()), len(rates_a), len(rates_b))
+    distrust = next((reason for one in (before, after) if (reason := one.data.integrity.reason)), None)
+    doubt = distrust or _doubt(rate, matched, bool((timed & ~equal).any()), len(rates_a), len(rates_b))
     own_a, own_b = _lossless(before, name), _lossless(after, name)
     return ArmComparison(
         arm=name,
         is_baseline=name in after.analysis.baselines,
-        rate=rate,
+        rate=rate.model_copy(update={"interval": None}) if distrust else rate,
         rate_length_matched=matched,
         blocks_a=len(rates_a),
         blocks_b=len(rates_b),

@@ -21,6 +21,8 @@ class RunFacts(Result):
     baseline: str
     blocks: int
     failed_cells: list[str]
+    damage: list[str]
+    """What is not as it was written: nothing is concluded of a run that has any."""
     warnings: list[str]
     """Ids of `benchctl.analysis.warnings`, the most serious first."""
 

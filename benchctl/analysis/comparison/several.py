@@ -99,6 +99,7 @@ def compare_several(runs: Sequence[RunSummary], arms: Collection[str] | None = N
                 "blocks": run.blocks,
                 "records": run.records,
                 "failed_cells": len(run.failed_cells),
+                "damage": " ".join(run.damage) or None,
             }
             for run in runs
         ],
@@ -166,6 +167,9 @@ def _unlike(
 ) -> dict[Part, str]:
     """Return why each quantity cannot be compared; empty where everything can be."""
     every: tuple[Part, ...] = ("rate", "speedup", "answers")
+    for one in (first, run):
+        if one.distrust is not None:
+            return dict.fromkeys(every, f"the files of {one.run} are not as they were written")
     if not common[0]:
         return dict.fromkeys(every, "the runs have no prompt in common")
     if a.condition != b.condition:

@@ -83,6 +83,10 @@ class RunSummary(msgspec.Struct, kw_only=True):
     prompts: list[tuple[str, int, str | None]]
     """Task, index and SHA-256 of each."""
     failed_cells: list[str]
+    damage: list[str]
+    """What is not as it was written."""
+    distrust: str | None
+    """Why nothing is concluded of it."""
     arms: list[ArmSummary]
 
 
@@ -104,6 +108,8 @@ def summarise(run: RunData) -> RunSummary:
         sampling=dict((manifest.recipe if manifest else {}).get("sampling") or {}),
         prompts=_prompts(frame, manifest),
         failed_cells=found.failed_cells,
+        damage=list(run.integrity.findings),
+        distrust=run.integrity.reason,
         arms=[_arm(frame, found, manifest, answers, number) for number in range(len(frame.arms))],
     )
 

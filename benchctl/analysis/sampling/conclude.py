@@ -95,7 +95,7 @@ def sampling_verdict(data: SamplingData) -> SamplingResult:
     arms = []
     for identity in (arm for arm in manifest.arms if arm.name in settings.planned):
         name = identity.name
-        why = trouble[manifest.baseline] or trouble[name] or _idle(identity, answers[name])
+        why = data.integrity.reason or trouble[manifest.baseline] or trouble[name] or _idle(identity, answers[name])
         tokens_power = token_power(tokens_of[name], settings.level / family) if name in tokens_of else None
         evidence = Evidence(samples.get(name, []), tokens_of.get(name, []), power, tokens_power)
         verdict, reason = _verdict(tests[name], evidence, why, settings.level, identity.lossy or [])

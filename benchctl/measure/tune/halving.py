@@ -40,7 +40,9 @@ def halving_blocks(prepared: Prepared, writer: RunWriter, progress: RunProgress)
             if cells:
                 progress.more(cells)
                 yield cells
-            progress.standing(_heading(tuning), list(map(str, find_standings(open_run(writer.folder), rung.arms))))
+            progress.standing(
+                _heading(tuning), list(map(str, find_standings(open_run(writer.folder, check=False), rung.arms)))
+            )
         _close(tuning, rung, prepared, writer, progress)
 
 
@@ -59,7 +61,7 @@ def _left_of(
     items = [prompts[place % len(prompts)] for place in range(block * each, (block + 1) * each)]
     recipe = prepared.recipe
     arms = [arm for arm in recipe.arms if arm.name in rung.arms or arm.name == recipe.baseline]
-    earlier = open_run(writer.folder)
+    earlier = open_run(writer.folder, check=False)
     done = measured(earlier, each)
     return make_plan(
         recipe.model_copy(update={"arms": arms}),
@@ -84,7 +86,7 @@ def _open(tuning: Tuning, arms: list[str], prepared: Prepared, writer: RunWriter
 
 def _close(tuning: Tuning, rung: TuningRung, prepared: Prepared, writer: RunWriter, progress: RunProgress) -> None:
     """End a rung: the faster half stays, or fewer where the time left is too short for them."""
-    searched = find_standings(open_run(writer.folder), tuning.rungs[0].arms)
+    searched = find_standings(open_run(writer.folder, check=False), tuning.rungs[0].arms)
     standings = [one for one in searched if one.arm in rung.arms]
     racing = [one.arm for one in standings if one.races and any_drafted(searched)]
     keep = racing[: max(1, len(rung.arms) // 2)] if len(rung.arms) > 3 else racing[:1]
@@ -115,7 +117,7 @@ def _search_left(prepared: Prepared, writer: RunWriter, arms: list[str]) -> floa
 
 def _costs(prepared: Prepared, writer: RunWriter, tuning: Tuning) -> dict[str, ArmCost]:
     guessed = {arm.name: ArmCost(*tuning.guessed[arm.name]) for arm in prepared.recipe.arms}
-    return measured_costs(open_run(writer.folder), guessed)
+    return measured_costs(open_run(writer.folder, check=False), guessed)
 
 
 def _heading(tuning: Tuning) -> str:

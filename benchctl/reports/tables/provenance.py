@@ -7,6 +7,7 @@ from typing import Any
 
 from benchctl.analysis.results import Analysis
 from benchctl.data.cell import Cell
+from benchctl.data.integrity import Integrity
 from benchctl.data.manifest import Manifest, ModelIdentity
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell as TableCell
@@ -77,7 +78,7 @@ def _model_line(model: ModelIdentity) -> str:
     return ", ".join(filter(None, parts))
 
 
-def run_facts(manifest: Manifest, analysis: Analysis) -> list[Fact]:
+def run_facts(manifest: Manifest, analysis: Analysis, integrity: Integrity) -> list[Fact]:
     """Identity, time and workload of the run."""
     until = f" to {numbers.moment(manifest.finished_at)}" if manifest.finished_at else ""
     tasks = "task" if len(analysis.tasks) == 1 else "tasks"
@@ -89,6 +90,7 @@ def run_facts(manifest: Manifest, analysis: Analysis) -> list[Fact]:
         ("prompts", f"{len(manifest.prompts)} in {len(analysis.tasks)} {tasks}: {names}"),
         ("recipe SHA-256", Code(manifest.recipe_sha256)),
         ("workload SHA-256", Code(manifest.workload_sha256)),
+        ("files", integrity.sentence.removeprefix("Files: ")),
     ]
 
 
@@ -106,10 +108,10 @@ def engine_facts(manifest: Manifest) -> list[Fact]:
     ]
 
 
-def sections(manifest: Manifest, analysis: Analysis) -> dict[str, list[Fact]]:
+def sections(manifest: Manifest, analysis: Analysis, integrity: Integrity) -> dict[str, list[Fact]]:
     """Heading to what is known: machine, engine, prompts."""
     return {
-        "run": run_facts(manifest, analysis),
+        "run": run_facts(manifest, analysis, integrity),
         "machine": list(flatten(manifest.machine)),
         "engine": engine_facts(manifest),
         "prompts": list(flatten(manifest.suite or {})),

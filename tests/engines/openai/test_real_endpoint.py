@@ -19,6 +19,7 @@ from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.process import free_port
 from benchctl.engines.openai.score import echo_scorer
 from benchctl.errors import UsageError
+from tests.resealed import reseal
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
@@ -124,6 +125,7 @@ def test_an_endpoint_is_audited_on_the_baselines_own(two_servers: tuple[str, str
     one["token_ids"][9] = 3000
     one |= {"token_sha": sha256_tokens(one["token_ids"]), "content": "!", "content_sha": sha256_text("!")}
     (folder / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    reseal(folder)
     verify = benchctl(tmp_path, "verify-lossless", str(folder), "--json", "--audit-minutes", "2")
     assert verify.returncode == 1, verify.stderr
     arm = next(one for one in json.loads(verify.stdout)["arms"] if one["arm"] == "spec_d4")
