@@ -14,10 +14,12 @@ import os
 import re
 import ssl
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
@@ -25,8 +27,7 @@ from urllib.request import url2pathname
 
 import httpx
 
-DEFAULT_INDEX = "https://pypi.org/simple"
-"""That of pip where none is configured."""
+_INDEX_OF_PIP = re.compile(r'^PyPI = PackageIndex\(\s*"([^"]+)"', re.MULTILINE)
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 _MOST_PAGE, _MOST_FILE = 64 * 1024**2, 1024**3
 """Bytes."""
@@ -91,8 +92,28 @@ def configured(environment: Mapping[str, str] = os.environ) -> Places:
         name[4:].lower().replace("_", "-"): value for name, value in environment.items() if name.startswith("PIP_")
     }
     offline = values.get("no-index", "").lower() in {"1", "true", "yes", "on"}
-    indexes = [values.get("index-url") or DEFAULT_INDEX, *values.get("extra-index-url", "").split()]
-    return Places(() if offline else tuple(indexes), tuple(values.get("find-links", "").split()), values.get("cert"))
+    named = [values.get("index-url") or default_index() or "", *values.get("extra-index-url", "").split()]
+    return Places(
+        () if offline else tuple(filter(None, named)), tuple(values.get("find-links", "").split()), values.get("cert")
+    )
+
+
+def default_index() -> str | None:
+    """Return pip's index where none is configured, as pip's own source names it: installed, or bundled with Python.
+
+    `None` where neither is here.
+    """
+    pip, bundle = find_spec("pip"), find_spec("ensurepip")
+    sources: list[str] = []
+    with suppress(OSError, KeyError, UnicodeDecodeError, zipfile.BadZipFile):
+        if pip is not None and pip.origin is not None:
+            sources.append((Path(pip.origin).parent / "_internal/models/index.py").read_text("utf-8"))
+    with suppress(OSError, KeyError, UnicodeDecodeError, zipfile.BadZipFile):
+        if bundle is not None and bundle.origin is not None:
+            for wheel in (Path(bundle.origin).parent / "_bundled").glob("pip-*.whl"):
+                sources.append(zipfile.ZipFile(wheel).read("pip/_internal/models/index.py").decode("utf-8"))
+    found = next(filter(None, map(_INDEX_OF_PIP.search, sources)), None)
+    return None if found is None else f"{found[1].rstrip('/')}/simple"
 
 
 def _configuration_files(environment: Mapping[str, str]) -> list[Path]:
@@ -118,6 +139,8 @@ def fetch(package: str, name: re.Pattern[str], sha256: str | None, into: Path, l
     Raises OSError where `into` cannot be written.
     """
     places, reasons, other_bytes = configured(), list[str](), False
+    if not (places.indexes or places.find_links):
+        reasons.append("no index is configured (PIP_INDEX_URL names one)")
     context = ssl.create_default_context(cafile=places.certificates) if places.certificates else True
     with httpx.Client(verify=context, timeout=_TIMEOUT_S, follow_redirects=True) as client:
         pages = [*places.find_links, *(f"{index.rstrip('/')}/{package}/" for index in places.indexes)]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.engines.llama_cpp.package_index import IndexFailure, configured, fetch
+from benchctl.engines.llama_cpp.package_index import IndexFailure, configured, default_index, fetch
 
 CONTENT = b"the archive"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -171,3 +171,11 @@ def test_pips_files_are_read_and_variables_win(tmp_path: Path) -> None:
     assert (found.find_links, found.certificates, found.indexes[0]) == (("/b", "/c%d"), "/d", "file:///a")
     assert configured(clean | {"PIP_INDEX_URL": "file:///e"}).indexes[0] == "file:///e"
     assert configured(clean | {"PIP_CONFIG_FILE": "/dev/null"}).find_links == ()
+
+
+def test_without_configuration_the_index_is_that_of_pips_own_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = default_index()
+    assert index is not None and re.fullmatch(r"https://[a-z.]+/simple", index)
+    assert configured({"HOME": "/nowhere", "XDG_CONFIG_DIRS": "/nowhere"}).indexes[:1] == (index,)
+    monkeypatch.setattr("benchctl.engines.llama_cpp.package_index.find_spec", lambda name: None)
+    assert default_index() is None
