@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ from benchctl.errors import UsageError
 if TYPE_CHECKING:
     from benchctl.data.integrity import Integrity
     from benchctl.data.listing import ListedRun
-    from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity
+    from benchctl.data.manifest import ArmIdentity, Manifest, ModelIdentity, SetupIdentity
 
 app = typer.Typer(
     help="List, show and delete runs.",
@@ -156,7 +157,13 @@ def _print_run(folder: Path, manifest: Manifest, integrity: Integrity) -> None:
     from benchctl.reports.terminal import print_table, table_console
     from benchctl.text import one_line
 
-    engine, machine = manifest.engine, manifest.machine
+    machine = manifest.machine
+    setups: Sequence[Manifest | SetupIdentity] = manifest.setups or [manifest]
+    engines = [setup.engine for setup in setups]
+
+    def each(values: Iterable[str]) -> str:
+        return "; ".join(dict.fromkeys(values))
+
     ended: dict[str, int] = {}
     for status in {(cell.block, cell.arm): cell.status for cell in manifest.cells}.values():
         ended[status] = ended.get(status, 0) + 1
@@ -164,9 +171,9 @@ def _print_run(folder: Path, manifest: Manifest, integrity: Integrity) -> None:
         ("run", f"{folder} ({manifest.status})"),
         ("recipe", manifest.recipe_name),
         ("started", manifest.created_at),
-        ("engine", " ".join(filter(None, (engine.kind, engine.version, f"({engine.found_in})")))),
-        ("target", _model(manifest.target)),
-        ("draft", "none" if manifest.draft is None else _model(manifest.draft)),
+        ("engine", each(" ".join(filter(None, (e.kind, e.version, f"({e.found_in})"))) for e in engines)),
+        ("target", each(_model(one.target) for one in setups)),
+        ("draft", each("none" if one.draft is None else _model(one.draft) for one in setups)),
         ("machine", ", ".join(str(machine[key]) for key in ("cpu", "os") if machine.get(key))),
         ("prompts", f"{len(manifest.prompts)} of the suite {manifest.suite.get('name', 'not recorded')}"),
         ("cells", ", ".join(f"{count} {status}" for status, count in ended.items()) or "none yet"),

@@ -166,18 +166,23 @@ def csv_table(table: Table[Any], lossy: dict[str, str]) -> str:
     return stream.getvalue()
 
 
+def _pair(analysis: Analysis, name: str) -> str:
+    """The models that an arm ran on, with its setup where the recipe has axes."""
+    arm = analysis.compared[name]
+    models = [Path(model.source).name for model in (arm.target, arm.draft) if model is not None]
+    return " + ".join(models or [analysis.recipe]) + (f" ({arm.setup})" if arm.setup else "")
+
+
 def acceptance_lengths(run: RunData, analysis: Analysis) -> str:
     """The acceptance lengths of a run's real drafts as CSV, a row an arm: model, mode, depth, acceptance_length."""
-    manifest = run.manifest
-    target = Path(manifest.target.source).name if manifest else analysis.recipe
-    draft = f" + {Path(manifest.draft.source).name}" if manifest and manifest.draft else ""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(["model", "mode", "depth", "acceptance_length"])
-    for arm in measured_arms(analysis, manifest):
+    for arm in measured_arms(analysis, run.manifest):
         if not arm.synthetic and arm.tokens is not None:
             mode = next(one.setting.partition(",")[0] for one in analysis.verdicts if one.arm == arm.name)
-            writer.writerow([spreadsheet_text(f"{target}{draft}"), spreadsheet_text(mode), arm.depth, arm.tokens])
+            pair = _pair(analysis, arm.name)
+            writer.writerow([spreadsheet_text(pair), spreadsheet_text(mode), arm.depth, arm.tokens])
     return stream.getvalue()
 
 

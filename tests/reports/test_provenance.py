@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 from benchctl.analysis.advice import launch_command
 from benchctl.data.manifest import ArmIdentity
+from benchctl.data.store import read_manifest
 from benchctl.reports.tables import provenance
 
 
@@ -40,3 +42,11 @@ def test_a_command_survives_the_shell() -> None:
     argv = ["llama-server", "-m", "a model's file.gguf", "--port", "{port}", "$(reboot)"]
     arm = ArmIdentity(name="a", baseline=True, speculation=None, argv=argv, env=["OMP_WAIT_POLICY=passive"])
     assert shlex.split(launch_command(arm)) == ["OMP_WAIT_POLICY=passive", *argv]
+
+
+def test_at_a_glance_every_setups_models_are_named_once() -> None:
+    (file,) = Path(__file__).parents[2].glob("results/quantization-sweep/*/manifest.json")
+    facts = provenance.glance(read_manifest(file.parent))
+    roles = [name for name, _ in facts]
+    assert [roles.count(role) for role in ("target", "draft", "engine")] == [4, 5, 1]
+    assert len(set(facts)) == len(facts)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchctl.analysis.results import Analysis
 from benchctl.data.cell import Cell
 from benchctl.data.integrity import Integrity
-from benchctl.data.manifest import Manifest, ModelIdentity
+from benchctl.data.manifest import EngineIdentity, Manifest, ModelIdentity, SetupIdentity
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell as TableCell
 from benchctl.reports.columns import Code, Column, Folded, Piece, Table, arm_column, numeric
@@ -60,14 +60,22 @@ def glance(manifest: Manifest) -> list[Fact]:
         f"{numbers.size(memory)} memory" if isinstance(memory, int) else "",
         *accelerators,
     ]
-    models = [("target", manifest.target), *([("draft", manifest.draft)] if manifest.draft else [])]
-    engines = list(dict.fromkeys(one.engine.kind for one in manifest.setups)) or [manifest.engine.kind]
-    engine = [", ".join(engines), manifest.engine.version or manifest.engine.build or "build not reported"]
+    setups: Sequence[Manifest | SetupIdentity] = manifest.setups or [manifest]
+    found = dict.fromkeys(
+        [
+            *(("target", _model_line(setup.target)) for setup in setups),
+            *(("draft", _model_line(setup.draft)) for setup in setups if setup.draft is not None),
+            *(("engine", _engine_line(setup.engine)) for setup in setups),
+        ]
+    )
     return [
-        *((role, _model_line(model)) for role, model in models),
-        ("engine", ", ".join(engine)),
+        *found,
         ("hardware", ", ".join(filter(None, hardware))),
     ]
+
+
+def _engine_line(engine: EngineIdentity) -> str:
+    return f"{engine.kind}, {engine.version or engine.build or 'build not reported'}"
 
 
 def _model_line(model: ModelIdentity) -> str:
