@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 # C0 and C1 controls, DEL, bidirectional overrides and isolates, zero-width marks, separators, lone surrogates.
@@ -26,6 +27,18 @@ def one_line(text: str, limit: int | None = None) -> str:
     """Return `visible(text)` on one line (⏎ for a newline, ⇥ for a tab), cut to `limit` characters with an ellipsis."""
     line = visible(text).replace("\n", "⏎").replace("\t", "⇥")
     return line if limit is None or len(line) <= limit else line[: limit - 1] + "…"
+
+
+def percent(share: float) -> str:
+    """A share of a whole, for tables and sentences alike: `77.0 %`."""
+    return f"{100 * share:.1f} %"
+
+
+def at_most_percent(share: float) -> str:
+    """A limit, as a share, for tables and sentences alike: two digits, rounded up (`4.2 %`, `15 %`)."""
+    value = 100 * share
+    digits = 0 if value >= 10 else 1
+    return f"{math.ceil(value * 10**digits - 1e-9) / 10**digits:g} %"
 
 
 def spoken(seconds: float) -> str:

@@ -18,6 +18,7 @@ from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.rounds.results import BreakEven, Need, Point
 from benchctl.data.manifest import Manifest
+from benchctl.text import percent
 
 ALL_ACCEPTED = 0.999
 """From this α on nearly every draft token is accepted."""
@@ -164,7 +165,7 @@ def _need(depth: int, curve: Sequence[Point], drafts: Sequence[Measured]) -> Nee
     tokens = _crossing(curve)
     if tokens is not None:
         alpha = alpha_for(min(tokens, depth + 1.0), depth) or 0.0
-        sentence = f"Depth {depth} breaks even at α {alpha:.2f} ({tokens:.2f} tokens per round)"
+        sentence = f"Depth {depth} breaks even at α {percent(alpha)} ({tokens:.2f} tokens per round)"
         outcome = "crosses"
     elif curve[0].speedup >= 1:
         alpha, outcome = None, "always pays"
@@ -173,11 +174,11 @@ def _need(depth: int, curve: Sequence[Point], drafts: Sequence[Measured]) -> Nee
         alpha, outcome = None, "never pays"
         top = curve[-1]
         all_kept = (
-            "even where every draft token is accepted" if top.alpha >= ALL_ACCEPTED else f"up to α {top.alpha:.2f}"
+            "even where every draft token is accepted" if top.alpha >= ALL_ACCEPTED else f"up to α {percent(top.alpha)}"
         )
         sentence = f"Depth {depth} does not pay here, {all_kept}: {top.speedup:.2f}×"
     if measured is not None:
-        sentence += f"; the real draft's α is {measured:.2f}"
+        sentence += f"; the real draft's α is {percent(measured)}"
     return Need.model_validate(
         {**values, "tokens": tokens, "alpha": alpha, "outcome": outcome, "sentence": f"{sentence}."}
     )

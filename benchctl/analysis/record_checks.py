@@ -11,6 +11,7 @@ from benchctl.analysis.cells import attestations, failed_cells, speculates
 from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
 from benchctl.analysis.statistics import MIN_BLOCKS
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
+from benchctl.text import percent
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
@@ -216,7 +217,7 @@ def _acceptance_when_repeated(frame: Frame, counters: Counters, arm: int, repeat
     ]
     if len(rates) < 2:
         return ""
-    return f" Accepted: {100 * rates[0]:.0f} % where a prompt was new, {100 * rates[1]:.0f} % where it was repeated."
+    return f" Accepted: {percent(rates[0])} where a prompt was new, {percent(rates[1])} where it was repeated."
 
 
 def _speculation_types(frame: Frame, arm: str) -> list[str]:

@@ -9,7 +9,6 @@ speed-up is on the other side of 1 once every pair of answers is cut to the leng
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from benchctl.analysis.results import (
     Verdict,
     open_for_others,
 )
+from benchctl.text import at_most_percent, percent
 
 if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
@@ -157,7 +157,7 @@ def _speed_sentence(
     if doubt:
         return f"{measured}, {doubt}."
     if speed == "within":
-        return f"Within ±{_share(overall.within)} of the baseline: {measured}."
+        return f"Within ±{at_most_percent(overall.within or 0.0)} of the baseline: {measured}."
     if speed == "undecided":
         family = overall.simultaneous
         corrected = overall.interval.excludes_one and family is not None and not family.excludes_one
@@ -208,7 +208,7 @@ def _why(speed: Speed, state: str, overall: SpeedUp, accepted: Acceptance, cost:
         return f"{reason}, so these records cannot explain the speed."
     few = accepted.prompts_drafted < accepted.prompts
     drafted = f"It drafted for {accepted.prompts_drafted} of {accepted.prompts} prompts; " if few else ""
-    taken = f"{drafted}{_percent(accepted.rate)} of its draft tokens were accepted"
+    taken = f"{drafted}{percent(accepted.rate)} of its draft tokens were accepted"
     if accepted.acceptance_length is None:
         return f"{taken}; the engine does not report verify rounds, so the cost of a round is not known."
     if cost.overhead is None:
@@ -233,10 +233,10 @@ def _break_even(speed: Speed, overall: SpeedUp, accepted: Acceptance, cost: Cost
     if cost.break_even_alpha == 0:
         return "At this cost every acceptance pays."
     if cost.break_even_alpha >= 0.995:
-        kept = f"nearly every draft token would have to be accepted; here it was {_percent(cost.alpha)}"
+        kept = f"nearly every draft token would have to be accepted; here α was {percent(cost.alpha)}"
         return f"For depth {cost.depth} to pay at this cost, {kept}."
-    pays = f"At this cost depth {cost.depth} pays when each draft token is accepted with a probability of"
-    return f"{pays} {_percent(cost.break_even_alpha)} or more; here it was {_percent(cost.alpha)}."
+    pays = f"At this cost depth {cost.depth} pays from a per-token acceptance α of"
+    return f"{pays} {percent(cost.break_even_alpha)} on; here α was {percent(cost.alpha)}."
 
 
 def select(verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -248,14 +248,3 @@ def select(verdicts: Sequence[Verdict]) -> list[Verdict]:
     note = f"It is the fastest of {len(known)} arms, so its value is selected: expect somewhat less of a new run."
     marked = best.model_copy(update={"selected": True, "sentence": f"{best.sentence} {note}"})
     return [marked if one is best else one for one in verdicts]
-
-
-def _share(value: float | None) -> str:
-    """Return a share in percent, rounded up to two digits: `4.2 %`, `15 %`."""
-    percent = 100 * (value or 0.0)
-    digits = 0 if percent >= 10 else 1
-    return f"{math.ceil(percent * 10**digits - 1e-9) / 10**digits:g} %"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"

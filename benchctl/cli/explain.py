@@ -87,7 +87,7 @@ def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
     from benchctl.analysis.results import ALL_TASKS
     from benchctl.reports.tables.rounds import forecasts, round_splits, round_statements, unit_costs
     from benchctl.reports.terminal import print_table, table_console
-    from benchctl.text import one_line
+    from benchctl.text import one_line, percent
 
     console = table_console()
     console.print(Text(f"{one_line(analysis.recipe)}, run {one_line(analysis.run)}", "bold"))
@@ -108,8 +108,9 @@ def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
         console.print(Text(f"- {one_line(sentence, 600)}"))
     for row in analysis.costs:
         if row.break_even_alpha is not None and row.alpha is not None:
-            rate = f"{one_line(row.arm)}: {100 * row.alpha:.0f} % of draft tokens are accepted"
-            console.print(Text(f"- {rate}; this depth breaks even at {100 * row.break_even_alpha:.0f} %."))
+            alpha = f"the per-token acceptance α is {percent(row.alpha)}"
+            needed = f"this depth breaks even at α = {percent(row.break_even_alpha)}"
+            console.print(Text(f"- {one_line(row.arm)}: {alpha}; {needed}."))
     if run.costs is not None:
         where = run.folder / "costs.json"
         console.print(Text(f"Timed separately on {len(run.costs.prompts)} prompts: {where}", "dim"), soft_wrap=True)

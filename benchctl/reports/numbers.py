@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from benchctl import text
 from benchctl.analysis.results import Analysis, Interval, SpeedUp
 
 if TYPE_CHECKING:
@@ -28,7 +29,12 @@ def ratio(value: float | None) -> str:
 
 def percent(value: float | None) -> str:
     """A share between 0 and 1 as a percentage with one decimal (`77.0 %`)."""
-    return ABSENT if value is None else f"{100 * value:.1f} %"
+    return ABSENT if value is None else text.percent(value)
+
+
+def at_most(value: float | None) -> str:
+    """A limit, as a share: two digits, rounded up (`4.2 %`)."""
+    return ABSENT if value is None else text.at_most_percent(value)
 
 
 def rate(value: float | None) -> str:

@@ -254,7 +254,7 @@ def test_no_acceptance_pays_for_a_round_dearer_than_its_tokens(
         "Slower: 0.25× the baseline (95 % interval 0.25 to 0.25). Its output is identical on the one prompt."
     )
     assert verdict.why == (
-        "38 % of its draft tokens were accepted, but a round cost 10.0 baseline steps and yielded 2.5 tokens. "
+        "37.5 % of its draft tokens were accepted, but a round cost 10.0 baseline steps and yielded 2.5 tokens. "
         "At this cost no acceptance would pay."
     )
 

@@ -32,7 +32,7 @@ def test_where_it_breaks_even() -> None:
     assert need.outcome == "crosses"
     assert need.tokens == pytest.approx(2.5)
     assert need.alpha == pytest.approx(0.645, abs=0.001)  # 1 + α + α² + α³ + α⁴ = 2.5
-    assert need.sentence == "Depth 4 breaks even at α 0.64 (2.50 tokens per round)."
+    assert need.sentence == "Depth 4 breaks even at α 64.4 % (2.50 tokens per round)."
 
 
 def test_a_depth_that_never_pays_and_one_that_always_does() -> None:

@@ -66,7 +66,7 @@ def test_acceptance_of_new_and_repeated_prompts_is_reported(
     ]
     analysis = analyse(make_run(records, make_manifest(arms, 2, 1)))
     (message,) = [one.seen for one in analysis.warnings if one.id == "repeated-prompts"]
-    assert message.endswith("Accepted: 25 % where a prompt was new, 88 % where it was repeated.")
+    assert message.endswith("Accepted: 25.0 % where a prompt was new, 87.5 % where it was repeated.")
 
 
 def test_the_engine_declares_which_types_remember(make_record: Any, make_run: Any, make_manifest: Any) -> None:

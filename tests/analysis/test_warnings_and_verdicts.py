@@ -259,7 +259,7 @@ def test_a_gain_from_one_prompt_alone_is_open_for_others_like_them(
     assert (accepted.prompts_drafted, accepted.prompts) == (1, 6)
     assert verdict.speed == "faster" and verdict.like_these is not None
     assert "For other prompts like these it is open: 0." in verdict.sentence
-    assert verdict.why.startswith("It drafted for 1 of 6 prompts; 100 % of its draft tokens were accepted")
+    assert verdict.why.startswith("It drafted for 1 of 6 prompts; 100.0 % of its draft tokens were accepted")
     assert headline(analysis).startswith(
         "Speculative decoding pays here with the one arm: spec, 1.09× on these prompts, open for others like them (0."
     )

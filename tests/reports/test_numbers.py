@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import Interval
+from benchctl.data.store import open_run
 from benchctl.reports import numbers
 from tests.reports.handmade import build_analysis
 
@@ -43,3 +47,16 @@ def test_written(written: str, wanted: str) -> None:
 def test_why_there_is_no_interval() -> None:
     said = [numbers.no_interval(build_analysis(["baseline", "spec_d4"], blocks)) for blocks in (1, 2, 3)]
     assert said == ["one block: no interval", "2 blocks: no interval", "too few complete blocks: no interval"]
+
+
+def test_an_acceptance_reads_the_same_in_a_table_and_in_a_sentence() -> None:
+    kept = Path(__file__).parents[2] / "results" / "qwen2.5-coder" / "20261122-191218-f263"
+    analysis = analyse(open_run(kept))
+    reasons = [verdict for verdict in analysis.verdicts if "draft tokens were accepted" in verdict.why]
+    assert len(reasons) > 3
+    for verdict in reasons:
+        assert f"{numbers.percent(verdict.acceptance)} of its draft tokens were accepted" in verdict.why
+    for cost in analysis.costs:
+        why = next(verdict.why for verdict in analysis.verdicts if verdict.arm == cost.arm)
+        if "α was" in why:
+            assert f"α was {numbers.percent(cost.alpha)}" in why

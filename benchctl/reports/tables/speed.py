@@ -9,6 +9,7 @@ from benchctl.analysis.results import ALL_TASKS, Analysis, Cost, SpeedUp, Throug
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell, Column, Table, Tone, arm_column, interval, numeric, task_column
 from benchctl.reports.tables.output import OUTPUT_TONE
+from benchctl.text import at_most_percent
 
 PAYS = {
     "faster": "pays",
@@ -133,7 +134,7 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
             numeric(
                 "Within",
                 lambda row: row.within,
-                _share,
+                numbers.at_most,
                 key="within",
                 optional=True,
                 explain="the smallest change in either direction that two one-sided tests do not rule out.",
@@ -250,14 +251,9 @@ def decode_rates(analysis: Analysis) -> Table[tuple[str, str, int, float]]:
 
 def _resolution(row: Verdict) -> str:
     """The bound on an arm that is neither faster nor slower, and whether it was selected as the fastest."""
-    found = [] if row.within is None else [f"within ±{_share(row.within)}"]
+    found = [] if row.within is None else [f"within ±{at_most_percent(row.within)}"]
     found += [f"{row.more_blocks} more for ±10 %"] if row.more_blocks else []
     return ", ".join([*found, *(["fastest"] if row.selected else [])]) or numbers.ABSENT
-
-
-def _share(value: float | None) -> str:
-    """A change as a whole percentage, `1.5 %` below ten."""
-    return numbers.ABSENT if value is None else f"{100 * value:.2g} %" if value < 1 else f"{100 * value:.0f} %"
 
 
 def _ratios(values: Sequence[float]) -> str:

@@ -44,7 +44,7 @@ class DraftAlone:
 
     tok_per_sec: float
     ratio: float | None
-    """To the target's own rate."""
+    """To the median of the target's own rate."""
 
 
 def configurations(analysis: Analysis) -> list[Configuration]:
@@ -101,8 +101,13 @@ def configuration_table(analysis: Analysis) -> Table[Configuration]:
     columns: list[Column[Configuration]] = [
         Column("Configuration", lambda row: row.configuration, cell=lambda row: Name(row.configuration), heads=True),
         Column("Task", lambda row: row.task),
-        numeric("tok/s", lambda row: row.tok_per_sec, numbers.rate, explain="median over prompts and blocks."),
-        numeric("Speed-up", lambda row: row.speedup, numbers.ratio),
+        numeric("tok/s, median", lambda row: row.tok_per_sec, numbers.rate, explain="over prompts and blocks."),
+        numeric(
+            "Speed-up, pooled",
+            lambda row: row.speedup,
+            numbers.ratio,
+            explain="tokens over time of all pairs, over the baseline's; not the ratio of the medians.",
+        ),
         numeric("Acceptance", lambda row: row.acceptance, numbers.percent, explain="accepted over drafted tokens."),
         numeric(
             "Identical outputs",
@@ -156,7 +161,7 @@ def sentences(analysis: Analysis, costs: CostTraces | None, isolation: Isolation
     """Yield the sentences below the tables."""
     alone = draft_alone(analysis, costs)
     if alone is not None:
-        ratio = "" if alone.ratio is None else f", {alone.ratio:.2f} times the target's own rate"
+        ratio = "" if alone.ratio is None else f", {alone.ratio:.2f} times the target's own median rate"
         yield f"The draft alone decodes {numbers.rate(alone.tok_per_sec)} tok/s{ratio}."
     else:
         yield "The draft's own rate was not measured: benchctl explain RUN times it."
