@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 from typing import Self
 
-from benchctl.data.versions import Part
+from benchctl.data.versions import Model, Part, StoredFormat
 
 _LINE, _LINE_END = b',"chain":"', b'"}'
 _LINK = len(_LINE) + 64 + len(_LINE_END)
@@ -125,6 +125,16 @@ def is_sealed(content: bytes, anchor: str = "") -> bool:
     """Whether a document ends with the digest of its content."""
     body, seal = content[:-_SEAL], content[-_SEAL:]
     return seal == _DOCUMENT + hashlib.sha256(anchor.encode() + body).hexdigest().encode() + _DOCUMENT_END
+
+
+def read_sealed(form: StoredFormat, file: Path, model: type[Model], *, since: int) -> Model:
+    """Read a document that has a digest from version `since` on; errors as `StoredFormat.read`, also where it fails."""
+    found, content, stored = form.read_with_source(file, model)
+    if stored.get("schema", 1) >= since and not is_sealed(content):
+        raise form.unreadable("it is not as it was written, for its digest is another, or missing", str(file))
+    if stored.get("schema", 1) < since and has_seal(content):
+        raise form.unreadable("it has a digest, and its version none", str(file))
+    return found
 
 
 def reaches(file: Path, mark: Mark) -> bool:

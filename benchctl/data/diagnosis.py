@@ -14,13 +14,17 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from benchctl.data.chain import read_sealed, sealed
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
 from benchctl.data.versions import Part, StoredFormat
 from benchctl.data.writer import write_whole
 
 DOCUMENT = "diagnosis.json"
 FOLDER = "diagnosis"
-FORMAT = StoredFormat("diagnosis", version=1, fix="Make a new one: benchctl diagnose RECIPE")
+FORMAT = StoredFormat(
+    "diagnosis", version=2, steps={1: lambda old: old}, fix="Make a new one: benchctl diagnose RECIPE"
+)
+"""From version 2 on with a digest."""
 _NUMBERS = re.compile(r"\[\n(?:[\s\d.,eE+\-\[\]]|true|false|null)*\]")
 """A list of numbers, or of such lists, in indented JSON: no string has a line end, so none is matched."""
 
@@ -137,7 +141,7 @@ class Diagnosis(Part):
 def write_diagnosis(folder: Path, found: Diagnosis) -> None:
     """Replace a diagnosis atomically, each list of numbers on one line. Raises StorageError."""
     text = found.model_dump_json(by_alias=True, indent=1)
-    write_whole(folder / DOCUMENT, _NUMBERS.sub(lambda match: _on_one_line(match[0]), text))
+    write_whole(folder / DOCUMENT, sealed(_NUMBERS.sub(lambda match: _on_one_line(match[0]), text)))
 
 
 def _on_one_line(numbers: str) -> str:
@@ -146,4 +150,4 @@ def _on_one_line(numbers: str) -> str:
 
 def read_diagnosis(folder: Path) -> Diagnosis:
     """Read a diagnosis. Raises FileNotFoundError, and StorageError for a file that is damaged or of a newer version."""
-    return FORMAT.read(folder / DOCUMENT, Diagnosis)
+    return read_sealed(FORMAT, folder / DOCUMENT, Diagnosis, since=2)

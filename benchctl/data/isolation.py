@@ -15,13 +15,15 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
+from benchctl.data.chain import read_sealed, sealed
 from benchctl.data.manifest import ModelIdentity, PreflightFinding, PreflightProbe
 from benchctl.data.versions import Part, StoredFormat
 from benchctl.data.writer import write_whole
 
 ISOLATION = "isolation.json"
 TEXT = "text.txt"
-FORMAT = StoredFormat("isolation", version=1, fix="Remove the folder to measure again.")
+FORMAT = StoredFormat("isolation", version=2, steps={1: lambda old: old}, fix="Remove the folder to measure again.")
+"""From version 2 on with a digest."""
 
 Kept = frozenset[str] | None
 """The patterns of the tensors that keep the source's type; `None`: the source itself, nothing quantized."""
@@ -118,12 +120,12 @@ class Isolation(Part):
 
 def write_isolation(folder: Path, isolation: Isolation) -> None:
     """Replace `isolation.json` atomically. Raises StorageError."""
-    write_whole(folder / ISOLATION, isolation.model_dump_json(by_alias=True, indent=1))
+    write_whole(folder / ISOLATION, sealed(isolation.model_dump_json(by_alias=True, indent=1)))
 
 
 def read_isolation(folder: Path) -> Isolation | None:
     """Read what is there; `None` when nothing is. Raises StorageError for a file that cannot be read."""
     try:
-        return FORMAT.read(folder / ISOLATION, Isolation)
+        return read_sealed(FORMAT, folder / ISOLATION, Isolation, since=2)
     except FileNotFoundError:
         return None

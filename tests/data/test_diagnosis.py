@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchctl.data.chain import sealed
 from benchctl.data.diagnosis import (
     DOCUMENT,
     DiagnosedDraft,
@@ -50,5 +51,5 @@ def test_lists_of_numbers_take_a_line_each(tmp_path: Path) -> None:
 
 def test_a_file_of_one_number_a_line_reads_as_before(tmp_path: Path) -> None:
     found = made()
-    (tmp_path / DOCUMENT).write_text(found.model_dump_json(by_alias=True, indent=1) + "\n")
+    (tmp_path / DOCUMENT).write_text(sealed(found.model_dump_json(by_alias=True, indent=1)) + "\n")
     assert read_diagnosis(tmp_path) == found

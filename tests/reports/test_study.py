@@ -9,9 +9,8 @@ import pytest
 
 from benchctl.analysis.isolation.search import recall, search
 from benchctl.cli.app import app
-from benchctl.data.isolation import Isolation, read_isolation
+from benchctl.data.isolation import Isolation, read_isolation, write_isolation
 from benchctl.data.store import open_run, resolve_run
-from benchctl.data.writer import write_whole
 from benchctl.errors import UsageError
 from tests.cli.calls import answer, call
 
@@ -104,7 +103,7 @@ def test_a_search_of_another_place_and_one_that_was_broken_off(there: Path, tmp_
     assert asked.kept is None
     cut: Isolation = whole.model_copy(update={"measurements": whole.measurements[:2]})
     assert recall(cut) is None
-    write_whole(tmp_path / "isolation.json", cut.model_dump_json(by_alias=True))
+    write_isolation(tmp_path, cut)
     words = ("report", "studied", "--layout", "plamo2-study", "--isolation", str(tmp_path))
     assert "interrupted" in answer(app, *words)
 

@@ -19,12 +19,15 @@ from benchctl.analysis.comparison.gates import check_gate, parse_gate
 from benchctl.analysis.sampling.conclude import sampling_verdict
 from benchctl.cli.app import app
 from benchctl.data.chain import chain_seed, linked, stated
+from benchctl.data.diagnosis import DOCUMENT, read_diagnosis, write_diagnosis
 from benchctl.data.integrity import RecordCheck
+from benchctl.data.isolation import ISOLATION, read_isolation, write_isolation
 from benchctl.data.sampling import ANSWERS, CHECK, open_check
 from benchctl.data.scores import DIGESTS
 from benchctl.data.store import MANIFEST, RECORDS, open_run, read_manifest
 from benchctl.data.summaries import SUMMARY
 from benchctl.data.writer import RunWriter
+from benchctl.errors import StorageError
 from tests.cli.calls import call
 from tests.resealed import reseal
 
@@ -386,3 +389,20 @@ def test_a_summary_that_was_edited_is_made_again(run: Path, tmp_path: Path) -> N
     (run / SUMMARY).write_bytes(bytes(content))
     call(app, *words)
     assert (tmp_path / "side" / "compare.json").read_text() == before
+
+
+def test_a_diagnosis_and_a_search_that_changed_are_refused_and_named(tmp_path: Path) -> None:
+    search = read_isolation(KEPT / "version_1")
+    assert search is not None
+    write_isolation(tmp_path, search)
+    assert read_isolation(tmp_path) == search.model_copy(update={"schema_version": 2})
+    write_diagnosis(tmp_path, read_diagnosis(next(RESULTS.glob("*/diagnosis/*"))))
+    assert read_diagnosis(tmp_path).drafts
+    readers: dict[str, Callable[[Path], object]] = {ISOLATION: read_isolation, DOCUMENT: read_diagnosis}
+    for name, read in readers.items():
+        text = (tmp_path / name).read_text("utf-8")
+        for changed in (text.replace("1", "2", 3), text[: text.rindex(",")] + "\n}\n"):
+            (tmp_path / name).write_text(changed, "utf-8")
+            with pytest.raises(StorageError) as caught:
+                read(tmp_path)
+            assert name in str(caught.value.where)

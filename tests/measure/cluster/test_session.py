@@ -122,6 +122,7 @@ def test_a_group_stays_on_one_node_and_a_host_has_one_at_a_time(prepared: Prepar
     alone = start_run(prepared, tmp_path / "alone", RunProgress(), ["benchctl"])
     hashes = [{(r.key, r.token_sha) for r in open_run(one).records if r.phase == "measure"} for one in (folder, alone)]
     assert hashes[0] == hashes[1]
+    assert open_run(folder).integrity.state == "intact", "its lines are chained where the nodes' come together"
     assert [one.verdict for one in analyse(open_run(folder)).losslessness] == ["identical"]
 
 
