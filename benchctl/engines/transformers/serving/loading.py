@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 HEADROOM = 1.1
 """Memory beyond the weights: caches, and what a pass needs."""
@@ -89,7 +89,11 @@ def load(folder: Path, *, device: str, dtype: str, remote_code: bool = False) ->
             f"transformers cannot load the model: {_first_line(error)}", "Read the engine's log."
         ) from error
     model = model.to(device).eval()
-    return Loaded(folder, model, tokenizer, _ends(model, tokenizer), _context(config))
+    ends = _ends(model, tokenizer)
+    # `generate` fills in from the model's own defaults (a repetition penalty, beams) what it is not told; the decoding
+    # loop here knows none of them. The recipe alone decides.
+    model.generation_config = GenerationConfig()
+    return Loaded(folder, model, tokenizer, ends, _context(config))
 
 
 def random_weights(folder: Path, *, device: str, dtype: str) -> PreTrainedModel:

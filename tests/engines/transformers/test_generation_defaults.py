@@ -1,0 +1,64 @@
+"""A model's generation_config.json decides nothing but where an answer ends: every type decodes by the recipe alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from benchctl.engines.transformers.methods import METHODS
+from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
+from benchctl.engines.transformers.serving.choose import Sampler
+from benchctl.engines.transformers.serving.decode import Step, Task
+from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.loading import load as load_folder
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+PROMPT = "def count_values(items):\n"
+DEFAULTS: dict[str, Any] = {
+    "repetition_penalty": 1.5,
+    "no_repeat_ngram_size": 1,
+    "suppress_tokens": None,  # the tokens that the target says, put in below
+    "sequence_bias": None,
+    "guidance_scale": 3.0,
+    "forced_eos_token_id": 7,
+    "max_new_tokens": 2,
+    "max_time": 1e-9,
+    "cache_implementation": "static",
+    "num_beams": 2,
+    "penalty_alpha": 0.6,
+    "stop_strings": ["e"],
+}
+
+
+def answered(loaded: Any, name: str | None) -> list[int]:
+    decoder = Decoder(loaded.model)
+    requested = Speculation(name, 4, {"interval": 2} if METHODS[name].searches else {}) if name else None
+    way = make_drafter(decoder, requested, loaded, loaded) if requested else None
+    steps = list[Step]()
+    Answer(decoder, Task(loaded.tokenizer(PROMPT)["input_ids"], 8, Sampler().chooser()), way).run(steps.append)
+    return [token for step in steps for token in step.tokens]
+
+
+@pytest.mark.parametrize("key", DEFAULTS)
+def test_every_type_decodes_by_the_recipe_alone(
+    key: str, load: Callable[[str], Any], folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    plain = answered(load("tiny-transformer"), None)
+    said: dict[str, Any] = {"suppress_tokens": plain, "sequence_bias": [[[token], -9.0] for token in plain]}
+    folder = tmp_path / "model"
+    shutil.copytree(folder_of("tiny-transformer"), folder)
+    value = said.get(key, DEFAULTS[key])
+    more = {"top_k": 4} if key == "penalty_alpha" else {}
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 0, key: value, **more}))
+    poisoned = load_folder(folder, device="cpu", dtype="float32")
+    assert poisoned.ends == {0}
+    for name in (None, *METHODS):
+        if name is None or ("attention" in METHODS[name].kinds and name != "assisted-universal"):
+            assert answered(poisoned, name) == plain, name
