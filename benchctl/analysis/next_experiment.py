@@ -99,8 +99,8 @@ def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder
         best = max(undecided, key=_how_surely_above_1)
         assert best.interval is not None
         sentence = (
-            f"More blocks of {best.arm} alone, whose interval is {best.interval.from_to}; about "
-            f"{_blocks_needed(analysis, best):.0f} would decide if it is as fast as it seems."
+            f"More blocks of {best.arm} alone, whose interval is {best.interval.from_to}: "
+            "of what is undecided it is the most likely to be shown faster."
         )
         return again(sentence, "--only", best.arm, "--blocks", "auto")
     if not served and (found := _another_depth(analysis)) is not None:
