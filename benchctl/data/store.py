@@ -81,7 +81,7 @@ def open_run(path: Path, *, as_stored: bool = False, check: bool = True) -> RunD
 
     `as_stored`: with the arms as its files name them, as resuming needs; else an arm that unlike machines of a cluster
     measured becomes several (`benchctl.data.machines`). `check`: whether the records are checked against their digests
-    and themselves, which takes half as long as reading them; a run that reads what it has just written is spared that.
+    and themselves, which takes two thirds as long as reading them; a run that reads what it just wrote is spared that.
 
     Raises UsageError when there is no run at `path`, StorageError when it cannot be read or is of a newer schema.
     """

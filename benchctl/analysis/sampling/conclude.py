@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import ValidationError
 
 from benchctl.analysis.sampling.permutation import (
     END,
@@ -42,7 +43,8 @@ from benchctl.analysis.sampling.tokens import (
     token_tests,
 )
 from benchctl.analysis.statistics import holm
-from benchctl.data.sampling import TokenScores
+from benchctl.data.sampling import CHECK, FORMAT, TokenScores
+from benchctl.recipes.schema import Sampling
 
 if TYPE_CHECKING:
     from benchctl.analysis.sampling.permutation import Tokens
@@ -72,14 +74,20 @@ class Evidence:
 
 
 def sampling_verdict(data: SamplingData) -> SamplingResult:
-    """Return the verdicts of a check from its stored answers alone: equal answers give equal numbers."""
-    manifest, settings = data.check.manifest, data.check.settings
-    sampling = manifest.recipe["sampling"]
-    tokens = int(sampling["max_tokens"])
+    """Return the verdicts of a check from its stored answers alone: equal answers give equal numbers.
+
+    Raises StorageError where the check's own sampling cannot be read.
+    """
+    manifest, settings, distrust = data.check.manifest, data.check.settings, data.integrity.reason
+    try:
+        sampling = Sampling.model_validate(manifest.recipe.get("sampling"))
+    except ValidationError as error:
+        raise FORMAT.unreadable(f"its sampling is none: {error.errors()[0]['msg']}", str(data.folder / CHECK)) from None
+    tokens = sampling.max_tokens
     answers: dict[str, list[SampledAnswer]] = {arm.name: [] for arm in manifest.arms}
     for answer in data.answers:
         answers.setdefault(answer.arm, []).append(answer)
-    trouble = {name: _trouble(data, name, answers[name]) for name in answers}
+    trouble = {name: distrust or _trouble(data, name, answers[name]) for name in answers}
     samples = {
         name: _samples(data, answers[manifest.baseline], answers[name], tokens)
         for name in settings.planned
@@ -91,11 +99,11 @@ def sampling_verdict(data: SamplingData) -> SamplingResult:
     family = len(names_of_tests(tokens)) * len(settings.planned) + (len(TERMS) + 1) * len(tokens_of)
     single = {name: token_tests(ours, scored[manifest.baseline]) for name, ours in tokens_of.items()}
     tests = _tests(samples, single, settings.planned, tokens, settings.level)
-    power = _power(data, answers[manifest.baseline], tokens, settings.level / family)
+    power = None if distrust else _power(data, answers[manifest.baseline], tokens, settings.level / family)
     arms = []
     for identity in (arm for arm in manifest.arms if arm.name in settings.planned):
         name = identity.name
-        why = data.integrity.reason or trouble[manifest.baseline] or trouble[name] or _idle(identity, answers[name])
+        why = trouble[manifest.baseline] or trouble[name] or _idle(identity, answers[name])
         tokens_power = token_power(tokens_of[name], settings.level / family) if name in tokens_of else None
         evidence = Evidence(samples.get(name, []), tokens_of.get(name, []), power, tokens_power)
         verdict, reason = _verdict(tests[name], evidence, why, settings.level, identity.lossy or [])
@@ -120,9 +128,9 @@ def sampling_verdict(data: SamplingData) -> SamplingResult:
         baseline=manifest.baseline,
         status=manifest.status,
         level=settings.level,
-        temperature=sampling["temperature"],
-        top_k=sampling["top_k"],
-        top_p=sampling["top_p"],
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
         seeds=settings.seeds,
         tokens=tokens,
         prompts=[f"{one.task}/{one.prompt_idx}" for one in manifest.prompts],
