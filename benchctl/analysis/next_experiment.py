@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 YOUR_PROMPTS = "your-prompts.jsonl"
 """Stands in a command for a file that only its reader has."""
-COPYING: dict[str, tuple[str, ...]] = {"ngram-mod": (), "ngram-simple": (), "prompt-lookup": ("--depth", "8")}
-"""Types that draft by copying, without a model, with what they need; the first that an engine has is suggested."""
+COPYING = ("ngram-mod", "ngram-simple")
+"""Types that draft by copying, without a model; the first that an engine has is suggested. An engine's own types are
+not: for which models it takes them is not known here."""
 RUNS = Path("results")
 """Where `benchctl run` saves and finds runs by itself."""
 _DEEPEST = 16
@@ -68,7 +69,7 @@ def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder
         "Prompts whose answers repeat what they were given: copied drafts cost next to nothing, and pay there first."
     )
     if not drafted:
-        return repeating if types & COPYING.keys() and not active else None
+        return repeating if types & {*COPYING} and not active else None
     if analysis.blocks < 3:
         return again("More blocks: below three nothing is known of another run.", "--blocks", "auto")
     if all(verdict.interval is None for verdict in drafted):
@@ -111,14 +112,14 @@ def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder
         return again(sentence, "--type", kind, "--depth", str(depth))
     if any(advised):
         return your_prompts("Your own prompts: acceptance, and with it all of this, depends on the text.")
-    if types & COPYING.keys():
+    if types & {*COPYING}:
         return repeating
     copying = next((kind for kind in COPYING if kind in manifest.engine.speculation_types), None)
     if copying is None or served:
         return None
     slower = all(verdict.speed == "slower" for verdict in drafted)
     why = "every arm here is slower" if slower else "no arm here is shown to be faster"
-    return again(f"A drafter that costs next to nothing, {copying}: {why}.", "--type", copying, *COPYING[copying])
+    return again(f"A drafter that costs next to nothing, {copying}: {why}.", "--type", copying)
 
 
 def _served(kind: str) -> bool:
