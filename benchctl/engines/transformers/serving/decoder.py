@@ -49,6 +49,9 @@ class Decoder:
         self.architecture: Architecture = ARCHITECTURES[self.model_type]
         self.device = model.device
         self.vocabulary: int = config.vocab_size
+        self.lanes_in_batches = True
+        """Whether recurrent modules read several lanes of one token as they read each alone; the self-test finds out.
+        In transformers 5.19 Falcon-H1 with `mamba_rms_norm` mixes them up."""
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:

@@ -2,8 +2,8 @@
 
 Every part is called as its own layer calls it, the layer's other parts silent, so that norms and multipliers are the
 model's own. Attention and MLP read all lanes in one row, a mask keeping each lane to itself, so that the keys and
-values of the past are not copied; recurrent parts read them as a batch. The state is as it was afterwards, to the very
-tensors.
+values of the past are not copied; recurrent parts read them as a batch, or one by one where they mix up a batch. The
+state is as it was afterwards, to the very tensors.
 """
 
 from __future__ import annotations
@@ -74,12 +74,16 @@ class Lanes:
         source = entered if part == "recurrent" else hidden
         others: Silenced = frozenset((number, other) for other in _PARTS if other != part)
         if part == "recurrent":
-            rows, given = source, {**self._given, "attention_mask": None}
+            batches = source.split(lanes if self._decoder.lanes_in_batches else 1)
+            given = {**self._given, "attention_mask": None}
         else:
-            rows, given = source.reshape(1, lanes * length, width), self._in_one_row(lanes)
-        with silenced(self._decoder, others), self._placed([number], lanes if part == "recurrent" else 1):
-            answer = self._layers[number].whole(rows, **given)
-        read = (answer[0] if isinstance(answer, tuple) else answer).reshape(lanes, length, width)
+            batches, given = (source.reshape(1, lanes * length, width),), self._in_one_row(lanes)
+        answers = []
+        for rows in batches:
+            with silenced(self._decoder, others), self._placed([number], len(rows)):
+                answer = self._layers[number].whole(rows, **given)
+            answers.append(answer[0] if isinstance(answer, tuple) else answer)
+        read = torch.cat(answers).reshape(lanes, length, width)
         return read if source is hidden else hidden + (read - source)
 
     def likeliest(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.lanes import Lanes, items_of
 from benchctl.engines.transformers.serving.state import State
 
 TOLERANCE = 1e-3
@@ -30,6 +31,8 @@ class SelfTest:
     mean_difference: float
     lost_difference: float | None
     """The mean difference where the recurrent state is forgotten on purpose; `None` without such a state."""
+    lanes_in_batches: bool
+    """Whether recurrent modules read two lanes of one token in a batch; where not, searches read lane by lane."""
     restored: bool
     """Whether a snapshot came back bit for bit."""
     passed: bool
@@ -73,12 +76,13 @@ def run_self_test(decoder: Decoder) -> SelfTest:
         kept = _one_by_one(at_once, following[_KEPT:])
         found = torch.cat([passes - expected[:-1], after - expected[-1:], kept - expected[_KEPT:]]).abs()
         lost = _lost(decoder, prefix, following, expected) if decoder.recurrent else None
+        decoder.lanes_in_batches = _reads_batches(decoder, prefix, following[0])
     largest, mean = float(found.max()), float(found.mean())
     if decoder.model.dtype == torch.float32:
         passed = largest <= TOLERANCE
     else:
         passed = mean <= max(HALF_TOLERANCE, 0.5 * (lost or 0.0))
-    return SelfTest(largest, mean, lost, restored, passed and restored)
+    return SelfTest(largest, mean, lost, decoder.lanes_in_batches, restored, passed and restored)
 
 
 def _read(decoder: Decoder, prefix: list[int]) -> State:
@@ -93,6 +97,23 @@ def _one_by_one(state: State, tokens: list[int]) -> torch.Tensor:
 
 def _logprobs(logits: torch.Tensor) -> torch.Tensor:
     return logits.float().log_softmax(-1)
+
+
+def _reads_batches(decoder: Decoder, prefix: list[int], token: int) -> bool:
+    """Return whether a recurrent module reads two lanes of one token as it reads each alone."""
+    layers = range(len(decoder.layers))
+    item = next((item for number in layers for item in items_of(decoder, number) if item[1] == "recurrent"), None)
+    if item is None:
+        return True
+    state = _read(decoder, prefix)
+    lanes = Lanes(decoder, state, state.snapshot(), [token])
+    pair = torch.cat([lanes.first, -lanes.first])
+    alone = torch.cat([lanes.apply(item, lane, lane) for lane in pair.split(1)])
+    try:
+        batch = lanes.apply(item, pair, pair)
+    except RuntimeError:  # the lanes were mixed up, and what came back has another shape
+        return False
+    return float((batch - alone).abs().mean()) <= HALF_TOLERANCE * float(alone.abs().mean())
 
 
 def _lost(decoder: Decoder, prefix: list[int], following: list[int], expected: torch.Tensor) -> float:

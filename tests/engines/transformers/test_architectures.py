@@ -1,0 +1,55 @@
+"""Every declared architecture, with random weights: its self-test passes, and every type answers as `generate` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from benchctl.engines.transformers.methods import METHODS  # noqa: E402
+from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter  # noqa: E402
+from benchctl.engines.transformers.serving.choose import Sampler  # noqa: E402
+from benchctl.engines.transformers.serving.decode import Step, Task  # noqa: E402
+from benchctl.engines.transformers.serving.decoder import Decoder  # noqa: E402
+from benchctl.engines.transformers.serving.self_test import run_self_test  # noqa: E402
+from tests.engines.transformers.tiny_models import DECLARED, loaded  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+PROMPT = [5, 6, 7, 30, 12, 13, 5, 6, 7, 30, 12, 13, 5, 6]
+TOKENS = 20
+
+
+def generated(model: Any) -> list[int]:
+    """What transformers' own `generate` says, without any of benchctl's code."""
+    with torch.inference_mode():
+        said = model.generate(torch.tensor([PROMPT]), max_new_tokens=TOKENS, do_sample=False, eos_token_id=-1)
+    return said[0, len(PROMPT) :].tolist()  # type: ignore[no-any-return]
+
+
+def answered(decoder: Decoder, target: Any, name: str | None, draft: Any = None) -> tuple[list[int], Answer]:
+    options = {"interval": 2} if name and METHODS[name].searches else {}
+    way = make_drafter(decoder, Speculation(name, 4, options), target, draft) if name else None
+    made, steps = Answer(decoder, Task(PROMPT, TOKENS, Sampler().chooser()), way), list[Step]()
+    made.run(steps.append)
+    return [token for step in steps for token in step.tokens], made
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_every_type_answers_as_generate_does(name: str) -> None:
+    model_type, changed = DECLARED[name]
+    target = loaded(model_type, **changed)
+    decoder = Decoder(target.model)
+    tested = run_self_test(decoder)
+    assert tested.passed, tested
+    assert tested.lanes_in_batches == (name != "falcon_h1, gated norm")
+    said = generated(target.model)
+    assert len(set(said)) > 3
+    assert answered(decoder, target, None)[0] == said
+    for method, entered in METHODS.items():
+        if decoder.architecture.kind in entered.kinds and method != "assisted-universal":
+            tokens, made = answered(decoder, target, method, draft=target)
+            assert tokens == said, method
+            if method != "prompt-lookup":
+                assert made.tally.drafted.total() > 0, method
