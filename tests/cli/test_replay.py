@@ -105,7 +105,7 @@ def test_a_far_token_is_a_violation_and_stays_one_offline(forge: Forge, tmp_path
     assert one["outcome"] == "violation"
     fork = one["fork"]
     assert fork["index"] == PLACE
-    assert fork["margin"] > 3 > fork["noise_floor"] > 0  # 2-bit weights: widths differ, but not by nats
+    assert fork["margin"] > 3 > fork["noise_floor"] >= 0  # widths differ by no nats, on some processors by nothing
     assert {shape["shape"] for shape in fork["shapes"]} == {"decode", "verify", "prefill"}
     assert [shape["width"] for shape in fork["shapes"]][:2] == [1, 5]
     replays = stored(run)
@@ -146,7 +146,7 @@ def test_whole_answers_are_scored_and_judging_again_starts_nothing(forge: Forge,
     assert (found["tokens"], found["answers"], found["of"]) == (6 * 48, 6, 6)
     assert found["prefixes"] >= 1_000
     assert found["beyond"] >= 1
-    assert 0 < found["floor"] < 3
+    assert 0 <= found["floor"] < 3
     assert [one["nats"] for one in found["seen"]] == [0.1, 0.3]
     stamp = (run / AUDIT).stat().st_mtime_ns
     manifest = run / "manifest.json"
