@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["parallel", "sequential", "attention"]
+Kind = Literal["parallel", "sequential", "attention", "whole"]
 """parallel: attention and recurrence side by side in every layer; sequential: each layer has one of them; attention:
-every layer has attention alone."""
+every layer has attention alone; whole: keys and values are all that it remembers, and its parts are not known."""
 
 _ALL: frozenset[Kind] = frozenset({"parallel", "sequential", "attention"})
 _DRAFTERS = "benchctl.engines.transformers.serving.drafters"
@@ -25,21 +25,37 @@ class Architecture:
     kind: Kind
     attention: str = "self_attn"
     recurrent: str | None = None
-    mlp: str = "mlp"
+    mlp: tuple[str, ...] = ("mlp",)
+    """One, or more that are added up."""
     in_tuple: bool = False
     """Whether a layer returns its hidden states in a tuple."""
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "falcon_h1": Architecture("parallel", recurrent="mamba", mlp="feed_forward", in_tuple=True),
+    "falcon_h1": Architecture("parallel", recurrent="mamba", mlp=("feed_forward",), in_tuple=True),
     "qwen3_5_text": Architecture("sequential", recurrent="linear_attn"),
+    "qwen3_5_moe_text": Architecture("sequential", recurrent="linear_attn"),
+    "qwen3_next": Architecture("sequential", recurrent="linear_attn"),
+    "granitemoehybrid": Architecture("sequential", recurrent="mamba", mlp=("shared_mlp", "block_sparse_moe")),
+    "lfm2": Architecture("sequential", recurrent="conv", mlp=("feed_forward",)),
     "qwen2": Architecture("attention"),
     "qwen3": Architecture("attention"),
+    "qwen3_moe": Architecture("attention"),
     "llama": Architecture("attention"),
-    "jamba": Architecture("sequential", recurrent="mamba", mlp="feed_forward"),
+    "mistral": Architecture("attention"),
+    "olmo2": Architecture("attention"),
+    "smollm3": Architecture("attention"),
+    "granite": Architecture("attention"),
+    "phi3": Architecture("attention"),
+    "jamba": Architecture("sequential", recurrent="mamba", mlp=("feed_forward",)),
 }
-"""Those that the tests run; the self-test at load checks for each whether its state is kept (Jamba's is not). A further
+"""Those whose parts are known, all run by the tests; the self-test at load checks for each whether its state is kept (Jamba's is not). A further
 one is a line here."""
+
+
+def architecture_of(model_type: str) -> Architecture:
+    """Return the parts of an architecture; one that is not known runs as a whole."""
+    return ARCHITECTURES.get(model_type, Architecture("whole"))
 
 
 @dataclass(frozen=True)
@@ -80,11 +96,21 @@ class Method:
     keys: tuple[str, ...] = ()
     """Further keys of a recipe's speculation that it uses, beside `type`, `max` and `options`."""
 
+    def unfit(self, model_type: str) -> str | None:
+        """Return why an architecture cannot run it, as the end of a sentence."""
+        kind = architecture_of(model_type).kind
+        if kind in self.kinds:
+            return None
+        known = ", ".join(ARCHITECTURES)
+        return self.lacking if kind != "whole" else f"is of an architecture whose parts are not known; known: {known}"
 
-def _assisted(name: str, *keys: str, draft: bool = False, options: Mapping[str, Option] | None = None) -> Method:
+
+def _assisted(
+    name: str, *keys: str, parts: bool = False, draft: bool = False, options: Mapping[str, Option] | None = None
+) -> Method:
     return Method(
         "benchctl.engines.transformers.serving.assisted:" + name,
-        frozenset({"attention"}),
+        frozenset({"attention"} if parts else {"attention", "whole"}),
         "keeps a recurrent state, which transformers' assisted generation does not roll back; it refuses such models",
         options or {},
         assisted=True,
@@ -150,15 +176,15 @@ METHODS: Mapping[str, Method] = {
     "assisted": _assisted("Assisted", draft=True, options=_ENSEMBLE),
     "assisted-universal": _assisted("AssistedUniversal", draft=True),
     "prompt-lookup": _assisted("PromptLookup", "size_n", "size_m"),
-    "early-exit": _assisted("EarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
+    "early-exit": _assisted("EarlyExit", parts=True, options={"exit_layer": Option(int, 1, 10_000)}),
 }
 """In the order in which they are listed."""
 ALIASES: Mapping[str, str] = {"draft-simple": "assisted", "ngram-simple": "prompt-lookup"}
 """benchctl's names for the same."""
 _NO_HEAD = (
     "transformers drafts with a multi-token head where the model's class registers one and keeps no recurrent state; "
-    "of the architectures that this server runs Falcon-H1, Qwen2, Qwen3 and Llama register none, and Qwen3.5 keeps a "
-    "state"
+    "of the architectures whose parts are known Qwen3.5 and Qwen3-Next alone register one, and Qwen3.5 keeps a state, as "
+    "Qwen3-Next does; benchctl uses no other's"
 )
 REFUSED: Mapping[str, str] = {
     "draft-mtp": _NO_HEAD,

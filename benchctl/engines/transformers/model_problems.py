@@ -10,7 +10,6 @@ from typing import Any
 import psutil
 
 from benchctl.engines.transformers.adapter import TransformersSpec
-from benchctl.engines.transformers.methods import ARCHITECTURES
 from benchctl.models.folder_facts import folder_facts
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
@@ -39,12 +38,6 @@ def model_problems(folder: Path, spec: TransformersSpec, *, on_cpu: bool) -> lis
         problems.append(
             "models.target: the folder brings code of its own (auto_map in config.json), which could do anything. "
             "If you trust it, write `remote_code: true` in engine."
-        )
-    kind = config.get("model_type")
-    if kind not in ARCHITECTURES:
-        problems.append(
-            f"models.target: benchctl does not know the parts of the architecture `{kind}`. It knows "
-            f"{', '.join(ARCHITECTURES)}."
         )
     longest = facts["context_length"]
     if isinstance(longest, int) and spec.context > longest:

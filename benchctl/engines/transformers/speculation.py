@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchctl.engines.transformers.command import depth_of
-from benchctl.engines.transformers.methods import ARCHITECTURES, METHODS, REFUSED, Method, method_of
+from benchctl.engines.transformers.methods import METHODS, REFUSED, Method, method_of
 from benchctl.engines.transformers.model_problems import model_config
 from benchctl.models.folder_facts import vocabulary_differences
 from benchctl.models.resolved import ResolvedPair
@@ -43,9 +43,8 @@ def speculation_problems(speculation: Speculation, models: ResolvedPair) -> list
     (type_name,) = speculation.types
     method = METHODS[method_of(type_name)]
     config = model_config(models.target.path)
-    architecture = ARCHITECTURES.get(str(config.get("model_type")))
-    if architecture is not None and architecture.kind not in method.kinds:
-        problems.append(f"{type_name}: the target ({config.get('model_type')}) {method.lacking}.")
+    if unfit := method.unfit(str(config.get("model_type"))):
+        problems.append(f"{type_name}: the target ({config.get('model_type')}) {unfit}.")
     if method.draft:
         problems += _pair_problems(type_name, models)
     layers, last = config.get("num_hidden_layers"), (speculation.options or {}).get("exit_layer")

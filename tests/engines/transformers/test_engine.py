@@ -103,6 +103,7 @@ def test_what_runs(refused: Check, model: str, arm: Arm) -> None:
         ("tiny-hybrid", arm_of("self-layerskip", max=4, options={"skip": 2}), "a number from 0.01 to 0.99, not 2"),
         ("tiny-hybrid", arm_of("self-layerskip", max=4, options={"skipped": 0.5}), "has no such option"),
         ("tiny-hybrid", arm_of("self-early-exit", max=4, options={"exit_layer": 4}), "the whole target"),
+        ("tiny-hybrid", arm_of("early-exit", max=4), "keeps a recurrent state, which transformers"),
         ("tiny-transformer", arm_of("draft-mtp", max=2), "multi-token head"),
         ("tiny-sequential", arm_of("mtp", max=2), "Qwen3.5 keeps a state"),
         ("tiny-transformer", arm_of("assisted", max=2), "needs a draft model"),
@@ -143,7 +144,6 @@ def test_what_is_refused_of_a_model(
     message = "\n".join(refused(arm_of(), folder, dtype="float32"))
     assert "has no tokenizer" in message
     assert "brings code of its own" in message
-    assert "does not know the parts of the architecture `novel`" in message
     assert "its weights need 0.0 GiB" in message
     assert "brings code" not in "\n".join(refused(arm_of(), folder, remote_code=True))
 
@@ -240,3 +240,17 @@ def test_what_is_worth_trying_is_what_the_target_can_do(folder_of: Callable[[str
     types = [one.type for one in worth_trying(pair(attention, attention))]
     assert types[:2] == ["assisted", "prompt-lookup"] and "self-ssm" not in types
     assert "assisted" not in {one.type for one in worth_trying(pair(attention))}
+
+
+def test_a_target_whose_parts_are_not_known_runs_what_needs_none(
+    refused: Check, folder_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(folder_of("tiny-transformer"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "opt"}))
+    for arm in (arm_of(), arm_of("prompt-lookup", max=4)):
+        assert refused(arm, folder) == []
+    for name in ("self-layerskip", "early-exit", "self-ssm"):
+        (line,) = refused(arm_of(name, max=4), folder)
+        assert "the target (opt) is of an architecture whose parts are not known; known: falcon_h1, " in line

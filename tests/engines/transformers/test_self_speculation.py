@@ -100,7 +100,10 @@ def test_nothing_is_drafted_after_the_end(load: Any) -> None:
 def test_no_architecture_that_is_served_has_a_multi_token_head_that_transformers_uses() -> None:
     """What the refusal of `mtp` says is read from the installed classes: with other ones it would have to be built."""
     transformers = pytest.importorskip("transformers")
-    classes = ("FalconH1", "Qwen3_5", "Qwen2", "Qwen3", "Llama")
+    known = (
+        "FalconH1 Qwen3_5 Qwen3_5Moe Qwen3Next GraniteMoeHybrid Lfm2 Qwen2 Qwen3 Qwen3Moe Llama Mistral Olmo2 SmolLM3"
+    )
+    classes = (*known.split(), "Granite", "Phi3")
     for name in classes:
         model = getattr(transformers, f"{name}ForCausalLM")
         assert model._is_stateful or not model._keys_to_ignore_on_load_unexpected

@@ -17,6 +17,7 @@ _SIZES = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
     "initializer_range": 0.2,
+    "tie_word_embeddings": False,
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
@@ -33,7 +34,6 @@ _LINEAR = {
 _SSM = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_d_state": 16}
 _FALCON = {**_SSM, "mamba_d_ssm": 64, "head_dim": 16}
 _GRANITE = {**_SSM, "mamba_expand": 1, "layer_types": ["linear_attention", "full_attention"] * 2}
-_WINDOW = {"sliding_window": 8}
 DECLARED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "falcon_h1": ("falcon_h1", _FALCON),
     "falcon_h1, gated norm": ("falcon_h1", {**_FALCON, "mamba_rms_norm": True}),
@@ -41,8 +41,28 @@ DECLARED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen2": ("qwen2", {}),
     "qwen3": ("qwen3", {"head_dim": 16}),
     "llama": ("llama", {}),
+    "mistral": ("mistral", {"sliding_window": None}),
+    "mistral, window": ("mistral", {"sliding_window": 8}),
+    "olmo2": ("olmo2", {}),
+    "qwen3_moe": ("qwen3_moe", _EXPERTS),
+    "smollm3": ("smollm3", {}),
+    "granite": ("granite", {}),
+    "phi3, window": ("phi3", {"sliding_window": 8}),
+    "qwen3_next": ("qwen3_next", {**_LINEAR, **_EXPERTS, "shared_expert_intermediate_size": 32}),
+    "qwen3_5_moe": ("qwen3_5_moe_text", {**_LINEAR, **_EXPERTS, "shared_expert_intermediate_size": 32}),
+    "granitemoehybrid": ("granitemoehybrid", {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "lfm2": ("lfm2", {"layer_types": ["conv", "full_attention"] * 2}),
 }
 """By a name: the model type, and what of its configuration differs from `_SIZES`."""
+
+WHOLE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "gpt2": ("gpt2", {}),
+    "opt": ("opt", {"word_embed_proj_dim": 64, "ffn_dim": 96}),
+    "gemma": ("gemma", {"head_dim": 16}),
+    "gemma3, window": ("gemma3_text", {"head_dim": 16, "sliding_window": 8}),
+    "bloom": ("bloom", {}),
+}
+"""Of no declared architecture."""
 
 
 def loaded(model_type: str, tokenizer: Any = None, seed: int = 0, **changed: Any) -> Any:

@@ -16,6 +16,7 @@ from benchctl.engines.transformers.serving.assisted import Assistance
 from benchctl.engines.transformers.serving.clock import PhaseClock
 from benchctl.engines.transformers.serving.decode import Draft, Drafter, Round, Step, Task, decode
 from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.drafters.silencing import UnsuitableError
 from benchctl.engines.transformers.serving.loading import Loaded
 
 
@@ -33,6 +34,8 @@ def make_drafter(
 ) -> Drafter | Assistance:
     """Return what speculates for `target`, which `decoder` has taken apart. Raises UnsuitableError."""
     method = METHODS[requested.type]
+    if unfit := method.unfit(decoder.model_type):
+        raise UnsuitableError(f"the target ({decoder.model_type}) {unfit}")
     module, _, name = method.place.partition(":")
     make = getattr(importlib.import_module(module), name)
     if method.assisted:

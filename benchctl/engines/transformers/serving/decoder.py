@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from transformers import Cache, PreTrainedModel
+from transformers import Cache, DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from benchctl.engines.transformers.methods import ARCHITECTURES, Architecture
+from benchctl.engines.transformers.methods import ARCHITECTURES, Architecture, architecture_of
 
 Part = Literal["attention", "recurrent", "mlp", "layer"]
 
@@ -22,16 +24,18 @@ class Layer:
     whole: torch.nn.Module
     attention: torch.nn.Module | None
     recurrent: torch.nn.Module | None
-    mlp: torch.nn.Module | None
+    mlp: tuple[torch.nn.Module, ...]
 
-    def part(self, name: Part) -> torch.nn.Module | None:
-        """Return the module of a part."""
-        found: torch.nn.Module | None = self.whole if name == "layer" else getattr(self, name)
-        return found
+    def modules(self, name: Part) -> tuple[torch.nn.Module, ...]:
+        """Return the modules of a part; none where the layer does not have it."""
+        if name == "mlp":
+            return self.mlp
+        module = self.whole if name == "layer" else getattr(self, name)
+        return () if module is None else (module,)
 
 
 class UnknownArchitectureError(ValueError):
-    """The parts of this model are not known by name."""
+    """This model remembers more than keys and values, and what that is is not known by name."""
 
 
 class Decoder:
@@ -41,12 +45,13 @@ class Decoder:
         self.model = model
         config = model.config.get_text_config()
         self.model_type: str = config.model_type
-        if self.model_type not in ARCHITECTURES:
-            known = ", ".join(ARCHITECTURES)
-            raise UnknownArchitectureError(f"the parts of `{self.model_type}` are not known by name; known: {known}")
-        if getattr(config, "sliding_window", None) and "sliding_attention" in (config.layer_types or ()):
-            raise UnknownArchitectureError("attention in a sliding window forgets what a rollback would need")
-        self.architecture: Architecture = ARCHITECTURES[self.model_type]
+        self.architecture: Architecture = architecture_of(self.model_type)
+        self._takes = frozenset(inspect.signature(model.forward).parameters)
+        if self.architecture.kind == "whole" and not self._keeps_keys_and_values_alone():
+            raise UnknownArchitectureError(
+                f"`{self.model_type}` keeps a recurrent state, or no cache that can be rolled back; its parts must "
+                f"be known by name, and known are {', '.join(ARCHITECTURES)}"
+            )
         self.device = model.device
         self.vocabulary: int = config.vocab_size
         self.lanes_in_batches = True
@@ -55,14 +60,16 @@ class Decoder:
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        """The layers, the first one first."""
+        """The layers, the first one first; none where the parts are not known."""
         names = self.architecture
+        if names.kind == "whole":
+            return ()
         return tuple(
             Layer(
                 layer,
                 getattr(layer, names.attention, None),
                 getattr(layer, names.recurrent, None) if names.recurrent else None,
-                getattr(layer, names.mlp, None),
+                tuple(found for name in names.mlp if (found := getattr(layer, name, None)) is not None),
             )
             for layer in self.model.get_decoder().layers
         )
@@ -78,8 +85,34 @@ class Decoder:
         Positions are always given: some models count them wrongly from a cache that parts of them left out.
         """
         ids = torch.tensor([tokens], device=self.device)
-        places = torch.arange(position, position + len(tokens), device=self.device)[None]
-        answer = self.model(
-            input_ids=ids, position_ids=places, past_key_values=cache, use_cache=True, logits_to_keep=keep
-        )
-        return answer.logits[0]
+        given: dict[str, Any] = {
+            "position_ids": torch.arange(position, position + len(tokens), device=self.device)[None],
+            "logits_to_keep": keep,
+        }
+        given = {name: value for name, value in given.items() if name in self._takes}
+        answer = self.model(input_ids=ids, past_key_values=cache, use_cache=True, **given)
+        return answer.logits[0, -keep:]
+
+    def empty_cache(self) -> DynamicCache:
+        """Return a cache without tokens.
+
+        Where attention sees a window of the last tokens alone, the cache keeps those before, too: a rollback needs
+        them. The mask hides them.
+        """
+        cache = DynamicCache(config=self.model.config)
+        cache.layers = [DynamicLayer() if type(layer) is DynamicSlidingWindowLayer else layer for layer in cache.layers]
+        return cache
+
+    def window(self, number: int) -> int | None:
+        """Return how many tokens the attention of a layer sees; `None`: all."""
+        config = self.model.config.get_text_config()
+        kinds = getattr(config, "layer_types", None)
+        if kinds is not None and kinds[number] != "sliding_attention":
+            return None
+        width: int | None = getattr(config, "sliding_window", None)
+        return width
+
+    def _keeps_keys_and_values_alone(self) -> bool:
+        if self.model._is_stateful or "past_key_values" not in self._takes:
+            return False
+        return all(type(layer) is DynamicLayer for layer in self.empty_cache().layers)

@@ -30,7 +30,7 @@ _HEAD_TOKENS = 64
 def items_of(decoder: Decoder, number: int) -> tuple[Item, ...]:
     """Return the parts of a layer in the order in which they add to its hidden states."""
     layer = decoder.layers[number]
-    return tuple((number, part) for part in _PARTS if layer.part(part) is not None)
+    return tuple((number, part) for part in _PARTS if layer.modules(part))
 
 
 def inner_layers(decoder: Decoder) -> range:
@@ -62,7 +62,7 @@ class Lanes:
         self.first: torch.Tensor = taken.pop("hidden")
         """What enters the first layer, as one lane."""
         self._given = taken
-        self._rows: dict[int, dict[str, Any]] = {}
+        self._rows: dict[tuple[int, int | None], dict[str, Any]] = {}
 
     def apply(self, item: Item, hidden: torch.Tensor, entered: torch.Tensor) -> torch.Tensor:
         """Return `hidden` after a part has added to it; `entered` is what entered its layer.
@@ -77,7 +77,10 @@ class Lanes:
             batches = source.split(lanes if self._decoder.lanes_in_batches else 1)
             given = {**self._given, "attention_mask": None}
         else:
-            batches, given = (source.reshape(1, lanes * length, width),), self._in_one_row(lanes)
+            batches, given = (
+                (source.reshape(1, lanes * length, width),),
+                self._in_one_row(lanes, self._decoder.window(number)),
+            )
         answers = []
         for rows in batches:
             with silenced(self._decoder, others), self._placed([number], len(rows)):
@@ -94,20 +97,24 @@ class Lanes:
         ]
         return torch.cat([part.argmax(-1) for part in parts]).reshape(hidden.shape[:2])
 
-    def _in_one_row(self, lanes: int) -> dict[str, Any]:
+    def _in_one_row(self, lanes: int, window: int | None) -> dict[str, Any]:
         """Return what a layer is given beside hidden states where all lanes are one row; kept from part to part."""
-        if lanes not in self._rows:
-            self._rows[lanes] = self._make_row(lanes)
-        return self._rows[lanes]
+        if (lanes, window) not in self._rows:
+            self._rows[lanes, window] = self._make_row(lanes, window)
+        return self._rows[lanes, window]
 
-    def _make_row(self, lanes: int) -> dict[str, Any]:
+    def _make_row(self, lanes: int, window: int | None) -> dict[str, Any]:
         device, length, past = self._decoder.device, self._length, self._anchor.read
         own = torch.block_diag(*[torch.ones(length, length, device=device).tril()] * lanes).bool()
         mask = torch.cat([torch.ones(lanes * length, past, dtype=torch.bool, device=device), own], -1)
+        if window is not None:
+            rows = torch.arange(past, past + length, device=device).repeat(lanes)
+            mask &= rows[:, None] - torch.cat([torch.arange(past, device=device), rows]) < window
         given = {**self._given, "attention_mask": mask[None, None]}
         if (places := given.get("position_ids")) is not None:
             given["position_ids"] = torch.cat([places] * lanes, -1)
-        given["position_embeddings"] = tuple(torch.cat([one] * lanes, -2) for one in given["position_embeddings"])
+        if (rotations := given.get("position_embeddings")) is not None:
+            given["position_embeddings"] = tuple(torch.cat([part] * lanes, -2) for part in rotations)
         return given
 
     @contextmanager

@@ -75,7 +75,7 @@ def measure_latencies(decoder: Decoder, widest: int) -> Latencies:
         _lengthen(state, _LONG)
         long, _ = _parts(state)
     parts: dict[Part, tuple[float, float]] = {}
-    counts = {part: sum(layer.part(part) is not None for layer in decoder.layers) for part in short}
+    counts = {part: sum(bool(layer.modules(part)) for layer in decoder.layers) for part in short}
     for part, seconds in short.items():
         growing = max(0.0, long[part] - seconds) / (_LONG - _SHORT) if part == "attention" else 0.0
         parts[part] = ((seconds - growing * _SHORT) / counts[part], growing / counts[part])
@@ -115,7 +115,7 @@ def _parts(state: State) -> tuple[dict[Part, float], float]:
     kinds: tuple[Part, ...] = ("attention", "recurrent", "mlp")
     for layer in decoder.layers:
         for part in kinds:
-            if (module := layer.part(part)) is not None:
+            for module in layer.modules(part):
                 handles += [module.register_forward_pre_hook(start), module.register_forward_hook(stop(part))]
     found: list[tuple[float, dict[Part, float]]] = []
     try:

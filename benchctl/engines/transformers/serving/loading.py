@@ -81,8 +81,9 @@ def load(folder: Path, *, device: str, dtype: str, remote_code: bool = False) ->
     kind = choose_dtype(dtype, config)
     _check_memory(folder, device, kind)
     try:
+        # No attention of choice: SDPA where the architecture has it, else eager.
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=kind, attn_implementation="sdpa", use_safetensors=True, **trusted
+            folder, config=config, dtype=kind, attn_implementation=None, use_safetensors=True, **trusted
         )
     except (ValueError, KeyError, OSError) as error:
         raise RefusedError(

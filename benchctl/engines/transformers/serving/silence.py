@@ -41,8 +41,7 @@ def silenced(decoder: Decoder, parts: Silenced) -> Iterator[None]:
     changed = []
     try:
         for number, name in parts:
-            module = decoder.layers[number].part(name)
-            if module is not None:
+            for module in decoder.layers[number].modules(name):
                 module.forward = stand_ins[name]
                 changed.append(module)
         yield

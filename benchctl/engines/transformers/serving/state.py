@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import DynamicCache
 from transformers.cache_utils import CacheLayerMixin
 
 from benchctl.engines.transformers.serving.decoder import Decoder
@@ -38,7 +37,7 @@ class State:
         self.decoder = decoder
         self.read = 0
         """How many tokens it holds."""
-        self.cache = DynamicCache(config=decoder.model.config)
+        self.cache = decoder.empty_cache()
         self._inputs: list[tuple[torch.nn.Module, torch.Tensor, dict[str, object]]] = []
 
     def advance(self, tokens: Sequence[int], *, keep: int = 1) -> torch.Tensor:
