@@ -49,8 +49,8 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "phi3": Architecture("attention"),
     "jamba": Architecture("sequential", recurrent="mamba", mlp=("feed_forward",)),
 }
-"""Those whose parts are known, all run by the tests; the self-test at load checks for each whether its state is kept (Jamba's is not). A further
-one is a line here."""
+"""Those whose parts are known, all run by the tests; the self-test at load checks for each whether its state is kept
+(Jamba's is not). A further one is a line here."""
 
 
 def architecture_of(model_type: str) -> Architecture:
@@ -183,8 +183,8 @@ ALIASES: Mapping[str, str] = {"draft-simple": "assisted", "ngram-simple": "promp
 """benchctl's names for the same."""
 _NO_HEAD = (
     "transformers drafts with a multi-token head where the model's class registers one and keeps no recurrent state; "
-    "of the architectures whose parts are known Qwen3.5 and Qwen3-Next alone register one, and Qwen3.5 keeps a state, as "
-    "Qwen3-Next does; benchctl uses no other's"
+    "of the architectures whose parts are known Qwen3.5 and Qwen3-Next alone register one, and Qwen3.5 keeps a state, "
+    "as Qwen3-Next does; benchctl uses no other's"
 )
 REFUSED: Mapping[str, str] = {
     "draft-mtp": _NO_HEAD,

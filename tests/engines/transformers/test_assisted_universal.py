@@ -1,0 +1,50 @@
+"""`assisted-universal` with two tokenizers that cut the same text differently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
+from benchctl.engines.transformers.serving.choose import Sampler
+from benchctl.engines.transformers.serving.decode import Step, Task
+from benchctl.engines.transformers.serving.decoder import Decoder
+from tests.engines.transformers.tiny_models import loaded
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+TEXT = "the cat sat on the mat and the dog sat on the log while the cat and the dog ate the fish of the house"
+
+
+def byte_tokenizer(words: int) -> PreTrainedTokenizerFast:
+    """A byte-level BPE of so many tokens, trained on a text."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=words, initial_alphabet=alphabet))
+    return PreTrainedTokenizerFast(tokenizer_object=made)
+
+
+@pytest.mark.parametrize("target_type", ["llama", "gpt2"])
+def test_a_draft_of_another_tokenizer_leaves_the_answer_as_it_is(target_type: str) -> None:
+    own, other = byte_tokenizer(272), byte_tokenizer(300)
+    prompt: list[int] = own(TEXT)["input_ids"]
+    assert prompt != other(TEXT)["input_ids"]
+    target = loaded(target_type, own, vocab_size=len(own))
+    draft = loaded("llama", other, seed=1, vocab_size=len(other))
+    decoder = Decoder(target.model)
+    answers, counts = [], dict[str, Any]()
+    for name in (None, "assisted-universal"):
+        way = make_drafter(decoder, Speculation(name, 4, {}), target, draft) if name else None
+        made, steps = Answer(decoder, Task(prompt, 24, Sampler().chooser()), way), list[Step]()
+        made.run(steps.append)
+        answers.append([token for step in steps for token in step.tokens])
+        counts = made.tally.to_json()
+    assert answers[0] == answers[1]
+    assert counts["drafted"] > 0
