@@ -14,7 +14,11 @@ from benchctl.engines.transformers.serving.choose import Sampler  # noqa: E402
 from benchctl.engines.transformers.serving.decode import Step, Task  # noqa: E402
 from benchctl.engines.transformers.serving.decoder import Decoder, UnknownArchitectureError  # noqa: E402
 from benchctl.engines.transformers.serving.drafters.silencing import UnsuitableError  # noqa: E402
+from benchctl.engines.transformers.serving.lanes import Lanes, inner_items, items_of, logits_of  # noqa: E402
+from benchctl.engines.transformers.serving.layer_sets import Choice, search  # noqa: E402
 from benchctl.engines.transformers.serving.self_test import run_self_test  # noqa: E402
+from benchctl.engines.transformers.serving.silence import silenced  # noqa: E402
+from benchctl.engines.transformers.serving.state import State  # noqa: E402
 from tests.engines.transformers.tiny_models import DECLARED, WHOLE, loaded  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -54,6 +58,28 @@ def test_every_type_answers_as_generate_does(name: str) -> None:
             assert tokens == said, method
             if method != "prompt-lookup":
                 assert made.tally.drafted.total() > 0, method
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_what_a_search_reads_is_the_model_without_its_parts(name: str) -> None:
+    model_type, changed = DECLARED[name]
+    decoder = Decoder(loaded(model_type, **changed).model)
+    run_self_test(decoder)
+    inner = set(inner_items(decoder))
+    every = [item for number in range(len(decoder.layers)) for item in items_of(decoder, number)]
+    with torch.inference_mode():
+        state = State(decoder)
+        state.advance(PROMPT)
+        before = state.snapshot()
+        for tokens in ([77, 50, 8, 120], [77]):
+            lanes = Lanes(decoder, state, before, tokens)
+            found = search(lanes, [Choice((item,), int(item in inner)) for item in every], limit=3, least=-1.0)
+            assert len(found.spent) > 1
+            for place, left_out in enumerate(found.left_out):
+                with silenced(decoder, left_out):
+                    expected = state.advance(tokens, keep=len(tokens))
+                state.restore(before)
+                assert float((logits_of(decoder, found.hidden[place : place + 1]) - expected).abs().max()) < 1e-3
 
 
 @pytest.mark.parametrize("name", WHOLE)
