@@ -1,8 +1,9 @@
-"""Where things lie: the per-user cache, and the recipes and prompt suites that benchctl ships."""
+"""Where things lie: the user's cache and settings, programs on PATH, and what benchctl ships."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -26,6 +27,36 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "benchctl"
     return Path.home() / ".cache" / "benchctl"
+
+
+def config_folder() -> Path:
+    """Return the per-user folder of what the user has allowed (absolute; it may not exist yet).
+
+    `$XDG_CONFIG_HOME/benchctl`, else `~/Library/Application Support/benchctl` on macOS and `~/.config/benchctl`.
+    """
+    shared = os.environ.get("XDG_CONFIG_HOME")
+    if shared and Path(shared).is_absolute():
+        return Path(shared) / "benchctl"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "benchctl"
+    return Path.home() / ".config" / "benchctl"
+
+
+def on_path(name: str) -> Path | None:
+    """Return the program of that bare name. Relative entries of PATH are passed over: they lead into any folder."""
+    places = [place for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(place).is_absolute()]
+    found = None if os.sep in name else shutil.which(name, path=os.pathsep.join(places))
+    return None if found is None else Path(found)
+
+
+def prompts_file(name: str, recipe_folder: Path) -> Path | None:
+    """Return the prompts that a recipe means: beside it, in the working directory, or shipped; None: there are none."""
+    path = Path(name).expanduser()
+    shipped = shipped_folder("prompts")
+    places = [recipe_folder / path, Path.cwd() / path]
+    if len(path.parts) == 1:
+        places += [shipped / path, shipped / f"{path.name}.json"]
+    return next((place for place in places if place.is_file()), None)
 
 
 def shipped_folder(name: str) -> Path:

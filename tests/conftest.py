@@ -17,6 +17,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # two busy-waiting servers 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_permissions(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let no test read or write what the person who runs the tests has allowed."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+
+
 @pytest.fixture(scope="session")
 def llama_server() -> Path:
     """The real binary: a missing one is an error of the set-up (`make test` builds it), never a reason to skip."""

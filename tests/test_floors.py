@@ -19,7 +19,7 @@ PACKAGE = ROOT / "benchctl"
 FLOORS = (
     ("recipes", "collector", "errors", "text", "paths"),
     ("models", "prompts"),
-    ("data", "machine"),
+    ("data", "machine", "permissions"),
     ("analysis",),
     ("engines",),
     ("measure", "reports"),

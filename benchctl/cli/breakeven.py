@@ -92,6 +92,7 @@ def _measure(
     from benchctl.measure.prepare import prepare, probed_engine
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import signals_interrupt, start_run
+    from benchctl.permissions import settle
     from benchctl.recipes.from_options import parse_settings, prompt_settings
     from benchctl.recipes.load import find_recipe, load_recipe
     from benchctl.recipes.synthetic import with_synthetic_arms
@@ -99,12 +100,13 @@ def _measure(
     file = find_recipe(recipe)
     overrides = parse_settings(settings) | prompt_settings(None, limit)
     loaded = load_recipe(file, overrides=overrides)
+    trusted = settle(loaded, file.parent, file, typed=overrides, trusted=trusted)
     extended = with_synthetic_arms(loaded, depths, levels)
     if blocks:
         extended = with_blocks(extended, blocks)
     progress = progress_for(Console(stderr=True), quiet=quiet)
     with signals_interrupt():
-        _, found, _ = probed_engine(loaded, file.parent, binary, None, trusted=trusted)
+        _, found, _ = probed_engine(loaded, file.parent, binary, trusted=trusted)
         if found.details.get("has_synthetic") is False:
             raise UsageError(
                 f"This {found.kind} has no synthetic acceptance, so the curve cannot be measured.",

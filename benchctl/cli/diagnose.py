@@ -62,6 +62,7 @@ def diagnose(
     from benchctl.measure.display import Display
     from benchctl.measure.prepare import prepare
     from benchctl.measure.run import signals_interrupt
+    from benchctl.permissions import settle
     from benchctl.recipes.load import find_recipe, load_recipe
 
     if offline:
@@ -74,17 +75,18 @@ def diagnose(
             ) from None
     else:
         file = find_recipe(recipe)
+        loaded = load_recipe(file)
         display = Display(Console(stderr=True, highlight=False, quiet=quiet or as_json))
         display.start()
         try:
             with signals_interrupt():
                 prepared = prepare(
-                    load_recipe(file),
+                    loaded,
                     recipe_folder=file.parent,
                     binary=engine_binary,
                     models_dir=models_dir,
                     notice=display.note,
-                    trusted=trust_recipe,
+                    trusted=settle(loaded, file.parent, file, trusted=trust_recipe),
                 )
             plan = DiagnosisPlan(prompts=prompts, tokens=tokens, stride=stride)
             folder, found = run_diagnosis(prepared, plan, out, ["benchctl", *sys.argv[1:]], _progress(display))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.errors import UsageError
+from benchctl.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from benchctl.engines.installing import Installed, Report
@@ -74,6 +74,66 @@ def install_engine(
         typer.echo(json.dumps(installed.facts, indent=2))
     else:
         _show_installed(installed)
+
+
+@app.command("allow")
+def allow(
+    url: Annotated[
+        str | None, typer.Argument(metavar="URL", help="A server; or a program's path, to remove it.")
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="The environment variable whose content may be sent there as its API key."),
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Take it back: the server, or only its --key.")] = False,
+    as_json: _JsonOption = False,
+) -> None:
+    """Let recipes send prompts to a server, and the key of a variable of yours; without URL, list what is allowed.
+
+    A server off this machine needs its scheme, host and port allowed once, unless the URL stands on the command line. A
+    recipe's `api_key_env` needs that variable allowed for that server, on this machine too.
+    """
+    from benchctl.paths import config_folder
+    from benchctl.permissions import FILE, Permissions, read_permissions, remembering
+    from benchctl.recipes.trust import origin_of
+    from benchctl.text import one_line
+
+    if url is None:
+        if key or remove:
+            raise UsageError("Name the server.", where="--key, --remove", fix="benchctl engines allow URL")
+        given = read_permissions()
+    else:
+        where = origin_of(url)
+        program = str(Path(url).expanduser().absolute())
+        if where is None and not (remove and program in read_permissions().programs):
+            raise UsageError("This is no address of a server.", where=url, fix="Such as http://192.168.1.5:8000")
+        with remembering() as given:
+            if where is None:
+                del given.programs[program]
+            elif not remove:
+                given.give(where[0])
+                for name in key or ():
+                    given.give(where[0], name)
+            elif where[0] not in given.servers:
+                raise UsageError(
+                    "This server is not allowed.", where=where[0], fix="benchctl engines allow lists them."
+                )
+            elif key:
+                given.servers[where[0]] = [name for name in given.servers[where[0]] if name not in key]
+            else:
+                del given.servers[where[0]]
+        if not remove and read_permissions() != given:
+            raise StorageError("What you allow cannot be kept.", where=str(config_folder() / FILE))
+    if as_json:
+        shown = Permissions.model_dump(given, include={"servers", "programs", "files"})
+        typer.echo(json.dumps(shown, indent=2))
+        return
+    for origin, names in given.servers.items():
+        typer.echo(one_line(f"server   {origin}  {'key: ' + ', '.join(names) if names else 'no key'}", 400))
+    for what, paths in (("program", given.programs), ("file", given.files)):
+        for path in paths:
+            typer.echo(one_line(f"{what:8} {path}", 400))
+    typer.echo(f"{len(given.recipes)} trusted recipes, {len(given.runs)} runs of yours: {config_folder() / FILE}")
 
 
 @app.command("list")

@@ -65,21 +65,23 @@ def isolate(
     from benchctl.measure.isolate.session import isolate as run_isolation
     from benchctl.measure.isolate.source_model import find_source_model
     from benchctl.measure.run import signals_interrupt
+    from benchctl.permissions import settle
     from benchctl.recipes.load import find_recipe, load_recipe
 
     file = find_recipe(recipe)
+    loaded = load_recipe(file)
     console = Console(stderr=True, highlight=False)
     progress = IsolateProgress() if quiet or as_json else IsolateDisplay(console)
     with signals_interrupt(), progress:
         source = find_source_model(
-            load_recipe(file),
+            loaded,
             recipe_folder=file.parent,
             base=base,
             allow_requantize=allow_requantize,
             binary=engine_binary,
             models_dir=models_dir,
             notice=progress.note,
-            trusted=trust_recipe,
+            trusted=settle(loaded, file.parent, file, trusted=trust_recipe),
         )
         folder, isolation, finding = run_isolation(
             source,

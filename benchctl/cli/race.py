@@ -47,6 +47,7 @@ def race(
     from benchctl.measure.race import find_prompt, pair_of
     from benchctl.measure.race import race as measure
     from benchctl.measure.run import signals_interrupt
+    from benchctl.permissions import settle
     from benchctl.recipes.from_options import parse_settings
     from benchctl.recipes.load import find_recipe, load_recipe
     from benchctl.reports.playback import FORMATS
@@ -57,7 +58,10 @@ def race(
             "A recording is an asciinema cast or an SVG.", where=str(record), fix="For example: --record race.svg"
         )
     file = find_recipe(recipe)
-    pair = pair_of(load_recipe(file, overrides=parse_settings(settings or [])), arm)
+    overrides = parse_settings(settings or [])
+    loaded = load_recipe(file, overrides=overrides)
+    pair = pair_of(loaded, arm)
+    trusted = settle(loaded, file.parent, file, typed=overrides, trusted=trust_recipe)
     progress = progress_for(Console(stderr=True), quiet=False)
     with signals_interrupt(), tempfile.TemporaryDirectory(prefix="benchctl-") as logs:
         prepared = prepare(
@@ -66,7 +70,7 @@ def race(
             binary=engine_binary,
             models_dir=models_dir,
             notice=progress.note,
-            trusted=trust_recipe,
+            trusted=trusted,
         )
         item = find_prompt(prepared.prompts, prompt, chat=prepared.suite.kind == "chat")
         lanes = measure(prepared, item, Path(logs), progress)

@@ -229,14 +229,22 @@ def _checked(file: str) -> tuple[Recipe | None, tuple[Problem, ...], str]:
 
 
 def _openings(file: str, recipe: Recipe | None) -> list[Finding]:
-    """Return what in a valid recipe opens the machine, unknown engine options included."""
+    """Return what a valid recipe asks for and was not given, unknown engine options included."""
+    from benchctl.permissions import not_given, program_not_given, settle
     from benchctl.recipes.load import find_recipe
-    from benchctl.recipes.trust import find_openings
 
     if recipe is None:
         return []
-    folder = find_recipe(file).parent
-    return list(dict.fromkeys(one for part in recipe.parts.values() for one in find_openings(part, folder)))
+    path = find_recipe(file)
+    if settle(recipe, path.parent, path):
+        return []
+    return list(
+        dict.fromkeys(
+            finding
+            for part in recipe.parts.values()
+            for finding in (*not_given(part, path.parent), *program_not_given(part, path.parent))
+        )
+    )
 
 
 def _summary(recipe: Recipe) -> dict[str, object]:

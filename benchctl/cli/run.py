@@ -129,6 +129,7 @@ def run(
     its recipe in its folder. Ctrl-C ends a run cleanly; `--resume RUN` finishes it.
     """
     import sys
+    from functools import partial
 
     from rich.console import Console
 
@@ -137,7 +138,7 @@ def run(
     from benchctl.measure.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.run import recipe_folder_of, recipe_of, resume_run, signals_interrupt, start_run
+    from benchctl.measure.run import prepare_again, recipe_of, resume_run, signals_interrupt, start_run
 
     if [recipe, resume, target].count(None) != 2:
         raise UsageError(
@@ -166,9 +167,9 @@ def run(
     progress = progress_for(Console(stderr=True), quiet=quiet or as_json, verbose=verbose)
     earlier = open_run(resolve_run(resume, out), as_stored=True) if resume is not None else None
     if earlier is not None:
-        planned, folder = recipe_of(earlier), recipe_folder_of(earlier)
+        planned, folder, trusted = recipe_of(earlier), earlier.folder, trust_recipe
     else:
-        planned, folder = _recipe(
+        planned, folder, trusted = _recipe(
             recipe,
             out,
             progress.note,
@@ -181,6 +182,7 @@ def run(
             prompts=prompts,
             limit=limit,
             settings=settings,
+            trust=trust_recipe,
         )
     planned = keep_matching(planned, keep or [])
     if only:
@@ -191,23 +193,12 @@ def run(
         planned = with_second_baseline(planned)
     if not (dry_run or yes or earlier is not None):
         _confirm(planned)
-    if engine_binary and planned.binary and planned.binary not in (planned.engine.kind, "llama-server"):
-        raise UsageError(
-            "The recipe names its engine's binary, which takes precedence.",
-            where=f"--engine-binary {engine_binary}",
-            fix="Leave out the option, or remove `binary` from the recipe.",
-        )
 
     def prepared_now() -> Prepared:
         progress.waiting("checking the engine, the models and the prompts")
-        return prepare(
-            planned,
-            recipe_folder=folder,
-            binary=engine_binary,
-            models_dir=models_dir,
-            notice=progress.note,
-            trusted=trust_recipe,
-        )
+        new = partial(prepare, planned, recipe_folder=folder)
+        ready = new if earlier is None else partial(prepare_again, earlier)
+        return ready(binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=trusted)
 
     with signals_interrupt():  # a download or a quantization also ends cleanly
         try:
@@ -219,7 +210,7 @@ def run(
 
         show_plan(prepared, earlier, out, as_json=as_json)
         return
-    with _cluster(on, models_dir=models_dir, binary=engine_binary, trusted=trust_recipe) as cluster:
+    with _cluster(on, models_dir=models_dir, binary=engine_binary) as cluster:
         where = (
             resume_run(prepared, earlier, progress, stop_at_failure=stop_at_failure, on=cluster)
             if earlier is not None
@@ -236,9 +227,7 @@ def run(
 
 
 @contextmanager
-def _cluster(
-    where: str | None, *, models_dir: Path | None, binary: str | None, trusted: bool
-) -> Iterator[OnCluster | None]:
+def _cluster(where: str | None, *, models_dir: Path | None, binary: str | None) -> Iterator[OnCluster | None]:
     """Stay connected to the cluster that `--on` names, if any, while a run is measured there."""
     if where is None:
         yield None
@@ -248,7 +237,7 @@ def _cluster(
 
     cluster = connect(where)
     try:
-        yield OnCluster(cluster, models_dir, binary, trusted)
+        yield OnCluster(cluster, models_dir, binary)
     finally:
         cluster.close()
 
@@ -283,11 +272,14 @@ def _recipe(
     prompts: str | None,
     limit: int | None,
     settings: list[str] | None,
-) -> tuple[Recipe, Path]:
-    """Return the recipe that is named, or the one that the options make, and the folder of its relative paths."""
+    trust: bool,
+) -> tuple[Recipe, Path, bool]:
+    """Return the recipe that is named, or the one that the options make, the folder of its relative paths, and whether
+    it is trusted."""
     from benchctl.data.store import MANIFEST, open_run
     from benchctl.errors import UsageError
-    from benchctl.measure.run import recipe_folder_of, recipe_of
+    from benchctl.measure.run import standing_of
+    from benchctl.permissions import ALL_KEYS, settle
     from benchctl.recipes.from_options import (
         parse_settings,
         parse_sweep,
@@ -301,8 +293,12 @@ def _recipe(
     sweeps = parse_sweep([*([f"depth={depth}"] if depth else []), *(sweep or [])])
     again = None if recipe is None else _earlier(recipe, out)
     if again is not None:
-        found = with_settings(recipe_of(again), overrides | prompt_settings(prompts, limit))
-        return (with_types(found, types or [], sweeps) if types or sweeps else found), recipe_folder_of(again)
+        standing = standing_of(again, trusted=trust)
+        overrides |= prompt_settings(prompts, limit)
+        found = with_settings(standing.recipe, overrides)
+        settle(found, standing.folder, typed=overrides)
+        changed = with_types(found, types or [], sweeps) if types or sweeps else found
+        return changed, standing.folder, standing.trusted
     if target is None and (types or sweeps):
         raise UsageError(
             "These options make a recipe, but this command line already names one.",
@@ -321,11 +317,14 @@ def _recipe(
             folder=Path.cwd(),
             settings=overrides,
         )
-        return recipe_of_options(options), Path.cwd()
+        made = recipe_of_options(options)
+        return made, Path.cwd(), settle(made, Path.cwd(), typed=ALL_KEYS, trusted=trust)
     file = find_recipe(recipe or "")
     beside = file.parent / MANIFEST
-    base = recipe_folder_of(open_run(file.parent)) if beside.is_file() else file.parent
-    return load_recipe(file, overrides=overrides | prompt_settings(prompts, limit)), base
+    base = standing_of(open_run(file.parent)).folder if beside.is_file() else file.parent
+    overrides |= prompt_settings(prompts, limit)
+    loaded = load_recipe(file, overrides=overrides)
+    return loaded, base, settle(loaded, base, file, typed=overrides, trusted=trust)
 
 
 def _earlier(name: str, out: Path) -> RunData | None:

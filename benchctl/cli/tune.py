@@ -68,8 +68,9 @@ def tune(
     from benchctl.errors import UsageError
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.run import signals_interrupt
+    from benchctl.measure.run import prepare_again, signals_interrupt
     from benchctl.measure.tune.session import all_candidates, measure_chosen, resume_search, search
+    from benchctl.permissions import settle
 
     if (subject is None) == (resume is None):
         raise UsageError(
@@ -86,22 +87,26 @@ def tune(
     silent = quiet or as_json
     console = Console(stderr=True)
     progress, again = progress_for(console, quiet=silent), progress_for(console, quiet=silent)
-    ready = partial(prepare, binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=trust_recipe)
+    ready = partial(prepare, binary=engine_binary, models_dir=models_dir, notice=progress.note)
+    ready_again = partial(
+        prepare_again, binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=trust_recipe
+    )
     command = ["benchctl", *sys.argv[1:]]
     with signals_interrupt():
         if resume is not None:
-            found = resume_search(resume, out, ready, progress)
+            found = resume_search(resume, out, ready_again, progress)
         else:
-            recipe, folder, complete = _what_to_search(
+            recipe, folder, file, typed, complete = _what_to_search(
                 subject or [], kind, types or [], depth, sweep or [], prompts, limit, settings or []
             )
-            base = ready(recipe, recipe_folder=folder)
+            trusted = settle(recipe, folder, file, typed=typed, trusted=trust_recipe)
+            base = ready(recipe, recipe_folder=folder, trusted=trusted)
             candidates = all_candidates(base, only_arms=only_arms or complete)
             if dry_run:
                 _show_candidates(candidates, as_json=as_json)
                 return
             found = search(candidates, out, budget_s, progress, command)
-        fresh = measure_chosen(found, ready, again, command)
+        fresh = measure_chosen(found, ready, ready_again, again, command)
     _show(found, fresh, as_json=as_json, quiet=quiet)
 
 
@@ -128,9 +133,11 @@ def _what_to_search(
     prompts: str | None,
     limit: int | None,
     settings: list[str],
-) -> tuple[Recipe, Path, bool]:
-    """Return the recipe of the command line, the folder of its paths, and whether only its own arms are searched."""
+) -> tuple[Recipe, Path, Path | None, tuple[str, ...], bool]:
+    """Return the recipe of the command line, the folder of its paths, its file where it has one, the keys that were
+    typed, and whether only its own arms are searched."""
     from benchctl.errors import UsageError
+    from benchctl.permissions import ALL_KEYS
     from benchctl.recipes.from_options import (
         parse_settings,
         parse_sweep,
@@ -151,7 +158,7 @@ def _what_to_search(
             )
         file = find_recipe(first)
         overrides |= prompt_settings(prompts, limit)
-        return load_recipe(file, overrides=overrides), file.parent, False
+        return load_recipe(file, overrides=overrides), file.parent, file, tuple(overrides), False
     if not types and not sweeps and len(drafts) < 2:
         overrides = {"arms": [{"name": "baseline"}], **overrides}
     options: dict[str, Any] = {
@@ -170,7 +177,7 @@ def _what_to_search(
         sources = [recipe_from_options(**options | {"draft": one})["models"]["draft"] for one in drafts]
         del data["models"]["draft"]
         data["matrix"] = {"models.draft": dict(zip(_labels(drafts), sources, strict=True))}
-    return recipe_of_options(data), Path.cwd(), bool(types or sweeps)
+    return recipe_of_options(data), Path.cwd(), None, ALL_KEYS, bool(types or sweeps)
 
 
 def _labels(drafts: list[str]) -> list[str]:

@@ -117,12 +117,12 @@ def _draw(
     from benchctl.cli.replay_forks import scoring_progress
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.run import signals_interrupt
+    from benchctl.measure.run import recorded_engines, signals_interrupt
     from benchctl.measure.sampling import CheckPlan, is_greedy, run_check, sampled_recipe
     from benchctl.measure.sampling_scores import score_check
 
     plan = replace(CheckPlan(), **settings)
-    run, recipe, folder = _what(target, results)
+    run, recipe, folder, trusted = _what(target, results, trusted=trusted)
     recipe = _with_baseline(recipe, baseline, arms)
     sampled = sampled_recipe(recipe, plan, arms)
     progress = progress_for(Console(stderr=True), quiet=quiet)
@@ -139,6 +139,7 @@ def _draw(
             models_dir=models_dir,
             notice=progress.note,
             trusted=trusted,
+            recorded=None if run is None or engine_binary else recorded_engines(run),
         )
         parent = results / recipe.name if run is None else run.folder
         drawn = run_check(prepared, plan, parent, progress, ["benchctl", *sys.argv[1:]])
@@ -150,11 +151,12 @@ def _draw(
         return drawn
 
 
-def _what(target: str | None, results: Path) -> tuple[RunData | None, Recipe, Path]:
-    """Resolve a name: a YAML file is a recipe, a recipe's name with runs is its latest run."""
+def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData | None, Recipe, Path, bool]:
+    """Resolve a name: a YAML file is a recipe, a recipe's name with runs is its latest run. Last: is it trusted."""
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
-    from benchctl.measure.run import recipe_folder_of, recipe_of
+    from benchctl.measure.run import standing_of
+    from benchctl.permissions import settle
     from benchctl.recipes.load import find_recipe, load_recipe
 
     if target is None or Path(target).suffix not in (".yaml", ".yml"):
@@ -164,9 +166,11 @@ def _what(target: str | None, results: Path) -> tuple[RunData | None, Recipe, Pa
             if target is None:
                 raise
         else:
-            return run, recipe_of(run), recipe_folder_of(run)
+            again = standing_of(run, trusted=trusted)
+            return run, again.recipe, again.folder, again.trusted
     file = find_recipe(target)
-    return None, load_recipe(file), file.parent
+    loaded = load_recipe(file)
+    return None, loaded, file.parent, settle(loaded, file.parent, file, trusted=trusted)
 
 
 def _with_baseline(recipe: Recipe, baseline: str | None, arms: Sequence[str]) -> Recipe:

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from benchctl.data.diagnosis import DiagnosisSettings, Expectations
 from benchctl.data.record import FinishReason, sha256_text
+from benchctl.engines.common.programs import FoundBinary
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.adapters import ModelFormat
@@ -213,6 +214,10 @@ class Engine(Protocol):
     def model_format(self) -> ModelFormat:
         """What its models are: GGUF files, Hugging Face folders, or names that an endpoint serves."""
         ...
+
+    def locate(self) -> FoundBinary | None:
+        """Find the program that is run, without running it; None for an endpoint. Raises EngineError (`launch`),
+        UsageError."""
 
     def probe(self) -> Capabilities:
         """Find the binary and probe what it can do. Raises EngineError (`launch`) when it is no such engine."""

@@ -11,7 +11,7 @@ from benchctl.recipes.engine_spec import EngineSpec
 
 
 def make_engine(spec: EngineSpec, *, binary: str | None = None) -> Engine:
-    """Return the engine of a recipe; `binary` is the command line's option, which the recipe outranks.
+    """Return the engine of a recipe; `binary` is the command line's option, which outranks the recipe's.
 
     Raises UsageError for a kind that no installed package brings.
     """

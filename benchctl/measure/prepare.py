@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,15 +25,17 @@ from benchctl.measure.recording import now
 from benchctl.models.program import Program
 from benchctl.models.resolved import ResolvedPair
 from benchctl.models.sources import resolve_pair
+from benchctl.permissions import permit, permit_part, permit_program
 from benchctl.prompts.context import load_context
 from benchctl.prompts.load import Suite, load_suite, prompt_sha256
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.adapters import lossy_settings, remembers
 from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
-from benchctl.recipes.trust import find_openings, refuse
+from benchctl.recipes.trust import find_openings
 from benchctl.text import one_line
 
 Notice = Callable[[str], None]
+Recorded = Mapping[str | None, Mapping[str, object]]
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Prepared:
     warnings: list[str]
     setups: dict[str | None, PreparedSetup]
     """By name; of a recipe without axes the only one, under `None`."""
+    trusted: bool = False
 
     def setup_of(self, arm: str) -> PreparedSetup:
         """Return what an arm runs on; raises KeyError."""
@@ -85,15 +87,19 @@ def prepare(
     notice: Notice | None = None,
     trusted: bool = False,
     suite: Suite | None = None,
+    recorded: Recorded | None = None,
 ) -> Prepared:
     """Find the engine, the models and the prompts, and check that they fit together.
 
-    `trusted`: the recipe may open the machine (`benchctl.recipes.trust`). `suite`: the prompts, where they were loaded
+    `trusted`: the recipe may open the machine; else it gets what `benchctl.permissions` has. `recorded`: of an earlier
+    run, by setup the engine's hashes, compared before it is run. `suite`: the prompts, where they were loaded
     elsewhere, as on a cluster, together with the text that pads them.
 
     Raises UsageError for what the recipe needs and this binary or these files cannot give, EngineError when there is no
     engine.
     """
+    for part in recipe.parts.values():  # before any file is read
+        permit(part, recipe_folder, trusted=trusted)
     loaded = suite is not None
     suite = suite or load_suite(recipe.prompts.suite, recipe_folder=recipe_folder)
     prompts = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
@@ -106,7 +112,8 @@ def prepare(
     for name, part in recipe.parts.items():
         spec = part.engine.model_dump_json()
         if spec not in engines or find_openings(part, recipe_folder):  # an arm's own options are checked, too
-            engines[spec] = probed_engine(part, recipe_folder, binary, notice, trusted=trusted)
+            before = None if recorded is None else recorded.get(name, {})
+            engines[spec] = probed_engine(part, recipe_folder, binary, trusted=trusted, recorded=before)
         engine, capabilities, openings = engines[spec]
         prompts = _sendable(prompts, capabilities)
         with _in_setup(name):
@@ -115,7 +122,7 @@ def prepare(
                 recipe_folder=recipe_folder,
                 models_dir=models_dir,
                 on_progress=notice,
-                find_tool=partial(_tool, engine),
+                find_tool=partial(permitted_tool, engine, folder=recipe_folder, trusted=trusted),
                 form=engine.model_format,
             )
             warnings += [*openings, *engine.check(part, models)]
@@ -136,11 +143,16 @@ def prepare(
         launches={arm.name: launches[arm.name] for arm in recipe.arms},
         warnings=list(dict.fromkeys(warnings)),
         setups=setups,
+        trusted=trusted,
     )
 
 
-def _tool(engine: Engine, name: str) -> Program:
-    return program(engine.tool(name))
+def permitted_tool(engine: Engine, name: str, *, folder: Path, trusted: bool) -> Program:
+    """Return a program that comes with the engine. Raises UsageError where only the engine itself is known."""
+    file, found = engine.tool(name), engine.locate()
+    if found is not None:
+        permit_part(file, found.path, folder, trusted=trusted)
+    return program(file)
 
 
 @contextmanager
@@ -225,19 +237,45 @@ def setup_engines(prepared: Prepared) -> dict[str | None, EngineIdentity]:
 
 
 def probed_engine(
-    recipe: Recipe, folder: Path, binary: str | None, notice: Notice | None, *, trusted: bool
+    recipe: Recipe,
+    folder: Path,
+    binary: str | None,
+    *,
+    trusted: bool,
+    recorded: Mapping[str, object] | None = None,
 ) -> tuple[Engine, Capabilities, list[str]]:
     """Return the recipe's engine, what its binary can do, and sentences about options that do more than measure.
 
-    Raises UsageError for a recipe that opens the machine and is not `trusted`, before anything that it names is run.
+    `recorded`: hashes that the engine must have. Raises UsageError for a recipe that asks for what it was not given and
+    is not `trusted`, before anything that it names is run or sent anything.
     """
-    refuse(find_openings(recipe, folder), trusted=trusted)
+    permit(recipe, folder, trusted=trusted)
     engine = make_engine(recipe.engine, binary=binary)
-    if recipe.binary is not None and notice is not None:
-        path = shutil.which(Path(recipe.binary).expanduser()) or recipe.binary
-        notice(f"The recipe names the program that is run: {one_line(str(path))}")
+    require_permitted(engine, folder, trusted=trusted, recorded=recorded)
     capabilities = engine.probe()
-    return engine, capabilities, refuse(find_openings(recipe, folder, capabilities.option_names), trusted=trusted)
+    return engine, capabilities, permit(recipe, folder, capabilities.option_names, trusted=trusted)
+
+
+def require_permitted(
+    engine: Engine,
+    folder: Path,
+    *,
+    trusted: bool,
+    recorded: Mapping[str, object] | None = None,
+    named_by: str = "recipe",
+) -> None:
+    """Find the engine's program and print it where the user did not name it. Raises UsageError where it may not be run,
+    or is not the one of the hashes in `recorded`, before it is run."""
+    found = engine.locate()
+    if found is None:
+        return
+    if recorded is not None and any(recorded.get(part) != value for part, value in found.hashes.items()):
+        raise UsageError(
+            "Since this run was started, the engine's binary or its libraries changed (its hash differs).",
+            where=one_line(str(found.path), 400),
+            fix="Restore what it was started with, or start a new run.",
+        )
+    permit_program(found.path, found.found_in, folder, trusted=trusted, hashed=bool(found.hashes), named_by=named_by)
 
 
 def device_names(capabilities: Capabilities) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count, groupby
 from math import ceil
 from pathlib import Path
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 
 from benchctl.analysis.precision import describe_stop, half_widths, why_stop
 from benchctl.analysis.tuning import best_so_far
+from benchctl.data.chain import canonical_sha256
 from benchctl.data.identity import home_relative, workload_sha256
 from benchctl.data.manifest import IdlePower, Manifest, Tuning
 from benchctl.data.store import MANIFEST, RunData, open_run
@@ -27,11 +29,12 @@ from benchctl.measure.cluster.session import OnCluster, discard_unfinished
 from benchctl.measure.estimate import estimate_run, size_of
 from benchctl.measure.plan import CellPlan, earlier_processes, make_plan, measured, unclosed
 from benchctl.measure.preflight.session import preflight, stop_if_strict, why_not_probed
-from benchctl.measure.prepare import Prepared, files_of, new_manifest
+from benchctl.measure.prepare import Notice, Prepared, Recorded, files_of, new_manifest, prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import now
 from benchctl.measure.runner import Runner
 from benchctl.measure.tune.halving import halving_blocks
+from benchctl.permissions import known_run, remember_run
 from benchctl.prompts.context import load_context
 from benchctl.recipes.load import stored_recipe
 from benchctl.recipes.saved import RECIPE, recipe_text
@@ -66,6 +69,7 @@ def start_run(
     if tuned_in is not None and tuned_in.manifest is not None:
         manifest.tuned_in, manifest.preflight = tuned_in.name, tuned_in.manifest.preflight
     folder = out / prepared.recipe.name / manifest.run
+    remember_run(manifest.run, manifest.recipe, manifest.recipe_folder, trusted=prepared.trusted)
     with RunWriter(folder, manifest) as writer:
         progress.note(f"Run folder: {folder}")
         try:
@@ -95,10 +99,75 @@ def recipe_of(run: RunData) -> Recipe:
         ) from None
 
 
-def recipe_folder_of(run: RunData) -> Path:
-    """Return the folder that the recipe's relative paths start from; here, for a run that does not record it."""
-    folder = run.manifest.recipe_folder if run.manifest else None
-    return Path.cwd() if folder is None else Path(folder).expanduser()
+@dataclass(frozen=True)
+class Standing:
+    """What a run may do when its engines are started again."""
+
+    recipe: Recipe
+    folder: Path
+    """What relative paths of the recipe start from."""
+    trusted: bool
+
+
+def standing_of(run: RunData, *, trusted: bool = False) -> Standing:
+    """Return a run's recipe and what it was given. `trusted`: by the command line, which is remembered.
+
+    A run that this user neither started nor trusts is a stranger's: its recipe lies in the run's own folder, whatever
+    its manifest says. Raises UsageError, StorageError.
+    """
+    recipe, manifest = recipe_of(run), run.manifest
+    assert manifest is not None
+    stored = manifest.run, manifest.recipe, manifest.recipe_folder
+    if trusted:
+        remember_run(*stored, trusted=True)
+    known = known_run(*stored)
+    own = run.folder if known is None and not trusted else Path(manifest.recipe_folder or ".").expanduser()
+    return Standing(recipe, own, trusted or (known is not None and known.trusted))
+
+
+def prepare_again(
+    run: RunData,
+    *,
+    binary: str | None = None,
+    models_dir: Path | None = None,
+    notice: Notice | None = None,
+    trusted: bool = False,
+) -> Prepared:
+    """Prepare a run's recipe as it was; its engines are compared with those that ran before they are run again.
+
+    Raises as `prepare` does, and UsageError where the manifest's recipe is not the one that was started.
+    """
+    manifest = run.manifest
+    again = standing_of(run, trusted=trusted)
+    assert manifest is not None
+    recipe_must_be_unchanged(manifest, run.folder)
+    return prepare(
+        again.recipe,
+        recipe_folder=again.folder,
+        binary=binary,
+        models_dir=models_dir,
+        notice=notice,
+        trusted=again.trusted,
+        recorded=recorded_engines(run),
+    )
+
+
+def recorded_engines(run: RunData) -> Recorded | None:
+    """Return what a run recorded of its engines, by setup; None for one without a manifest."""
+    if run.manifest is None:
+        return None
+    details: dict[str | None, Mapping[str, object]] = {one.name: one.engine.details for one in run.manifest.setups}
+    return details or {None: run.manifest.engine.details}
+
+
+def recipe_must_be_unchanged(manifest: Manifest, folder: Path) -> None:
+    """Raise UsageError where the stored recipe is not the one that a run was started with."""
+    if canonical_sha256(manifest.recipe) != manifest.recipe_sha256:
+        raise UsageError(
+            "The recipe in this run's manifest was changed since the run was started (its hash differs).",
+            where=str(folder / MANIFEST),
+            fix="Restore the manifest, or start a new run with the recipe that you want.",
+        )
 
 
 def context_of(recipe: Recipe, folder: Path) -> str:
@@ -122,6 +191,7 @@ def resume_run(
     manifest = run.manifest
     if manifest is None:
         raise UsageError("Only a run of benchctl can be resumed.", where=str(run.folder))
+    recipe_must_be_unchanged(manifest, run.folder)
     must_be_unchanged(prepared, manifest, run.folder)
     _must_be_there(manifest, on, run.folder)
     with RunWriter(run.folder, manifest) as writer:

@@ -19,10 +19,10 @@ from benchctl.data.writer import folder_lock, write_scores
 from benchctl.engines.base import Launch, Server, TracingEngine
 from benchctl.errors import BenchctlError, EngineError
 from benchctl.measure.cell import fresh_log, running
-from benchctl.measure.prepare import Prepared, prepare
+from benchctl.measure.prepare import Prepared
 from benchctl.measure.recording import now, require_attested
 from benchctl.measure.requests import warm_up
-from benchctl.measure.run import must_be_unchanged, recipe_folder_of, recipe_of
+from benchctl.measure.run import must_be_unchanged, prepare_again
 from benchctl.measure.sampling import spread_over_tasks
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import PromptItem
@@ -70,9 +70,7 @@ def trace_costs(
     if manifest.target.path is None:
         return known, "an endpoint that ran already cannot be started again with another log"
     try:
-        prepared = prepare(
-            recipe_of(run), recipe_folder=recipe_folder_of(run), binary=binary, models_dir=models_dir, trusted=trusted
-        )
+        prepared = prepare_again(run, binary=binary, models_dir=models_dir, trusted=trusted)
         must_be_unchanged(prepared, manifest, run.folder)
     except BenchctlError as error:
         return known, error.what.rstrip(".")

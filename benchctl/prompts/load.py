@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchctl.errors import UsageError
-from benchctl.paths import shipped_folder
+from benchctl.paths import prompts_file, shipped_folder
 from benchctl.prompts.importers.formats import FORMATS
 from benchctl.prompts.importers.questions import read_questions
 from benchctl.prompts.suite import REQUEST_FIELDS, Prompt, PromptItem
@@ -150,16 +150,11 @@ def _own_file(path: Path, raw: bytes, where: str) -> Suite:
 
 
 def _find(name_or_path: str, recipe_folder: Path) -> Path:
-    path = Path(name_or_path).expanduser()
-    shipped = shipped_folder("prompts")
-    places = [recipe_folder / path, Path.cwd() / path]
-    if len(path.parts) == 1:
-        places += [shipped / path, shipped / f"{path.name}.json"]
-    for place in places:
-        if place.is_file():
-            return place
-    known = [file.name for file in sorted(shipped.glob("*.json"))]
-    near = did_you_mean(path.name, known).strip()
+    found = prompts_file(name_or_path, recipe_folder)
+    if found is not None:
+        return found
+    known = [file.name for file in sorted(shipped_folder("prompts").glob("*.json"))]
+    near = did_you_mean(Path(name_or_path).name, known).strip()
     raise UsageError(
         f"there is no prompts file '{one_line(name_or_path, 200)}' beside the recipe, here, or among the shipped ones",
         where="prompts.suite",

@@ -1,24 +1,41 @@
-"""What in a recipe opens the machine: runs code, reads or writes files other than the models, reaches the network.
+"""What a recipe asks for beyond its models: code, libraries, files of the user, servers, the user's keys.
 
-A recipe is code that its writer runs on the reader's machine, so such settings pass only where the reader allows it
-(`--trust-recipe`). Every adapter keeps the lists of its engine's options and variables; here is the search.
+A recipe is code that its writer runs on the reader's machine, so it gets only what its reader gives it
+(`benchctl.permissions`). Every adapter keeps the lists of its engine's options and variables; here is the search.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from benchctl.errors import UsageError
+from benchctl.paths import prompts_file, shipped_folder
 from benchctl.recipes.adapters import adapter_of, load
-from benchctl.recipes.engine_spec import LaunchedEngineSpec
-from benchctl.recipes.options import FILES, OptionList
+from benchctl.recipes.engine_spec import EndpointSpec, LaunchedEngineSpec
+from benchctl.recipes.options import FILES, NETWORK, OptionList
 from benchctl.recipes.schema import Recipe
 
 _OPTION = re.compile(r"--?[A-Za-z]")
+
+
+SCHEMES = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A server that a recipe sends prompts to, and the user's variable whose content goes along as a key."""
+
+    origin: str
+    """Scheme, host and port."""
+    variable: str | None
+    url_key: str
+    """The key of the recipe that has the URL."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +46,22 @@ class Finding:
     what: str
     opens: str | None
     """How it opens the machine; `None` for an option that is not on the list."""
+    key: str = ""
+    """The key of the recipe that asks for it."""
+    files: tuple[Path, ...] = ()
+    """The files outside the recipe's folder that it reads, where that is all it does."""
+    destination: Destination | None = None
+    """Where it sends something, where that is all it does."""
+
+    @property
+    def narrow(self) -> str | None:
+        """What gives just this, where something does."""
+        if self.destination is not None:
+            key = f" --key {self.destination.variable}" if self.destination.variable else ""
+            return f"benchctl engines allow {self.destination.origin}{key}"
+        if self.key == "prompts.suite":
+            return "--prompts FILE"
+        return f"--set {self.key}=…" if self.key and self.files else None
 
     def __str__(self) -> str:
         if self.opens is None:
@@ -45,21 +78,30 @@ def find_openings(recipe: Recipe, folder: Path, names: Sequence[Sequence[str]] =
     known = adapter.options
     resolve = _resolver(known, names)
     engine = recipe.engine
-    args = {"engine.args": engine.args} if isinstance(engine, LaunchedEngineSpec) else {}
-    args |= {f"arm {arm.name}: args": arm.args for arm in recipe.arms}
-    found = [one for place, arguments in args.items() for one in _of_args(place, arguments, folder, known, resolve)]
+    args = {"engine.args": ("engine.args", engine.args)} if isinstance(engine, LaunchedEngineSpec) else {}
+    args |= {f"arm {arm.name}: args": ("arms", arm.args) for arm in recipe.arms}
+    found = [
+        replace(finding, key=key)
+        for place, (key, arguments) in args.items()
+        for finding in _of_args(place, arguments, folder, known, resolve)
+    ]
+    found += [*_of_prompts(recipe, folder), *_of_destinations(recipe)]
     for name in engine.env if isinstance(engine, LaunchedEngineSpec) else ():
         if name not in known.variables:
-            found.append(Finding("engine.env", name, "is not one of the variables that a recipe may set"))
-    found += [Finding("engine", key, opens) for key, opens in known.keys.items() if getattr(engine, key)]
+            what = "is not one of the variables that a recipe may set"
+            found.append(Finding("engine.env", name, what, f"engine.env.{name}"))
+    found += [
+        Finding("engine", key, opens, f"engine.{key}") for key, opens in known.keys.items() if getattr(engine, key)
+    ]
     for arm in recipe.arms:
         if arm.speculation is not None:
             place = f"arm {arm.name}: speculation"
             types = [name for name in arm.speculation.types if name in known.speculation]
-            found += [Finding(place, name, known.speculation[name]) for name in types]
+            found += [Finding(place, name, known.speculation[name], "arms") for name in types]
             if adapter.speculation_arguments is not None:
                 arguments = load(adapter.speculation_arguments)(arm.speculation)
-                found += _of_args(place, arguments, folder, known, resolve)
+                asked = _of_args(place, arguments, folder, known, resolve)
+                found += [replace(finding, key="arms") for finding in asked]
     return list(dict.fromkeys(found))
 
 
@@ -72,13 +114,102 @@ def find_in_command(kind: str, arguments: Sequence[str], folder: Path) -> list[F
 
 def refuse(found: Sequence[Finding], *, trusted: bool) -> list[str]:
     """Return a sentence for each finding. Raises UsageError where one opens the machine and is not trusted."""
-    opening = [str(one) for one in found if one.opens is not None]
+    opening = [finding for finding in found if finding.opens is not None]
     if opening and not trusted:
+        narrow = list(dict.fromkeys(finding.narrow for finding in opening if finding.narrow))
+        first = f"Where it is yours: {'; '.join(narrow)}. Otherwise leave" if narrow else "Leave"
         raise UsageError(
-            "This recipe would open the machine:\n" + "\n".join(opening),
-            fix="Leave these out; or, if you know and trust its writer, add --trust-recipe.",
+            "This recipe would open the machine:\n" + "\n".join(map(str, opening)),
+            fix=f"{first} these out; or, if you know and trust its writer, add --trust-recipe.",
         )
-    return [str(one) for one in found]
+    return [str(finding) for finding in found]
+
+
+def origin_of(url: str) -> tuple[str, bool] | None:
+    """Return scheme, host and port of a URL, and whether that is this machine; None for what no adapter takes."""
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError:
+        return None
+    host = parts.hostname
+    if parts.scheme not in SCHEMES or not host:
+        return None
+    try:
+        here = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        here = host == "localhost"  # other names are looked up, and may lead anywhere
+    shown = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{shown}:{SCHEMES[parts.scheme] if port is None else port}", here
+
+
+def own_folder(folder: Path) -> Path | None:
+    """Return the folder whose files a recipe in it may read, links followed; None where it may read none.
+
+    Home, what home lies in, and folders whose names begin with a dot below home are no recipe's own.
+    """
+    whole, home = folder.resolve(), Path.home().resolve()
+    if home.is_relative_to(whole):
+        return None
+    hidden = whole.is_relative_to(home) and _hidden(whole.relative_to(home))
+    return None if hidden or whole.parent == whole else whole
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _outside(files: Iterable[Path], folder: Path) -> tuple[Path, ...]:
+    """Return the files, links followed, that neither lie in the recipe's folder nor are shipped."""
+    own, shipped = own_folder(folder), shipped_folder("prompts").resolve()
+    whole = map(_followed, files)
+    return tuple(
+        file
+        for file in whole
+        if file.parent != shipped and (own is None or not file.is_relative_to(own) or _hidden(file.relative_to(own)))
+    )
+
+
+def _followed(file: Path) -> Path:
+    try:
+        return file.resolve()
+    except (OSError, RuntimeError, ValueError):  # a circle of links, a name that no file can have
+        return Path("/")
+
+
+def _of_prompts(recipe: Recipe, folder: Path) -> Iterator[Finding]:
+    """Yield what of the user's texts is sent; what is not there is refused where it is read."""
+    wanted = {"prompts.suite": prompts_file(recipe.prompts.suite, folder)}
+    if recipe.prompts.context is not None:
+        wanted["prompts.context"] = folder / Path(recipe.prompts.context).expanduser()
+    for key, file in wanted.items():
+        if file is not None and (outside := _outside([file], folder)):
+            what = f"{FILES}: it is not inside the recipe's folder"
+            yield Finding(key, str(file), what, key, outside)
+
+
+def _of_destinations(recipe: Recipe) -> Iterator[Finding]:
+    """Yield the servers off this machine, and every server that is sent a key of the user's."""
+    engine = recipe.engine
+    if not isinstance(engine, EndpointSpec):
+        return
+    urls = [("engine.url", engine.url), *(("arms", arm.url) for arm in recipe.arms)]
+    for key, url in urls:
+        where = None if url is None else origin_of(url)
+        if where is None:
+            continue
+        origin, here = where
+        if engine.api_key_env is not None:
+            what = f"sends {origin} what your variable {engine.api_key_env} holds"
+            yield Finding(
+                "engine.api_key_env",
+                engine.api_key_env,
+                what,
+                "engine.api_key_env",
+                destination=Destination(origin, engine.api_key_env, key),
+            )
+        elif not here:
+            yield Finding(key, str(url), f"{NETWORK}: {origin}", key, destination=Destination(origin, None, key))
 
 
 def _resolver(known: OptionList, names: Sequence[Sequence[str]]) -> Callable[[str], str]:
@@ -124,9 +255,13 @@ def _of_args(
         elif name in known.reads:
             given = word.partition("=")[2]
             values = [given] if given else [*itertools.takewhile(_is_value, arguments[position + 1 :])]
-            if not values or not all(_harmless_file(value, folder, inline=name in known.inline) for value in values):
+            read = [_files_in(value, inline=name in known.inline) for value in values]
+            files = [file for several in read for file in several or ()]
+            outside = _outside(files, folder)
+            if not values or None in read or outside:
                 what = " ".join([option, *values])
-                yield Finding(place, what, f"{FILES}: it is not inside the recipe's folder")
+                files_alone = () if not values or None in read else outside
+                yield Finding(place, what, f"{FILES}: it is not inside the recipe's folder", files=files_alone)
         elif name not in known.harmless and name.removeprefix("no-") not in known.harmless:
             yield Finding(place, option, None)
 
@@ -135,19 +270,17 @@ def _is_value(word: str) -> bool:
     return not _OPTION.match(word)
 
 
-def _harmless_file(value: str, folder: Path, *, inline: bool) -> bool:
-    """Whether every file of a value is inside the recipe's folder, or the value is inline text rather than a file."""
+def _files_in(value: str, *, inline: bool) -> list[Path] | None:
+    """Return the files that a value names: none for inline text, None where that is not known.
+
+    `FILE:0.5` has a scale, `a=FILE` a name. An engine runs in the working directory, where a relative path begins.
+    """
     if inline and not _exists(value) and ("{" in value or re.fullmatch(r"[\w.-]+", value)):
-        return True  # a template, which engines render in a sandbox, or the name of one that they bring
-    return all(_inside(part, folder) for part in value.split(","))
-
-
-def _inside(value: str, folder: Path) -> bool:
-    """Whether a file is inside the recipe's folder, links followed; `FILE:0.5` has a scale, `a=FILE` a name."""
-    value = re.sub(r"^\w+=", "", re.sub(r":[0-9.+-]+$", "", value))
-    # An engine runs in the working directory, so that is where a relative path would lead it.
-    path, home = Path(value).expanduser(), folder.resolve()
-    return value != "" and "{" not in value and path.resolve().is_relative_to(home)
+        return []  # a template, which engines render in a sandbox, or the name of one that they bring
+    names = [re.sub(r"^\w+=", "", re.sub(r":[0-9.+-]+$", "", part)) for part in value.split(",")]
+    if any(name == "" or "{" in name for name in names):
+        return None
+    return [Path(name).expanduser() for name in names]
 
 
 def _exists(value: str) -> bool:

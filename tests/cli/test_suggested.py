@@ -48,10 +48,10 @@ def options_of(command: str) -> dict[str, str]:
 def planned(command: str, folder: Path) -> Recipe:
     """The recipe that a suggested command measures."""
     given = options_of(command)
-    recipe, _ = _recipe(
+    recipe, _, _ = _recipe(
         shlex.split(command)[2], Path("results"), print, target=None, draft=None, kind=None,
         types=[given["--type"]] if "--type" in given else None, depth=given.get("--depth"), sweep=None,
-        prompts=str(folder / YOUR_PROMPTS) if "--prompts" in given else None, limit=None, settings=None,
+        prompts=str(folder / YOUR_PROMPTS) if "--prompts" in given else None, limit=None, settings=None, trust=False,
     )  # fmt: skip
     recipe = keep_only(recipe, [given["--only"]]) if "--only" in given else recipe
     return with_blocks(recipe, given["--blocks"]) if "--blocks" in given else recipe

@@ -96,13 +96,14 @@ def test_a_manifest_does_not_tell_whose_home_the_models_lie_in(
     recipe = Recipe.model_validate(
         {
             "name": "try",
-            "engine": {"binary": str(llama_server)},
             "models": {"target": {"source": str(mine)}},
             "prompts": {"suite": "tiny.json", "limit": 1},
             "arms": [{"name": "baseline"}],
         }
     )
-    manifest = new_manifest(prepare(recipe, recipe_folder=tmp_path), ["benchctl", "run", "try.yaml"])
+    manifest = new_manifest(
+        prepare(recipe, recipe_folder=tmp_path, binary=str(llama_server)), ["benchctl", "run", "try.yaml"]
+    )
     assert manifest.target.source == manifest.recipe["models"]["target"]["source"] == "~/models/mine.gguf"
-    again = prepare(Recipe.model_validate(manifest.recipe), recipe_folder=tmp_path)
+    again = prepare(Recipe.model_validate(manifest.recipe), recipe_folder=tmp_path, binary=str(llama_server))
     assert again.of_baseline.models.target.path == mine

@@ -105,6 +105,9 @@ class ToyEngine:
     servers: list[ToyServer] = field(default_factory=list)
     model_format: ModelFormat = "gguf"
 
+    def locate(self) -> None:
+        """It is no program."""
+
     def probe(self) -> Capabilities:
         return Capabilities("toy", Path("toy"), "recipe", None, None, None, ())
 

@@ -7,16 +7,16 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchctl.engines.common.process import EngineProcess, engine_environment
 from benchctl.errors import UsageError
 from benchctl.models.hashes import file_sha256
 from benchctl.models.program import OnLine, Program
+from benchctl.paths import on_path
 from benchctl.recipes.adapters import load, registered
 
 _POLL_S = 0.1
@@ -105,6 +105,8 @@ class FoundBinary:
 
     path: Path
     found_in: str
+    hashes: Mapping[str, object] = field(default_factory=dict)
+    """What of `Capabilities.details` is known without running it: SHA-256 of its files."""
 
 
 def named_program(value: str, where: str, *, within: str, install: str, optional: bool = False) -> Path | None:
@@ -114,8 +116,8 @@ def named_program(value: str, where: str, *, within: str, install: str, optional
     what to do to have one. Raises UsageError.
     """
     if os.sep not in value and not value.startswith("~"):
-        if on_path := shutil.which(value):
-            return Path(on_path).absolute()
+        if found := on_path(value):
+            return found
         if optional:
             return None
         here = f" To run the file in this folder, write ./{value}." if Path(value).is_file() else ""
@@ -128,6 +130,14 @@ def named_program(value: str, where: str, *, within: str, install: str, optional
     if not os.access(path, os.X_OK):
         raise UsageError("this file may not be executed", where=where, fix=f"Run `chmod +x {path}` if it is a program.")
     return path
+
+
+def which(value: str) -> Path | None:
+    """Return the program of a path, or of a name on PATH, made absolute; None where there is none."""
+    if os.sep not in value and not value.startswith("~"):
+        return on_path(value)
+    path = Path(value).expanduser().absolute()
+    return path if path.is_file() and os.access(path, os.X_OK) else None
 
 
 def sibling_hashes(binary: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from benchctl.engines.base import Capabilities, Launch, Pass
 from benchctl.engines.common.process import OWN_SETTINGS, engine_environment, refused_variables
-from benchctl.engines.common.programs import program
+from benchctl.engines.common.programs import FoundBinary, program, sibling_hashes
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
 from benchctl.engines.llama_cpp.builds import Build
 from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line, default_threads
@@ -36,6 +36,7 @@ from benchctl.engines.llama_cpp.trial import refuse_crashing
 from benchctl.errors import StorageError, UsageError
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
+from benchctl.models.hashes import file_sha256
 from benchctl.models.resolved import ResolvedPair
 from benchctl.models.special_tokens import end_tokens
 from benchctl.models.vocabulary import compare
@@ -71,8 +72,17 @@ class LlamaCppEngine:
     model_format = ADAPTER.model_format
 
     @cached_property
-    def _probe(self) -> Probe:
+    def _found(self) -> FoundBinary:
         found = find_server(self._spec.binary, self._option, device=self._spec.device)
+        return replace(found, hashes={"sha256": file_sha256(found.path), "siblings": sibling_hashes(found.path)})
+
+    def locate(self) -> FoundBinary:
+        """Find the binary, without running it. Raises EngineError (`launch`), UsageError."""
+        return self._found
+
+    @cached_property
+    def _probe(self) -> Probe:
+        found = self._found
         probe = probe_server(found.path, found.found_in, self._spec.env)
         build = Build.read(found.path.parent.parent) if found.found_in == "bundled" else None
         if build is None:

@@ -1,19 +1,19 @@
 """Which llama-server runs: the user's own always wins over the one that benchctl built.
 
-In this order: the recipe's `engine.binary`, the option `--engine-binary`, `$BENCHCTL_LLAMA_SERVER`, `llama-server` on
+In this order: the option `--engine-binary`, the recipe's `engine.binary`, `$BENCHCTL_LLAMA_SERVER`, `llama-server` on
 PATH, the newest build of `benchctl engines install llama.cpp` that this machine can run.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 from benchctl.engines.common.programs import FoundBinary, named_program
 from benchctl.engines.llama_cpp.builds import installed_builds
 from benchctl.engines.registry import FoundEngine
 from benchctl.errors import BenchctlError, EngineError
+from benchctl.paths import on_path
 
 SERVER = "llama-server"
 VARIABLE = "BENCHCTL_LLAMA_SERVER"
@@ -31,12 +31,12 @@ def find_server(recipe_binary: str | None = None, option: str | None = None, *, 
     none at all. A recipe that says just `llama-server`, the name that every installation has, names no particular one:
     when it is not on PATH, the search goes on. Among builds of benchctl, one for `device` comes first.
     """
+    if option is not None and (path := _named(option, f"--engine-binary {option}")):
+        return FoundBinary(path, "option")
     if recipe_binary is not None:
         where = f"engine.binary: {recipe_binary}"
         if path := _named(recipe_binary, where, optional=recipe_binary == SERVER):
             return FoundBinary(path, "recipe")
-    if option is not None and (path := _named(option, f"--engine-binary {option}")):
-        return FoundBinary(path, "option")
     found = candidates(device=device)
     if not found:
         raise EngineError(
@@ -54,8 +54,8 @@ def candidates(*, device: str = "auto") -> list[FoundBinary]:
     found = []
     if (own := os.environ.get(VARIABLE)) and (path := _named(own, f"{VARIABLE}={own}")):
         found.append(FoundBinary(path, "environment"))
-    if on_path := shutil.which(SERVER):
-        found.append(FoundBinary(Path(on_path).absolute(), "PATH"))
+    if there := on_path(SERVER):
+        found.append(FoundBinary(there, "PATH"))
     builds = sorted(installed_builds(), key=lambda build: build.backend != device)  # stable: newest first within each
     return found + [FoundBinary(build.binary(), "bundled") for build in builds]
 
@@ -67,7 +67,7 @@ def find_tool(name: str, server: Path) -> Path:
     """
     places = [server.parent / name, server.resolve().parent / name]  # Homebrew links only some into its bin folder
     if name not in _MEASURING:
-        places += [Path(path).absolute()] if (path := shutil.which(name)) else []
+        places += [path] if (path := on_path(name)) else []
         places += [build.binary(name) for build in installed_builds()]
     for candidate in places:
         if candidate.is_file() and os.access(candidate, os.X_OK):

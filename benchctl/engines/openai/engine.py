@@ -46,6 +46,9 @@ class OpenAiEngine:
         self._spec = spec
         self._inspected: dict[str, Endpoint] = {}
 
+    def locate(self) -> None:
+        """There is none: an endpoint runs already."""
+
     def probe(self) -> Capabilities:
         """Inspect the endpoint of the recipe. Raises EngineError when there is no answer, UsageError."""
         endpoint = self._inspect(self._spec.url, "engine.url") if self._spec.url else None

@@ -13,6 +13,7 @@ from benchctl.engines.common.access import make_access
 from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.log import make_private
 from benchctl.engines.common.process import EngineProcess, free_port
+from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
 from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import argument_problems, command_line
@@ -40,9 +41,16 @@ class SglangEngine:
         self._option = binary
 
     @cached_property
+    def _found(self) -> FoundBinary:
+        return find_python(self._spec.binary, self._option)
+
+    def locate(self) -> FoundBinary:
+        """Find the Python, without running it. Raises EngineError (`launch`), UsageError."""
+        return self._found
+
+    @cached_property
     def _probe(self) -> Probe:
-        python, found_in = find_python(self._spec.binary, self._option)
-        return probe_sglang(python, found_in, self._spec.env)
+        return probe_sglang(self._found.path, self._found.found_in, self._spec.env)
 
     def probe(self) -> Capabilities:
         """Find SGLang and probe what the installed package can do. Raises EngineError (`launch`)."""

@@ -1,7 +1,7 @@
 """Which SGLang runs, and probing it with its own Python, in a process of its own.
 
-The `binary` of SGLang is the Python that it is installed in: the recipe's `engine.binary`, the option
-`--engine-binary`, `$BENCHCTL_SGLANG`, else the Python that runs benchctl.
+The `binary` of SGLang is the Python that it is installed in: the option
+`--engine-binary`, the recipe's `engine.binary`, `$BENCHCTL_SGLANG`, else the Python that runs benchctl.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +18,7 @@ from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
 from benchctl.engines.common.package_probe import Question
+from benchctl.engines.common.programs import FoundBinary, which
 from benchctl.engines.registry import FoundEngine
 from benchctl.engines.sglang.package import Option, Package, sglang_environment
 from benchctl.engines.sglang.speculation import types_of
@@ -38,19 +38,19 @@ class Probe:
     python: Path
 
 
-def find_python(recipe: str | None, option: str | None) -> tuple[Path, str]:
-    """Return the Python to run and where it was named. Raises EngineError (`launch`) when there is none."""
-    named = [(recipe, "recipe"), (option, "option"), (os.environ.get(VARIABLE), "environment")]
+def find_python(recipe: str | None, option: str | None) -> FoundBinary:
+    """Return the Python to run. Raises EngineError (`launch`) when there is none."""
+    named = [(option, "option"), (recipe, "recipe"), (os.environ.get(VARIABLE), "environment")]
     for value, found_in in named:
         if not value:
             continue
-        path = shutil.which(str(Path(value).expanduser()))
+        path = which(value)
         if path is None:
             raise EngineError("there is no such program", kind="launch", where=value, fix=_FIX)
-        return Path(path).absolute(), found_in
+        return FoundBinary(path, found_in)
     if importlib.util.find_spec("sglang") is None:
         raise EngineError("no SGLang was found", kind="launch", where="sglang", fix=_FIX)
-    return Path(sys.executable), "Python package"
+    return FoundBinary(Path(sys.executable), "Python package")
 
 
 def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
@@ -100,7 +100,7 @@ def inventory() -> list[FoundEngine]:
     """Return where SGLang is; importing it takes 10 s and more, so it is not probed."""
     named = os.environ.get(VARIABLE)
     try:
-        python, found_in = find_python(None, None)
+        found = find_python(None, None)
     except BenchctlError as error:
         if named:
             return [FoundEngine("sglang", "environment", named, problem=error.what, hint=error.fix)]
@@ -109,4 +109,4 @@ def inventory() -> list[FoundEngine]:
     if not named:
         with suppress(importlib.metadata.PackageNotFoundError):
             version = importlib.metadata.version("sglang")
-    return [FoundEngine("sglang", found_in, str(python), runs=True, version=version)]
+    return [FoundEngine("sglang", found.found_in, str(found.path), runs=True, version=version)]

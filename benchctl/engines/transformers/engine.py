@@ -15,6 +15,7 @@ from benchctl.engines.base import Capabilities, Launch, Rendered, Scores
 from benchctl.engines.common.access import make_access
 from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, refused_variables
+from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.common.values import count_in, id_of, logprob_of
 from benchctl.engines.transformers.adapter import ADAPTER, TransformersSpec
@@ -50,8 +51,16 @@ class TransformersEngine:
         self._option = binary
 
     @cached_property
+    def _found(self) -> FoundBinary:
+        return find_python(self._spec.binary, self._option)
+
+    def locate(self) -> FoundBinary:
+        """Find the program, without running it. Raises EngineError (`launch`), UsageError."""
+        return self._found
+
+    @cached_property
     def _probe(self) -> Probe:
-        return probe_python(find_python(self._spec.binary, self._option), self._spec.env)
+        return probe_python(self._found, self._spec.env)
 
     def probe(self) -> Capabilities:
         """Find a Python and probe which transformers it has. Raises EngineError (`launch`)."""

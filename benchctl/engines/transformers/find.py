@@ -1,6 +1,6 @@
 """Which Python runs the server: one that has torch and transformers.
 
-In this order: the recipe's `engine.binary`, the option `--engine-binary`, `$BENCHCTL_TRANSFORMERS`, the Python that
+In this order: the option `--engine-binary`, the recipe's `engine.binary`, `$BENCHCTL_TRANSFORMERS`, the Python that
 runs benchctl where it has both packages, the environment of `benchctl engines install transformers`.
 """
 
@@ -9,11 +9,10 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
-import shutil
 import sys
 from pathlib import Path
 
-from benchctl.engines.common.programs import FoundBinary
+from benchctl.engines.common.programs import FoundBinary, which
 from benchctl.engines.registry import FoundEngine
 from benchctl.engines.transformers.installer import VERSION, installed_python
 from benchctl.engines.transformers.methods import METHODS
@@ -28,14 +27,14 @@ INSTALL = (
 
 def find_python(recipe: str | None = None, option: str | None = None) -> FoundBinary:
     """Return the Python to run. Raises EngineError (`launch`) when there is none."""
-    named = ((recipe, "recipe"), (option, "option"), (os.environ.get(VARIABLE), "environment"))
+    named = ((option, "option"), (recipe, "recipe"), (os.environ.get(VARIABLE), "environment"))
     for value, found_in in named:
         if not value:
             continue
-        path = shutil.which(str(Path(value).expanduser()))
+        path = which(value)
         if path is None:
             raise EngineError("there is no such program", kind="launch", where=value, fix=INSTALL)
-        return FoundBinary(Path(path).absolute(), found_in)
+        return FoundBinary(path, found_in)
     if found := _unnamed():
         return found[0]
     raise EngineError(
@@ -45,8 +44,7 @@ def find_python(recipe: str | None = None, option: str | None = None) -> FoundBi
 
 def converting_python() -> Path | None:
     """Return the Python that the user named, else that of benchctl's own environment; `None` where there is neither."""
-    named = shutil.which(str(Path(os.environ.get(VARIABLE, "")).expanduser()))
-    return Path(named).absolute() if named else installed_python()
+    return which(os.environ.get(VARIABLE, "")) or installed_python()
 
 
 def _unnamed() -> list[FoundBinary]:

@@ -11,6 +11,7 @@ from benchctl.engines.base import Capabilities, Launch
 from benchctl.engines.common.access import make_access
 from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.process import EngineProcess, free_port
+from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
 from benchctl.engines.vllm.causes import launch_cause
 from benchctl.engines.vllm.command import argument_problems, command_line, missing_options
@@ -41,8 +42,16 @@ class VllmEngine:
         self._option = binary
 
     @cached_property
+    def _found(self) -> FoundBinary:
+        return find_vllm(self._spec.binary, self._option)
+
+    def locate(self) -> FoundBinary:
+        """Find the program, without running it. Raises EngineError (`launch`), UsageError."""
+        return self._found
+
+    @cached_property
     def _probe(self) -> Probe:
-        return probe_vllm(find_vllm(self._spec.binary, self._option), self._spec.env)
+        return probe_vllm(self._found, self._spec.env)
 
     def probe(self) -> Capabilities:
         """Find vLLM and probe what the installed package can do. Raises EngineError (`launch`), UsageError."""

@@ -1,6 +1,6 @@
 """Which vLLM runs: the user's own always wins over the one that benchctl installed.
 
-In this order: the recipe's `engine.binary`, the option `--engine-binary`, `$BENCHCTL_VLLM`, `vllm` on PATH, the
+In this order: the option `--engine-binary`, the recipe's `engine.binary`, `$BENCHCTL_VLLM`, `vllm` on PATH, the
 environment of `benchctl engines install vllm --cpu`. Each is the program `vllm` of a Python environment.
 """
 
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 from benchctl.engines.common.programs import FoundBinary, named_program
 from benchctl.engines.vllm.install import installed_program
 from benchctl.errors import EngineError
+from benchctl.paths import on_path
 
 PROGRAM = "vllm"
 VARIABLE = "BENCHCTL_VLLM"
@@ -32,12 +32,12 @@ def find_vllm(recipe_binary: str | None = None, option: str | None = None) -> Fo
     Raises UsageError when the one that was named is not there or cannot be run, EngineError (`launch`) when there is
     none at all. A recipe that says just `vllm` names no particular one: when it is not on PATH, the search goes on.
     """
+    if option is not None and (path := _named(option, f"--engine-binary {option}")):
+        return FoundBinary(path, "option")
     if recipe_binary is not None:
         where = f"engine.binary: {recipe_binary}"
         if path := _named(recipe_binary, where, optional=recipe_binary == PROGRAM):
             return FoundBinary(path, "recipe")
-    if option is not None and (path := _named(option, f"--engine-binary {option}")):
-        return FoundBinary(path, "option")
     found = candidates()
     if not found:
         raise EngineError("no vLLM was found", kind="launch", where="vllm", fix=_INSTALL)
@@ -49,8 +49,8 @@ def candidates() -> list[FoundBinary]:
     found = []
     if (own := os.environ.get(VARIABLE)) and (path := _named(own, f"{VARIABLE}={own}")):
         found.append(FoundBinary(path, "environment"))
-    if on_path := shutil.which(PROGRAM):
-        found.append(FoundBinary(Path(on_path).absolute(), "PATH"))
+    if there := on_path(PROGRAM):
+        found.append(FoundBinary(there, "PATH"))
     if (program := installed_program()) is not None:
         found.append(FoundBinary(program, "bundled"))
     return found

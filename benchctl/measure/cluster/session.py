@@ -339,7 +339,6 @@ class OnCluster:
     cluster: Cluster
     models_dir: Path | None = None
     binary: str | None = None
-    trusted: bool = False
 
     def runner(
         self, prepared: Prepared, writer: RunWriter, context_text: str, *, stop_at_failure: bool
@@ -353,7 +352,6 @@ class OnCluster:
             context_text=context_text,
             models_dir=None if self.models_dir is None else home_relative(self.models_dir.absolute()),
             binary=self.binary,
-            trusted=self.trusted,
             models=model_files(prepared),
         )
         return ClusterRunner(self.cluster, prepared, writer, work, stop_at_failure=stop_at_failure)

@@ -49,7 +49,6 @@ class NodeWork:
     context_text: str
     models_dir: str | None
     binary: str | None
-    trusted: bool
     models: dict[str, list[str]]
     """By setup ("" where there are no axes) the SHA-256 of every model file, target first: a node must have them."""
 

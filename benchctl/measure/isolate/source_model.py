@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from benchctl.data.isolation import Family
@@ -18,7 +19,7 @@ from benchctl.engines.common.programs import program
 from benchctl.engines.quantizing import DivergenceMeter, QuantizingEngine
 from benchctl.errors import UsageError
 from benchctl.measure.cell import running
-from benchctl.measure.prepare import probed_engine
+from benchctl.measure.prepare import permitted_tool, probed_engine
 from benchctl.models.ggml_types import TENSOR_TYPES
 from benchctl.models.gguf_header import Tensor
 from benchctl.models.hashes import Notice, file_sha256
@@ -28,6 +29,7 @@ from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.models.shards import tensors_of
 from benchctl.models.sources import locate_model
 from benchctl.models.tensor_types import family, is_quantized, requested_types, takes_other_type
+from benchctl.permissions import permit_part
 from benchctl.prompts.load import Suite, load_suite
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.adapters import adapter_of, kinds_with
@@ -105,12 +107,21 @@ def find_source_model(
             fix=f"Write a recipe for {able} with the same model.",
         )
     spec = _spec(recipe, base, allow_requantize)
-    engine, capabilities, _ = probed_engine(recipe, recipe_folder, binary, notice, trusted=trusted)
+    engine, capabilities, _ = probed_engine(recipe, recipe_folder, binary, trusted=trusted)
     assert isinstance(engine, QuantizingEngine)  # as its adapter declares
+    if (located := engine.locate()) is not None:  # its other programs are run, too
+        permit_part(located.path, located.path, recipe_folder, trusted=trusted)
+        permit_part(engine.quantizer(), located.path, recipe_folder, trusted=trusted)
     quantizer, divergence = program(engine.quantizer()), engine.divergence_meter()
     suite = load_suite(recipe.prompts.suite, recipe_folder=recipe_folder)
     prompts = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
-    files = _source(recipe, recipe_folder, models_dir, notice, lambda name: program(engine.tool(name)))
+    files = _source(
+        recipe,
+        recipe_folder,
+        models_dir,
+        notice,
+        partial(permitted_tool, engine, folder=recipe_folder, trusted=trusted),
+    )
     tensors = tensors_of(files)
     done = sorted({tensor.type_name for tensor in tensors if is_quantized(tensor)})
     if done and not spec.allow_requantize:

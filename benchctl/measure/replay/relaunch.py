@@ -14,18 +14,20 @@ from benchctl.data.store import RunData
 from benchctl.data.writer import folder_lock
 from benchctl.engines.base import Launch, Rendered, Renders, Scorer, ScoringEngine, SlotScorer, SlotScoringEngine
 from benchctl.engines.registry import make_engine
-from benchctl.errors import BenchctlError, EngineError
+from benchctl.errors import BenchctlError, EngineError, UsageError
 from benchctl.measure.cell import fresh_log, running, scoring
+from benchctl.measure.prepare import require_permitted
 from benchctl.measure.requests import fitted_for
-from benchctl.measure.run import context_of, recipe_folder_of, recipe_of
+from benchctl.measure.run import context_of, standing_of
 from benchctl.models.hashes import Notice, file_sha256
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.models.sources import locate_folder
+from benchctl.permissions import not_given
 from benchctl.prompts.context import ContextError
 from benchctl.prompts.load import load_suite, prompt_sha256
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Recipe
-from benchctl.recipes.trust import Finding, find_in_command, find_openings
+from benchctl.recipes.trust import Finding, find_in_command
 
 
 class RelaunchError(Exception):
@@ -113,26 +115,32 @@ def relaunch(
         raise RelaunchError(f"the manifest has no command line of {baseline}")
     if arm.speculation is not None:
         raise RelaunchError(f"{baseline} speculates itself, so it does not show the target alone")
-    recipe = recipe_of(run)
-    home = recipe_folder_of(run)
-    _refuse(find_openings(recipe, home), trusted=trusted)
-    engine = make_engine(recipe.engine.model_copy(update={"binary": _binary(arm.argv[0], binary)}))
+    again = standing_of(run, trusted=trusted)
+    recipe, home = again.recipe, again.folder
+    _refuse(not_given(recipe, home), trusted=again.trusted)
+    spec = recipe.engine.model_copy(update={"binary": None if binary else _recorded_binary(arm.argv[0])})
+    engine = make_engine(spec, binary=binary)
     if not isinstance(engine, ScoringEngine):
         raise RelaunchError(f"benchctl cannot read logits of the engine {recipe.engine.kind}")
-    details = engine.probe().details
     recorded = manifest.engine.details
+    try:
+        require_permitted(engine, home, trusted=trusted, recorded=recorded, named_by="run's manifest")
+    except UsageError as error:
+        raise RelaunchError(f"{error.what.rstrip('.')} ({error.where}). {error.fix}".rstrip(".")) from None
+    details = engine.probe().details
     if any(details.get(part) != recorded.get(part) for part in ("sha256", "siblings")):
         raise RelaunchError(f"the engine at {engine.probe().binary} is not the one that ran (its hash differs)")
     target = _target(manifest, Path(manifest.target.path).expanduser(), models_dir, notice)
     launch = engine.launch(recipe.arm(baseline), ResolvedPair(target, None))
-    _refuse(find_in_command(recipe.engine.kind, _beyond(arm.argv, launch.argv), home), trusted=trusted)
+    beyond = find_in_command(recipe.engine.kind, _beyond(arm.argv, launch.argv), home)
+    _refuse(beyond, trusted=trusted)
     arguments = [str(Path(word).expanduser()) if word.startswith("~/") else word for word in arm.argv]
     model = str(Path(manifest.target.path).expanduser())
     argv = [str(target.path) if word == model else word for word in arguments]
-    prompts, lack = _prompts(run, manifest, recipe)
-    again = Launch((str(engine.probe().binary), *argv[1:]), launch.env, launch.set_by_us)
+    prompts, lack = _prompts(manifest, recipe, again.folder)
+    relaunched = Launch((str(engine.probe().binary), *argv[1:]), launch.env, launch.set_by_us)
     text = context_of(recipe, home)
-    return Relaunch(engine, again, recipe.sampling.ignore_eos, prompts, lack, arm.context_length, text)
+    return Relaunch(engine, relaunched, recipe.sampling.ignore_eos, prompts, lack, arm.context_length, text)
 
 
 def _same_endpoint(run: RunData, manifest: Manifest, arm: ArmIdentity | None, *, trusted: bool) -> Relaunch:
@@ -142,8 +150,9 @@ def _same_endpoint(run: RunData, manifest: Manifest, arm: ArmIdentity | None, *,
     """
     if arm is None or arm.speculation is not None:
         raise RelaunchError("the baseline speculates itself, so it does not show the target alone")
-    recipe = recipe_of(run)
-    _refuse(find_openings(recipe, recipe_folder_of(run)), trusted=trusted)
+    again = standing_of(run, trusted=trusted)
+    recipe = again.recipe
+    _refuse(not_given(recipe, again.folder), trusted=again.trusted)
     engine = make_engine(recipe.engine)
     if not isinstance(engine, ScoringEngine):
         raise RelaunchError(f"benchctl cannot read logits of the engine {recipe.engine.kind}")
@@ -151,17 +160,19 @@ def _same_endpoint(run: RunData, manifest: Manifest, arm: ArmIdentity | None, *,
     if (found.version, found.details) != (manifest.engine.version, manifest.engine.details):
         raise RelaunchError("the endpoint is another server now, or serves other models")
     launch = engine.launch(recipe.arm(arm.name), ResolvedPair(ResolvedModel(manifest.target.source, ()), None))
-    prompts, lack = _prompts(run, manifest, recipe)
-    text = context_of(recipe, recipe_folder_of(run))
+    prompts, lack = _prompts(manifest, recipe, again.folder)
+    text = context_of(recipe, again.folder)
     return Relaunch(engine, launch, recipe.sampling.ignore_eos, prompts, lack, arm.context_length, text)
 
 
 def _refuse(found: Sequence[Finding], *, trusted: bool) -> None:
     """Raise RelaunchError where a setting opens the machine and is not trusted."""
-    opening = [str(one).rstrip(".") for one in found if one.opens is not None]
+    opening = [finding for finding in found if finding.opens is not None]
     if opening and not trusted:
+        first = str(opening[0]).rstrip(".")
+        narrow = f"{opening[0].narrow}, or " if opening[0].destination else ""
         raise RelaunchError(
-            f"it would open the machine ({opening[0]}); read the run's manifest, then add --trust-recipe"
+            f"it would open the machine ({first}); read the run's manifest, then {narrow}--trust-recipe"
         )
 
 
@@ -177,11 +188,11 @@ def _beyond(recorded: Sequence[str], own: Sequence[str]) -> list[str]:
     return found
 
 
-def _binary(recorded: str, given: str | None) -> str:
+def _recorded_binary(recorded: str) -> str:
     path = Path(recorded).expanduser()
-    if given is None and not path.is_file():
+    if not path.is_file():
         raise RelaunchError(f"the engine is no longer at {recorded}; name it with --engine-binary")
-    return str(path) if given is None else given
+    return str(path.absolute())
 
 
 def _target(manifest: Manifest, first: Path, models_dir: Path | None, notice: Notice | None) -> ResolvedModel:
@@ -214,10 +225,10 @@ def _target(manifest: Manifest, first: Path, models_dir: Path | None, notice: No
     return ResolvedModel(manifest.target.source, tuple(files), folder=places.pop() if whole else None)
 
 
-def _prompts(run: RunData, manifest: Manifest, recipe: Recipe) -> tuple[dict[tuple[str, int], Prompt], str]:
+def _prompts(manifest: Manifest, recipe: Recipe, folder: Path) -> tuple[dict[tuple[str, int], Prompt], str]:
     """Return the prompts whose hash is the manifest's."""
     try:
-        suite = load_suite(recipe.prompts.suite, recipe_folder=recipe_folder_of(run))
+        suite = load_suite(recipe.prompts.suite, recipe_folder=folder)
         items = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
     except BenchctlError as error:
         return {}, f"the prompts file {recipe.prompts.suite} cannot be read ({error.what})"

@@ -21,7 +21,7 @@ from benchctl.engines.base import TunableEngine
 from benchctl.errors import UsageError
 from benchctl.measure.prepare import Prepared, lossy_of, with_arms
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import recipe_folder_of, recipe_of, resume_run, start_run
+from benchctl.measure.run import recipe_of, resume_run, standing_of, start_run
 from benchctl.measure.tune.budget import (
     KEPT_BACK,
     LEAST_BLOCKS,
@@ -46,8 +46,16 @@ SHORT_KEYS = {"max": "d", "min": "min", "p_min": "p", "size_n": "n", "size_m": "
 class Prepare(Protocol):
     """`benchctl.measure.prepare.prepare` with the command line's options filled in."""
 
-    def __call__(self, recipe: Recipe, *, recipe_folder: Path) -> Prepared:
+    def __call__(self, recipe: Recipe, *, recipe_folder: Path, trusted: bool) -> Prepared:
         """Check a recipe; errors as `prepare`."""
+        ...
+
+
+class PrepareAgain(Protocol):
+    """`benchctl.measure.run.prepare_again` with the command line's options filled in."""
+
+    def __call__(self, run: RunData) -> Prepared:
+        """Check a run's recipe; errors as `prepare_again`."""
         ...
 
 
@@ -120,7 +128,7 @@ def search(prepared: Prepared, out: Path, budget_s: float, progress: RunProgress
     return open_run(start_run(searched, out, progress, command, tuning=tuning))
 
 
-def resume_search(name: str, out: Path, prepare: Prepare, progress: RunProgress) -> RunData:
+def resume_search(name: str, out: Path, prepare_again: PrepareAgain, progress: RunProgress) -> RunData:
     """Finish what a search lacks. `name`: it, or the run that measures afresh what it chose. Raises UsageError."""
     found = open_run(resolve_run(name, out))
     if found.manifest is not None and found.manifest.tuned_in is not None:
@@ -129,11 +137,12 @@ def resume_search(name: str, out: Path, prepare: Prepare, progress: RunProgress)
         raise UsageError("This run is not a search.", where=str(found.folder), fix="Try: benchctl run --resume RUN")
     if found.manifest.tuning.ended:
         return found
-    prepared = prepare(recipe_of(found), recipe_folder=recipe_folder_of(found))
-    return open_run(resume_run(prepared, found, progress))
+    return open_run(resume_run(prepare_again(found), found, progress))
 
 
-def measure_chosen(found: RunData, prepare: Prepare, progress: RunProgress, command: list[str]) -> RunData | None:
+def measure_chosen(
+    found: RunData, prepare: Prepare, prepare_again: PrepareAgain, progress: RunProgress, command: list[str]
+) -> RunData | None:
     """Measure what a search chose in a run of its own, or finish that; `None` where it chose nothing.
 
     It lies where the search lies.
@@ -143,13 +152,13 @@ def measure_chosen(found: RunData, prepare: Prepare, progress: RunProgress, comm
     if begun is not None:
         if begun.manifest is not None and begun.manifest.status == "finished":
             return begun
-        prepared = prepare(recipe_of(begun), recipe_folder=recipe_folder_of(begun))
-        return open_run(resume_run(prepared, begun, progress))
+        return open_run(resume_run(prepare_again(begun), begun, progress))
     recipe = _chosen_recipe(found)
     if recipe is None:
         return None
     progress.note(f"Measuring {recipe.arms[-1].name} again on fresh data: {recipe.blocks} blocks.")
-    prepared = prepare(recipe, recipe_folder=recipe_folder_of(found))
+    standing = standing_of(found)
+    prepared = prepare(recipe, recipe_folder=standing.folder, trusted=standing.trusted)
     return open_run(start_run(prepared, out, progress, command, tuned_in=found))
 
 

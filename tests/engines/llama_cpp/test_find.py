@@ -58,7 +58,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_recipe_then_option_then_environment_then_path_then_bundled(
+def test_option_then_recipe_then_environment_then_path_then_bundled(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundled = bundle("2026-01-01")
@@ -68,10 +68,10 @@ def test_recipe_then_option_then_environment_then_path_then_bundled(
     own = program(machine / "own" / "server")
     monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", str(own))
     assert find_server() == FoundBinary(own, "environment")
-    option = program(machine / "option" / "server")
-    assert find_server(None, str(option)) == FoundBinary(option, "option")
     recipe = program(machine / "recipe" / "server")
-    assert find_server(str(recipe), str(option)) == FoundBinary(recipe, "recipe")
+    assert find_server(str(recipe)) == FoundBinary(recipe, "recipe")
+    option = program(machine / "option" / "server")
+    assert find_server(str(recipe), str(option)) == FoundBinary(option, "option")
     assert [binary.found_in for binary in candidates()] == ["environment", "PATH", "bundled"]
 
 

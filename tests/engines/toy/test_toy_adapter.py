@@ -54,7 +54,7 @@ def binary(tmp_path: Path) -> Path:
 
 def test_run_verify_report(binary: Path, tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_text(RECIPE.format(binary=binary, kind="ngram-simple"))
-    run = benchctl(tmp_path, "run", "toy.yaml", "--out", "results")
+    run = benchctl(tmp_path, "run", "toy.yaml", "--out", "results", "--engine-binary", str(binary))
     assert run.returncode == 0, run.stdout + run.stderr
     (folder,) = (tmp_path / "results" / "toy").iterdir()
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -75,7 +75,7 @@ def test_run_verify_report(binary: Path, tmp_path: Path) -> None:
 
 def test_what_it_cannot_do_is_refused(binary: Path, tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_text(RECIPE.format(binary=binary, kind="ngram-mod"))
-    run = benchctl(tmp_path, "run", "toy.yaml", "--out", "results")
+    run = benchctl(tmp_path, "run", "toy.yaml", "--out", "results", "--engine-binary", str(binary))
     assert run.returncode == 2
     assert "toy-serve knows only ngram-simple" in run.stderr
 
@@ -107,5 +107,5 @@ def test_it_is_in_every_list_and_its_own_keys_in_the_schema(tmp_path: Path) -> N
 def test_its_lossy_settings_are_named_before_it_runs(binary: Path, tmp_path: Path) -> None:
     recipe = RECIPE.format(binary=binary, kind="ngram-simple") + "    args: [--guess]\n"
     (tmp_path / "toy.yaml").write_text(recipe)
-    planned = benchctl(tmp_path, "run", "toy.yaml", "--dry-run")
+    planned = benchctl(tmp_path, "run", "toy.yaml", "--dry-run", "--engine-binary", str(binary))
     assert "lossy by design (guessed acceptance)" in planned.stdout + planned.stderr

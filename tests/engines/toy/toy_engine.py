@@ -13,6 +13,7 @@ from benchctl.engines.common.completion_stream import CompletionReader
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp
 from benchctl.engines.common.log import Cause, Reason, first_cause
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port
+from benchctl.engines.common.programs import FoundBinary, which
 from benchctl.engines.registry import FoundEngine
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.hashes import file_sha256
@@ -29,24 +30,30 @@ class ToyEngine:
 
     def __init__(self, spec: ToySpec, *, binary: str | None = None) -> None:
         self._spec = spec
-        self._binary = spec.binary or binary or "toy-serve"
+        self._binary = binary or spec.binary or "toy-serve"
+        self._found_in = "option" if binary else "recipe" if spec.binary else "PATH"
+
+    def locate(self) -> FoundBinary:
+        """Find the binary without running it; what its files hash to is compared with what a run recorded."""
+        found = which(self._binary)
+        if found is None:
+            raise EngineError("there is no toy-serve", kind="launch", where=self._binary, fix="Name it: engine.binary")
+        return FoundBinary(found, self._found_in, {"sha256": file_sha256(found)})
 
     def probe(self) -> Capabilities:
         """Ask the actual binary; a list of ours would be wrong for the next version."""
-        found = shutil.which(self._binary)
-        if found is None:
-            raise EngineError("there is no toy-serve", kind="launch", where=self._binary, fix="Name it: engine.binary")
-        version = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+        found = self.locate()
+        done = subprocess.run([found.path, "--version"], capture_output=True, text=True, timeout=30, check=True)
         return Capabilities(
             kind="toy",
-            binary=Path(found),
-            found_in="recipe" if self._spec.binary else "PATH",
-            version=version.strip(),
+            binary=found.path,
+            found_in=found.found_in,
+            version=done.stdout.strip(),
             build=None,
             commit=None,
             speculation_types=("ngram-simple",),
             request_fields=frozenset(),  # of `tools`, `response_format`, …: prompts with others are refused
-            details={"sha256": file_sha256(Path(found))},
+            details=dict(found.hashes),
         )
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:

@@ -1,0 +1,139 @@
+"""Texts of the user: a recipe reads what is shipped, what lies in its own folder, and what the user typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchctl.data.store import open_run
+from benchctl.errors import UsageError
+from benchctl.measure.prepare import prepare
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.run import standing_of, start_run
+from benchctl.permissions import not_given, settle
+from benchctl.recipes.load import load_recipe
+from benchctl.recipes.schema import Recipe
+from tests.benchctl_process import benchctl
+from tests.security.conftest import Listener
+
+SECRET = "a diary of mine"
+
+
+def written(prompts: str, engine: str = "{}", folder: Path | None = None) -> Path:
+    file = (folder or Path.cwd()) / "r.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(
+        f"name: r\nengine: {engine}\nprompts: {prompts}\nblocks: 1\npreflight: 'off'\nsampling: {{max_tokens: 4}}\n"
+        + ("" if "url" in engine else "models: {target: {source: 'bundled:tiny-sequential'}}\n")
+        + "arms: [{name: baseline}]\n"
+    )
+    return file
+
+
+def refused(file: Path) -> list[str]:
+    return [str(finding) for finding in not_given(load_recipe(file), file.parent)]
+
+
+@pytest.fixture
+def diary(home: Path) -> Path:
+    file = home / "diary.txt"
+    file.write_text(SECRET)
+    return file
+
+
+@pytest.mark.parametrize("named", ["{home}/diary.txt", "../diary.txt", "~/diary.txt", "link.txt", "folder/diary.txt"])
+@pytest.mark.parametrize("key", ["suite", "context"])
+def test_a_text_outside_the_recipes_folder_is_not_sent(
+    home: Path, diary: Path, listener: Listener, named: str, key: str
+) -> None:
+    Path("link.txt").symlink_to(diary)
+    Path("folder").symlink_to(home)
+    texts = {"suite": "tiny.json", key: named.format(home=home)}
+    file = written(str(texts).replace("'", ""), f"{{kind: openai, url: '{listener.url}'}}")
+    assert [key in text for text in refused(file)] == [True]
+    with pytest.raises(UsageError, match="would open the machine") as caught:
+        prepare(load_recipe(file), recipe_folder=file.parent)
+    assert "--trust-recipe" in str(caught.value.fix)
+    assert listener.heard == []
+
+
+def test_nothing_is_sent_of_a_diary_and_check_says_so(diary: Path, listener: Listener) -> None:
+    written(f"{{suite: '{diary}'}}", f"{{kind: openai, url: '{listener.url}'}}")
+    assert benchctl("recipes", "check", "r.yaml").returncode == 2
+    done = benchctl("run", "r.yaml")
+    assert done.returncode == 2
+    assert done.stderr.index("--prompts FILE") < done.stderr.index("--trust-recipe")
+    assert listener.heard == []
+
+
+def test_the_working_directory_is_not_the_recipes_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written("{suite: notes.txt}")
+    own = home / "work"
+    own.mkdir()
+    (own / "notes.txt").write_text(SECRET)
+    monkeypatch.chdir(own)
+    assert len(refused(file)) == 1
+
+
+@pytest.mark.parametrize("place", [".", ".ssh", ".config/deep/er", "work/.git"])
+def test_home_and_dot_folders_are_no_recipes_folder(home: Path, place: str) -> None:
+    file = written("{suite: mine.txt}", folder=home / place)
+    (file.parent / "mine.txt").write_text(SECRET)
+    assert len(refused(file)) == 1
+
+
+def test_a_hidden_file_of_the_recipes_folder_is_not_the_recipes(home: Path) -> None:
+    Path(".env").write_text(SECRET)
+    assert len(refused(written("{suite: tiny.json, context: .env}"))) == 1
+
+
+@pytest.mark.parametrize("option", ["--lora", "--grammar-file", "--chat-template-file", "--control-vector"])
+def test_adapters_grammars_and_templates_lie_in_the_folder_too(diary: Path, option: str) -> None:
+    Path("own").write_text("x")
+    assert len(refused(written("{suite: tiny.json}", f"{{args: ['{option}', '{diary}']}}"))) == 1
+    assert refused(written("{suite: tiny.json}", f"{{args: ['{option}', own]}}")) == []
+
+
+def test_what_is_shipped_or_beside_the_recipe_needs_nothing(home: Path) -> None:
+    Path("own.txt").write_text("hello")
+    assert refused(written("{suite: own.txt, context: own.txt}")) == []
+    assert refused(written("{suite: default}")) == []
+
+
+def test_a_typed_text_is_kept_by_its_path(diary: Path) -> None:
+    file = written(f"{{suite: '{diary}'}}")
+    recipe = load_recipe(file, overrides={"prompts.suite": str(diary)})
+    settle(recipe, file.parent, file, typed=["prompts.suite"])
+    assert refused(file) == []
+
+
+def test_a_typed_name_means_the_file_here_and_not_the_strangers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written("{suite: tiny.json}")
+    Path("mine.txt").write_text("theirs")
+    own = home / "work"
+    own.mkdir()
+    (own / "mine.txt").write_text("mine")
+    monkeypatch.chdir(own)
+    done = benchctl("run", file, "--dry-run", "--json", "--prompts", "mine.txt")
+    assert done.returncode == 0, done.stderr
+    assert str(own / "mine.txt") in done.stdout
+
+
+def test_a_strangers_run_has_its_own_folder_whatever_its_manifest_says(diary: Path, llama_server: Path) -> None:
+    diary.with_name("own").mkdir()
+    file = written("{suite: own.txt}", folder=diary.with_name("own"))
+    (file.parent / "own.txt").write_text("hello")
+    recipe: Recipe = load_recipe(file)
+    prepared = prepare(recipe, recipe_folder=file.parent, binary=str(llama_server))
+    run = open_run(start_run(prepared, Path("out"), RunProgress(), ["benchctl"]))
+    assert standing_of(run).folder == file.parent
+    manifest = run.manifest
+    assert manifest is not None
+    manifest.run = "20260101-000000-0000"  # another's
+    assert standing_of(run).folder == run.folder
+    assert not standing_of(run).trusted
+    assert standing_of(run, trusted=True).folder == file.parent
+    assert standing_of(run).trusted
+    manifest.recipe["prompts"]["suite"] = str(diary)
+    assert standing_of(run).folder == run.folder

@@ -1,0 +1,176 @@
+"""Programs: what a recipe or a manifest names runs only where the user named it, and hashes are compared before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchctl.data.store import open_run
+from benchctl.errors import UsageError
+from benchctl.measure.prepare import prepare
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.replay.relaunch import RelaunchError, relaunch
+from benchctl.measure.run import prepare_again, start_run
+from benchctl.permissions import permit_program, remembering
+from benchctl.recipes.load import load_recipe
+from tests.benchctl_process import benchctl
+from tests.security.conftest import marking_program
+
+ARMS = "arms: [{name: baseline}, {name: other, speculation: {type: ngram-mod}}]\n"
+DRAFTS = """  draft: {source: 'bundled:tiny-hybrid-draft'}
+arms: [{name: baseline}, {name: d, speculation: {type: draft-simple, max: 4}}]
+"""
+
+
+def written(binary: str | None, kind: str = "llama.cpp", arms: str = ARMS) -> Path:
+    named = "" if binary is None else f", binary: '{binary}'"
+    file = Path.cwd() / "r.yaml"
+    file.write_text(
+        f"name: r\nengine: {{kind: {kind}{named}}}\nprompts: {{suite: tiny.json, limit: 1}}\nblocks: 1\n"
+        "preflight: 'off'\nsampling: {max_tokens: 4}\n"
+        f"models:\n  target: {{source: 'bundled:tiny-sequential'}}\n{arms}"
+    )
+    return file
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("run", "r.yaml", "-q"), ("run", "r.yaml", "--dry-run"), ("run", "r.yaml", "--json"), ("breakeven", "r.yaml"),
+     ("tune", "r.yaml"), ("diagnose", "r.yaml"), ("race", "r.yaml"), ("recipes", "check", "r.yaml"),
+     ("isolate", "r.yaml", "--type", "q8_0"), ("verify-lossless", "r.yaml", "--sampling")],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_recipes_own_program_does_not_run(home: Path, words: tuple[str, ...]) -> None:
+    mark = marking_program(Path.cwd() / "server")
+    written("./server", arms=DRAFTS if words[0] == "breakeven" else ARMS)
+    done = benchctl(*words)
+    assert done.returncode == 2, done.stderr
+    assert not mark.exists()
+    assert str(Path.cwd() / "server") in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", ["llama.cpp", "vllm", "sglang", "transformers"])
+def test_of_no_engine(home: Path, kind: str) -> None:
+    mark = marking_program(Path.cwd() / "python")
+    file = written("./python", kind, "arms: [{name: baseline}]\n")
+    with pytest.raises(UsageError, match="you have not named"):
+        prepare(load_recipe(file), recipe_folder=file.parent)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("entry", [".", "", "{folder}"])
+def test_a_name_is_not_found_through_the_strangers_folder(
+    home: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    mark = marking_program(Path.cwd() / "my-server")
+    monkeypatch.setenv("PATH", f"{entry.format(folder=Path.cwd())}:/usr/bin:/bin")
+    file = written("my-server")
+    with pytest.raises(UsageError):
+        prepare(load_recipe(file), recipe_folder=file.parent)
+    assert not mark.exists()
+
+
+def test_links_and_dots_do_not_make_a_known_path(home: Path) -> None:
+    known = home / "bin" / "server"
+    marking_program(known)
+    with remembering() as given:
+        given.programs[str(known)] = None
+    folder = Path.cwd()
+    deep = folder / "a" / "b"
+    deep.mkdir(parents=True)
+    marking_program(folder / "a" / "bin" / "server")
+    (home / "way").symlink_to(deep)
+    permit_program(known, "recipe", folder)
+    with pytest.raises(UsageError):
+        permit_program(home / "way" / ".." / "bin" / "server", "recipe", folder)
+
+
+def test_the_option_outranks_the_recipe_and_its_path_is_kept(home: Path, llama_server: Path) -> None:
+    mark = marking_program(Path.cwd() / "server")
+    copied = home / "mine" / "bin" / llama_server.name
+    shutil.copytree(llama_server.parent, copied.parent)
+    written("./server")
+    assert benchctl("run", "r.yaml", "--dry-run", "-q", "--engine-binary", copied).returncode == 0
+    assert not mark.exists()
+    written(str(copied))
+    done = benchctl("run", "r.yaml", "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert f"names the program that is run: {copied}" in done.stderr
+    json.loads(done.stdout)
+    quiet = benchctl("run", "r.yaml", "--dry-run", "-q")
+    assert f"names the program that is run: {copied}" in quiet.stderr
+    with copied.open("ab") as file:  # built anew
+        file.write(b"\0")
+    assert benchctl("run", "r.yaml", "--dry-run").returncode == 0
+
+
+def test_a_program_is_known_by_its_hash_with_every_library_beside_it(home: Path, llama_server: Path) -> None:
+    first, second = home / "first" / "bin", Path.cwd() / "bin"
+    for folder in (first, second):
+        shutil.copytree(llama_server.parent, folder)
+    own, copy = first / llama_server.name, second / llama_server.name
+    permit_program(own, "option", Path.cwd(), hashed=True)
+    permit_program(copy, "recipe", Path.cwd(), hashed=True)
+    (second / "libmore.so").write_bytes(b"x")
+    with pytest.raises(UsageError, match="you have not named"):
+        permit_program(copy, "recipe", Path.cwd(), hashed=True)
+
+
+def test_verify_runs_nothing_of_a_strangers_folder_nor_what_has_another_hash(home: Path, llama_server: Path) -> None:
+    file = written(None)
+    prepared = prepare(load_recipe(file), recipe_folder=file.parent, binary=str(llama_server))
+    folder = start_run(prepared, Path("out"), RunProgress(), ["benchctl"])
+    relaunch(open_run(folder), "baseline")  # its own run is verified without a question
+    stored = folder / "manifest.json"
+    manifest = json.loads(stored.read_text())
+    mark = marking_program(folder / "llama-server")
+    for arm in manifest["arms"]:
+        arm["argv"][0] = str((folder / "llama-server").absolute())
+    stored.write_text(json.dumps(manifest))
+    with pytest.raises(RelaunchError, match="hash differs"):
+        relaunch(open_run(folder), "baseline", trusted=True)
+    assert not mark.exists()
+    manifest["engine"]["details"] |= {"sha256": prepared_hash(folder / "llama-server"), "siblings": {}}
+    stored.write_text(json.dumps(manifest))
+    with pytest.raises(RelaunchError, match="you have not named"):
+        relaunch(open_run(folder), "baseline")
+    done = benchctl("verify-lossless", folder, "--json")
+    assert not mark.exists()
+    assert "Traceback" not in done.stderr
+
+
+def prepared_hash(file: Path) -> str:
+    from benchctl.models.hashes import file_sha256
+
+    return file_sha256(file)
+
+
+def test_a_resumed_run_compares_the_hash_before_anything_runs(home: Path, llama_server: Path) -> None:
+    copied = home / "mine" / "bin" / llama_server.name
+    shutil.copytree(llama_server.parent, copied.parent)
+    file = written(None)
+    prepared = prepare(load_recipe(file), recipe_folder=file.parent, binary=str(copied))
+    run = open_run(start_run(prepared, Path("out"), RunProgress(), ["benchctl"]))
+    prepare_again(run, binary=str(copied))
+    mark = marking_program(copied)
+    for trusted in (False, True):
+        with pytest.raises(UsageError, match="hash differs"):
+            prepare_again(run, binary=str(copied), trusted=trusted)
+    assert not mark.exists()
+
+
+def test_a_manifest_whose_recipe_was_changed_does_not_resume(home: Path, llama_server: Path) -> None:
+    file = written(None)
+    prepared = prepare(load_recipe(file), recipe_folder=file.parent, binary=str(llama_server))
+    folder = start_run(prepared, Path("out"), RunProgress(), ["benchctl"])
+    stored = folder / "manifest.json"
+    manifest = json.loads(stored.read_text())
+    manifest["recipe"]["arms"][1]["args"] = ["--tools", "all"]
+    stored.write_text(json.dumps(manifest))
+    for words in (("run", "--resume"), ("run", "--dry-run", "--resume")):
+        done = benchctl(*words, folder, "--engine-binary", llama_server, "--trust-recipe")
+        assert done.returncode == 2
+        assert "was changed since the run was started" in done.stderr
