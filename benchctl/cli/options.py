@@ -18,7 +18,7 @@ Blocks = Annotated[
     str | None, typer.Option(help="Blocks, instead of the recipe's: a number, or auto.", metavar="N|auto")
 ]
 EngineBinary = Annotated[
-    str | None, typer.Option(help="The engine's binary: a path, or a name on PATH. The recipe's own wins.")
+    str | None, typer.Option(help="The engine's binary, instead of the recipe's: a path, or a name on PATH.")
 ]
 ModelsDir = Annotated[
     Path | None, typer.Option(help="Look for the models' files here before anywhere else.", file_okay=False)
@@ -26,7 +26,7 @@ ModelsDir = Annotated[
 TrustRecipe = Annotated[
     bool,
     typer.Option(
-        "--trust-recipe", help="Accept a recipe that opens the machine: runs code, reads other files, uses the network."
+        "--trust-recipe", help="Give the recipe what it asks for: code, other files, servers, keys. Holds until it changes."
     ),
 ]
 Accept = Annotated[
