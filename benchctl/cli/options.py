@@ -26,7 +26,7 @@ ModelsDir = Annotated[
 TrustRecipe = Annotated[
     bool,
     typer.Option(
-        "--trust-recipe", help="Give the recipe what it asks for: code, other files, servers, keys. Holds until it changes."
+        "--trust-recipe", help="Give the recipe all that it asks for: code, files, servers, keys; until it changes."
     ),
 ]
 Accept = Annotated[

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchctl.data.chain import canonical_sha256
 from benchctl.data.identity import workload_sha256
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import RunData
@@ -44,6 +45,7 @@ def test_below_nohup_a_hang_up_is_nothing() -> None:
 def test_another_library_beside_the_binary_is_another_engine(recipe: Recipe, manifest: Manifest) -> None:
     models = ResolvedPair(ResolvedModel("t.gguf", ()), None)
     manifest.workload_sha256 = workload_sha256(recipe, [], models)
+    manifest.recipe_sha256 = canonical_sha256(manifest.recipe)
     manifest.engine.details = {"sha256": "a", "siblings": {"libggml.so": "b"}}
     capabilities = SimpleNamespace(details={"sha256": "a", "siblings": {"libggml.so": "c"}})
     prepared: Any = SimpleNamespace(
