@@ -120,11 +120,12 @@ def _probabilities(one: Comparison, fork: Fork, replays: Replays | None) -> tupl
         (at for at in replays.positions if (at.task, at.prompt_idx, at.index, at.token, at.rival) == place), None
     )
     scored = {(one.shape, one.width) for one in fork.shapes}
-    return tuple(
+    read = (
         Probability(reading.shape, reading.width, _exp(reading.token), _exp(reading.rival), reading.likeliest)
         for reading in (position.readings if position else ())
         if (reading.shape, reading.width) in scored
     )
+    return tuple(dict.fromkeys(read))  # the prefix is read several times at one width, from different rounds
 
 
 def _exp(value: float | None) -> float | None:

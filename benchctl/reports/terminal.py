@@ -104,7 +104,7 @@ def _arms(analysis: Analysis) -> Table[Verdict]:
     table = conclusions(analysis)
     costs = {cost.arm: 1 + cost.overhead for cost in analysis.costs if cost.overhead is not None}
     tokens = {
-        row.arm: row.tokens_per_round for row in analysis.acceptance if row.task == ALL_TASKS and row.arm in costs
+        row.arm: row.acceptance_length for row in analysis.acceptance if row.task == ALL_TASKS and row.arm in costs
     }
     rounds: list[Column[Verdict]] = [
         numeric("Tokens per round", lambda row: tokens.get(row.arm), numbers.decimal, optional=True),

@@ -1,0 +1,521 @@
+"""Everything that a report shows of an arm against the second reading; each check returns what disagrees."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.oracle.pages import Page, Shown, agrees, csv_tables, markdown_tables, terminal_tables
+from tests.oracle.reading import ALL, Reading, Row, noise_floor
+
+SPEED = ("pooled", "median", "end_to_end", "length_matched", "by_block", "pairs", "pairs_unequal", "pairs_missing")
+ACCEPTANCE = ("drafted", "accepted", "rate", "rounds", "acceptance_length", "tokens_per_round", "tokens_per_step",
+              "rate_by_request", "rate_by_task", "position_unconditional")  # fmt: skip
+COST = ("depth", "alpha", "overhead", "predicted", "break_even_alpha")
+ROUND = ("rounds", "seconds", "tokens", "drafted_round_tokens", "step_s")
+
+HEADERS = {  # of a table that has an arm in every row: what the column is, by its header in small letters
+    "speed-up": "pooled", "pooled": "pooled", "measured": "pooled", "median pair": "median", "end to end": "end_to_end",
+    "equal length": "length_matched", "by block": "by_block", "pairs": "pairs", "unequal": "pairs_unequal",
+    "missing": "pairs_missing", "rate": "rate", "drafted": "drafted", "acceptance length": "acceptance_length",
+    "tokens per step": "tokens_per_step", "mean of requests": "rate_by_request", "mean of tasks": "rate_by_task",
+    "α measured": "alpha", "break-even α": "break_even_alpha", "overhead of a round": "overhead",
+    "speed-up predicted": "predicted", "cost of a round": "cost", "round": "seconds",
+    "tok/s": "throughput", "tok/s alone": "throughput",
+    "decode, median (tok/s)": "median_rate", "prefill, median (tok/s)": "prompt_tok_per_sec_median",
+    "ttft, median": "ttft_median_s", "records": "records", "depth k": "depth",
+    "memory (gib)": "memory_gib", "memory_bytes": "memory_bytes",
+    # The CSV files name columns as analysis.json does.
+    "speedup": "pooled", "median": "median", "end_to_end": "end_to_end", "length_matched": "length_matched",
+    "by_block": "by_block", "pairs_unequal": "pairs_unequal", "pairs_missing": "pairs_missing",
+    "lowest_block": "lowest_block", "highest_block": "highest_block", "accepted": "accepted",
+    "acceptance_length": "acceptance_length", "tokens_per_round": "tokens_per_round",
+    "tokens_per_step": "tokens_per_step", "rate_by_request": "rate_by_request", "rate_by_task": "rate_by_task",
+    "position_unconditional": "position_unconditional", "depth": "depth", "alpha": "alpha", "overhead": "overhead",
+    "predicted": "predicted", "break_even_alpha": "break_even_alpha", "round_s": "seconds", "baseline_s": "baseline_s",
+    "drafted_round_tokens": "drafted_round_tokens", "tokens": "tokens", "tok_per_s": "throughput",
+}  # fmt: skip
+
+
+OTHER_FILES = ("conditions", "breakeven", "forecasts", "resources", "unit-costs", "throughput.csv")
+
+
+SHAPES = {"token by token": "decode", "as verified": "verify", "all at once": "prefill"}
+REFUSALS = (
+    "every arm here pays more for its rounds",
+    "not shown that speculation is the cause",
+    "Do not speculate on this evidence",
+)
+
+
+class Report:
+    """A rendered run beside its second reading."""
+
+    def __init__(self, reading: Reading, folder: Path, terminal: str = "") -> None:
+        self.reading, self.folder, self.terminal = reading, folder, terminal
+        self.analysis: Row = json.loads((folder / "analysis.json").read_text())
+        self.markdown = (folder / "report.md").read_text(encoding="utf-8")
+        self.page = Page((folder / "index.html").read_text(encoding="utf-8"))
+        tables = [*markdown_tables(self.markdown), *self.page.tables, *terminal_tables(terminal)]
+        self.shown = tables
+        self.csv = csv_tables(folder)
+        self.looked_at: dict[str, set[str]] = defaultdict(set)
+        """The quantities that were compared, and of which arms."""
+
+    def value(self, name: str, arm: str, task: str) -> Any:
+        """The second reading of a quantity."""
+        one = self.reading.arms[arm]
+        if name == "memory_bytes":
+            return one.memory_bytes
+        if name == "memory_gib":
+            return None if one.memory_bytes is None else one.memory_bytes / 2**30
+        if name == "throughput":
+            return self.reading.load(arm)["throughput"] if one.one_at_a_time else ...
+        if name in {"median_rate", "prompt_tok_per_sec_median", "ttft_median_s", "records"}:
+            return self.reading.throughput(arm, task).get({"median_rate": "median"}.get(name, name))
+        if name == "headline":  # of requests that share the engine it is that of whole answers
+            return self._headline(arm) if arm != one.baseline else None
+        if name in SPEED or name in {"lowest_block", "highest_block"}:
+            return self.reading.speed(arm, task)[name] if arm != one.baseline else None
+        if name in {*COST, *ROUND, "cost", "baseline_s"} and name != "rounds":
+            return self.reading.round(arm, task).get(name)
+        return self.reading.acceptance(arm, task).get(name)
+
+    # analysis.json
+
+    def check_json(self) -> Iterator[str]:
+        """Every row of analysis.json."""
+        for name, row in self.analysis.get("compared", {}).items():
+            arm = self.reading.arms[name]
+            told = {key: (row[key] or {}).get("source") for key in ("target", "draft")}
+            for key, found in {
+                **told,
+                "baseline": row["baseline"],
+                "again": row["again"],
+                "engine": row["engine"],
+            }.items():
+                wanted = {"again": arm.second}.get(key, getattr(arm, key, None))
+                self.looked_at["compared"].add(name)
+                if found != wanted:
+                    yield f"analysis.json, compared, {name}: {key} {found}, its own is {wanted}"
+        for row in [*self.analysis["speedups"], *self.analysis.get("second_cells", [])]:
+            yield from self._row("speedups", row, self.reading.speed(row["arm"], row["task"]), SPEED)
+        for row in self.analysis["acceptance"]:
+            yield from self._row("acceptance", row, self.reading.acceptance(row["arm"], row["task"]), ACCEPTANCE)
+        for row in self.analysis["throughput"]:
+            wanted = self.reading.throughput(row["arm"], row["task"])
+            yield from self._row("throughput", row, wanted, ("median", "ttft_median_s", "prompt_tok_per_sec_median"))
+        for row in self.analysis["costs"]:
+            wanted = self.reading.round(row["arm"])
+            yield from self._row("costs", row, wanted, COST)
+            yield from self._row("costs", row, {"measured": self.reading.pooled(row["arm"])}, ("measured",))
+        for row in self.analysis["rounds"]["splits"]:
+            yield from self._row("rounds", row, self.reading.round(row["arm"], row["task"]), ROUND)
+        for row in self.analysis["rounds"]["units"]:
+            own = self.reading.round(row["arm"])
+            if "step_s" in own and row["steps"] and not same(row["steps"], row["seconds"] / own["step_s"]):
+                yield f"rounds.units, {row['arm']}, {row['what']}: {row['steps']} steps of another baseline"
+        for row in self.analysis["verdicts"]:
+            overlapping = not self.reading.arms[row["arm"]].one_at_a_time
+            speed = self.reading.speed(row["arm"])["end_to_end" if overlapping else "pooled"]
+            if row["speedup"] is not None and not same(row["speedup"], speed):
+                yield f"verdicts, {row['arm']}: speedup {row['speedup']}, its own is {speed}"
+            rate = self.reading.acceptance(row["arm"]).get("rate")
+            if not same(row["acceptance"], rate):
+                yield f"verdicts, {row['arm']}: acceptance {row['acceptance']}, its own is {rate}"
+        for row in (self.analysis.get("sweep") or {}).get("levels", []):
+            if self.reading.arms[row["arm"]].one_at_a_time:
+                wanted = self.reading.load(row["arm"])
+                yield from self._row("levels", row, wanted, ("requests", "tokens", "makespan_s", "throughput"))
+
+    def _row(self, where: str, row: Row, wanted: Row, names: tuple[str, ...]) -> Iterator[str]:
+        for name in names:
+            if name in row and row[name] is not None:
+                self.looked_at[name].add(row["arm"])
+                if not same(row[name], wanted.get(name)):
+                    place = f"analysis.json, {where}, {row['arm']}, {row.get('task', ALL)}, {name}"
+                    yield f"{place}: {row[name]}, its own is {wanted.get(name)}"
+
+    # Tables
+
+    def check_tables(self) -> Iterator[str]:
+        """Every cell of every table whose header is known and whose row is an arm's, at the precision shown."""
+        for table in [*self.shown, *self.csv]:
+            for row in table.dicts():
+                arm = self.arm_of(row)
+                if "fastest" in row:
+                    yield from self._best_of_group(table, row)
+                if arm is None:
+                    continue
+                task = row.get("task", ALL)
+                if task != ALL and task not in self.reading.tasks:
+                    continue
+                for header, text in row.items():
+                    name = self._quantity(table, header, row)
+                    if name is None or "over 100" in text or not re.search(r"\d", text):
+                        continue
+                    value = self.value(name, arm, task)
+                    if value is ...:
+                        continue
+                    self.looked_at[name].add(arm)
+                    if not shows(text, value):
+                        yield f"{table.where}, {arm}, {task}, {header!r}: {text}, its own {name} is {value}"
+
+    def _best_of_group(self, table: Shown, row: dict[str, str]) -> Iterator[str]:
+        baseline, fastest = row["baseline"], row["fastest"]
+        group = [arm for arm in self.reading.speculating if self.reading.arms[arm].baseline == baseline]
+        where = f"{table.where}, {baseline}"
+        throughput = self.value("throughput", baseline, ALL)
+        if throughput is not ... and not agrees(row["tok/s alone"], throughput):
+            yield f"{where}: {row['tok/s alone']} tok/s, its own is {throughput}"
+        if not agrees(row["arms"], len(group)):
+            yield f"{where}: {row['arms']} arms, by its conditions {group}"
+        if fastest in self.reading.arms:
+            own = self._headline(fastest)
+            if fastest not in group or not shows(row["speed-up"], own):
+                yield f"{where}: fastest {fastest} {row['speed-up']}, its own is {own}"
+
+    def _quantity(self, table: Shown, header: str, row: dict[str, str]) -> str | None:
+        if table.where.startswith(OTHER_FILES):
+            return None
+        if "redicted and measured" in table.where:  # a forecast's tokens and speed-up are not the arm's own
+            return {"measured": "pooled"}.get(header)
+        text = row[header]
+        if header == "speed-up" and table.where.endswith("Conclusions"):
+            return "headline"
+        if header == "accepted":  # a share in one table, a count in another
+            return "rate" if "%" in text else "accepted"
+        if header in {"rounds", "tokens per round", "with plain steps", "baseline"} and "round" in row:
+            return {"tokens per round": "drafted_round_tokens", "with plain steps": "tokens", "rounds": None,
+                    "baseline": "baseline_s"}[header]  # fmt: skip
+        if header == "tokens per round":  # one name, one meaning: those of the drafted rounds, as their cost is
+            return "drafted_round_tokens"
+        if header == "with plain steps":
+            return "tokens_per_round"
+        if header == "rounds" and "tokens_per_step" not in row and table.where == "rounds.csv":
+            return None
+        return {"rounds": "rounds"}.get(header) or HEADERS.get(header)
+
+    def arm_of(self, row: dict[str, str]) -> str | None:
+        """The arm that a row is about: by its name, or by the recipe's arm and the values of the axes."""
+        name = row.get("arm") or ""
+        name = re.sub(r" \(.*\)$", "", name)
+        axes = {key for arm in self.reading.arms.values() for key in arm.axes}
+        wanted = {axis: row.get(axis) for axis in axes if axis in row}
+        if wanted and "arm" in row and name not in self.reading.arms:
+            found = [
+                arm.name
+                for arm in self.reading.arms.values()
+                if arm.of == name
+                and all(value in {arm.axes.get(axis), "–"} for axis, value in wanted.items())
+                and (len(wanted) == 1 or arm.draft or wanted.get("models.draft") in {"–", None})
+            ]
+            return found[0] if len(found) == 1 else None
+        return name if name in self.reading.arms else None
+
+    # Answers, margins and noise
+
+    def check_answers(self) -> Iterator[str]:
+        """Every answer shown beside a baseline's, and every claim that two answers are alike."""
+        for prompt in self.page.prompts:
+            task, _, index = prompt.names[0].rpartition("/")
+            place = (task, int(index))
+            for side in prompt.forks:
+                own = self.reading.arms[side.arm].baseline
+                where = f"index.html, {side.arm}, {prompt.names[0]}"
+                if len(self.baselines) > 1 and side.titles[0].split(" · ")[0].strip() != own:
+                    yield f"{where}: stands beside {side.titles[0]}, its own baseline is {own}"
+                for arm, text in zip((own, side.arm), side.texts, strict=True):
+                    self.looked_at["answer"].add(arm)
+                    shown = _normal(text.replace("(it ended here)", ""))
+                    if not any(shown in _normal(given) for given in self.reading.texts(arm, *place)):
+                        yield f"{where}: the text shown for {arm} is not its answer"
+                yield from self._probabilities(side.arm, place, side.tables, where)
+                if any("not saved" in note for note in prompt.notes) and self.reading.texts(own, *place):
+                    yield f"{where}: 'not saved', but both records are there"
+            for note in prompt.notes:
+                found = re.match(r"Identical to (\S+): (.*)\.$", note, re.DOTALL)
+                for arm in (name.split()[0] for name in found[2].split(", ")) if found else ():
+                    if arm not in self.reading.arms:
+                        continue
+                    self.looked_at["identical"].add(arm)
+                    own = self.reading.arms[arm].baseline
+                    beside = {_normal(text) for text in [*prompt.texts[1:], *(f.texts[0] for f in prompt.forks)]}
+                    texts = {_normal(text) for text in self.reading.texts(arm, *place)}
+                    if found and own != found[1] and len(self.baselines) > 1:
+                        yield f"index.html, {prompt.names[0]}: {arm} 'identical to {found[1]}', its baseline is {own}"
+                    if beside and not beside & texts:
+                        yield f"index.html, {prompt.names[0]}: {arm} is called identical to a text that it is not"
+        yield from self._in_markdown()
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What a reader sees, by where."""
+        return {"report.md": self.markdown, "index.html": self.page.visible, "terminal": self.terminal}
+
+    @property
+    def baselines(self) -> set[str]:
+        """The baselines of the run."""
+        return {arm.baseline for arm in self.reading.arms.values()}
+
+    def _in_markdown(self) -> Iterator[str]:
+        sections = re.split(r"^### ", self.markdown, flags=re.MULTILINE)[1:]
+        for section in sections:
+            found = re.match(r"`?(\S+?)`?, (\S+)/(\d+): ", section)
+            if not found or found[1] not in self.reading.arms:
+                continue
+            arm, place = found[1], (found[2], int(found[3]))
+            own = self.reading.arms[arm].baseline
+            for name, text in re.findall(r"`(\S+)` continues.*?```text\n(.*?)\n```", section, re.DOTALL):
+                if name not in (arm, own):
+                    yield f"report.md, {arm}, {place}: shows {name}, its own baseline is {own}"
+                texts = self.reading.texts(name, *place) if name in self.reading.arms else []
+                if not any(_normal(text) in _normal(given) for given in texts):
+                    yield f"report.md, {arm}, {place}: the text shown for {name} is not its answer"
+
+    def _probabilities(self, arm: str, place: tuple[str, int], tables: list[Shown], where: str) -> Iterator[str]:
+        fork = self._fork(arm, *place)
+        if fork is None or fork["baseline_token"] is None:
+            return
+        readings = self.reading.readings(arm, *place, fork)
+        if readings and not tables:
+            yield f"{where}: no probabilities, but its target scored them"
+        for table in tables:
+            if len({row[0] for row in table.rows}) < len(table.rows):
+                yield f"{where}: the same probabilities several times"
+            for row in table.rows:
+                width = re.match(r"(\d+) tokens", row[0])
+                shape = f"verify {width[1]}" if width else "decode 1" if row[0] == "token by token" else "prefill"
+                reading = next((one for name, one in readings.items() if name.startswith(shape)), None)
+                if reading is None:
+                    yield f"{where}: probabilities of another target"
+                    continue
+                self.looked_at["probability"].add(arm)
+                for text, value in zip(row[1:3], (reading["token"], reading["rival"]), strict=True):
+                    if value is not None and not agrees(text, 2.718281828459045**value):
+                        yield f"{where}: probability {text}, its own is {2.718281828459045**value}"
+
+    def _fork(self, arm: str, task: str, index: int) -> Row | None:
+        for row in self.analysis["losslessness"]:
+            for one in row["comparisons"] if row["arm"] == arm else []:
+                if (one["task"], one["prompt_idx"]) == (task, index):
+                    return one["fork"]  # type: ignore[no-any-return]
+        return None
+
+    def check_lossless(self) -> Iterator[str]:
+        """Whether answers are alike, where they diverge, by what margin, and against which noise."""
+        for row in self.analysis["losslessness"]:
+            arm = row["arm"]
+            for one in row["comparisons"]:
+                where = f"analysis.json, {arm}, {one['task']}/{one['prompt_idx']}"
+                alike = self.reading.same_answer(arm, one["task"], one["prompt_idx"])
+                self.looked_at["comparison"].add(arm)
+                told = one["outcome"] not in {"undetermined", "degenerate"}
+                if told and (one["outcome"] == "identical") != all(alike):
+                    yield f"{where}: {one['outcome']}, but by its own baseline {alike}"
+                if one["blocks_differing"] != alike.count(False):
+                    yield f"{where}: {one['blocks_differing']} blocks differ, by its own baseline {alike}"
+                if one["fork"]:
+                    yield from self._margins(arm, one, where)
+            for noise in row["noise"]:
+                yield from self._noise(arm, noise)
+        yield from self._noise_tables()
+        yield from self._fork_tables()
+
+    def _margins(self, arm: str, one: Row, where: str) -> Iterator[str]:
+        fork = one["fork"]
+        if fork["unit"] == "token":
+            pairs = self.reading.pairs(arm, one["task"], timed=False)
+            ids = [
+                [side["token_ids"] or [] for side in pair]
+                for pair in pairs
+                if pair[0]["prompt_idx"] == one["prompt_idx"]
+            ]
+            at = {
+                tuple(side[fork["index"]] for side in pair) for pair in ids if all(len(s) > fork["index"] for s in pair)
+            }
+            if at and (fork["arm_token"], fork["baseline_token"]) not in at:
+                yield f"{where}: diverges by {fork['baseline_token']}, {fork['arm_token']}, by its baseline {at}"
+        readings = self.reading.readings(arm, one["task"], one["prompt_idx"], fork)
+        for shape in fork["shapes"]:
+            own = readings.get(f"{shape['shape']} {shape['width']}")
+            if own is None or own["token"] is None or own["rival"] is None:
+                continue
+            self.looked_at["margin"].add(arm)
+            if not same(shape["margin"], own["token"] - own["rival"]):
+                yield f"{where}: margin {shape['margin']} ({shape['shape']}), its own is {own['token'] - own['rival']}"
+        if fork["shapes"] and not readings:
+            yield f"{where}: has margins, but its own target did not score it"
+
+    def _noise(self, arm: str, noise: Row) -> Iterator[str]:
+        part = self.reading.arms[arm].part
+        if noise["by_prefill"] or self.reading.scores("replays", part) is None:
+            return
+        losses = self.reading.losses(part, noise["width"])
+        floor = noise_floor(losses, self.reading.tokens_of(part))
+        where = f"analysis.json, noise of {arm} at width {noise['width']}"
+        self.looked_at["noise"].add(arm)
+        if noise["prefixes"] != len(losses):
+            yield f"{where}: {noise['prefixes']} prefixes, of its own target {len(losses)}"
+        elif (floor is None) != (noise["floor"] is None) or (floor and abs(noise["floor"] / floor - 1) > 0.02):
+            yield f"{where}: floor {noise['floor']}, of its own target {floor}"
+
+    def floors(self, width: int) -> dict[str | None, float | None]:
+        """The noise floor at a width, of every target that was scored."""
+        found = {}
+        for row in self.analysis["losslessness"]:
+            for noise in row["noise"]:
+                if noise["width"] == width:
+                    found[self.reading.arms[row["arm"]].part] = noise["floor"]
+        return found
+
+    def _noise_tables(self) -> Iterator[str]:
+        """A table of noise floors has a row for each target and width, and says which target."""
+        for table in self.shown:
+            if "noise floor" not in [header.lower() for header in table.headers]:
+                continue
+            rows: dict[str, list[dict[str, str]]] = defaultdict(list)
+            for row in table.dicts():
+                rows[row["tokens at once"]].append(row)
+            for width, of_width in rows.items():
+                floors = self.floors(int(width))
+                if len(of_width) < len(floors):
+                    yield f"{table.where}: {len(of_width)} noise floors of width {width} for targets {list(floors)}"
+                shown = {row["noise floor"] for row in of_width}
+                for part, floor in floors.items():
+                    if not any(agrees(text, floor) for text in shown):
+                        yield f"{table.where}: no noise floor of {part} at width {width} ({floor})"
+                for row in of_width:
+                    named = [part for part in floors if part and any(part in text for text in row.values())]
+                    self.looked_at["noise table"].update(map(str, named))
+                    if named and not agrees(row["noise floor"], floors[max(named, key=len)]):
+                        yield f"{table.where}: {row['noise floor']} at width {width}, of {named} it is {floors}"
+                    if len(floors) > 1 and not named:
+                        yield f"{table.where}: a noise floor of width {width} without its target"
+
+    def _fork_tables(self) -> Iterator[str]:
+        for table in self.shown:
+            if "token by token" not in [header.lower() for header in table.headers]:
+                continue
+            for row in table.dicts():
+                arm = self.arm_of(row)
+                if arm is None or "/" not in row["prompt"]:
+                    continue
+                task, _, index = row["prompt"].rpartition("/")
+                fork = self._fork(arm, task, int(index)) or {}
+                for header, shape in SHAPES.items():
+                    margin = next((one["margin"] for one in fork.get("shapes", []) if one["shape"] == shape), None)
+                    if row[header] not in {"–", ""} and not agrees(row[header], margin):
+                        yield f"{table.where}, {arm}, {row['prompt']}, {header!r}: {row[header]}, its own is {margin}"
+                floor = fork.get("noise_floor")
+                if row["noise"] not in {"–", ""} and not agrees(row["noise"], floor):
+                    yield f"{table.where}, {arm}, {row['prompt']}: noise {row['noise']}, its own is {floor}"
+
+    # Sentences
+
+    def check_sentences(self) -> Iterator[str]:
+        """What sentences say of an arm: its speed-up, its acceptance, what its rounds cost and yield."""
+        for where, text in self.texts.items():
+            for arm, said in self._said(text):
+                yield from self._sentence(where, arm, said)
+            names = sorted(self.reading.speculating, key=len, reverse=True)
+            pattern = rf"(?<![\w.-])`?({'|'.join(map(re.escape, names))})`?(?: \(|, | ran | is |: )(\d+\.\d\d)×"
+            for arm, number in re.findall(pattern, text) if names else []:
+                self.looked_at["sentence"].add(arm)
+                if not shows(number, self._headline(arm)):
+                    yield f"{where}: {arm} {number}×, its own is {self._headline(arm)}"
+
+    def _headline(self, arm: str) -> float | None:
+        speed = self.reading.speed(arm)
+        value: float | None = speed["pooled" if self.reading.arms[arm].one_at_a_time else "end_to_end"]
+        return value
+
+    def _said(self, text: str) -> Iterator[tuple[str, str]]:
+        for line in text.splitlines():
+            found = re.match(r"(?:- )?`?([\w.-]+)`?: (.*)", line.strip())
+            if found and found[1] in self.reading.arms and found[1] in self.reading.speculating:
+                yield found[1], found[2]
+
+    def _sentence(self, where: str, arm: str, said: str) -> Iterator[str]:
+        rounds, accepted = self.reading.round(arm), self.reading.acceptance(arm)
+        for pattern, value in (
+            (r"(\d+\.\d\d)× the baseline", self._headline(arm)),
+            (r"(\d+(?:\.\d+)? %) of (?:its|the) draft(?:ed)? tokens", accepted.get("rate")),
+            (r"a round cost (\d+\.\d+) baseline steps", rounds.get("cost")),
+            (r"baseline steps and yielded (\d+\.\d+) tokens", rounds.get("drafted_round_tokens")),
+        ):
+            for number in re.findall(pattern, said):
+                self.looked_at["sentence"].add(arm)
+                if not shows(number, value):
+                    yield f"{where}: {arm}: {said[:60]}…: {number}, its own is {value}"
+
+    def check_one_value(self) -> Iterator[str]:
+        """The same quantity of the same arm has one value: what one place rounds up, another does not round down."""
+        said: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for text in self.texts.values():
+            for arm, sentence in self._said(text):
+                said["detectable change", arm].update(re.findall(r"change of (\d+) %", sentence))
+                said["acceptance", arm].update(re.findall(r"(\d+) % of (?:its|the) draft", sentence))
+        for table in self.shown:
+            for row in table.dicts():
+                name = self.arm_of(row)
+                if name and row.get("task", ALL) == ALL:
+                    said["detectable change", name].update(re.findall(r"detects (\d+) %", " ".join(row.values())))
+                    said["detectable change", name].update(re.findall(r"^(\d+) %", row.get("detects", "")))
+        for (kind, arm), values in said.items():
+            if len(values) > 1:
+                yield f"{arm}: {kind} is {' %, '.join(sorted(values))} % on one page"
+
+    # What to run
+
+    def check_decision(self) -> Iterator[str]:
+        """An arm that pays is not called useless elsewhere, and no number stands beside 'no speed-up is reported'."""
+        for row in self.analysis["verdicts"]:
+            if self.reading.arms[row["arm"]].attested & {"inactive"} and row["speedup"] is not None:
+                yield f"{row['arm']} is inactive, and {row['speedup']} is reported"
+        if not self.terminal:
+            return
+        for where, text in self.texts.items():
+            flat = " ".join(text.split())
+            for refusal in REFUSALS:
+                if "Speculative decoding pays here" in flat and refusal in flat and len(self.baselines) == 1:
+                    yield f"{where}: 'pays here' and '{refusal}'"
+        runs = {where: set(re.findall(r"Run (?:it )?with ([\w.-]+)", text)) for where, text in self.texts.items()}
+        if len({frozenset(found) for found in runs.values() if found}) > 1:
+            yield f"what to run: {runs}"
+
+    def complaints(self) -> list[str]:
+        """Everything that disagrees."""
+        return [
+            f"[{check.__name__.removeprefix('check_')}] {complaint}"
+            for check in (self.check_json, self.check_tables, self.check_answers, self.check_lossless,
+                          self.check_sentences, self.check_one_value, self.check_decision)
+            for complaint in check()
+        ]  # fmt: skip
+
+
+def shows(text: str, value: Any) -> bool:
+    """Whether a cell shows `value`: a number, or the values of all blocks."""
+    if isinstance(value, list):
+        if text.startswith("["):
+            return same(json.loads(text), value)
+        numbers = re.findall(r"\d+(?:\.\d+)?", text)
+        return len(numbers) == len(value) and all(map(agrees, numbers, value))
+    return agrees(text, value)
+
+
+def same(found: Any, wanted: Any) -> bool:
+    """Whether two values are equal but for the last digits."""
+    if isinstance(found, list) and isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(same, found, wanted))
+    if found is None or wanted is None:
+        return found is wanted
+    return bool(abs(found - wanted) <= 1e-6 * max(abs(wanted), 1e-9))
+
+
+def _normal(text: str) -> str:
+    return " ".join(text.split())

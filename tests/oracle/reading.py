@@ -1,0 +1,446 @@
+"""A run read a second time: plain Python over its stored files, by the definitions of docs/method.md.
+
+It imports nothing of benchctl, so that a number on a page that agrees with this one was not copied from itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+ALL = "all"
+Row = dict[str, Any]
+Pair = tuple[Row, Row]
+
+
+@dataclass
+class Arm:
+    """What an arm was, by the manifest and the recipe in it."""
+
+    name: str
+    of: str
+    conditions: tuple[Any, ...]
+    """How the target computes and how it is asked; arms of one baseline agree in all of it."""
+    again: bool
+    setting: Row | None
+    part: str | None
+    axes: dict[str, str]
+    memory_bytes: int | None
+    engine: str | None
+    target: str | None
+    draft: str | None
+    argv: list[str]
+    one_at_a_time: bool
+    attested: set[str] = field(default_factory=set)
+    baseline: str = ""
+    second: str | None = None
+
+    @property
+    def depth(self) -> int | None:
+        """The one depth to which a model (or the target itself) drafts."""
+        kind, depth = (self.setting or {}).get("type", ""), (self.setting or {}).get("max")
+        return depth if isinstance(depth, int) and kind.startswith(("draft-", "self-")) else None
+
+
+class Reading:
+    """A run's numbers from its files, each for one arm and its own baseline."""
+
+    def __init__(self, path: Path, baseline: str = "baseline") -> None:
+        self.folder = path if path.is_dir() else path.parent
+        lines = (path / "records.jsonl" if path.is_dir() else path).read_text(encoding="utf-8").splitlines()
+        self.manifest: Row = json.loads((path / "manifest.json").read_text()) if path.is_dir() else {}
+        records = [json.loads(line) for line in lines if line.strip()]
+        self.arms = self._arms(baseline, [record["label"] for record in records])
+        failed = {
+            (cell["block"], cell["arm"])
+            for cell in self.manifest.get("cells", [])
+            if (cell.get("attestation") or {}).get("state") == "failed"
+        }
+        self.at: dict[tuple[str, str, int, int], Row] = {}
+        for record in records:
+            block = record["block"] if record.get("schema") else record["rep"]
+            if record.get("phase", "measure") == "measure" and (block, record["label"]) not in failed:
+                key = (record["label"], record["task"], record["prompt_idx"], block)
+                if not record.get("error"):  # of several attempts the last good one
+                    self.at[key] = record
+        planned = [(prompt["task"], prompt["prompt_idx"]) for prompt in self.manifest.get("prompts", [])]
+        self.prompts = list(dict.fromkeys([*planned, *sorted({key[1:3] for key in self.at})]))
+        self.tasks = list(dict.fromkeys(task for task, _ in self.prompts))
+        self.blocks = sorted({key[3] for key in self.at} | set(range(self.manifest.get("blocks") or 0)))
+
+    def _arms(self, baseline: str, labels: list[str]) -> dict[str, Arm]:
+        manifest, recipe = self.manifest, self.manifest.get("recipe", {})
+        setups: dict[str, Row] = {setup["name"]: setup for setup in manifest.get("setups", [])}
+        planned: dict[str, Row] = {setup["name"]: setup for setup in recipe.get("setups", [])}
+        asked: dict[str, Row] = {arm["name"]: arm for arm in recipe.get("arms", [])}
+        found: dict[str, Arm] = {}
+        for arm in manifest.get("arms", []):
+            setup = setups.get(arm.get("setup") or "", manifest)
+            plan = planned.get(arm.get("setup") or "") or recipe
+            cache = (asked.get(arm["name"], {}).get("cache_type") or {}).get("target")
+            binary = (setup["engine"] or {}).get("binary")
+            target: Row = setup.get("target") or {}
+            condition = (arm.get("context_length"), arm.get("concurrency", 1), arm.get("rate"), arm.get("temperature"))
+            computes = (_sha(target), binary, json.dumps(plan.get("engine"), sort_keys=True), cache)
+            length = None if condition[0] is None else f"ctx{condition[0]}"
+            uses_draft = str((arm.get("speculation") or {}).get("type", "")).startswith("draft-")
+            found[arm["name"]] = Arm(
+                name=arm["name"],
+                of=arm.get("of") or arm["name"],
+                conditions=(*computes, *condition),
+                again=bool(arm.get("again")),
+                setting=arm.get("speculation"),
+                part="-".join(filter(None, (arm.get("group"), length))) or None,
+                axes=(setup if arm.get("setup") else {}).get("axes", {}),
+                memory_bytes=arm.get("memory_bytes"),
+                engine=setup["engine"]["kind"],
+                target=target.get("source"),
+                draft=(setup.get("draft") or {}).get("source") if uses_draft else None,
+                argv=arm.get("argv") or [],
+                one_at_a_time=condition[1] == 1 and condition[2] is None,
+            )
+        for label in labels:  # a study's file has nothing else
+            found.setdefault(
+                label, Arm(label, label, (), False, None, None, {}, None, None, None, None, [], one_at_a_time=True)
+            )
+        for cell in manifest.get("cells", []):
+            if cell["arm"] in found and cell.get("attestation"):
+                found[cell["arm"]].attested.add(cell["attestation"]["state"])
+        name = manifest.get("baseline", baseline)
+        of = found[name].of
+        for one in found.values():
+            alike = [arm for arm in found.values() if arm.conditions == one.conditions]
+            one.baseline = next((arm.name for arm in alike if arm.of == of and not arm.again), "")
+            one.second = next((arm.name for arm in alike if arm.again), None)
+        return found
+
+    @property
+    def speculating(self) -> list[str]:
+        """The arms that are compared with a baseline; a second cell of it is none of them."""
+        return [arm.name for arm in self.arms.values() if arm.name != arm.baseline and not arm.again]
+
+    # Answers.
+
+    def rows(self, arm: str, task: str = ALL) -> list[Row]:
+        """The good answers of an arm."""
+        return [record for key, record in self.at.items() if key[0] == arm and task in (ALL, key[1])]
+
+    def pairs(self, arm: str, task: str = ALL, block: int | None = None, *, timed: bool = True) -> list[Pair]:
+        """An arm's answers beside those of its own baseline to the same prompt in the same block."""
+        found = []
+        for key, record in self.at.items():
+            if key[0] == arm and task in (ALL, key[1]) and block in (None, key[3]):
+                other = self.at.get((self.arms[arm].baseline, *key[1:]))
+                if other and not (timed and not (rate(record) and rate(other))):
+                    found.append((record, other))
+        return found
+
+    def _second(self, arm: str, other: Row) -> Row | None:
+        """The second cell's answer beside the baseline's, for every arm but the second cell itself."""
+        twin = self.arms[arm].second
+        if twin is None or twin == arm:
+            return None
+        block = other["block"] if other.get("schema") else other["rep"]
+        return self.at.get((twin, other["task"], other["prompt_idx"], block))
+
+    def _baseline_s(self, arm: str, other: Row) -> float:
+        own, second = decode_s(other), self._second(arm, other)
+        if second is None or not rate(second):
+            return own
+        return float((own + decode_s(second) / (second["n_predicted"] - 1) * (other["n_predicted"] - 1)) / 2)
+
+    def _baseline_e2e(self, arm: str, other: Row) -> float:
+        own, second = other["e2e_s"], self._second(arm, other)
+        if second is None or not second.get("e2e_s"):
+            return float(own)
+        return float((own + second["e2e_s"] / second["n_predicted"] * other["n_predicted"]) / 2)
+
+    # Speed.
+
+    def pooled(self, arm: str, task: str = ALL, block: int | None = None) -> float | None:
+        """Σ decoded tokens / Σ decode time, over the baseline's."""
+        return _ratio(
+            [
+                (ours["n_predicted"] - 1, decode_s(ours), theirs["n_predicted"] - 1, self._baseline_s(arm, theirs))
+                for ours, theirs in self.pairs(arm, task, block)
+            ]
+        )
+
+    def speed(self, arm: str, task: str = ALL) -> Row:
+        """The speed-ups of an arm by every definition."""
+        pairs = self.pairs(arm, task)
+        matched, ratios, whole = [], [], []
+        for ours, theirs in pairs:
+            base_s = self._baseline_s(arm, theirs)
+            ratios.append(rate(ours) / ((theirs["n_predicted"] - 1) / base_s))
+            common = min(ours["n_predicted"], theirs["n_predicted"]) - 1
+            base_step = base_s / (theirs["n_predicted"] - 1)
+            matched.append((common, common / rate(ours), common, common * base_step))
+            if ours.get("e2e_s") and theirs.get("e2e_s"):
+                times = ours["e2e_s"], self._baseline_e2e(arm, theirs)
+                whole.append((ours["n_predicted"], times[0], theirs["n_predicted"], times[1]))
+        blocks = [value for block in self.blocks if (value := self.pooled(arm, task, block))]
+        asked = len([prompt for prompt in self.prompts if task in (ALL, prompt[0])]) * len(self.blocks)
+        endings = [(one["n_predicted"], one.get("finish_reason")) for pair in pairs for one in pair]
+        return {
+            "pooled": self.pooled(arm, task),
+            "median": statistics.median(ratios) if ratios else None,
+            "end_to_end": _ratio(whole),
+            "length_matched": _ratio(matched),
+            "by_block": blocks,
+            "lowest_block": min(blocks) if len(blocks) > 1 else None,
+            "highest_block": max(blocks) if len(blocks) > 1 else None,
+            "pairs": len(pairs),
+            "pairs_unequal": sum(ours != theirs for ours, theirs in zip(endings[::2], endings[1::2], strict=True)),
+            "pairs_missing": asked - len(self.pairs(arm, task, timed=False)),
+        }
+
+    def throughput(self, arm: str, task: str) -> Row:
+        """Medians of an arm's own answers."""
+        rows = self.rows(arm, task)
+        rates = [rate(row) for row in rows if rate(row)]
+        return {
+            "rates": rates,
+            "median": _median(rates),
+            "ttft_median_s": _median([row.get("ttft_s") for row in rows]),
+            "prompt_tok_per_sec_median": _median([row.get("prompt_per_sec") for row in rows]),
+            "records": len(rows),
+        }
+
+    def load(self, arm: str) -> Row:
+        """Tokens a second of whole answers, one request at a time: all tokens over the time that was waited."""
+        rows = [row for row in self.rows(arm) if row.get("e2e_s")]
+        tokens, waited = sum(row["n_predicted"] for row in rows), sum(row["e2e_s"] for row in rows)
+        return {
+            "requests": len(self.rows(arm)),
+            "tokens": tokens,
+            "makespan_s": waited,
+            "throughput": tokens / waited if rows else None,
+        }
+
+    # Acceptance and what a round costs.
+
+    def acceptance(self, arm: str, task: str = ALL) -> Row:
+        """The counters of an arm, added up over the answers whose counters contradict nothing."""
+        rows = [row for row in self.rows(arm, task) if row.get("draft_n") is not None and sound(row)]
+        if not rows:
+            return {}
+        drafted, accepted = (sum(row[key] or 0 for row in rows) for key in ("draft_n", "draft_n_accepted"))
+        with_rounds = [row for row in rows if row.get("rounds")]
+        known = bool(rows) and all(row.get("rounds") is not None for row in rows)
+        rounds = sum(row["rounds"] for row in with_rounds) if known else None
+        decoded = sum(row["n_predicted"] - 1 for row in rows)
+        places = [row["accepted_by_position"] for row in rows if row.get("accepted_by_position")]
+        width = max(map(len, places), default=0)
+        by_place = [sum(place[at] for place in places if at < len(place)) for at in range(width)]
+        return {
+            "drafted": drafted,
+            "accepted": accepted,
+            "rate": accepted / drafted if drafted else None,
+            "rounds": rounds,
+            "acceptance_length": 1 + accepted / rounds if rounds else None,
+            "tokens_per_round": sum(row["n_predicted"] - 1 for row in with_rounds) / rounds if rounds else None,
+            "tokens_per_step": decoded / (decoded - accepted) if decoded > accepted else None,
+            "rate_by_request": _mean([row["draft_n_accepted"] / row["draft_n"] for row in rows if row["draft_n"]]),
+            "rate_by_task": self._rate_by_task(arm) if task == ALL else None,
+            "position_unconditional": [place / rounds for place in by_place] if rounds else None,
+        }
+
+    def _rate_by_task(self, arm: str) -> float | None:
+        return _mean([value for task in self.tasks if (value := self.acceptance(arm, task).get("rate")) is not None])
+
+    def round(self, arm: str, task: str = ALL) -> Row:
+        """What a verify round took, in seconds and in steps of the arm's own baseline, and what it yielded."""
+        pairs = [
+            (ours, theirs)
+            for ours, theirs in self.pairs(arm, task)
+            if ours.get("rounds") is not None and ours.get("draft_n_accepted") is not None and sound(ours)
+        ]
+        rounds = sum(ours["rounds"] for ours, _ in pairs)
+        if not rounds:  # of requests that share the engine llama.cpp counts none
+            return {"depth": self.arms[arm].depth}
+        decoded = sum(ours["n_predicted"] - 1 for ours, _ in pairs)
+        accepted = sum(ours["draft_n_accepted"] for ours, _ in pairs)
+        seconds = sum(decode_s(ours) for ours, _ in pairs)
+        base_tokens = sum(theirs["n_predicted"] - 1 for _, theirs in pairs)
+        step_s = sum(self._baseline_s(arm, theirs) for _, theirs in pairs) / base_tokens
+        plain = max(0, decoded - rounds - accepted)
+        priced = rounds / (rounds + plain) >= 1 / 3  # else few rounds carry the noise of the plain steps
+        cost = (seconds / step_s - plain) / rounds
+        depth, alpha = self.arms[arm].depth, None
+        if priced and depth:
+            alpha = solve(1 + accepted / rounds, depth)
+        return {
+            "rounds": rounds,
+            "seconds": seconds / rounds,
+            "tokens": decoded / rounds,
+            "drafted_round_tokens": 1 + accepted / rounds,
+            "step_s": step_s,
+            "baseline_s": decoded / rounds * step_s,
+            "cost": cost if priced else None,
+            "overhead": cost - 1 if priced else None,
+            "depth": depth,
+            "alpha": alpha,
+            "predicted": expected(alpha, depth) / cost if alpha is not None and depth else None,
+            "break_even_alpha": solve(cost, depth) if priced and depth and cost <= depth + 1 else None,
+            "draft_step_s": self._draft_step(pairs),
+        }
+
+    def _draft_step(self, pairs: list[Pair]) -> float | None:
+        phases = [ours.get("phase_s") or {} for ours, _ in pairs if ours.get("draft_n")]
+        drafted = sum(ours["draft_n"] or 0 for ours, _ in pairs)
+        return (
+            sum(phase["draft"] for phase in phases) / drafted if phases and all("draft" in p for p in phases) else None
+        )
+
+    # Output.
+
+    def same_answer(self, arm: str, task: str, index: int) -> list[bool]:
+        """For each block, whether text and tokens are those of the arm's own baseline."""
+        pairs = [pair for pair in self.pairs(arm, task, timed=False) if pair[0]["prompt_idx"] == index]
+        return [all(ours.get(key) == theirs.get(key) for key in ("content", "finish_reason")) for ours, theirs in pairs]
+
+    def texts(self, arm: str, task: str, index: int) -> list[str]:
+        """An arm's answers to a prompt, of all blocks."""
+        return [row["content"] for row in self.rows(arm, task) if row["prompt_idx"] == index]
+
+    def scores(self, kind: str, part: str | None) -> Row | None:
+        """`replays` or `audit` of the target that scored this part of the run."""
+        file = self.folder / f"{kind}{'-' + part if part else ''}.json"
+        return json.loads(file.read_text()) if file.exists() else None
+
+    def readings(self, arm: str, task: str, index: int, fork: Row) -> dict[str, Row]:
+        """The log-probabilities of both tokens at a divergence, by the target of the arm's own part, by shape."""
+        key = (task, index, fork["index"], fork["baseline_token"], fork["arm_token"])
+        for place in (self.scores("replays", self.arms[arm].part) or {}).get("positions", []):
+            if (
+                tuple(place[name] for name in ("task", "prompt_idx", "index", "token", "rival")) == key
+                and place["fork"]
+            ):
+                return {f"{one['shape']} {one['width']}": one for one in place["readings"]}
+        return {}
+
+    def losses(self, part: str | None, width: int) -> list[tuple[float, float]]:
+        """(margin, loss) at every prefix that the target of this part read alone and `width` tokens at a time."""
+        audit = self.scores("audit", part)
+        if audit is not None and any(one["width"] == width for one in audit["passes"]):
+            answers = {(one["task"], one["prompt_idx"], one["token_sha"]): one["margins"] for one in audit["answers"]}
+            return [
+                (answers[one["task"], one["prompt_idx"], one["token_sha"]][place], loss)
+                for one in audit["passes"]
+                if one["width"] == width and one["slots"] == 1
+                for place, loss in zip(one["places"], one["losses"], strict=True)
+            ]
+        found = []
+        for place in (self.scores("replays", part) or {}).get("positions", []):
+            margin = {(one["shape"], one["width"]): one["token"] - one["rival"] for one in place["readings"]
+                      if one["token"] is not None and one["rival"] is not None}  # fmt: skip
+            alone, widths = margin.get(("decode", 1)), (width, min(width, place["index"]))  # no more than there are
+            at_once = next((margin["verify", one] for one in widths if ("verify", one) in margin), None)
+            if alone is not None and at_once is not None and not place["fork"]:
+                found.append((alone, alone - at_once))
+        return found
+
+    def tokens_of(self, part: str | None) -> int:
+        """All tokens that the part's arms answered in one block, those of a second cell among them."""
+        arms = [
+            arm.name
+            for arm in self.arms.values()
+            if arm.part == part and arm.name != arm.baseline and arm.one_at_a_time
+        ]
+        return sum(row["n_predicted"] for arm in arms for row in self.rows(arm) if (row.get("block") or 0) == 0)
+
+    @cached_property
+    def parts(self) -> list[str | None]:
+        """The parts of the run that one target scores."""
+        return list(dict.fromkeys(arm.part for arm in self.arms.values()))
+
+
+def noise_floor(losses: list[tuple[float, float]], tokens: int) -> float | None:
+    """The margin that the noise of so many tokens exceeds anywhere in 1 of 200 runs, by docs/method.md, "Forks"."""
+    count, changed = len(losses), sum(loss != 0 for _, loss in losses)
+    if count < 20 and changed < 5:
+        return None
+    if not changed:
+        return 0.0
+    limit = max(1.0, sorted(margin for margin, _ in losses)[: min(40, count)][-1])
+    ordered = sorted(loss for margin, loss in losses if margin <= limit)
+    if sum(loss > 0 for loss in ordered) < 10:
+        ordered = sorted(sign * abs(loss) for loss in ordered for sign in (1, -1))
+    beyond = min(sum(loss > 0 for loss in ordered), max(10, round(len(ordered) / 20)))
+    start = max(0.0, max((loss for loss in ordered[:-beyond] if loss < ordered[-beyond]), default=0.0))
+    excess = [loss - start for loss in ordered if loss > start]
+    number, mean = len(excess), statistics.mean(excess)
+    density = (sum(margin <= 1 for margin, _ in losses) + 1) / (count + 1)
+    # ∫ P(loss > m) dm above a margin x beyond `start`: the tail (1 + x / (n·mean))^-n, integrated.
+    area = 0.005 / (max(tokens, 1000) * density)
+    scale, share = number * mean, number / len(ordered)
+    whole_tail = share * scale / (number - 1) if number > 1 else math.inf
+    if area <= whole_tail:
+        return start + scale * float((area / whole_tail) ** (-1 / (number - 1)) - 1)
+    return None  # the floor lies among the measured losses; no kept run has one so low
+
+
+def rate(row: Row) -> float:
+    """Decode rate: by the client's clock where it timed the answer, else the engine's; 0 where there is none."""
+    value = row.get("client_tok_per_sec")
+    value = row.get("tok_per_sec") if value is None else value
+    return float(value) if value and row["n_predicted"] >= 2 else 0.0
+
+
+def decode_s(row: Row) -> float:
+    """Seconds for the tokens after the first."""
+    return float((row["n_predicted"] - 1) / rate(row))
+
+
+def sound(row: Row) -> bool:
+    """Whether the counters contradict neither each other nor the tokens."""
+    drafted, accepted, rounds = row.get("draft_n") or 0, row.get("draft_n_accepted") or 0, row.get("rounds")
+    out, ids, places = row["n_predicted"], row.get("token_ids"), row.get("accepted_by_position")
+    return not (
+        accepted > drafted
+        or (rounds is not None and (rounds > out or rounds > drafted or (rounds == 0 and drafted > 0)))
+        or (rounds is not None and places and rounds + accepted > out - 1 + len(places))
+        or (places and sum(places) != accepted)
+        or (places and any(later > before for before, later in zip([rounds or out, *places], places, strict=False)))
+        or (ids is not None and len(ids) != out)
+    )
+
+
+def expected(alpha: float, depth: int) -> float:
+    """E(α, k): tokens of a round."""
+    return sum(alpha**power for power in range(depth + 1))
+
+
+def solve(tokens: float, depth: int) -> float:
+    """The α with E(α, k) = `tokens`, by halving."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if expected(middle, depth) < tokens else (low, middle)
+    return (low + high) / 2
+
+
+def _sha(model: Row) -> tuple[str, ...]:
+    return tuple(file["sha256"] for file in model.get("files", []))
+
+
+def _ratio(sums: list[tuple[float, float, float, float]]) -> float | None:
+    if not sums:
+        return None
+    ours, our_s, theirs, their_s = (sum(column) for column in zip(*sums, strict=True))
+    return float((ours / our_s) / (theirs / their_s))
+
+
+def _median(values: list[Any]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _mean(values: list[float]) -> float | None:
+    return statistics.mean(values) if values else None

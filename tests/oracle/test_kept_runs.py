@@ -1,0 +1,59 @@
+"""Every kept run, rendered by the code of today: each number, text and claim is its own arm's own value."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from benchctl.cli.app import app
+from tests.cli.calls import answer
+from tests.oracle.render import kept, rendered
+
+QUICK = [
+    "qwen2.5-coder-axes/",
+    "quantization-sweep/",
+    "self-speculation-control/20261122-1626",
+    "qwen2.5-coder-breakeven/",
+    "qwen2.5-coder-vllm/",
+    "vllm-hybrid/",
+]
+SLOW = [
+    "qwen2.5-coder/",
+    "self-speculation-control/20261122-1654",
+    "self-speculation-parallel/",
+    "self-speculation-sequential/",
+    "qwen2.5-coder-vllm-float32/",
+    "vllm-control/",
+]
+EVERY_ARM = ("pooled", "median", "end_to_end", "length_matched", "by_block", "pairs", "pairs_missing",
+             "tokens_per_step", "median_rate", "ttft_median_s", "comparison")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_what_is_shown_of_an_arm_is_its_own(name: str, tmp_path: Path) -> None:
+    report = rendered(kept(name), tmp_path)
+    assert report.complaints() == []
+    for quantity in EVERY_ARM:  # so that a renamed header or key cannot empty the check
+        assert report.looked_at[quantity] >= set(report.reading.speculating), quantity
+    assert report.looked_at["sentence"]
+    assert report.looked_at["identical"] | report.looked_at["answer"]
+    if report.reading.scores("replays", next(iter(report.reading.parts))):
+        assert report.looked_at["margin"] and report.looked_at["probability"]
+
+
+def test_the_commands_answer_is_the_stored_one(tmp_path: Path) -> None:
+    run = kept("qwen2.5-coder-axes/")
+    printed = json.loads(answer(app, "report", str(run), "--no-figures", "--out", str(tmp_path), "--json"))
+    assert printed["analysis"] == json.loads(Path(printed["files"]["analysis"]).read_text())
+
+
+def test_the_second_reading_is_independent() -> None:
+    """It imports nothing of benchctl, nor do its checks: a fault that both shared would agree with itself."""
+    for name in ("reading", "pages", "checks"):
+        tree = ast.parse((Path(__file__).parent / f"{name}.py").read_text())
+        imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        imported += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        assert not [module for module in imported if module.startswith("benchctl")]
