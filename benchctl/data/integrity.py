@@ -185,7 +185,7 @@ class RecordCheck(LineCheck):
             wrong = contradiction(record)
             if wrong is not None:
                 self.note(f"in contradiction with its own times: {wrong}")
-        if label in self._alone:
+        if self.chained and label in self._alone:  # else the order of lines is not known to be that of the answers
             self._follow(record, (record.block, label, record.attempt))
 
     def _follow(self, record: Record, process: tuple[int, str, int]) -> None:

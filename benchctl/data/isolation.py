@@ -44,7 +44,7 @@ class Family(Part):
 class Severity(Part):
     """How far a model is from its source; see `benchctl.engines.quantizing.Divergence`."""
 
-    model_config = ConfigDict(extra="ignore", from_attributes=True)
+    model_config = ConfigDict(extra="ignore", from_attributes=True, allow_inf_nan=True)  # logits may be no numbers
 
     divergence: float | None
     divergence_error: float | None

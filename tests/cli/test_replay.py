@@ -198,7 +198,11 @@ def test_what_cannot_be_launched_again_is_said_and_excuses_nothing(forge: Forge,
         raw["engine"]["details"]["sha256"] = "0" * 64
     write_sealed(manifest, raw)
     one = forged_prompt(verify(run))
-    said = {"model": "gone.gguf is not here", "hash": "its hash differs", "engine": "not the one that ran"}[lost]
+    said = {
+        "model": "gone.gguf is not here",
+        "hash": "its hash differs",
+        "engine": "the engine's binary or its libraries changed",
+    }[lost]
     assert (one["outcome"], one["fork"]["margin"]) == ("differs", None)
     assert said in one["reason"]
 

@@ -77,7 +77,8 @@ def test_the_users_own_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert find_vllm() == FoundBinary(own, "environment")
     assert find_vllm("vllm") == FoundBinary(own, "environment")  # the name that every installation has
     assert find_vllm(None, str(named)) == FoundBinary(named, "option")
-    assert find_vllm(str(own), str(named)) == FoundBinary(own, "recipe")
+    assert find_vllm(str(own), str(named)) == FoundBinary(named, "option")  # what is typed outranks the recipe
+    assert find_vllm(str(own)) == FoundBinary(own, "recipe")
 
 
 @pytest.mark.parametrize("value", ["/none/vllm", "other-vllm", "/"])
