@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import math
-import os
 import re
 import socket
 import subprocess
@@ -555,6 +554,15 @@ HOSTILE: dict[str, tuple[Talk, int, str]] = {
 }
 
 
+LAUNCHER = """\
+import resource, subprocess, sys
+status = subprocess.call(sys.argv[2:])
+open(sys.argv[1], "w").write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(status)
+"""
+"""Between the tests and the command: Linux counts what a process was forked from as its own peak."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_command_ends_with_one_message_in_bounded_memory(listen: Listen, tmp_path: Path, name: str) -> None:
@@ -562,10 +570,9 @@ def test_a_command_ends_with_one_message_in_bounded_memory(listen: Listen, tmp_p
     (tmp_path / "recipe.yaml").write_text(RECIPE % f"{listen(talk)._base}/v1")
     command = [sys.executable, "-m", "benchctl", "run", "recipe.yaml", "-q"]
     with (tmp_path / "said").open("wb") as said:
-        process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
-        _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
+        launcher = [sys.executable, "-c", LAUNCHER, str(tmp_path / "used"), *command]
+        status = subprocess.call(launcher, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
     text = (tmp_path / "said").read_text("utf-8")
-    assert (process.returncode, "Traceback" in text) == (code, False), text
+    assert (status, "Traceback" in text) == (code, False), text
     assert re.search(message, text), text
-    assert used.ru_maxrss * 1024 < MOST_RESIDENT
+    assert int((tmp_path / "used").read_text()) * 1024 < MOST_RESIDENT
