@@ -103,19 +103,17 @@ def _arms(analysis: Analysis) -> Table[Verdict]:
     """The conclusions with what a round yields and costs, so that one table has the reason as well."""
     table = conclusions(analysis)
     costs = {cost.arm: 1 + cost.overhead for cost in analysis.costs if cost.overhead is not None}
-    tokens = {
+    tokens = {  # of the drafted rounds alone, as their cost is
         row.arm: row.acceptance_length for row in analysis.acceptance if row.task == ALL_TASKS and row.arm in costs
     }
     rounds: list[Column[Verdict]] = [
-        numeric("Tokens per round", lambda row: tokens.get(row.arm), numbers.decimal, optional=True),
+        numeric("Acceptance length", lambda row: tokens.get(row.arm), numbers.decimal, optional=True),
         numeric("Cost of a round", lambda row: costs.get(row.arm), numbers.decimal, optional=True),
     ]
     *columns, output = table.columns
     short = replace(output, write=lambda verdict: str(verdict).removesuffix(" with the target"))
-    note = (
-        "Cost of a round: in steps of the baseline; speculation pays where a round yields more tokens." if costs else ""
-    )
-    return replace(table, columns=[*columns, *rounds, short], note=note)
+    note = "Cost of a round: in steps of the baseline; speculation pays where the acceptance length is larger."
+    return replace(table, columns=[*columns, *rounds, short], note=note if costs else "")
 
 
 def print_decision(console: Console, analysis: Analysis, page: str | None = None) -> None:

@@ -192,7 +192,7 @@ class Report:
         if header in {"rounds", "tokens per round", "with plain steps", "baseline"} and "round" in row:
             return {"tokens per round": "drafted_round_tokens", "with plain steps": "tokens", "rounds": None,
                     "baseline": "baseline_s"}[header]  # fmt: skip
-        if header == "tokens per round":  # one name, one meaning: those of the drafted rounds, as their cost is
+        if header == "tokens per round":  # one name, one meaning: those of the drafted rounds that were priced
             return "drafted_round_tokens"
         if header == "with plain steps":
             return "tokens_per_round"
@@ -235,7 +235,8 @@ class Report:
                     if not any(shown in _normal(given) for given in self.reading.texts(arm, *place)):
                         yield f"{where}: the text shown for {arm} is not its answer"
                 yield from self._probabilities(side.arm, place, side.tables, where)
-                if any("not saved" in note for note in prompt.notes) and self.reading.texts(own, *place):
+                fragments = any("whole answers are not saved" in " ".join(note.split()) for note in prompt.notes)
+                if fragments and self.reading.texts(own, *place):
                     yield f"{where}: 'not saved', but both records are there"
             for note in prompt.notes:
                 found = re.match(r"Identical to (\S+): (.*)\.$", note, re.DOTALL)
@@ -446,7 +447,7 @@ class Report:
             (r"(\d+\.\d\d)× the baseline", self._headline(arm)),
             (r"(\d+(?:\.\d+)? %) of (?:its|the) draft(?:ed)? tokens", accepted.get("rate")),
             (r"a round cost (\d+\.\d+) baseline steps", rounds.get("cost")),
-            (r"baseline steps and yielded (\d+\.\d+) tokens", rounds.get("drafted_round_tokens")),
+            (r"baseline steps and yielded (\d+\.\d+) tokens", accepted.get("acceptance_length")),
         ):
             for number in re.findall(pattern, said):
                 self.looked_at["sentence"].add(arm)
@@ -474,9 +475,14 @@ class Report:
 
     def check_decision(self) -> Iterator[str]:
         """An arm that pays is not called useless elsewhere, and no number stands beside 'no speed-up is reported'."""
-        for row in self.analysis["verdicts"]:
-            if self.reading.arms[row["arm"]].attested & {"inactive"} and row["speedup"] is not None:
-                yield f"{row['arm']} is inactive, and {row['speedup']} is reported"
+        for table in self.shown:
+            for row in table.dicts():
+                arm = self.arm_of(row)
+                if arm and row.get("speed-up") == "inactive":
+                    for where, text in self.texts.items():
+                        told = [said for name, said in self._said(text) if name == arm and "× the baseline" in said]
+                        if told or re.search(rf"(?<![\w.-])`?{re.escape(arm)}`?(?: \(|, )\d+\.\d\d×", text):
+                            yield f"{where}: {arm} is inactive, and a speed-up is told of it"
         if not self.terminal:
             return
         for where, text in self.texts.items():

@@ -274,7 +274,7 @@ class Reading:
         cost = (seconds / step_s - plain) / rounds
         depth, alpha = self.arms[arm].depth, None
         if priced and depth:
-            alpha = solve(1 + accepted / rounds, depth)
+            alpha = solve(self.acceptance(arm)["acceptance_length"], depth)
         return {
             "rounds": rounds,
             "seconds": seconds / rounds,

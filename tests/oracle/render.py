@@ -1,16 +1,12 @@
-"""Rendering a run with the code under test, and laying its second reading beside it."""
+"""Rendering a run with the code under test, as a user does, and laying its second reading beside it."""
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
-from rich.console import Console
+from typer.testing import CliRunner
 
-from benchctl.analysis.analyse import analyse
-from benchctl.data.store import open_run
-from benchctl.reports.terminal import print_decision, print_summary
-from benchctl.reports.write import write_report
+from benchctl.cli.app import app
 from tests.oracle.checks import Report
 from tests.oracle.reading import Reading
 
@@ -18,15 +14,12 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 
 def rendered(run: Path, into: Path) -> Report:
-    """Write the report of a run as `benchctl report` does, and read the run again."""
-    data = open_run(run)
-    analysis = analyse(data)
-    files = write_report(data, analysis, into, figures=False)
-    console = Console(file=io.StringIO(), width=400)
-    print_summary(console, analysis)
-    print_decision(console, analysis, str(files.page))
-    assert isinstance(console.file, io.StringIO)
-    return Report(Reading(run), into, console.file.getvalue())
+    """Write a report by `benchctl report`, on a terminal wide enough for every table, and read the run again."""
+    wide = {"COLUMNS": "400", "NO_COLOR": "1"}
+    made = CliRunner().invoke(app, ["report", str(run), "--no-figures", "--out", str(into)], env=wide)
+    assert made.exit_code == 0, made.output or made.exception
+    (page,) = into.rglob("index.html")
+    return Report(Reading(run), page.parent, made.stdout)
 
 
 def kept(name: str) -> Path:

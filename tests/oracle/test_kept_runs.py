@@ -35,7 +35,7 @@ EVERY_ARM = ("pooled", "median", "end_to_end", "length_matched", "by_block", "pa
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_what_is_shown_of_an_arm_is_its_own(name: str, tmp_path: Path) -> None:
     report = rendered(kept(name), tmp_path)
-    assert report.complaints() == []
+    assert not report.complaints(), "\n".join(report.complaints())
     for quantity in EVERY_ARM:  # so that a renamed header or key cannot empty the check
         assert report.looked_at[quantity] >= set(report.reading.speculating), quantity
     assert report.looked_at["sentence"]
