@@ -445,7 +445,7 @@ class Report:
         rounds, accepted = self.reading.round(arm), self.reading.acceptance(arm)
         for pattern, value in (
             (r"(\d+\.\d\d)× the baseline", self._headline(arm)),
-            (r"(\d+(?:\.\d+)? %) of (?:its|the) draft(?:ed)? tokens", accepted.get("rate")),
+            (r"(\d+(?:\.\d+)? %) of (?:(?:its|the) )?draft(?:ed)? tokens", accepted.get("rate")),
             (r"a round cost (\d+\.\d+) baseline steps", rounds.get("cost")),
             (r"baseline steps and yielded (\d+\.\d+) tokens", accepted.get("acceptance_length")),
         ):

@@ -10,13 +10,13 @@ from benchctl.cli.app import app
 from tests.oracle.checks import Report
 from tests.oracle.reading import Reading
 
+WIDE = {"COLUMNS": "400", "NO_COLOR": "1"}
 RESULTS = Path(__file__).parents[2] / "results"
 
 
 def rendered(run: Path, into: Path) -> Report:
     """Write a report by `benchctl report`, on a terminal wide enough for every table, and read the run again."""
-    wide = {"COLUMNS": "400", "NO_COLOR": "1"}
-    made = CliRunner().invoke(app, ["report", str(run), "--no-figures", "--out", str(into)], env=wide)
+    made = CliRunner().invoke(app, ["report", str(run), "--no-figures", "--out", str(into)], env=WIDE)
     assert made.exit_code == 0, made.output or made.exception
     (page,) = into.rglob("index.html")
     return Report(Reading(run), page.parent, made.stdout)

@@ -7,10 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from benchctl.cli.app import app
 from tests.cli.calls import answer
-from tests.oracle.render import kept, rendered
+from tests.oracle.pages import terminal_tables
+from tests.oracle.render import WIDE, kept, rendered
 
 QUICK = [
     "qwen2.5-coder-axes/",
@@ -57,3 +59,14 @@ def test_the_second_reading_is_independent() -> None:
         imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         imported += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
         assert not [module for module in imported if module.startswith("benchctl")]
+
+
+def test_explain_gives_a_rate_its_own_name(tmp_path: Path) -> None:
+    """α, the chance of one draft token, is not the share of draft tokens that were accepted."""
+    run = kept("quantization-sweep/")
+    report = rendered(run, tmp_path)
+    report.terminal = CliRunner().invoke(app, ["explain", str(run), "--offline"], env=WIDE).stdout
+    report.shown = terminal_tables(report.terminal)
+    assert not [*report.check_tables(), *report.check_sentences()]
+    assert "spec_d4-t_q8_0-d_q4_0" in report.terminal
+    assert report.looked_at["seconds"] >= set(report.reading.speculating)
