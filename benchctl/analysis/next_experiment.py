@@ -70,6 +70,8 @@ def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder
     )
     if not drafted:
         return repeating if types & {*COPYING} and not active else None
+    if all(verdict.speedup is None for verdict in drafted):
+        return None  # nothing was timed, and more of the same would not be
     if analysis.blocks < 3:
         return again("More blocks: below three nothing is known of another run.", "--blocks", "auto")
     if all(verdict.interval is None for verdict in drafted):

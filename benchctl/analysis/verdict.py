@@ -196,7 +196,7 @@ def _refusal(refused: AttestationRecord) -> str:
 
 def _why(speed: Speed, state: str, overall: SpeedUp, accepted: Acceptance, cost: Cost) -> str:
     if overall.pooled is None:
-        return "Of this arm or of the baseline no answer was timed; the warnings list what failed."
+        return "Of this arm or of the baseline no answer was timed; the warnings say why."
     if state == "unverified" and accepted.rate is None:
         return "The endpoint does not show whether it speculated, so a difference may have any other cause."
     if state == "off":

@@ -120,6 +120,8 @@ def between_blocks(row: SpeedUp | None) -> str:
 
 def no_interval(analysis: Analysis) -> str:
     """Why a run has no interval."""
+    if not any(row.pairs for row in analysis.speedups):
+        return "no decode rate is known in both arms: no interval"
     if analysis.blocks < BLOCKS_FOR_INTERVAL:
         blocks = "one block" if analysis.blocks == 1 else f"{analysis.blocks} blocks"
         return f"{blocks}: no interval"

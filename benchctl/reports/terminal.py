@@ -88,7 +88,9 @@ def print_summary(console: Console, analysis: Analysis) -> None:
             elif verdict.speed == "undecided" and verdict.interval and verdict.interval.excludes_one:
                 console.print(Text(f"{one_line(verdict.arm)}: {one_line(verdict.sentence)}"))  # its interval misleads
         if not any(verdict.interval for verdict in table.rows):
-            console.print(Text(f"{numbers.no_interval(analysis)} (three are needed).".capitalize(), "dim"))
+            timed = any(row.pairs for row in analysis.speedups)
+            needed = " (three are needed)" if timed else ""
+            console.print(Text(f"{numbers.no_interval(analysis)}{needed}.".capitalize(), "dim"))
     control = conclusion.null_control(analysis)
     if control:
         console.print(Text(one_line(control)))

@@ -13,6 +13,7 @@ from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import Analysis, SpeedUp, Verdict
 from benchctl.analysis.warnings import ADVICE
 from benchctl.reports.conclusion import headline
+from benchctl.reports.numbers import no_interval
 
 DOCS = Path(__file__).parents[2] / "docs"
 ARMS = {"baseline": None, "spec": {"type": "ngram-simple"}}
@@ -352,3 +353,17 @@ def test_an_arm_without_speculation_is_not_called_a_gain(make_record: Any, make_
     verdict = analyse(make_run(steady_records(make_record), manifest)).verdicts[0]
     assert (verdict.speed, verdict.attestation) == ("unknown", "off")
     assert verdict.why.startswith("This arm does not speculate")
+
+
+def test_without_a_decode_rate_no_further_blocks_are_advised(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    """A server whose stream does not show how many tokens came first has none, however many blocks are measured."""
+    records = [
+        record.changed(client_tok_per_sec=None, tok_per_sec=None) if record.label == "spec" else record
+        for record in steady_records(make_record)
+    ]
+    analysis = analyse(make_run(records, make_manifest(ARMS, 6, 3)))
+    assert analysis.verdicts[0].speedup is None
+    assert "no decode rate" in no_interval(analysis)
+    assert analysis.decision is not None and analysis.decision.next is None
