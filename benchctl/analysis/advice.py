@@ -289,4 +289,5 @@ def production_command(manifest: Manifest | None, arm: str) -> str | None:
 
 def compared_arms(analysis: Analysis) -> list[Verdict]:
     """The verdicts on every arm but the baselines."""
-    return [one for one in analysis.verdicts if one.arm not in analysis.baselines]
+    baselines = analysis.baselines
+    return [verdict for verdict in analysis.verdicts if verdict.arm not in baselines]

@@ -51,7 +51,7 @@ from benchctl.analysis.verdict import distrusted, find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.audits import Audit
 from benchctl.data.store import RunData
-from benchctl.recipes.groups import ComparedArm, by_label, recipe_arm
+from benchctl.recipes.groups import ComparedArm, by_label
 
 
 def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
@@ -252,7 +252,8 @@ class OutputComparison:
         self.audit: Audit | None = audit_of(run)
         """What was scored and is kept with the run."""
         self._arms = [
-            [arm for arm in _compared(frame) if not arms or _names(frame, arm) & set(arms)] for frame in self.frames
+            [arm for arm in _compared(frame) if not arms or {frame.arms[arm], of[frame.arms[arm]]} & set(arms)]
+            for frame, of in ((frame, _recipe_arms(frame)) for frame in self.frames)
         ]
 
     @property
@@ -264,7 +265,7 @@ class OutputComparison:
     def baseline(self) -> str:
         """What every arm is compared with: an arm, or the recipe's name of it, which each condition has an arm of."""
         name = self.frame.arms[self.frame.baseline]
-        return name if len(self.frames) == 1 else _of(self.frame, name)
+        return name if len(self.frames) == 1 else _recipe_arms(self.frame)[name]
 
     @property
     def arms(self) -> list[str]:
@@ -274,7 +275,13 @@ class OutputComparison:
     @property
     def names(self) -> set[str]:
         """What `arms` accepts: those, and the recipe's arms that they are under a condition."""
-        return {name for frame in self.frames for arm in _compared(frame) for name in _names(frame, arm)}
+        return {
+            name
+            for frame in self.frames
+            for of in (_recipe_arms(frame),)
+            for arm in _compared(frame)
+            for name in (frame.arms[arm], of[frame.arms[arm]])
+        }
 
     @property
     def unjudged(self) -> str | None:
@@ -327,15 +334,10 @@ def audit_of(run: RunData) -> Audit | None:
     return run.audit if run.audit and run.manifest and run.audit.of(run.manifest) else None
 
 
-def _names(frame: Frame, arm: int) -> set[str]:
-    """The names that select an arm: its own, and that of the recipe's arm."""
-    name = frame.arms[arm]
-    return {name, _of(frame, name)}
-
-
-def _of(frame: Frame, name: str) -> str:
-    """The recipe's arm that an arm is."""
-    return recipe_arm(frame.manifest.compared().values(), name) if frame.manifest else name
+def _recipe_arms(frame: Frame) -> dict[str, str]:
+    """The recipe's name of each arm; an arm that the manifest does not know has its own."""
+    known = frame.manifest.compared() if frame.manifest else {}
+    return {name: known[name].of if name in known else name for name in frame.arms}
 
 
 def _compared(frame: Frame) -> list[int]:

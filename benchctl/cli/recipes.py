@@ -267,11 +267,12 @@ def _print_arms(recipe: Recipe) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("arm", "type", "settings", "args"):
         table.add_column(title, no_wrap=title == "arm")
+    compared = recipe.compared
     for arm in recipe.arms:
         settings = arm.speculation.model_dump(exclude={"type"}, exclude_none=True) if arm.speculation else {}
         types = "+".join(arm.speculation.types) if arm.speculation else "—"
         keys = " ".join(f"{key}={value}" for key, value in settings.items())
-        role = " (baseline)" if arm == recipe.baseline_of(arm) else ""
+        role = " (baseline)" if compared[arm.name].is_baseline else ""
         table.add_row(arm.name + role, types, keys, Text(visible(" ".join(arm.args))))
     Console(highlight=False).print(table)
 

@@ -80,7 +80,7 @@ def size_of(prepared: Prepared, plan: Sequence[CellPlan], cost: RunEstimate) -> 
         for file in model.files
     }
     groups = {cell.group for cell in plan}
-    targets = {cell.arm.group for cell in plan if prepared.engines[cell.arm.name].model_format == "gguf"}
+    targets = {cell.arm.group for cell in plan if prepared.setups[cell.arm.setup].engine.model_format == "gguf"}
     probes = 0 if prepared.recipe.preflight == "off" else len(targets)
     seconds = cost.seconds
     return PlanSize(

@@ -289,10 +289,10 @@ def keep_only(recipe: Recipe, names: Sequence[str]) -> Recipe:
         if name not in known:
             raise UsageError(f"There is no arm {name!r}.", where="--only", fix=f"The arms are: {', '.join(known)}.")
     chosen = [arm for arm in recipe.arms if arm.name in names or arm.of in names]
-    kept = {arm.name for arm in chosen} | {recipe.baseline_of(arm).name for arm in chosen}
+    compared = recipe.compared
+    kept = {arm.name for arm in chosen} | {compared[arm.name].baseline for arm in chosen}
     arms = [arm for arm in recipe.arms if arm.name in kept]
     setups = [setup for setup in recipe.setups if any(arm.setup == setup.name for arm in arms)]
     first = {"engine": setups[0].engine, "models": setups[0].models} if setups else {}
-    return recipe.model_copy(
-        update={"arms": arms, "setups": setups, "baseline": recipe.baseline_of(arms[0]).name, **first}
-    )
+    baseline = compared[arms[0].name].baseline
+    return recipe.model_copy(update={"arms": arms, "setups": setups, "baseline": baseline, **first})

@@ -30,6 +30,7 @@ from benchctl.prompts.context import load_context
 from benchctl.prompts.load import Suite, load_suite, prompt_sha256
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.adapters import lossy_settings, remembers
+from benchctl.recipes.groups import ComparedArm
 from benchctl.recipes.schema import Arm, AutoBlocks, Recipe
 from benchctl.recipes.trust import find_openings
 from benchctl.text import one_line
@@ -317,6 +318,7 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
     first = next(iter(prepared.setups.values()))
     draft = first.models.draft
     pairs = [one.models for one in prepared.setups.values()]
+    arms, compared = {arm.name: arm for arm in recipe.arms}, recipe.compared
     return Manifest(
         run=new_run_id(),
         benchctl_version=__version__,
@@ -332,7 +334,7 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
         engine=_engine_identity(first.capabilities),
         target=model_identity(first.models.target),
         draft=None if draft is None else model_identity(draft),
-        arms=[_arm_identity(prepared, name) for name in prepared.launches],
+        arms=[_arm_identity(prepared, arms[name], compared[name]) for name in prepared.launches],
         setups=_setup_identities(prepared),
         suite=_suite_identity(prepared.suite),
         prompts=prompts,
@@ -378,11 +380,11 @@ def _engine_identity(found: Capabilities) -> EngineIdentity:
     )
 
 
-def _arm_identity(prepared: Prepared, name: str) -> ArmIdentity:
-    arm, launch = prepared.recipe.arm(name), prepared.launches[name]
+def _arm_identity(prepared: Prepared, arm: Arm, compared: ComparedArm) -> ArmIdentity:
+    launch = prepared.launches[arm.name]
     return ArmIdentity(
-        name=name,
-        baseline=name == prepared.recipe.baseline_of(arm).name if arm.setup else name == prepared.recipe.baseline,
+        name=arm.name,
+        baseline=compared.is_baseline if arm.setup else arm.name == prepared.recipe.baseline,
         setup=arm.setup,
         group=arm.group,
         context_length=arm.context_length,

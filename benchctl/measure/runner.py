@@ -164,10 +164,7 @@ class Runner:
     def _leaves_nothing_to_compare(self, cell: EngineCell) -> bool:
         if cell.plan.block or cell.ready:
             return False
-        try:
-            return self.recipe.baseline_of(cell.plan.arm).name == cell.plan.arm.name
-        except KeyError:  # a condition that was measured without a baseline
-            return False
+        return self.recipe.compared[cell.plan.arm.name].is_baseline
 
     def _end_condition(self, plan: CellPlan, progress: RunProgress) -> None:
         self._without_baseline.add(plan.group)

@@ -284,14 +284,20 @@ class Recipe(RecipeBase):
         """
         if not self.setups:
             return {None: self}
-        return {one.name: self._part(one) for one in self.setups if any(arm.setup == one.name for arm in self.arms)}
-
-    def _part(self, setup: Setup) -> Recipe:
-        own = [arm for arm in self.arms if arm.setup == setup.name]
-        baselines = {self.baseline_of(arm).name: self.baseline_of(arm) for arm in own}
-        arms = [*(one for one in baselines.values() if one not in own), *own]
-        parts = {"engine": setup.engine, "models": setup.models, "setups": [], "baseline": next(iter(baselines))}
-        return self.model_copy(update=parts | {"arms": arms})
+        compared = self.compared  # made once: with a thousand arms it is most of the time that planning takes
+        by_name = {arm.name: arm for arm in self.arms}
+        by_setup: dict[str | None, list[Arm]] = {}
+        for arm in self.arms:
+            by_setup.setdefault(arm.setup, []).append(arm)
+        parts: dict[str | None, Recipe] = {}
+        for setup in self.setups:
+            if own := by_setup.get(setup.name):
+                baselines = list(dict.fromkeys(compared[arm.name].baseline for arm in own))
+                names = {arm.name for arm in own}
+                arms = [*(by_name[name] for name in baselines if name not in names), *own]
+                pair = {"engine": setup.engine, "models": setup.models, "setups": []}
+                parts[setup.name] = self.model_copy(update=pair | {"baseline": baselines[0], "arms": arms})
+        return parts
 
     @property
     def device(self) -> Device:
@@ -349,10 +355,6 @@ class Recipe(RecipeBase):
                 )
             )
         return with_baselines(found, self.baseline, [arm.name for arm in self.arms if arm.again])
-
-    def baseline_of(self, arm: Arm) -> Arm:
-        """Return the baseline of the group of `arm`; raises KeyError where it was left out."""
-        return self.arm(self.compared[arm.name].baseline)
 
     def arm(self, name: str) -> Arm:
         """Return the arm called `name`; raises KeyError."""

@@ -66,7 +66,7 @@ def must_fit(recipe: Recipe, manifest: Manifest) -> None:
         assert own.launched and set(types) <= known, arm.name
         pair = next((setup.models for setup in recipe.setups if setup.name == arm.setup), recipe.models)
         assert pair.draft is not None or not set(types) & NEEDS_DRAFT_MODEL
-        assert recipe.baseline_of(arm).speculation is None
+        assert recipe.arm(recipe.compared[arm.name].baseline).speculation is None
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=str)

@@ -225,9 +225,10 @@ def test_a_group_of_a_block_is_a_baseline_and_its_arms(prompts: list[PromptItem]
     assert [(group.block, group.key.setups, len(group.cells)) for group in groups] == [
         *((0, "kv1", 3), (0, "kv2", 3), (1, "kv2", 3), (1, "kv1", 3)),
     ]
+    compared = recipe.compared
     for group in groups:
         assert [cell.arm.of for cell in group.cells].count("base") == 1
-        assert {recipe.baseline_of(cell.arm).name for cell in group.cells} == {f"base{(group.key.setups or '')[-1]}"}
+        assert {compared[cell.arm.name].baseline for cell in group.cells} == {f"base{(group.key.setups or '')[-1]}"}
     assert groups[0].name == "block 1, kv1"
     assert set(groups[0].setups) == {"d1-kv1", "d2-kv1"}
     half = keep_only(recipe, ["two2"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
+from benchctl.recipes.groups import ComparedArm, with_baselines
 from benchctl.recipes.schema import Recipe
 
 Load = Callable[[str], Recipe]
@@ -55,7 +57,7 @@ def test_every_group_has_its_baseline_and_arms_without_a_draft_are_measured_once
         *("d_small-kv_f16", "d_small-kv_q8_0", "d_coarse-kv_f16", "d_coarse-kv_q8_0"),
     ]  # without a draft no arm is left that another setup of the group does not measure
     for arm in recipe.arms:
-        assert recipe.baseline_of(arm).name == f"baseline-{arm.group}"
+        assert recipe.compared[arm.name].baseline == f"baseline-{arm.group}"
         assert arm.cache_type is not None
         assert arm.cache_type.target == (arm.group or "").removeprefix("kv_")
 
@@ -67,6 +69,19 @@ def test_a_part_is_a_recipe_of_one_pair_with_the_baseline_of_its_group(load: Loa
     assert part.models.draft.quantize is not None
     assert part.setups == []
     assert part.baseline == "baseline-kv_q8_0"
+
+
+def test_planning_derives_what_arms_are_compared_with_once(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load(HEAD + DRAFTS + ARMS)
+    made: list[int] = []
+
+    def counted(arms: Sequence[ComparedArm], *others: Any) -> dict[str, ComparedArm]:
+        made.append(len(arms))
+        return with_baselines(arms, *others)
+
+    monkeypatch.setattr("benchctl.recipes.schema.with_baselines", counted)
+    assert len(recipe.parts) == 4
+    assert made == [12]
 
 
 def test_the_type_of_the_drafts_cache_makes_no_group(load: Load) -> None:

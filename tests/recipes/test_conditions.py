@@ -42,8 +42,8 @@ def test_every_arm_of_the_file_stands_under_every_condition(load: Load) -> None:
         0.8,
         0,
     ]
-    assert recipe.baseline_of(recipe.arm("spec_d4-c8-t0.8")).name == "baseline-c8-t0.8"
-    assert recipe.baseline_of(recipe.arm("baseline-c8-t0")).name == "baseline-c8-t0"
+    assert recipe.compared["spec_d4-c8-t0.8"].baseline == "baseline-c8-t0.8"
+    assert recipe.compared["baseline-c8-t0"].baseline == "baseline-c8-t0"
 
 
 def test_the_manifest_brings_the_expanded_recipe_back(load: Load) -> None:
@@ -59,7 +59,7 @@ def test_one_value_leaves_the_names_alone(once: str, load: Load) -> None:
     assert recipe.arms[1] == Arm(
         name="spec_d2", speculation=recipe.arms[1].speculation, concurrency=4, rate=3.0, of=None, temperature=None
     )
-    assert recipe.baseline_of(recipe.arms[1]) == recipe.arms[0]
+    assert recipe.compared[recipe.arms[1].name].baseline == recipe.arms[0].name
 
 
 def test_without_conditions_a_request_is_alone(load: Load) -> None:
