@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 # C0 and C1 controls, DEL, bidirectional overrides and isolates, zero-width marks, separators, lone surrogates.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
@@ -27,6 +28,12 @@ def one_line(text: str, limit: int | None = None) -> str:
     """Return `visible(text)` on one line (⏎ for a newline, ⇥ for a tab), cut to `limit` characters with an ellipsis."""
     line = visible(text).replace("\n", "⏎").replace("\t", "⇥")
     return line if limit is None or len(line) <= limit else line[: limit - 1] + "…"
+
+
+def listed(words: Iterable[object]) -> str:
+    """Return words for a sentence: `a, b and c`; empty for none."""
+    *most, last = [str(word) for word in words] or [""]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def percent(share: float) -> str:

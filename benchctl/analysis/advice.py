@@ -28,6 +28,7 @@ from benchctl.analysis.results import (
     Verdict,
     open_for_others,
 )
+from benchctl.text import listed
 
 if TYPE_CHECKING:
     from benchctl.data.manifest import ArmIdentity, Manifest
@@ -234,11 +235,6 @@ def _by_task(tasks: Sequence[Advice]) -> str:
         return "For no task alone is a gain certain."
     rest = "" if len(paying) == len(tasks) else ", the target alone for the others"
     return f"By task it is {', '.join(paying)}{rest}."
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names for a sentence: `a, b and c`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def searched_values(analysis: Analysis) -> bool:

@@ -16,7 +16,6 @@ from benchctl.analysis.advice import (
     damaged_arms,
     decide_groups,
     inactive_arms,
-    listed,
     quoted,
     shown_to_draft,
 )
@@ -25,6 +24,7 @@ from benchctl.analysis.results import Advice, Analysis, Decision, Experiment, Ve
 from benchctl.data.identity import home_relative
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of
+from benchctl.text import listed
 
 if TYPE_CHECKING:
     from benchctl.data.manifest import Manifest

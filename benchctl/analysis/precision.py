@@ -11,7 +11,7 @@ from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
 from benchctl.analysis.speedup import find_speedups
-from benchctl.analysis.statistics import LEVEL, MIN_BLOCKS
+from benchctl.analysis.statistics import MIN_BLOCKS, enough_blocks
 from benchctl.data.manifest import Stopped
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks
 from benchctl.text import spoken
@@ -124,14 +124,12 @@ def fixed_blocks(by_block: Sequence[float], half_width: float) -> int | None:
     The smallest n with t(0.975, n - 1) · s / √n ≤ asinh(half_width), s the standard deviation of log `by_block`;
     `None` below three blocks, and where no number would do.
     """
-    from scipy.special import stdtrit
-
     if len(by_block) < MIN_BLOCKS:
         return None
     spread = float(np.log(by_block).std(ddof=1))
-    n = np.arange(MIN_BLOCKS, MOST_BLOCKS)
-    enough = stdtrit(n - 1, (1 + LEVEL) / 2) * spread / np.sqrt(n) <= np.arcsinh(half_width)
-    return int(n[enough.argmax()]) if enough.any() else None
+    half = float(np.arcsinh(half_width))
+    more = enough_blocks(spread, half, start=MIN_BLOCKS, freedom=MIN_BLOCKS - 1, most=MOST_BLOCKS)
+    return None if more is None else MIN_BLOCKS + more
 
 
 def _half_widths(speedups: Sequence[SpeedUp]) -> dict[str, float | None]:

@@ -154,17 +154,24 @@ def pooled_spread(
         like_these=_like_these(sums, middle, mean, prompt, task, level),
         within=max(equivalence.high - 1, 1 - equivalence.low),
         p=p_value(middle, mean),
-        more_blocks=_more_blocks(of_block, len(blocks), 1 - tail),
+        more_blocks=enough_blocks(
+            np.sqrt(of_block.value), np.log1p(SEPARATED), start=len(blocks), freedom=of_block.freedom, level=1 - tail
+        ),
     )
 
 
-def _more_blocks(of_block: Variance, blocks: int, level: float) -> int | None:
-    """Return how many blocks beyond these make half of the interval at `level` at most `SEPARATED`."""
+def enough_blocks(
+    spread: float, half: float, *, start: int, freedom: float, level: float = LEVEL, most: int = MOST_BLOCKS
+) -> int | None:
+    """Return how many blocks beyond `start` make half of the interval of a logarithm at most `half`.
+
+    The smallest n ≥ 0 with t((1 + level) / 2, freedom + n) · spread / √(start + n) ≤ half; `spread` is the standard
+    deviation of one block, `freedom` what is known of it at `start` blocks. `None`: not with `most` blocks.
+    """
     from scipy.special import stdtrit
 
-    count = np.arange(blocks, MOST_BLOCKS)
-    half = stdtrit(of_block.freedom + count - blocks, (1 + level) / 2) * np.sqrt(of_block.value / count)
-    enough = half <= np.log1p(SEPARATED)
+    more = np.arange(max(0, most - start))
+    enough = stdtrit(freedom + more, (1 + level) / 2) * spread / np.sqrt(start + more) <= half
     return int(enough.argmax()) if enough.any() else None
 
 

@@ -19,7 +19,7 @@ from benchctl.measure.display import Display
 from benchctl.measure.isolate.session import IsolateProgress
 from benchctl.measure.isolate.source_model import SourceModel
 from benchctl.models.quantize import quantize_arguments
-from benchctl.text import one_line, spoken
+from benchctl.text import listed, one_line, spoken
 
 _TABLE_WIDTH = 120
 """Characters in which every number fits on one line."""
@@ -130,7 +130,7 @@ def _sentences(isolation: Isolation, finding: Finding) -> list[str]:
     measured = "1 quantization was" if finding.evaluations == 1 else f"{finding.evaluations} quantizations were"
     count = f"{measured} measured; testing one family at a time would take {finding.one_by_one}."
     rule = f"Broken: a health probe fails that passes on the source, or KL above {_limit(finding, base)}."
-    repair, breaking = _listed(finding.repair), _listed(finding.breaking)
+    repair, breaking = _shown(finding.repair), _shown(finding.breaking)
     answers = {
         "source damaged": "The model is broken before it is quantized: "
         + " ".join(one_line(found.seen, 400) for one in isolation.measurements[:1] for found in one.findings),
@@ -150,10 +150,10 @@ def _sentences(isolation: Isolation, finding: Finding) -> list[str]:
             else "No family breaks it when it alone is quantized: the damage adds up."
         )
     for name, layers in finding.layers.items():
-        needed = "it takes every layer" if layers.whole else f"keeping {_listed(layers.repair)} is enough"
+        needed = "it takes every layer" if layers.whole else f"keeping {_shown(layers.repair)} is enough"
         lines.append(
             f"Of {one_line(name)}, {needed}; "
-            + (f"{_listed(layers.breaking)} break it alone." if layers.breaking else "no layer breaks it alone.")
+            + (f"{_shown(layers.breaking)} break it alone." if layers.breaking else "no layer breaks it alone.")
         )
     return [*lines, rule, count]
 
@@ -169,9 +169,8 @@ def _limit(finding: Finding, base: str) -> str:
     return f"{finding.limit:.3g}, {BEYOND_USUAL:g} times what is typical for {base} on this model"
 
 
-def _listed(names: Sequence[str]) -> str:
-    safe = [one_line(name, 60) for name in names]
-    return " and ".join(filter(None, (", ".join(safe[:-1]), safe[-1]))) if safe else "nothing"
+def _shown(names: Sequence[str]) -> str:
+    return listed(one_line(name, 60) for name in names) or "nothing"
 
 
 def _divergence(found: Measurement) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.advice import damaged_arms, inactive_arms, listed, resolution, shown_to_draft
+from benchctl.analysis.advice import damaged_arms, inactive_arms, resolution, shown_to_draft
 from benchctl.analysis.conditions.axes import context_sentences, group_rows
 from benchctl.analysis.conditions.split import temperature_rows
 from benchctl.analysis.lossy import synthetic_arms
 from benchctl.analysis.results import Analysis, GroupDecision, Verdict, open_for_others
 from benchctl.data.store import RunData
 from benchctl.reports import numbers
+from benchctl.text import listed
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.results import Crossing, Level

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from benchctl.analysis.conditions.results import Crossing
 from benchctl.analysis.result import Interval
+from benchctl.text import listed
 
 
 class Point(NamedTuple):
@@ -100,17 +101,17 @@ def _sentence(found: Crossing, points: Sequence[Point]) -> str:
         return f"{name} already costs total throughput at concurrency {first}, and at all others up to {last}."
     if found.outcome == "otherwise":
         return (
-            f"{name} helps total throughput at concurrency {_listed(helps)} and costs throughput at {_listed(loses)}: "
+            f"{name} helps total throughput at concurrency {listed(helps)} and costs throughput at {listed(loses)}: "
             f"there is no one crossing.{f' {undecided[0].upper()}{undecided[1:]}.' if undecided else ''}"
         )
     if helps:
         return (
-            f"{name} helps total throughput at concurrency {_listed(helps)}; where it stops is undetermined: "
+            f"{name} helps total throughput at concurrency {listed(helps)}; where it stops is undetermined: "
             f"{undecided}."
         )
     if loses:
         return (
-            f"{name} costs total throughput at concurrency {_listed(loses)}; whether it helps elsewhere is "
+            f"{name} costs total throughput at concurrency {listed(loses)}; whether it helps elsewhere is "
             f"undetermined: {undecided}."
         )
     return f"Up to which concurrency {name} helps total throughput is undetermined: {undecided}.{_by_values(points)}"
@@ -144,9 +145,4 @@ def _by_values(points: Sequence[Point]) -> str:
 
 
 def _levels(levels: Sequence[int]) -> str:
-    return f"{'levels' if len(levels) > 1 else 'level'} {_listed(levels)}"
-
-
-def _listed(levels: Sequence[int]) -> str:
-    numbers = [str(level) for level in levels]
-    return numbers[0] if len(numbers) == 1 else f"{', '.join(numbers[:-1])} and {numbers[-1]}"
+    return f"{'levels' if len(levels) > 1 else 'level'} {listed(levels)}"
