@@ -192,15 +192,10 @@ def permit_program(
     given = read_permissions()
     free = found_in in ("option", "environment", "Python package") or trusted or _of_this_system(path, folder)
     by_path = free or _is_known(given, path)
-    if not by_path:
-        digest = program_sha256(path) if hashed else None
-        if digest is None or digest not in given.programs.values():
-            raise UsageError(
-                f"The {named_by} would run {one_line(str(path), 400)}, which you have not named.",
-                where="engine.binary",
-                fix=f"If it is yours: --engine-binary {one_line(str(path), 400)}, once. Otherwise leave it out; or, if "
-                "you know and trust its writer, add --trust-recipe.",
-            )
+    if not by_path and not (hashed and _has_known_hash(given, path)):
+        raise _not_named(
+            named_by, path, path, " Otherwise leave it out; or, if you know and trust its writer, add --trust-recipe."
+        )
     if found_in == "recipe":  # whatever --quiet and --json say: a person must be able to see what ran
         sys.stderr.write(f"The {named_by} names the program that is run: {one_line(str(path), 400)}\n")
         sys.stderr.flush()
@@ -217,8 +212,7 @@ def program_not_given(recipe: Recipe, folder: Path) -> list[Finding]:
     if not path.is_file() or _installed(path) or _of_this_system(path, folder):
         return []
     given = read_permissions()
-    digest = program_sha256(path)
-    if _is_known(given, path) or (digest is not None and digest in given.programs.values()):
+    if _is_known(given, path) or _has_known_hash(given, path):
         return []
     return [Finding("engine.binary", one_line(str(path), 400), f"{CODE}: you have not named it", "engine.binary")]
 
@@ -229,11 +223,15 @@ def permit_part(path: Path, program: Path, folder: Path, *, trusted: bool = Fals
     free = trusted or any(_installed(one) or _of_this_system(one, folder) for one in (path, program))
     beside = path.parent in (program.parent, program.resolve().parent) and _is_known(given, program)
     if not (free or beside or _is_known(given, path)):
-        raise UsageError(
-            f"The recipe would run {one_line(str(path), 400)}, which you have not named.",
-            where="engine.binary",
-            fix=f"If it is yours: --engine-binary {one_line(str(program), 400)}, once.",
-        )
+        raise _not_named("recipe", path, program)
+
+
+def _not_named(named_by: str, path: Path, program: Path, otherwise: str = "") -> UsageError:
+    return UsageError(
+        f"The {named_by} would run {one_line(str(path), 400)}, which you have not named.",
+        where="engine.binary",
+        fix=f"If it is yours: --engine-binary {one_line(str(program), 400)}, once.{otherwise}",
+    )
 
 
 def _installed(path: Path) -> bool:
@@ -259,6 +257,11 @@ def _of_this_system(path: Path, folder: Path) -> bool:
 def _is_known(given: Permissions, path: Path) -> bool:
     plain = ".." not in path.parts and str(path) in given.programs  # `..` after a link leads elsewhere
     return plain or str(path.resolve()) in given.programs
+
+
+def _has_known_hash(given: Permissions, path: Path) -> bool:
+    digest = program_sha256(path)
+    return digest is not None and digest in given.programs.values()
 
 
 def _give_program(given: Permissions, path: Path, *, hashed: bool) -> None:

@@ -28,6 +28,7 @@ from urllib.request import url2pathname
 import httpx
 
 _INDEX_OF_PIP = re.compile(r'^PyPI = PackageIndex\(\s*"([^"]+)"', re.MULTILINE)
+_SOURCE_OF_PIP = "pip/_internal/models/index.py"
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 _MOST_PAGE, _MOST_FILE = 64 * 1024**2, 1024**3
 """Bytes."""
@@ -103,17 +104,18 @@ def default_index() -> str | None:
 
     `None` where neither is here.
     """
-    pip, bundle = find_spec("pip"), find_spec("ensurepip")
-    sources: list[str] = []
-    with suppress(OSError, KeyError, UnicodeDecodeError, zipfile.BadZipFile):
-        if pip is not None and pip.origin is not None:
-            sources.append((Path(pip.origin).parent / "_internal/models/index.py").read_text("utf-8"))
-    with suppress(OSError, KeyError, UnicodeDecodeError, zipfile.BadZipFile):
-        if bundle is not None and bundle.origin is not None:
-            for wheel in (Path(bundle.origin).parent / "_bundled").glob("pip-*.whl"):
-                sources.append(zipfile.ZipFile(wheel).read("pip/_internal/models/index.py").decode("utf-8"))
-    found = next(filter(None, map(_INDEX_OF_PIP.search, sources)), None)
-    return None if found is None else f"{found[1].rstrip('/')}/simple"
+    bundled = [wheel for folder in _beside("ensurepip", "_bundled") for wheel in folder.glob("pip-*.whl")]
+    for place in (*_beside("pip", ".."), *bundled):  # a folder, or an archive, that holds the package
+        with suppress(OSError, KeyError, UnicodeDecodeError, zipfile.BadZipFile):
+            text = (zipfile.Path(place) if place.is_file() else place).joinpath(_SOURCE_OF_PIP).read_text("utf-8")
+            if found := _INDEX_OF_PIP.search(text):
+                return f"{found[1].rstrip('/')}/simple"
+    return None
+
+
+def _beside(package: str, folder: str) -> list[Path]:
+    found = find_spec(package)
+    return [] if found is None or found.origin is None else [Path(found.origin).parent / folder]
 
 
 def _configuration_files(environment: Mapping[str, str]) -> list[Path]:
