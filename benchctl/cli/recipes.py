@@ -107,7 +107,8 @@ def check(
                 typer.echo(visible(message), err=True)
             elif recipe is not None:
                 state = "would open the machine; runs only with --trust-recipe" if barred[file] else "good"
-                arms = f"{len(recipe.arms)} arms: {', '.join(arm.name for arm in recipe.arms)}"
+                number = "1 arm" if len(recipe.arms) == 1 else f"{len(recipe.arms)} arms"
+                arms = f"{number}: {', '.join(arm.name for arm in recipe.arms)}"
                 typer.echo(f"{visible(file)}: {state} ({arms})", err=barred[file])
                 for one in openings[file]:
                     typer.echo(visible(f"  {one}"), err=barred[file])

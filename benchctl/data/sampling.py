@@ -164,17 +164,21 @@ def open_check(folder: Path) -> SamplingData:
         except ValidationError:
             damaged += 1
     damage += seen.damage()
-    scores = stored_scores.read(SCORES, lambda: _read_scores(folder)) or []
+    scores = stored_scores.read(SCORES, lambda: _read_scores(folder, stored_scores.findings)) or []
     integrity = Integrity(manifest.digests, tuple(damage), tuple(stored_scores.findings), recipe_changed(manifest))
     return SamplingData(folder, check, answers, damaged, scores, integrity)
 
 
-def _read_scores(folder: Path) -> list[TokenScores]:
-    """Read what was scored; empty where nothing was, or it cannot be read whole."""
+def _read_scores(folder: Path, findings: list[str]) -> list[TokenScores]:
+    """Read what was scored; empty where nothing was, or it cannot be read whole, which `findings` then tell."""
     try:
         lines = (folder / SCORES).read_bytes().splitlines()
         return [TokenScores.model_validate_json(line) for line in lines if line]
-    except (OSError, ValidationError):
+    except FileNotFoundError:
+        return []
+    except (OSError, ValidationError) as error:
+        why = error.strerror if isinstance(error, OSError) else "a line is no score"
+        findings.append(f"{SCORES} cannot be read ({why}), and is not used.")
         return []
 
 

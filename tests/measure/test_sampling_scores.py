@@ -60,6 +60,14 @@ def test_a_right_sampler_passes_and_its_power_is_told(drawn: tuple[Prepared, Pat
     assert sampler_of(prepared).truncates_first
 
 
+def test_scores_that_cannot_be_read_are_named(drawn: tuple[Prepared, Path, Path], tmp_path: Path) -> None:
+    check = Path(shutil.copytree(drawn[1], tmp_path / "check"))
+    (check / SCORES).write_text('{"half')
+    data = open_check(reseal(check))
+    assert data.scores == []
+    assert any(SCORES in finding for finding in data.integrity.findings)
+
+
 def test_a_colder_sampler_is_found_by_its_tokens(
     drawn: tuple[Prepared, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchctl.data.cell import Cell
-from benchctl.data.manifest import Manifest
+from benchctl.data.manifest import EngineIdentity, Manifest
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.engines.base import Completion
 from benchctl.errors import BenchctlError, StorageError
 from benchctl.machine.describe import describe_machine
 from benchctl.measure.cluster.work import MACHINE_NAME, GroupWork, NodeFacts, NodeWork, Send, host_id, package_sha256
 from benchctl.measure.plan import CellPlan, EarlierProcesses
-from benchctl.measure.prepare import Prepared, files_of, model_files, prepare, setup_engines
+from benchctl.measure.prepare import Prepared, Recorded, files_of, model_files, prepare, setup_engines
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.runner import Runner
 from benchctl.recipes.load import stored_recipe
@@ -43,10 +43,12 @@ def inspect_node(work: NodeWork) -> NodeFacts:
 def measure_group(work: GroupWork, send: Send) -> None:
     """Measure the cells of a group one after the other; every record, log and cell is sent as soon as it is there.
 
-    Raises KeyboardInterrupt, once the engine is stopped, and BenchctlError for what no cell can be measured with.
+    Raises KeyboardInterrupt, once the engine is stopped, and BenchctlError for what no cell can be measured with: an
+    engine that is not the one that was inspected, too, before it is run.
     """
     with _machine_to_itself():
-        prepared = _prepared(work.run)
+        inspected = {name or None: EngineIdentity.model_validate_json(text) for name, text in work.engines.items()}
+        prepared = _prepared(work.run, {name: engine.details for name, engine in inspected.items()})
         items = {(item.task, item.prompt_idx): item for item in prepared.prompts}
         recipe = prepared.recipe
         arms = {arm.name: (arm, recipe.group_of(arm)) for arm in recipe.arms}
@@ -74,13 +76,14 @@ def measure_group(work: GroupWork, send: Send) -> None:
                     writer.send_logs()
 
 
-def _prepared(work: NodeWork) -> Prepared:
+def _prepared(work: NodeWork, recorded: Recorded | None = None) -> Prepared:
     return prepare(
         stored_recipe(work.recipe),
         recipe_folder=Path(work.recipe_folder).expanduser(),
         binary=work.binary,
         models_dir=None if work.models_dir is None else Path(work.models_dir).expanduser(),
         trusted=True,  # whoever may hand work to a node may run code there; what a recipe gets was settled before
+        recorded=recorded,
         suite=work.suite,
     )
 

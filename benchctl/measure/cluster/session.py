@@ -171,12 +171,12 @@ class ClusterRunner:
                 continue
             group = waiting.popleft()
             attempts = {cell.arm.name: self._next_attempt(cell) for cell in group.cells}
-            self.cluster.start(node, self._work_of(group, attempts))
+            self.cluster.start(node, self._work_of(group, attempts, found))
             running[node] = _Running(group, attempts)
             self.given[node] = self.given.get(node, 0) + 1
             busy.add(found.host)
 
-    def _work_of(self, group: GroupPlan, attempts: Mapping[str, int]) -> GroupWork:
+    def _work_of(self, group: GroupPlan, attempts: Mapping[str, int], node: NodeFacts) -> GroupWork:
         cells = tuple(
             CellWork(
                 cell.arm.name,
@@ -187,7 +187,7 @@ class ClusterRunner:
             for cell in group.cells
         )
         bare = self.writer.manifest.model_copy(update={"cells": []})
-        return GroupWork(self.work, bare.model_dump_json(by_alias=True), group.block, cells)
+        return GroupWork(self.work, bare.model_dump_json(by_alias=True), group.block, cells, node.engines)
 
     def _next_attempt(self, cell: CellPlan) -> int:
         former = [

@@ -62,6 +62,8 @@ class GroupWork:
     """JSON of the run's manifest, without cells."""
     block: int
     cells: tuple[CellWork, ...]
+    engines: dict[str, str]
+    """What the node said of its engines when it was inspected, as in `NodeFacts`: it must still have them."""
 
 
 @dataclass(frozen=True)

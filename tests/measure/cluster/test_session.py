@@ -275,6 +275,23 @@ def test_what_a_node_says_of_itself(
     assert inspect_node(works[0]).problem is None
 
 
+def test_an_engine_that_changed_since_its_node_was_inspected_is_not_run(prepared: Prepared, tmp_path: Path) -> None:
+    refused: list[UsageError] = []
+
+    class Changing(Threads):
+        def start(self, node: str, work: GroupWork) -> None:
+            other = {name: text.replace('"sha256":"', '"sha256":"0') for name, text in work.engines.items()}
+            assert other != work.engines
+            with pytest.raises(UsageError) as refusal:
+                measure_group(replace(work, engines=other), lambda message: None)
+            refused.append(refusal.value)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start_run(prepared, tmp_path, RunProgress(), ["benchctl"], on=OnCluster(Changing([""])))
+    assert "hash differs" in str(refused[0])
+
+
 def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match="Ray is not installed here") as failure:
