@@ -67,6 +67,12 @@ class Permissions(BaseModel):
         if variable is not None and variable not in variables:
             variables.append(variable)
 
+    def distrust(self) -> None:
+        """Take back what was trusted as a whole: recipes, and runs, which keep what they were given by itself."""
+        self.recipes.clear()
+        for name, known in self.runs.items():
+            self.runs[name] = known.model_copy(update={"trusted": False})
+
 
 def read_permissions() -> Permissions:
     """Return what the user has given. Raises StorageError for a file that is damaged or cannot be read."""

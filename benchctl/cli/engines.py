@@ -85,7 +85,9 @@ def allow(
         list[str] | None,
         typer.Option(metavar="NAME", help="The environment variable whose content may be sent there as its API key."),
     ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Take it back: the server, or only its --key.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Take the server back, or only its --key; trust in recipes, too.")
+    ] = False,
     as_json: _JsonOption = False,
 ) -> None:
     """Let recipes send prompts to a server, and the key of a variable of yours; without URL, list what is allowed.
@@ -108,6 +110,8 @@ def allow(
         if where is None and not (remove and program in read_permissions().programs):
             raise UsageError("This is no address of a server.", where=url, fix="Such as http://192.168.1.5:8000")
         with remembering() as given:
+            if remove:  # a recipe or a run that was trusted as a whole would still get it
+                given.distrust()
             if where is None:
                 del given.programs[program]
             elif not remove:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.paths import config_folder
-from benchctl.permissions import FILE, not_given
+from benchctl.permissions import FILE, not_given, settle
 from benchctl.recipes.load import load_recipe
 from tests.benchctl_process import benchctl
 from tests.security.conftest import Listener
@@ -67,6 +67,16 @@ def test_what_was_allowed_is_listed_private_and_can_be_taken_back(home: Path, li
     assert json.loads(benchctl("engines", "allow", "--json").stdout)["servers"] == {"https://lan.example:8443": []}
     benchctl("engines", "allow", "https://lan.example:8443", "--remove")
     assert json.loads(benchctl("engines", "allow", "--json").stdout)["servers"] == {}
+
+
+def test_what_is_taken_back_is_not_given_by_trust_either(home: Path) -> None:
+    url, file = "https://lan.example:8443", Path("r.yaml")
+    written(url)
+    assert settle(load_recipe(file), Path.cwd(), file, trusted=True)
+    assert settle(load_recipe(file), Path.cwd(), file)
+    benchctl("engines", "allow", url)
+    benchctl("engines", "allow", url, "--remove")
+    assert not settle(load_recipe(file), Path.cwd(), file)
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,18 @@ def test_the_option_outranks_the_recipe_and_its_path_is_kept(home: Path, llama_s
     assert benchctl("run", "r.yaml", "--dry-run").returncode == 0
 
 
+def test_no_backend_of_the_working_folder_is_loaded(home: Path, llama_server: Path) -> None:
+    copied = home / "mine" / "bin" / llama_server.name
+    shutil.copytree(llama_server.parent, copied.parent)
+    written("llama-server")
+    (Path.cwd() / "libggml-cpu-evil.so").write_bytes(b"")
+    refused = benchctl("run", "r.yaml", "--dry-run", "--engine-binary", copied)
+    assert refused.returncode == 2
+    assert "libggml-cpu-evil.so" in refused.stderr
+    (Path.cwd() / "libggml-cpu-evil.so").unlink()
+    assert benchctl("run", "r.yaml", "--dry-run", "--engine-binary", copied).returncode == 0
+
+
 def test_a_program_is_known_by_its_hash_with_every_library_beside_it(home: Path, llama_server: Path) -> None:
     first, second = home / "first" / "bin", Path.cwd() / "bin"
     for folder in (first, second):

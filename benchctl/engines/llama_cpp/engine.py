@@ -18,7 +18,7 @@ from benchctl.engines.common.programs import FoundBinary, program, sibling_hashe
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
 from benchctl.engines.llama_cpp.builds import Build
 from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line, default_threads
-from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, find_server, find_tool
+from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, find_server, find_tool, refuse_backends_here
 from benchctl.engines.llama_cpp.perplexity import Perplexity
 from benchctl.engines.llama_cpp.probe import Probe, probe_server
 from benchctl.engines.llama_cpp.score import LlamaScorer, LlamaSlotScorer, scoring_args, split_batch, unsplit
@@ -74,6 +74,7 @@ class LlamaCppEngine:
     @cached_property
     def _found(self) -> FoundBinary:
         found = find_server(self._spec.binary, self._option, device=self._spec.device)
+        refuse_backends_here(found)
         return replace(found, hashes={"sha256": file_sha256(found.path), "siblings": sibling_hashes(found.path)})
 
     def locate(self) -> FoundBinary:

@@ -7,13 +7,16 @@ PATH, the newest build of `benchctl engines install llama.cpp` that this machine
 from __future__ import annotations
 
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 
 from benchctl.engines.common.programs import FoundBinary, named_program
 from benchctl.engines.llama_cpp.builds import installed_builds
 from benchctl.engines.registry import FoundEngine
-from benchctl.errors import BenchctlError, EngineError
+from benchctl.errors import BenchctlError, EngineError, UsageError
 from benchctl.paths import on_path
+from benchctl.text import one_line
 
 SERVER = "llama-server"
 VARIABLE = "BENCHCTL_LLAMA_SERVER"
@@ -21,6 +24,7 @@ PERPLEXITY = "llama-perplexity"
 QUANTIZE = "llama-quantize"
 _MEASURING = frozenset({PERPLEXITY})
 """Programs that measure their own build: one of another build than the server's would not measure the server."""
+_BACKEND = re.compile(r"(lib)?ggml-.*\.(so|dylib)$")
 _INSTALL = "Build it with `benchctl engines install llama.cpp`, or name your own with --engine-binary."
 
 
@@ -43,6 +47,26 @@ def find_server(recipe_binary: str | None = None, option: str | None = None, *, 
             "no llama-server was found", kind="launch", where="llama.cpp", fix=_INSTALL, installs=_installation(device)
         )
     return found[0]
+
+
+def refuse_backends_here(found: FoundBinary) -> None:
+    """Raise UsageError where the working folder holds backends that are not the binary's own.
+
+    A llama.cpp with loadable backends (its published builds) looks for `libggml-*.so` beside itself and in the working
+    folder, and runs what it finds there: a folder of somebody's recipe would bring code. benchctl's own builds load
+    none.
+    """
+    here = Path.cwd()
+    if found.found_in == "bundled" or here in (found.path.parent, found.path.resolve().parent):
+        return
+    with suppress(OSError):  # a folder that cannot be listed is searched by no engine
+        for file in sorted(here.iterdir()):
+            if _BACKEND.match(file.name):
+                raise UsageError(
+                    f"{found.path.name} may load {one_line(file.name, 100)} of the working folder.",
+                    where=one_line(str(here), 400),
+                    fix="Run benchctl from another folder.",
+                )
 
 
 def _installation(device: str) -> str:
