@@ -36,6 +36,11 @@ def listed(words: Iterable[object]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def plural(count: int, word: str, words: str | None = None) -> str:
+    """Return `word` for one, else `words`, which ends in s where it is left out."""
+    return word if count == 1 else words or f"{word}s"
+
+
 def percent(share: float) -> str:
     """A share of a whole, for tables and sentences alike: `77.0 %`."""
     return f"{100 * share:.1f} %"

@@ -251,21 +251,19 @@ class OutputComparison:
         """What was replayed and is kept with the run."""
         self.audit: Audit | None = audit_of(run)
         """What was scored and is kept with the run."""
+        self._of = [_recipe_arms(frame) for frame in self.frames]
         self._arms = [
             [arm for arm in _compared(frame) if not arms or {frame.arms[arm], of[frame.arms[arm]]} & set(arms)]
-            for frame, of in ((frame, _recipe_arms(frame)) for frame in self.frames)
+            for frame, of in zip(self.frames, self._of, strict=True)
         ]
+        name = self.frame.arms[self.frame.baseline]
+        self.baseline: str = name if len(self.frames) == 1 else self._of[explained][name]
+        """What every arm is compared with: an arm, or the recipe's name of it, which each condition has an arm of."""
 
     @property
     def parts(self) -> list[tuple[Group, Frame]]:
         """Every condition with its records."""
         return list(zip(self.groups, self.frames, strict=True))
-
-    @property
-    def baseline(self) -> str:
-        """What every arm is compared with: an arm, or the recipe's name of it, which each condition has an arm of."""
-        name = self.frame.arms[self.frame.baseline]
-        return name if len(self.frames) == 1 else _recipe_arms(self.frame)[name]
 
     @property
     def arms(self) -> list[str]:
@@ -277,8 +275,7 @@ class OutputComparison:
         """What `arms` accepts: those, and the recipe's arms that they are under a condition."""
         return {
             name
-            for frame in self.frames
-            for of in (_recipe_arms(frame),)
+            for frame, of in zip(self.frames, self._of, strict=True)
             for arm in _compared(frame)
             for name in (frame.arms[arm], of[frame.arms[arm]])
         }

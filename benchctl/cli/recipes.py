@@ -100,15 +100,15 @@ def check(
             ]
         )
     else:
-        from benchctl.text import visible
+        from benchctl.text import plural, visible
 
         for file, recipe, problems, message in results:
             if problems:
                 typer.echo(visible(message), err=True)
             elif recipe is not None:
                 state = "would open the machine; runs only with --trust-recipe" if barred[file] else "good"
-                number = "1 arm" if len(recipe.arms) == 1 else f"{len(recipe.arms)} arms"
-                arms = f"{number}: {', '.join(arm.name for arm in recipe.arms)}"
+                number = len(recipe.arms)
+                arms = f"{number} {plural(number, 'arm')}: {', '.join(arm.name for arm in recipe.arms)}"
                 typer.echo(f"{visible(file)}: {state} ({arms})", err=barred[file])
                 for one in openings[file]:
                     typer.echo(visible(f"  {one}"), err=barred[file])

@@ -14,7 +14,7 @@ from benchctl.errors import BenchctlError
 from benchctl.measure.memory import peak_bytes
 from benchctl.measure.plan import CellPlan
 from benchctl.measure.prepare import Prepared
-from benchctl.text import spoken
+from benchctl.text import plural, spoken
 
 START_S = 2.0
 """Of a process beside reading its weights: what a small llama-server takes."""
@@ -57,15 +57,15 @@ class PlanSize:
     @property
     def sentence(self) -> str:
         """All of it for people."""
-        axes = f"{self.setups} setups in {self.groups} {_plural(self.groups, 'group')}, " if self.setups > 1 else ""
+        axes = f"{self.setups} setups in {self.groups} {plural(self.groups, 'group')}, " if self.setups > 1 else ""
         time = (
             f"roughly {spoken(self.seconds)} by weights and memory bandwidth"
             if self.rough
             else (f"about {spoken(self.seconds)}")
         )
         return (
-            f"Plan: {axes}{self.arms} {_plural(self.arms, 'arm')}, {self.cells} {_plural(self.cells, 'cell')}, "
-            f"{self.processes} {_plural(self.processes, 'process', 'processes')}; {time}; up to "
+            f"Plan: {axes}{self.arms} {plural(self.arms, 'arm')}, {self.cells} {plural(self.cells, 'cell')}, "
+            f"{self.processes} {plural(self.processes, 'process', 'processes')}; {time}; up to "
             f"{self.memory_bytes / _GIB:.1f} GiB of memory at a time, {self.disk_bytes / _GIB:.1f} GiB of model files."
         )
 
@@ -116,10 +116,6 @@ def memory_bandwidth() -> float:
     began = time.perf_counter()
     values.sum()
     return values.nbytes / (time.perf_counter() - began)
-
-
-def _plural(count: int, one: str, many: str | None = None) -> str:
-    return one if count == 1 else many or f"{one}s"
 
 
 def estimate_run(plan: list[CellPlan], max_tokens: int, recipe_runs: Path) -> RunEstimate:

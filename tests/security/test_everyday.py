@@ -11,7 +11,7 @@ import pytest
 
 from benchctl import models
 from tests.benchctl_process import benchctl
-from tests.security.conftest import Listener
+from tests.security.conftest import Listener, marking_program
 
 MODELS = Path(models.__file__).parent / "bundled"
 DRY = ("--dry-run", "-q")
@@ -158,11 +158,11 @@ def test_a_build_is_made_anew_every_day(user: Everyday) -> None:
     ids=["server", "key", "program", "prompts", "context"],
 )
 def test_a_stranger_gets_none_of_it(user: Everyday, engine: str, prompts: str, narrow: str) -> None:
-    (Path.cwd() / "llama-server").write_text("#!/bin/sh\n")
-    (Path.cwd() / "llama-server").chmod(0o755)
+    mark = marking_program(Path.cwd() / "llama-server")
     user.recipe(engine=engine, prompts=prompts)
     done = benchctl("run", "r.yaml", "--dry-run", MY_KEY="x")
     assert done.returncode == 2, done.stdout
+    assert not mark.exists()
     said = " ".join(done.stderr.split())
     assert narrow in said
     assert said.index(narrow) < said.index("--trust-recipe")

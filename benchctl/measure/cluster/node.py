@@ -47,8 +47,10 @@ def measure_group(work: GroupWork, send: Send) -> None:
     engine that is not the one that was inspected, too, before it is run.
     """
     with _machine_to_itself():
-        inspected = {name or None: EngineIdentity.model_validate_json(text) for name, text in work.engines.items()}
-        prepared = _prepared(work.run, {name: engine.details for name, engine in inspected.items()})
+        inspected = {
+            name or None: EngineIdentity.model_validate_json(text).details for name, text in work.engines.items()
+        }
+        prepared = _prepared(work.run, inspected)
         items = {(item.task, item.prompt_idx): item for item in prepared.prompts}
         recipe = prepared.recipe
         arms = {arm.name: (arm, recipe.group_of(arm)) for arm in recipe.arms}
