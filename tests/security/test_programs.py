@@ -119,6 +119,18 @@ def test_no_backend_of_the_working_folder_is_loaded(home: Path, llama_server: Pa
     assert benchctl("run", "r.yaml", "--dry-run", "--engine-binary", copied).returncode == 0
 
 
+def test_listing_engines_runs_none_that_would_load_a_backend_of_the_working_folder(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = marking_program(home / "bin" / "llama-server")
+    monkeypatch.setenv("PATH", f"{home / 'bin'}:/usr/bin:/bin")
+    (Path.cwd() / "libggml-cpu-evil.so").write_bytes(b"")
+    listed = benchctl("engines", "list", "--json")
+    assert "libggml-cpu-evil.so" in listed.stdout + listed.stderr
+    benchctl("doctor")
+    assert not mark.exists()
+
+
 def test_a_program_is_known_by_its_hash_with_every_library_beside_it(home: Path, llama_server: Path) -> None:
     first, second = home / "first" / "bin", Path.cwd() / "bin"
     for folder in (first, second):

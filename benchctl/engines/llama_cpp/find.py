@@ -129,6 +129,7 @@ def _probed(binary: FoundBinary, *, runs: bool) -> FoundEngine:
 
     where = str(binary.path)
     try:
+        refuse_backends_here(binary)
         able = probe_server(binary.path, binary.found_in).capabilities
     except BenchctlError as error:
         return FoundEngine("llama.cpp", binary.found_in, where, runs, problem=error.what, hint=error.fix)
