@@ -28,7 +28,7 @@ from benchctl.recipes.source import bundled_folder
 from benchmarks.keep import keep
 from benchmarks.outliers import FAMILIES, Outliers, random_outliers, write_model
 
-RESULTS = Path(__file__).resolve().parent.parent / "results" / "isolation-trials"
+RESULTS = Path(__file__).resolve().parent / "results" / "isolation-trials"
 TYPES = ("q8_0", "q8_0", "q5_0", "q4_0", "q4_k_m")
 _DAMAGED = {"one": 1, "two": 2, "none": 0}
 _RECIPE = """\

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +26,7 @@ from benchctl.data.diagnosis import (
     ForcedAnswer,
     read_diagnosis,
 )
+from tests.kept_runs import ROOT
 
 RNG = np.random.default_rng(3)
 VOCABULARY = 6
@@ -234,7 +234,7 @@ KEPT = (
 def test_the_calibration_is_what_the_kept_diagnoses_say() -> None:
     found = {}
     for folder in KEPT:
-        kept = read_diagnosis(Path(__file__).parents[2] / "results" / folder)
+        kept = read_diagnosis(ROOT / "results" / folder)
         for one in judge_diagnosis(kept):
             assert one.perplexity_ratio is not None
             assert one.cost_flops is not None

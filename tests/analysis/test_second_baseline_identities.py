@@ -23,14 +23,16 @@ from benchctl.analysis.speedup import find_latency_speedup, find_whole_speedup
 from benchctl.data.store import RunData, open_run
 from benchctl.recipes.groups import GroupKey
 from tests.analysis.conftest import build_manifest, build_record
+from tests.kept_runs import RUNS
 
 SPEC = {"type": "draft-simple", "max": 3}
 
 
 def twice_measured() -> list[Path]:
-    manifests = sorted(Path(__file__).parents[2].glob("results/*/*/manifest.json"))
     return [
-        file.parent for file in manifests if any(a.get("again") for a in json.loads(file.read_text("utf-8"))["arms"])
+        run
+        for run in RUNS
+        if any(a.get("again") for a in json.loads((run / "manifest.json").read_text("utf-8"))["arms"])
     ]
 
 

@@ -13,9 +13,9 @@ import pytest
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.whole_answers import find_whole_answers
 from benchctl.data.store import open_run
+from tests.kept_runs import RUNS
 
-KEPT = [path.parent for path in sorted(Path(__file__).parents[2].glob("results/*/*/manifest.json"))]
-OVER_AXES = [folder for folder in KEPT if json.loads((folder / "manifest.json").read_text("utf-8")).get("setups")]
+OVER_AXES = [folder for folder in RUNS if json.loads((folder / "manifest.json").read_text("utf-8")).get("setups")]
 
 
 def own_baselines(folder: Path) -> dict[str, str]:
@@ -36,7 +36,7 @@ def texts(folder: Path) -> dict[tuple[str, str, int], list[str]]:
     return found
 
 
-@pytest.mark.parametrize("folder", KEPT, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("folder", RUNS, ids=lambda path: path.parent.name)
 def test_every_arm_stands_beside_its_own_baseline(folder: Path) -> None:
     run = open_run(folder)
     said, baselines = texts(folder), own_baselines(folder)

@@ -21,9 +21,9 @@ from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.schema import Recipe
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL
 from tests.benchctl_process import benchctl
+from tests.kept_runs import ROOT, RUNS
 
-REPOSITORY = Path(__file__).parents[2]
-KEPT = sorted(file.parent.relative_to(REPOSITORY) for file in REPOSITORY.glob("results/*/*/manifest.json"))
+KEPT = [run.relative_to(ROOT) for run in RUNS]
 OPTIONS = {
     "--only",
     "--blocks",
@@ -71,7 +71,7 @@ def must_fit(recipe: Recipe, manifest: Manifest) -> None:
 
 @pytest.mark.parametrize("kept", KEPT, ids=str)
 def test_every_suggestion_of_a_kept_run_is_planned(kept: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.chdir(ROOT)
     run = open_run(kept)
     assert run.manifest is not None
     (tmp_path / YOUR_PROMPTS).write_text('{"prompt": "Say hello."}\n')
@@ -94,7 +94,7 @@ def test_every_suggestion_of_a_kept_run_is_planned(kept: Path, monkeypatch: pyte
 @pytest.mark.parametrize("kind", ["ngram-simple", "draft-simple", "prompt-lookup"])
 def test_other_arms_take_the_place_of_a_run_s_own(kept: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Engine, models, quantization, arguments, prompts and every condition stay."""
-    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.chdir(ROOT)
     run = open_run(kept)
     assert run.manifest is not None
     stored = recipe_of(run)
@@ -116,9 +116,9 @@ def test_other_arms_take_the_place_of_a_run_s_own(kept: Path, kind: str, monkeyp
 @pytest.mark.skipif(find_spec("torch") is None, reason="the engine of these runs needs torch")
 @pytest.mark.parametrize("kept", [kept for kept in KEPT if kept.parts[1].startswith("self-speculation")], ids=str)
 def test_a_suggestion_for_bundled_models_is_dry_run(kept: Path) -> None:
-    decision = analyse(open_run(REPOSITORY / kept)).decision
+    decision = analyse(open_run(ROOT / kept)).decision
     if decision is None or decision.next is None or YOUR_PROMPTS in decision.next.command:
         return
-    done = benchctl(*shlex.split(decision.next.command)[1:], "--dry-run", "--json", cwd=REPOSITORY)
+    done = benchctl(*shlex.split(decision.next.command)[1:], "--dry-run", "--json", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["cells"]

@@ -7,11 +7,11 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from benchctl.cli.app import app
+from tests.kept_runs import ROOT
 from tests.oracle.checks import Report
 from tests.oracle.reading import Reading
 
 WIDE = {"COLUMNS": "400", "NO_COLOR": "1"}
-RESULTS = Path(__file__).parents[2] / "results"
 
 
 def rendered(run: Path, into: Path) -> Report:
@@ -25,5 +25,5 @@ def rendered(run: Path, into: Path) -> Report:
 def kept(name: str) -> Path:
     """A run of the repository, by its recipe and the beginning of its id."""
     recipe, _, run = name.partition("/")
-    (found,) = (path for path in (RESULTS / recipe).glob(f"{run}*") if (path / "records.jsonl").exists())
+    (found,) = (path for path in (ROOT / "results" / recipe).glob(f"{run}*") if (path / "records.jsonl").exists())
     return found

@@ -15,10 +15,10 @@ from benchctl.recipes.groups import ComparedArm, GroupKey, ModelName, by_label
 from benchctl.recipes.load import stored_recipe
 from benchctl.recipes.schema import Recipe
 from tests.analysis.conftest import build_manifest
+from tests.kept_runs import RUNS
 
 Load = Callable[[str], Recipe]
 
-KEPT = [path.parent for path in sorted(Path(__file__).parents[2].glob("results/*/*/manifest.json"))]
 HEAD = 'name: groups\nprompts: {suite: tiny.json}\nmodels: {target: {source: "bundled:tiny-hybrid"}}\n'
 ARMS = """\
 arms:
@@ -58,7 +58,7 @@ def test_over_axes_and_conditions_every_arm_has_its_own(load: Load) -> None:
         assert (arm.is_baseline, arm.again) == (of == "baseline", None)
 
 
-@pytest.mark.parametrize("folder", KEPT, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("folder", RUNS, ids=lambda path: path.parent.name)
 def test_a_kept_run_says_the_same_as_the_recipe_in_it(folder: Path) -> None:
     manifest = read_manifest(folder)
     recipe = stored_recipe(manifest.recipe)

@@ -12,9 +12,7 @@ from benchctl.prompts.load import load_suite
 from benchctl.recipes.load import load_recipe, recipe_of_options, shipped_recipes, stored_recipe
 from benchctl.recipes.saved import recipe_text, with_settings, with_types
 from benchctl.recipes.schema import Recipe
-
-REPOSITORY = Path(__file__).parents[2]
-KEPT = sorted(REPOSITORY.glob("results/*/*/manifest.json"))
+from tests.kept_runs import ROOT, RUNS
 
 
 def saved(recipe: Recipe, folder: Path, into: Path) -> Path:
@@ -28,9 +26,9 @@ def without_again(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"arms": [arm for arm in recipe.arms if not arm.again]})
 
 
-@pytest.mark.parametrize("manifest", KEPT, ids=lambda file: str(file.parent.relative_to(REPOSITORY)))
-def test_a_kept_run_s_recipe_is_saved_and_read_as_it_is(manifest: Path, tmp_path: Path) -> None:
-    recipe = stored_recipe(read_manifest(manifest.parent).recipe)
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: str(run.relative_to(ROOT)))
+def test_a_kept_run_s_recipe_is_saved_and_read_as_it_is(run: Path, tmp_path: Path) -> None:
+    recipe = stored_recipe(read_manifest(run).recipe)
     assert load_recipe(saved(recipe, tmp_path, tmp_path / "run")) == without_again(recipe)
 
 

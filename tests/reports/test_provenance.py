@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 from benchctl.analysis.advice import launch_command
 from benchctl.data.manifest import ArmIdentity
 from benchctl.data.store import read_manifest
 from benchctl.reports.tables import provenance
+from tests.kept_runs import ROOT
 
 
 def test_nested_facts() -> None:
@@ -45,7 +45,7 @@ def test_a_command_survives_the_shell() -> None:
 
 
 def test_at_a_glance_every_setups_models_are_named_once() -> None:
-    (file,) = Path(__file__).parents[2].glob("results/quantization-sweep/*/manifest.json")
+    (file,) = ROOT.glob("results/quantization-sweep/*/manifest.json")
     facts = provenance.glance(read_manifest(file.parent))
     roles = [name for name, _ in facts]
     assert [roles.count(role) for role in ("target", "draft", "engine")] == [4, 5, 1]

@@ -1,0 +1,30 @@
+"""The project's runs as files: the three that the repository keeps, and the others, packed below tests/oracle/runs/.
+
+A run left the repository (benchmarks/restore_runs.py brings it back with its logs and report) but is still read by the
+tests, since each has a shape of its own: two targets and five drafts, synthetic acceptance, other engines, a baseline
+measured twice. Its manifest, records and scores are in the archive, its engine logs are not.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tarfile
+from pathlib import Path
+from tempfile import mkdtemp
+
+REPOSITORY = Path(__file__).parents[1]
+ARCHIVES = REPOSITORY / "tests" / "oracle" / "runs"
+ROOT = Path(mkdtemp(prefix="benchctl-kept-"))
+"""A folder with all of them below `results/<recipe>/<run>/`."""
+
+atexit.register(shutil.rmtree, ROOT, ignore_errors=True)
+for _manifest in (REPOSITORY / "results").glob("*/*/manifest.json"):
+    _run = _manifest.parent
+    shutil.copytree(_run, ROOT / _run.relative_to(REPOSITORY), ignore=shutil.ignore_patterns("logs"))
+for _archive in ARCHIVES.glob("*.tar.xz"):
+    with tarfile.open(_archive) as _packed:
+        _packed.extractall(ROOT / "results", filter="data")
+
+RUNS = sorted(manifest.parent for manifest in ROOT.glob("results/*/*/manifest.json"))
+"""Their folders; the same order on every machine."""
