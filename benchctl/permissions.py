@@ -19,8 +19,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchctl.errors import StorageError, UsageError
-from benchctl.models.hashes import file_sha256
-from benchctl.models.unfinished import finish, unfinished
+from benchctl.models.files import file_sha256, finish, unfinished
 from benchctl.paths import cache_folder, config_folder, on_path
 from benchctl.recipes.options import CODE
 from benchctl.recipes.schema import Recipe

@@ -27,8 +27,8 @@ from benchctl.engines.transformers.serving.drafters.silencing import SilencingDr
 from benchctl.engines.transformers.serving.lanes import items_of
 from benchctl.engines.transformers.serving.latencies import Latencies, measure_latencies
 from benchctl.engines.transformers.serving.loading import Loaded, load
-from benchctl.models.bundled_index import bundled_models
 from benchctl.models.huggingface.folder import huggingface_folder
+from benchctl.models.sources import bundled_models
 from benchmarks.keep import keep
 
 PROMPT = "def count_values(items):\n"

@@ -26,8 +26,7 @@ def inspect(
     import json
     import sys
 
-    from benchctl.models.difference import compare_models
-    from benchctl.models.inspection import inspect_model
+    from benchctl.models.inspection import compare_models, inspect_model
     from benchctl.models.sources import locate_model
 
     def first_file(source: str) -> Path:

@@ -12,7 +12,7 @@ from benchctl.cli.options import JsonForText
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchctl.models.bundled_index import BundledModel
+    from benchctl.models.sources import BundledModel
 
 app = typer.Typer(
     help="List the bundled models, and write models as Hugging Face folders.",
@@ -28,7 +28,7 @@ def list_models(
     json_output: JsonForText = False,
 ) -> None:
     """List the models that come with benchctl: name, role, architecture, parameters, size, SHA-256, licence."""
-    from benchctl.models.bundled_index import bundled_models
+    from benchctl.models.sources import bundled_models
 
     found = bundled_models()
     if json_output:

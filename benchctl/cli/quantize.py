@@ -55,9 +55,9 @@ def quantize(
     from benchctl.engines.quantizing import QuantizingEngine
     from benchctl.engines.registry import make_engine
     from benchctl.measure.run import signals_interrupt
+    from benchctl.models.gguf_facts import model_name
     from benchctl.models.inspection import inspect_model
     from benchctl.models.quantize import check_arguments, quantize_to
-    from benchctl.models.shards import model_name
     from benchctl.models.sources import locate_model
     from benchctl.recipes.adapters import default_spec
     from benchctl.recipes.schema import QuantizeSpec

@@ -9,10 +9,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from benchctl.models.difference import Change, Difference
-from benchctl.models.gguf_facts import TensorGroup
-from benchctl.models.inspection import Inspection
-from benchctl.models.shards import all_shards, tensors_of
+from benchctl.models.gguf_facts import TensorGroup, all_shards, tensors_of
+from benchctl.models.inspection import Change, Difference, Inspection
 from benchctl.models.tensor_types import family
 from benchctl.reports.columns import Column, Table, numeric
 from benchctl.reports.terminal import print_table

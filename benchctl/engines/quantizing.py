@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from benchctl.models.program import Program
+from benchctl.models.quantize import Program
 
 
 class TextTooShortError(Exception):

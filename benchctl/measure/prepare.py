@@ -22,7 +22,7 @@ from benchctl.machine.doctor import check_machine
 from benchctl.measure.memory import check_memory, engine_bytes, tight_slots
 from benchctl.measure.plan import idle_slots
 from benchctl.measure.recording import now
-from benchctl.models.program import Program
+from benchctl.models.quantize import Program
 from benchctl.models.resolved import ResolvedPair
 from benchctl.models.sources import resolve_pair
 from benchctl.permissions import permit, permit_part, permit_program

@@ -18,7 +18,7 @@ from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import require_attested
 from benchctl.measure.requests import warm_up
 from benchctl.models.resolved import ResolvedModel
-from benchctl.models.token_bytes import token_bytes
+from benchctl.models.vocabulary import token_bytes
 from benchctl.prompts.suite import Message, Prompt, PromptItem
 from benchctl.recipes.problems import did_you_mean, quoted
 from benchctl.recipes.schema import Arm, Recipe

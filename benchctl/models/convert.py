@@ -14,10 +14,9 @@ from collections import Counter
 from pathlib import Path
 
 from benchctl.errors import EngineError, StorageError, UsageError
+from benchctl.models.files import Notice, file_sha256, made_once
 from benchctl.models.gguf_header import read_header
-from benchctl.models.hashes import Notice, file_sha256
-from benchctl.models.program import Program
-from benchctl.models.unfinished import made_once
+from benchctl.models.quantize import Program
 from benchctl.paths import cache_folder
 from benchctl.text import one_line
 

@@ -12,8 +12,8 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from benchctl.errors import UsageError
-from benchctl.models.hashes import Notice
-from benchctl.models.shards import shard_names
+from benchctl.models.files import Notice
+from benchctl.models.gguf_facts import shard_names
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.source import HubSource
 

@@ -15,20 +15,44 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.errors import EngineError, StorageError, UsageError
-from benchctl.models.gguf_contents import Tensor
-from benchctl.models.gguf_header import read_header
-from benchctl.models.hashes import Notice, file_sha256
-from benchctl.models.program import Program
-from benchctl.models.shards import tensors_of
+from benchctl.models.files import Notice, file_sha256, finish, made_once, unfinished
+from benchctl.models.gguf_facts import tensors_of
+from benchctl.models.gguf_header import Tensor, read_header
 from benchctl.models.tensor_types import is_quantized, requested_types
-from benchctl.models.unfinished import finish, made_once, unfinished
 from benchctl.paths import cache_folder
 from benchctl.recipes.quantization import UNQUANTIZED, quantize_problems, tensor_regex
 from benchctl.recipes.schema import QuantizeSpec
 from benchctl.text import one_line
+
+OnLine = Callable[[str], None]
+"""Called with every line of a program's output, as it comes; untrusted text."""
+
+Run = Callable[[Sequence[str], Path, OnLine | None], int]
+"""(command, log, on_line): run it to its end with its output in `log`; return the exit status, negative for a signal.
+
+Whatever happens to benchctl meanwhile, the program ends with it. Raises EngineError (`launch`) when it does not start.
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program and how to run it."""
+
+    command: tuple[str, ...]
+    """What its arguments are added to."""
+    build: str
+    """SHA-256 of what decides its result: the program with its libraries."""
+    run: Run
+
+    @property
+    def where(self) -> str:
+        """What messages call it: its file."""
+        return self.command[-1]
+
 
 Steps = Callable[[int, int], None]
 """Called with (tensors that are done, tensors in all)."""

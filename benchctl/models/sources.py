@@ -5,18 +5,19 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from benchctl.errors import UsageError
 from benchctl.models.convert import converted, is_safetensors_folder, needs_target
+from benchctl.models.files import Notice, file_sha256
+from benchctl.models.gguf_facts import all_shards, shard_names
 from benchctl.models.gguf_header import read_header
-from benchctl.models.hashes import Notice, file_sha256
 from benchctl.models.hub import OfflineError, fetch, fetch_folder
 from benchctl.models.huggingface.folder import ORIGIN, huggingface_folder
-from benchctl.models.program import Program
-from benchctl.models.quantize import quantized
+from benchctl.models.quantize import Program, quantized
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
-from benchctl.models.shards import all_shards, shard_names
 from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import ModelPair, ModelSpec
@@ -30,6 +31,50 @@ from benchctl.recipes.source import (
     parse_source,
 )
 from benchctl.text import one_line
+
+
+@dataclass(frozen=True)
+class BundledModel:
+    """One entry of `index.json`."""
+
+    name: str
+    path: Path
+    role: str
+    """What it is for: `target`, `draft`, or a draft of one kind of speculation."""
+    architecture: str
+    """`general.architecture` of the file."""
+    parameters: int
+    size: int
+    """Bytes."""
+    sha256: str
+    licence: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the entry as plain JSON data."""
+        return {**asdict(self), "path": str(self.path)}
+
+
+def bundled_models() -> tuple[BundledModel, ...]:
+    """Return the bundled models in the index's order; empty when this installation has none."""
+    folder = bundled_folder()
+    try:
+        index: dict[str, dict[str, Any]] = json.loads((folder / "index.json").read_text("utf-8"))
+    except FileNotFoundError:
+        return ()
+    return tuple(
+        BundledModel(
+            name=name,
+            path=folder / entry["file"],
+            role=entry["role"],
+            architecture=entry["architecture"],
+            parameters=entry["parameters"],
+            size=entry["bytes"],
+            sha256=entry["sha256"],
+            licence=entry["licence"],
+        )
+        for name, entry in index.items()
+    )
+
 
 FindTool = Callable[[str], Program]
 """Finds a program of the engine by name; called only when a recipe needs it."""
@@ -221,23 +266,18 @@ def _first_shard(path: Path) -> Path:
 
 
 def _from_bundle(source: BundledSource, notice: Notice | None) -> Path:
-    folder = bundled_folder()
-    try:
-        index = json.loads((folder / "index.json").read_text("utf-8"))
-    except FileNotFoundError:
+    known = {model.name: model for model in bundled_models()}
+    if not known:
         fix = "Install a released benchctl, or check out the repository with its model files."
-        raise UsageError("this installation of benchctl has no bundled models", fix=fix) from None
-    entry = index.get(source.name)
-    if entry is None:
-        fix = did_you_mean(source.name, index).strip() or f"Known: {', '.join(index)}."
+        raise UsageError("this installation of benchctl has no bundled models", fix=fix)
+    if source.name not in known:
+        fix = did_you_mean(source.name, known).strip() or f"Known: {', '.join(known)}."
         raise UsageError(f"benchctl ships no model called '{one_line(source.name, 60)}'", fix=fix)
-    path: Path = folder / entry["file"]
+    path, fix = known[source.name].path, "Install benchctl again."
     if not path.is_file():
-        raise UsageError(f"the bundled file {path.name} is missing", fix="Install benchctl again.")
-    if not hmac.compare_digest(file_sha256(path, notice), entry["sha256"]):
-        raise UsageError(
-            f"the bundled file {path.name} is not the one that benchctl ships", fix="Install benchctl again."
-        )
+        raise UsageError(f"the bundled file {path.name} is missing", fix=fix)
+    if not hmac.compare_digest(file_sha256(path, notice), known[source.name].sha256):
+        raise UsageError(f"the bundled file {path.name} is not the one that benchctl ships", fix=fix)
     return path
 
 

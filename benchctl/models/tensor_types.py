@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from benchctl.errors import UsageError
-from benchctl.models.ggml_types import TENSOR_TYPES, TensorType
-from benchctl.models.gguf_header import Tensor
+from benchctl.models.gguf_header import TENSOR_TYPES, Tensor, TensorType
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.quantization import tensor_regex
 from benchctl.text import one_line

@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 
 from benchctl.engines.llama_cpp.builds import Build
+from benchctl.engines.llama_cpp.compile import find_toolchain
 from benchctl.engines.llama_cpp.install import InstallRequest, default_backend, install
 from benchctl.engines.llama_cpp.source import extract_llama_cpp, fetch_sdist
-from benchctl.engines.llama_cpp.toolchain import find_toolchain
 from benchctl.paths import cache_folder
 
 PATCH = Path(__file__).resolve().with_name("faults.patch")

@@ -9,7 +9,7 @@ import pytest
 
 from benchctl.cli.models import app
 from benchctl.errors import StorageError, UsageError
-from benchctl.models.bundled_index import bundled_models
+from benchctl.models.sources import bundled_models
 from tests.benchctl_process import benchctl
 from tests.cli.calls import answer, call
 
@@ -35,7 +35,7 @@ def test_list_names_every_bundled_model() -> None:
 
 
 def test_list_of_an_installation_without_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchctl.models.bundled_index.bundled_folder", lambda: tmp_path)
+    monkeypatch.setattr("benchctl.models.sources.bundled_folder", lambda: tmp_path)
     assert json.loads(answer(app, "list", "--json")) == []
     result = call(app, "list")
     assert (result.exit_code, result.stdout) == (0, "")

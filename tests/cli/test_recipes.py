@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.cli.recipes import app
-from benchctl.engines.llama_cpp.trial_models import write_trial_model
+from benchctl.engines.llama_cpp.trial import write_trial_model
 from benchctl.recipes.load import load_recipe, shipped_recipes
 from benchctl.recipes.written import recipe_json_schema
 from tests.cli.calls import answer, call

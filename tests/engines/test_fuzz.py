@@ -19,12 +19,11 @@ from benchctl.engines.common.http import HttpClient, Reply
 from benchctl.engines.common.metrics import Counters, Tally, read_counters, read_total, since
 from benchctl.engines.common.values import decode
 from benchctl.engines.llama_cpp import causes as llama_causes
-from benchctl.engines.llama_cpp.attest import Observed, attest
-from benchctl.engines.llama_cpp.dialect import parse_help
-from benchctl.engines.llama_cpp.ledger import contradiction, read_counts
-from benchctl.engines.llama_cpp.ledger import make_ledger as llama_ledger
+from benchctl.engines.llama_cpp.attest import Observed, attest, contradiction, read_counts
+from benchctl.engines.llama_cpp.attest import make_ledger as llama_ledger
+from benchctl.engines.llama_cpp.command import RequestedSpeculation
+from benchctl.engines.llama_cpp.probe import parse_help
 from benchctl.engines.llama_cpp.score import likeliest
-from benchctl.engines.llama_cpp.speculation import RequestedSpeculation
 from benchctl.engines.llama_cpp.stream import LlamaReader
 from benchctl.engines.openai.address import parse_address
 from benchctl.engines.openai.discovery import discover, engine_times

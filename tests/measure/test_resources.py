@@ -10,7 +10,7 @@ import pytest
 
 from benchctl.cli.app import app
 from benchctl.data.store import open_run, resolve_run
-from benchctl.engines.llama_cpp.ledger import read_memory
+from benchctl.engines.llama_cpp.attest import read_memory
 from tests.cli.calls import answer
 
 RECIPE = """\

@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchctl.engines.llama_cpp.trial_models import write_trial_model
+from benchctl.engines.llama_cpp.trial import write_trial_model
 from benchctl.models.folder_facts import folder_facts, vocabulary_differences
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
-from benchctl.models.special_tokens import end_tokens, special_tokens
-from benchctl.models.token_bytes import token_bytes
-from benchctl.models.vocabulary import compare
+from benchctl.models.vocabulary import compare, end_tokens, special_tokens, token_bytes
 from tests.fuzz import fuzzed, mistaken, outcome, spoilt, told
 
 pytestmark = pytest.mark.usefixtures(told.__name__)

@@ -199,7 +199,7 @@ def test_it_agrees_with_gguf_py_on_a_real_model(tiny_target: Path) -> None:
 
 
 def test_types_match_gguf_py() -> None:
-    from benchctl.models.ggml_types import TENSOR_TYPES
+    from benchctl.models.gguf_header import TENSOR_TYPES
 
     for kind, (block, size) in gguf.GGML_QUANT_SIZES.items():
         if kind.name == "Q8_1":  # gguf-py still has its size of before two floats became halves; no file holds it

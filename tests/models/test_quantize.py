@@ -18,8 +18,7 @@ from benchctl.engines.llama_cpp.find import find_tool
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
-from benchctl.models.program import OnLine, Program
-from benchctl.models.quantize import quantize_to, quantized
+from benchctl.models.quantize import OnLine, Program, quantize_to, quantized
 from benchctl.models.tensor_types import requested_types, takes_other_type
 from benchctl.recipes.schema import QuantizeSpec
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.models.shards import shard_names, tensors_of
+from benchctl.models.gguf_facts import shard_names, tensors_of
 
 
 @pytest.mark.parametrize(

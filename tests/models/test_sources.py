@@ -12,7 +12,7 @@ import pytest
 from benchctl.errors import UsageError
 from benchctl.models import sources
 from benchctl.models.hub import OfflineError
-from benchctl.models.program import Program
+from benchctl.models.quantize import Program
 from benchctl.models.resolved import ResolvedPair
 from benchctl.models.sources import locate_model, resolve_pair
 from benchctl.recipes.schema import ModelPair, ModelSpec, QuantizeSpec
@@ -125,10 +125,12 @@ def test_a_bundled_file_that_was_changed_is_refused(
     make_gguf: MakeGguf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_gguf("bundle/m.gguf")
-    (tmp_path / "bundle" / "index.json").write_text(json.dumps({"m": {"file": "m.gguf", "sha256": "0" * 64}}))
+    facts = {"role": "target", "architecture": "llama", "parameters": 1, "bytes": 1, "licence": "MIT"}
+    model = {**facts, "file": "m.gguf", "sha256": "0" * 64}
+    (tmp_path / "bundle" / "index.json").write_text(json.dumps({"m": model}))
     monkeypatch.setattr(sources, "bundled_folder", lambda: tmp_path / "bundle")
     assert "is not the one that benchctl ships" in refusal("bundled:m", tmp_path)
-    (tmp_path / "bundle" / "index.json").write_text(json.dumps({"m": {"file": "gone.gguf", "sha256": "0" * 64}}))
+    (tmp_path / "bundle" / "index.json").write_text(json.dumps({"m": {**model, "file": "gone.gguf"}}))
     assert "the bundled file gone.gguf is missing" in refusal("bundled:m", tmp_path)
     (tmp_path / "bundle" / "index.json").unlink()
     assert "has no bundled models" in refusal("bundled:m", tmp_path)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.models.token_bytes import TokenBytes, token_bytes
+from benchctl.models.vocabulary import TokenBytes, token_bytes
 
 A = "あ".encode()
 VOCABULARY = TokenBytes([b"a", A[:1], A[1:2], A[2:], A[:2], A[1:], b" b", b"ab", b"a"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.models.unfinished import finish, made_once, remove_leftovers, unfinished
+from benchctl.models.files import finish, made_once, remove_leftovers, unfinished
 
 
 def test_it_appears_whole_and_nothing_else_stays(tmp_path: Path) -> None:

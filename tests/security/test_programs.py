@@ -167,7 +167,7 @@ def test_verify_runs_nothing_of_a_strangers_folder_nor_what_has_another_hash(hom
 
 
 def prepared_hash(file: Path) -> str:
-    from benchctl.models.hashes import file_sha256
+    from benchctl.models.files import file_sha256
 
     return file_sha256(file)
 

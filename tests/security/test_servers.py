@@ -34,11 +34,11 @@ from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.values import decode
 from benchctl.engines.llama_cpp import causes as llama_causes
 from benchctl.engines.llama_cpp import probe
-from benchctl.engines.llama_cpp.dialect import parse_help
-from benchctl.engines.llama_cpp.ledger import read_counts, read_memory
+from benchctl.engines.llama_cpp.attest import read_counts, read_memory
+from benchctl.engines.llama_cpp.engine import read_passes
+from benchctl.engines.llama_cpp.probe import parse_help
 from benchctl.engines.llama_cpp.score import likeliest
 from benchctl.engines.llama_cpp.stream import LlamaReader
-from benchctl.engines.llama_cpp.trace import read_passes
 from benchctl.engines.openai.address import parse_address
 from benchctl.engines.openai.discovery import discover
 from benchctl.engines.sglang import causes as sglang_causes

@@ -17,7 +17,7 @@ from benchctl.engines.common.log import clean
 from benchctl.engines.common.short_run import NoAnswerError, short_run
 from benchctl.engines.common.values import decode
 from benchctl.errors import EngineError
-from benchctl.models.unfinished import finish, unfinished
+from benchctl.models.files import finish, unfinished
 from benchctl.paths import cache_folder
 
 _LINE_CHARACTERS = 600

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from benchctl.engines.common.process import EngineProcess, engine_environment
 from benchctl.errors import UsageError
-from benchctl.models.hashes import file_sha256
-from benchctl.models.program import OnLine, Program
+from benchctl.models.files import file_sha256
+from benchctl.models.quantize import OnLine, Program
 from benchctl.paths import on_path
 from benchctl.recipes.adapters import load, registered
 
@@ -63,7 +63,7 @@ def converting_python() -> Path:
 
 
 def run_to_end(argv: Sequence[str], log: Path, on_line: OnLine | None = None) -> int:
-    """Run `argv` to its end; see `benchctl.models.program.Run`. An interrupt stops it before it is passed on."""
+    """Run `argv` to its end; see `benchctl.models.quantize.Run`. An interrupt stops it before it is passed on."""
     environment = engine_environment(os.environ, {"HF_HUB_OFFLINE": "1"})
     process = EngineProcess(argv, environment, log)
     reader = _Lines(log, on_line)

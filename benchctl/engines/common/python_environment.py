@@ -20,8 +20,7 @@ from typing import TextIO
 
 from benchctl.engines.common.logged_command import CommandFailedError, run_logged
 from benchctl.errors import BenchctlError, EngineError, StorageError
-from benchctl.models.hashes import file_sha256
-from benchctl.models.unfinished import finish, unfinished
+from benchctl.models.files import file_sha256, finish, unfinished
 
 MARKER = "benchctl.json"
 _OFFLINE = (

@@ -1,48 +1,156 @@
-"""The llama.cpp adapter: probe, check, command, start."""
+"""The llama.cpp adapter: probe, check, command, start, and where the time of a round goes by its log."""
 
 from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import TypeVar
 
-from benchctl.engines.base import Capabilities, Launch, Pass
+from benchctl.engines.base import Capabilities, Launch, Pass, PassKind
 from benchctl.engines.common.process import OWN_SETTINGS, engine_environment, refused_variables
 from benchctl.engines.common.programs import FoundBinary, program, sibling_hashes
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
 from benchctl.engines.llama_cpp.builds import Build
-from benchctl.engines.llama_cpp.command import argument_problems, batch_problem, command_line, default_threads
-from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, find_server, find_tool, refuse_backends_here
-from benchctl.engines.llama_cpp.perplexity import Perplexity
-from benchctl.engines.llama_cpp.probe import Probe, probe_server
-from benchctl.engines.llama_cpp.score import LlamaScorer, LlamaSlotScorer, scoring_args, split_batch, unsplit
-from benchctl.engines.llama_cpp.server import LlamaServer
-from benchctl.engines.llama_cpp.source import PINNED_VERSION, extract_llama_cpp, fetch_sdist
-from benchctl.engines.llama_cpp.speculation import (
+from benchctl.engines.llama_cpp.command import (
+    argument_problems,
+    batch_problem,
+    command_line,
     deepest_draft,
+    default_threads,
     speculation_problems,
     speculation_warnings,
     worth_trying,
 )
-from benchctl.engines.llama_cpp.start import start_server
-from benchctl.engines.llama_cpp.trace import read_passes, traced
+from benchctl.engines.llama_cpp.find import PERPLEXITY, QUANTIZE, find_server, find_tool, refuse_backends_here
+from benchctl.engines.llama_cpp.perplexity import Perplexity
+from benchctl.engines.llama_cpp.probe import Flags, Probe, probe_server
+from benchctl.engines.llama_cpp.score import LlamaScorer, LlamaSlotScorer, scoring_args, split_batch, unsplit
+from benchctl.engines.llama_cpp.server import LlamaServer, start_server
+from benchctl.engines.llama_cpp.source import PINNED_VERSION, extract_llama_cpp, fetch_sdist
 from benchctl.engines.llama_cpp.trial import refuse_crashing
 from benchctl.errors import StorageError, UsageError
+from benchctl.models.files import file_sha256
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
-from benchctl.models.hashes import file_sha256
 from benchctl.models.resolved import ResolvedPair
-from benchctl.models.special_tokens import end_tokens
-from benchctl.models.vocabulary import compare
+from benchctl.models.vocabulary import compare, end_tokens
 from benchctl.paths import cache_folder
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, Speculation
+
+_LEVEL = "5"
+_TIMED = re.compile(r"^(\d{1,9})\.(\d\d)\.(\d{3})\.(\d{3}) [A-Z] (.*)$")
+_TURN = "start_loop: update slots"
+_LEAVE, _BACK = ": yielding to queue", ": done yielding to queue"
+_DRAFTED = re.compile(r"generate_draft: .*#draft=(\d{1,6})\b")
+_PLAIN = "slot decode token"
+_MAY_DRAFT = "max possible draft:"
+_EVALUATES = "n_batch (effective)"
+_SAVED = "created speculative checkpoint"
+_GOES_BACK = "restoring speculative checkpoint"
+
+Line = tuple[float, str]
+"""Seconds since the server started, and the message."""
+
+
+def traced(launch: Launch, flags: Flags) -> Launch | None:
+    """Return the launch with a log that times every pass; `None` where the binary has no such level."""
+    verbosity = flags.get("-lv")
+    if verbosity is None or "5: debug" not in verbosity.description:
+        return None
+    return replace(launch, argv=(*launch.argv, "-lv", _LEVEL))
+
+
+def read_passes(log: str) -> list[Pass]:
+    """Return what the passes in a log took, alike ones together; those that read a prompt are left out.
+
+    At the most verbose level (`-lv 5`; commit 0c1e570) one turn of the server's loop leaves these lines, among others:
+
+        start_loop: update slots
+        max possible draft: 4            it may draft
+        yielding to queue … done         the draft model drafts (an n-gram drafter looks up)
+        created speculative checkpoint   where the target's state cannot be rolled back
+        generate_draft: … #draft=4       what is verified; without a draft: slot decode token
+        decode: n_batch (effective) = …
+        yielding to queue … done         the target's pass
+        yielding to queue … done         the draft model reads what the target read
+        restoring speculative checkpoint after a partial rejection; the next turn evaluates the accepted tokens again
+    """
+    found: defaultdict[tuple[PassKind, int], list[float]] = defaultdict(list)
+    again = False
+    for turn in _turns(log):
+        for kind, width, took in _passes(turn, again=again):
+            found[kind, width].append(took)
+        again = any(_GOES_BACK in message for _, message in turn)
+    return [Pass(*key, len(times), sum(times), median(times)) for key, times in sorted(found.items())]
+
+
+def _turns(log: str) -> Iterator[list[Line]]:
+    turn: list[Line] = []
+    for line in log.splitlines():
+        found = _TIMED.match(line)
+        if found is None:
+            continue
+        minutes, whole, thousandths, millionths = map(int, found.groups()[:4])
+        entry = (60 * minutes + whole + thousandths / 1e3 + millionths / 1e6, found[5])
+        if _TURN in entry[1]:
+            yield turn
+            turn = []
+        turn.append(entry)
+    yield turn
+
+
+def _passes(turn: Sequence[Line], *, again: bool) -> Iterator[tuple[PassKind, int, float]]:
+    """Yield what one turn did; `again`: the turn before went back to a checkpoint."""
+    messages = [message for _, message in turn]
+    drafted = next((int(found[1]) for message in messages if (found := _DRAFTED.search(message))), 0)
+    if not drafted and not any(_PLAIN in message for message in messages):
+        return  # it read a prompt, or nothing
+    begins = next((place for place, message in enumerate(messages) if _EVALUATES in message), None)
+    if begins is None:
+        return
+    before, after = turn[:begins], turn[begins:]
+    width = drafted + 1
+    away = list(_away(before))
+    if away:
+        yield "draft", drafted, away[0][1] - away[0][0]
+    saved = next((time for time, message in before if _SAVED in message), None)
+    if saved is not None and away:
+        may = next((time for time, message in before if _MAY_DRAFT in message), away[0][0])
+        yield "checkpoint", 1, saved - away[0][1] + (away[0][0] - may)
+    for kind, (left, back) in zip((_target_pass(drafted, again=again), "draft-read"), _away(after), strict=False):
+        yield kind, width, back - left
+    for (began, message), (ended, _) in pairwise(after):
+        if _GOES_BACK in message:
+            yield "restore", 1, ended - began
+
+
+def _target_pass(drafted: int, *, again: bool) -> PassKind:
+    if again:
+        return "re-evaluate"
+    return "verify" if drafted else "plain"
+
+
+def _away(lines: Sequence[Line]) -> Iterator[tuple[float, float]]:
+    """Yield when the loop left for a computation, and when it was back."""
+    left: float | None = None
+    for time, message in lines:
+        if message.endswith(_LEAVE):
+            left = time
+        elif message.endswith(_BACK) and left is not None:
+            yield left, time
+            left = None
+
 
 AnyScorer = TypeVar("AnyScorer", bound=LlamaScorer)
 

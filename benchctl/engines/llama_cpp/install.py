@@ -1,4 +1,4 @@
-"""Build llama-server and the programs beside it natively from the pinned source, once per machine.
+"""`benchctl engines install llama.cpp`: llama-server and the programs beside it, built from the pinned source, once.
 
 Everything happens in a temporary folder of the cache, under a lock; one rename makes the finished build appear. An
 interrupted installation leaves at most a `.building-*` folder, which the next one removes.
@@ -16,17 +16,19 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchctl.engines.installing import Installed, InstallOptions, Report
 from benchctl.engines.llama_cpp.builds import Backend, Build, Host, builds_folder
-from benchctl.engines.llama_cpp.compile import QUICK_BUILD, TARGETS, Report, Work, make_build
+from benchctl.engines.llama_cpp.compile import QUICK_BUILD, TARGETS, Toolchain, Work, find_toolchain, make_build
 from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetch_sdist, read_sdist, sha256_file
-from benchctl.engines.llama_cpp.toolchain import Toolchain, find_toolchain
-from benchctl.engines.llama_cpp.trial import Trial, tried_once
+from benchctl.engines.llama_cpp.trial import Trial, check_quantized, tried_once
+from benchctl.engines.registry import FoundEngine
 from benchctl.errors import StorageError, UsageError
+from benchctl.machine.doctor import Check
 from benchctl.machine.processor import usable_cores
 
 _FLAGS = (
@@ -179,3 +181,42 @@ def _storage_error(error: OSError) -> StorageError:
         fix = "Free some space, or set BENCHCTL_CACHE to a folder on another disk."
     what = f"the build could not be written: {error.strerror or error}"
     return StorageError(what, where=str(error.filename or builds_folder()), fix=fix)
+
+
+class LlamaCppInstaller:
+    """Builds llama-server and the programs beside it; see `benchctl.engines.installing.Installer`."""
+
+    title = "llama.cpp"
+
+    def install(self, options: InstallOptions, report: Report) -> Installed:
+        """Build, with further CMake arguments from `$CMAKE_ARGS`."""
+        request = InstallRequest(
+            backend=options.backend or default_backend(),
+            version=options.version,
+            sdist=options.sdist,
+            cmake_args=cmake_args_from_environment(),
+            jobs=options.jobs,
+            force=options.force,
+        )
+        build = install(request, report)
+        return Installed(
+            heading=f"llama.cpp for {build.backend}, from llama-cpp-python {build.version}",
+            lines=(build.version_output, str(build.folder / "bin")),
+            facts={"folder": str(build.folder), **build.to_json()},
+        )
+
+
+def check(found: Sequence[FoundEngine], *, others: bool) -> list[Check]:
+    """Check the llama-server that runs when a recipe names none; `others`: another kind of engine can be measured."""
+    name, why = "engine.llama.cpp", "Without an engine nothing can be measured."
+    first = found[0]
+    if first.problem:
+        return [Check(name, "fail", f"{first.where}: {first.problem.rstrip('.')}.", why, first.hint)]
+    if not first.found_in:
+        todo = "Run `benchctl engines install llama.cpp`."
+        return [Check(name, "warn" if others else "fail", "There is no llama-server.", why, todo)]
+    summary = f"{first.where} ({first.found_in}) is {first.version or 'of an unknown version'}."
+    if not first.speculation_types:
+        todo = "Use a newer build: `benchctl engines install llama.cpp` makes one."
+        return [Check(name, "warn", f"{summary} It knows no speculation types.", why, todo)]
+    return [Check(name, "ok", summary, why), check_quantized(Path(first.where or ""))]

@@ -20,7 +20,7 @@ from pathlib import Path
 from benchctl.engines.common.log import log_tail, read_log
 from benchctl.engines.quantizing import Divergence, TextTooShortError
 from benchctl.errors import EngineError
-from benchctl.models.program import Program
+from benchctl.models.quantize import Program
 
 _NUMBER = r"\s*:\s*(-?[\d.]+|-?nan|-?inf)"
 _ERROR = r"\s*±\s*(-?[\d.]+|-?nan|-?inf)"

@@ -12,11 +12,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchctl.engines.base import Rendered, Scores
+from benchctl.engines.base import Ledger, Rendered, Scores
+from benchctl.engines.common.endpoint import (
+    EndpointTarget,
+    Pages,
+    Reading,
+    Recognised,
+    ServerFamily,
+    as_sent,
+    short_line,
+)
+from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.common.values import count_in, id_of, logprob_of
+from benchctl.engines.llama_cpp.attest import make_ledger, rendered, speculating
 from benchctl.engines.llama_cpp.command import BATCH, with_one_slot
-from benchctl.engines.llama_cpp.dialect import Flags
+from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.engines.llama_cpp.stream import scoring_body
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
@@ -188,3 +199,56 @@ def likeliest(answer: Mapping[str, Any]) -> dict[int, float]:
         return {id_of(entry["id"]): logprob_of(entry["logprob"]) for entry in place["top_logprobs"]}
     except (KeyError, TypeError, ValueError):
         return {}
+
+
+def _metrics(pages: Pages) -> Reading | None:
+    return pages.metrics("llamacpp", "llamacpp:tokens_predicted_total")
+
+
+def _recognise(pages: Pages) -> Recognised | None:
+    props = pages.object("/props")
+    if "build_info" not in props and "total_slots" not in props:
+        return None
+    version, slots = short_line(props.get("build_info")), pages.json("/slots")
+    known = [state for state in speculating(slots) if state is not None] if isinstance(slots, list) else []
+    reading = _metrics(pages)
+    evidence = (
+        f"GET /props: build {version}, total_slots = {short_line(props.get('total_slots'))}",
+        f"GET /slots: speculative = {rendered(known)}",
+        str(reading or Reading(Counters(), None)),
+    )
+    return Recognised(version, any(known) if known else None, reading, evidence)
+
+
+def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
+    timings = extra.get("timings")
+    return make_ledger(before, after, timings if isinstance(timings, dict) else {}, speculating=bool(server.speculates))
+
+
+class _Served(EndpointTarget):
+    """A llama-server that serves the target."""
+
+    def render(self, prompt: Prompt) -> Rendered:
+        """Apply its chat template and tokenize; the text is what is sent."""
+        text = prompt.prompt
+        if text is None:
+            text = self.http.post("/apply-template", self.chat(prompt)).get("prompt")
+        if not isinstance(text, str):
+            raise protocol_error("The endpoint did not return the prompt's text.")
+        return Rendered(as_sent(prompt), self.tokenize(text, special=True))
+
+    def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]:
+        """Return the ids of `text`."""
+        body = {"content": text, "add_special": special, "parse_special": special}
+        return self.token_ids(self.http.post("/tokenize", body))
+
+    def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request for logits."""
+        return self.http.post("/completion", body, timeout_s=self.timeout_s)
+
+
+def _scorer(target: EndpointTarget) -> LlamaScorer:
+    return LlamaScorer(_Served.of(target), ())
+
+
+FAMILY = ServerFamily(_recognise, _ledger, _metrics, _scorer)

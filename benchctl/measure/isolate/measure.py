@@ -16,10 +16,9 @@ from benchctl.measure.cell import scoring
 from benchctl.measure.isolate.source_model import SourceModel
 from benchctl.measure.preflight.probes import answers, expected, probe_items
 from benchctl.measure.preflight.session import check_answers, check_reading
-from benchctl.models.hashes import Notice
+from benchctl.models.files import Notice, made_once
+from benchctl.models.gguf_facts import all_shards
 from benchctl.models.quantize import quantize_to
-from benchctl.models.shards import all_shards
-from benchctl.models.unfinished import made_once
 
 CONTEXT = 512
 """Tokens of a piece, as llama-perplexity has it, and as the published figures of quantizations were measured."""

@@ -19,7 +19,7 @@ from benchctl.measure.isolate.measure import Measurer
 from benchctl.measure.isolate.source_model import SourceModel, own_answers, text_of
 from benchctl.measure.preflight.probes import SUITE
 from benchctl.measure.recording import now
-from benchctl.models.hashes import file_sha256
+from benchctl.models.files import file_sha256
 from benchctl.paths import cache_folder, shipped_folder
 
 Finding = TypeVar("Finding")

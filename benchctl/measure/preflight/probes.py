@@ -14,8 +14,7 @@ from pathlib import Path
 
 from benchctl.engines.base import Scorer, Scores
 from benchctl.models.gguf_header import read_header
-from benchctl.models.special_tokens import end_tokens
-from benchctl.models.token_bytes import token_bytes
+from benchctl.models.vocabulary import end_tokens, token_bytes
 from benchctl.paths import shipped_folder
 from benchctl.prompts.load import load_suite
 from benchctl.prompts.suite import PromptItem

@@ -34,9 +34,9 @@ from benchctl.measure.preflight.probes import (
     probe_items,
 )
 from benchctl.measure.prepare import Prepared, PreparedSetup, device_names
+from benchctl.models.gguf_facts import all_shards, tensors_of
 from benchctl.models.gguf_header import read_header
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
-from benchctl.models.shards import all_shards, tensors_of
 from benchctl.models.tensor_types import fallback_sentence, requested_types
 from benchctl.models.vocabulary import differences
 from benchctl.prompts.suite import PromptItem

@@ -19,7 +19,7 @@ from benchctl.measure.cell import fresh_log, running, scoring
 from benchctl.measure.prepare import require_permitted
 from benchctl.measure.requests import fitted_for
 from benchctl.measure.run import context_of, standing_of
-from benchctl.models.hashes import Notice, file_sha256
+from benchctl.models.files import Notice, file_sha256
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.models.sources import locate_folder
 from benchctl.permissions import not_given

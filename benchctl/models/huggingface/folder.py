@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchctl.errors import StorageError, UsageError
+from benchctl.models.files import Notice, file_sha256, unfinished
 from benchctl.models.gguf_header import GgufHeader, read_header
-from benchctl.models.hashes import Notice, file_sha256
 from benchctl.models.huggingface.eagle3 import EAGLE3
 from benchctl.models.huggingface.falcon_h1 import FALCON_H1
 from benchctl.models.huggingface.layout import LAYOUT_VERSION, Config, Layout, ModelHeader
@@ -20,7 +20,6 @@ from benchctl.models.huggingface.qwen3_5 import QWEN3_5
 from benchctl.models.huggingface.tensors import huggingface_tensors
 from benchctl.models.huggingface.tokenizer import ends_of_answer, special_tokens, tokenizer_config, tokenizer_json
 from benchctl.models.huggingface.weights import write_weights
-from benchctl.models.unfinished import unfinished
 from benchctl.paths import cache_folder
 from benchctl.text import one_line
 

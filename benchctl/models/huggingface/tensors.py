@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from benchctl.errors import UsageError
-from benchctl.models.ggml_types import TENSOR_TYPES
-from benchctl.models.gguf_header import GgufHeader, Tensor
+from benchctl.models.gguf_header import TENSOR_TYPES, GgufHeader, Tensor
 from benchctl.models.huggingface.layout import TensorPair
 from benchctl.models.huggingface.weights import from_bfloat16, to_bfloat16
 from benchctl.text import one_line

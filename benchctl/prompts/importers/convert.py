@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from benchctl.errors import StorageError, UsageError
-from benchctl.models.hashes import Notice
+from benchctl.models.files import Notice
 from benchctl.models.hub import OfflineError, fetch_dataset
 from benchctl.prompts.importers.questions import Questions, plain
 from benchctl.prompts.importers.rows import ENDINGS

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchctl.engines.llama_cpp.attest import Observed, attest
-from benchctl.engines.llama_cpp.speculation import RequestedSpeculation
+from benchctl.engines.llama_cpp.command import RequestedSpeculation
 
 ENGAGED = (
     "0.0 I spec common_specu: adding speculative implementation 'draft-simple'",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchctl.engines.base import Completion, Server
-from benchctl.models.bundled_index import bundled_models
 from benchctl.models.resolved import ResolvedPair
+from benchctl.models.sources import bundled_models
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Sampling
 from tests.conversion.prompts import chat_prompts

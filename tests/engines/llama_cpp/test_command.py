@@ -14,7 +14,7 @@ from benchctl.engines.llama_cpp.command import (
     slots_of,
     uses_draft,
 )
-from benchctl.engines.llama_cpp.dialect import Flags, parse_help
+from benchctl.engines.llama_cpp.probe import Flags, parse_help
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import Arm
 from tests.engines.cells import HERE, arm_of

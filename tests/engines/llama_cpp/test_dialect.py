@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from benchctl.engines.llama_cpp.dialect import Flags, normalise, parse_help
+from benchctl.engines.llama_cpp.probe import Flags, normalise, parse_help
 from benchctl.recipes.speculation import SPECULATION_TYPES
 from tests.engines.cells import HERE
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.metrics import Counters
-from benchctl.engines.llama_cpp.ledger import make_ledger, parse_metrics
+from benchctl.engines.llama_cpp.attest import make_ledger, parse_metrics
 
 METRICS = """# HELP llamacpp:spec_decode_num_drafts_total Speculative: Total speculative decoding verification steps
 # TYPE llamacpp:spec_decode_num_drafts_total counter

@@ -6,8 +6,7 @@ import pytest
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.common.metrics import Counters
-from benchctl.engines.llama_cpp.attest import attest
-from benchctl.engines.llama_cpp.ledger import contradiction, read_counts
+from benchctl.engines.llama_cpp.attest import attest, contradiction, read_counts
 from tests.engines.llama_cpp.test_attest import DRAFT, ENGAGED, observed
 
 LINE = (

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.engines.llama_cpp.package_index import IndexFailure, configured, default_index, fetch
+from benchctl.engines.llama_cpp.source import IndexFailure, configured, default_index, fetch
 
 CONTENT = b"the archive"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -177,5 +177,5 @@ def test_without_configuration_the_index_is_that_of_pips_own_source(monkeypatch:
     index = default_index()
     assert index is not None and re.fullmatch(r"https://[a-z.]+/simple", index)
     assert configured({"HOME": "/nowhere", "XDG_CONFIG_DIRS": "/nowhere"}).indexes[:1] == (index,)
-    monkeypatch.setattr("benchctl.engines.llama_cpp.package_index.find_spec", lambda name: None)
+    monkeypatch.setattr("benchctl.engines.llama_cpp.source.find_spec", lambda name: None)
     assert default_index() is None

@@ -13,7 +13,7 @@ from benchctl.engines.llama_cpp.find import PERPLEXITY, find_tool
 from benchctl.engines.llama_cpp.perplexity import Perplexity, read_divergence, reference_bytes
 from benchctl.engines.quantizing import TextTooShortError
 from benchctl.errors import EngineError
-from benchctl.models.program import OnLine, Program
+from benchctl.models.quantize import OnLine, Program
 
 TABLE = """\
 ====== Perplexity statistics ======

@@ -10,7 +10,7 @@ from benchctl.engines.common.programs import sibling_hashes
 from benchctl.engines.llama_cpp import probe
 from benchctl.engines.llama_cpp.probe import probe_server
 from benchctl.errors import EngineError
-from benchctl.models.hashes import file_sha256
+from benchctl.models.files import file_sha256
 from tests.engines.cells import HERE
 
 

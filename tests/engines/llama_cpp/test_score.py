@@ -10,8 +10,8 @@ import pytest
 
 from benchctl.engines.base import ScoringEngine
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.dialect import parse_help
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
+from benchctl.engines.llama_cpp.probe import parse_help
 from benchctl.engines.llama_cpp.score import LlamaScorer, scoring_args, split_batch
 from benchctl.engines.llama_cpp.server import LlamaServer
 from benchctl.models.resolved import ResolvedPair

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.llama_cpp.dialect import Flags, parse_help
-from benchctl.engines.llama_cpp.speculation import (
+from benchctl.engines.llama_cpp.command import (
     RequestedSpeculation,
     deepest_draft,
     requested_of,
@@ -14,6 +13,7 @@ from benchctl.engines.llama_cpp.speculation import (
     speculation_warnings,
     worth_trying,
 )
+from benchctl.engines.llama_cpp.probe import Flags, parse_help
 from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation
 from tests.engines.cells import HERE
 

@@ -8,9 +8,8 @@ import pytest
 
 from benchctl.engines.base import Launch, Pass
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
-from benchctl.engines.llama_cpp.dialect import Flag, Flags
-from benchctl.engines.llama_cpp.engine import LlamaCppEngine
-from benchctl.engines.llama_cpp.trace import read_passes, traced
+from benchctl.engines.llama_cpp.engine import LlamaCppEngine, read_passes, traced
+from benchctl.engines.llama_cpp.probe import Flag, Flags
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling

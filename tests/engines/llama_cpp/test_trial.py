@@ -9,8 +9,16 @@ import pytest
 
 from benchctl.engines.common.process import describe_exit
 from benchctl.engines.llama_cpp.causes import launch_cause
-from benchctl.engines.llama_cpp.trial import Failure, Trial, check_quantized, try_quantized
-from benchctl.engines.llama_cpp.trial_models import QUANTIZATIONS, VOCABULARY, WIDTH, write_trial_model
+from benchctl.engines.llama_cpp.trial import (
+    QUANTIZATIONS,
+    VOCABULARY,
+    WIDTH,
+    Failure,
+    Trial,
+    check_quantized,
+    try_quantized,
+    write_trial_model,
+)
 from benchctl.errors import EngineError
 from benchctl.models.gguf_facts import read_facts
 

@@ -15,7 +15,7 @@ import pytest
 from benchctl.engines.common.python_environment import MARKER, PythonEnvironment
 from benchctl.engines.vllm import install
 from benchctl.errors import EngineError, StorageError
-from benchctl.models.hashes import file_sha256
+from benchctl.models.files import file_sha256
 
 pytestmark = pytest.mark.slow
 

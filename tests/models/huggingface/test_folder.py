@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from benchctl.errors import StorageError, UsageError
-from benchctl.models.bundled_index import BundledModel, bundled_models
 from benchctl.models.gguf_header import ArrayPlace, read_header
 from benchctl.models.huggingface import folder as folder_module
 from benchctl.models.huggingface.folder import ORIGIN, export_folder, huggingface_folder
 from benchctl.models.huggingface.layout import LAYOUT_VERSION
 from benchctl.models.huggingface.weights import read_weights
+from benchctl.models.sources import BundledModel, bundled_models
 from tests.models.huggingface.conftest import MakeModel, floats
 from training.export import write_gguf
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.models import hashes
-from benchctl.models.hashes import file_sha256
+from benchctl.models import files
+from benchctl.models.files import file_sha256
 
 
 def sha256(data: bytes) -> str:
@@ -22,7 +22,7 @@ def test_a_hash_is_computed_once(tmp_path: Path, cache: Path, monkeypatch: pytes
     path = tmp_path / "a.gguf"
     path.write_bytes(b"abc")
     assert file_sha256(path) == sha256(b"abc")
-    monkeypatch.setattr(hashes, "_digest", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(files, "_digest", lambda *_: pytest.fail("read again"))
     assert file_sha256(path) == sha256(b"abc")
     assert list(json.loads((cache / "hashes.json").read_text()).values()) == [sha256(b"abc")]
 
@@ -77,8 +77,8 @@ def test_a_full_disk_leaves_no_half_cache(tmp_path: Path, cache: Path, monkeypat
 
 
 def test_a_large_file_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hashes, "_REPORTED_FROM_BYTES", 100)
-    monkeypatch.setattr(hashes, "_CHUNK", 100)
+    monkeypatch.setattr(files, "_REPORTED_FROM_BYTES", 100)
+    monkeypatch.setattr(files, "_CHUNK", 100)
     path = tmp_path / "big.gguf"
     path.write_bytes(bytes(1000))
     said: list[str] = []
