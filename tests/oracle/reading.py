@@ -362,7 +362,7 @@ class Reading:
 
 
 def noise_floor(losses: list[tuple[float, float]], tokens: int) -> float | None:
-    """The margin that the noise of so many tokens exceeds anywhere in 1 of 200 runs, by docs/method.md, "Divergences"."""
+    """The margin that the noise of so many tokens exceeds anywhere in 1 of 200 runs: docs/method.md, "Divergences"."""
     count, changed = len(losses), sum(loss != 0 for _, loss in losses)
     if count < 20 and changed < 5:
         return None
