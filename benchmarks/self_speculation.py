@@ -26,7 +26,7 @@ from benchctl.engines.transformers.serving.assisted import Assistance
 from benchctl.engines.transformers.serving.choose import Sampler
 from benchctl.engines.transformers.serving.decode import Drafter, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.silencing import SilencingDrafter
+from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter
 from benchctl.engines.transformers.serving.loading import Loaded, load
 from benchmarks.keep import keep
 
@@ -84,7 +84,7 @@ def main() -> None:
     }
     for name in options.types.split(","):
         if name == "oracle":
-            way: Drafter | Assistance = ToDepth(SilencingDrafter(Decoder(loaded.model)), options.depth)
+            way: Drafter | Assistance = ToDepth(SelfDrafter(Decoder(loaded.model)), options.depth)
         else:
             assert name in METHODS
             way = make_drafter(Decoder(loaded.model), Speculation(name, options.depth, {}), loaded)

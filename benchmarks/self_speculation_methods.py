@@ -23,10 +23,10 @@ from benchctl.engines.transformers.serving.answering import Answer, Speculation,
 from benchctl.engines.transformers.serving.choose import Sampler
 from benchctl.engines.transformers.serving.decode import Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.silencing import SilencingDrafter
-from benchctl.engines.transformers.serving.lanes import items_of
-from benchctl.engines.transformers.serving.latencies import Latencies, measure_latencies
+from benchctl.engines.transformers.serving.drafters.knapspec import Latencies, measure_latencies
+from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter
 from benchctl.engines.transformers.serving.loading import Loaded, load
+from benchctl.engines.transformers.serving.variants import items_of
 from benchctl.models.huggingface.folder import huggingface_folder
 from benchctl.models.sources import bundled_models
 from benchmarks.keep import keep
@@ -50,7 +50,7 @@ def answered(
 
 def draft_step(decoder: Decoder, latencies: Latencies, way: ToDepth, context: int) -> float:
     """Return the predicted seconds of a draft step without what the method leaves out, as it is at the end."""
-    assert isinstance(way.inner, SilencingDrafter)
+    assert isinstance(way.inner, SelfDrafter)
     left_out = way.inner.left_out
     every = [item for number in range(len(decoder.layers)) for item in items_of(decoder, number)]
     run = [part for number, part in every if not {(number, part), (number, "layer")} & left_out]

@@ -32,8 +32,7 @@ from benchctl.engines.sglang import attest as sglang_attest
 from benchctl.engines.sglang import causes as sglang_causes
 from benchctl.engines.sglang.attest import make_ledger as sglang_ledger
 from benchctl.engines.sglang.stream import GenerateReader
-from benchctl.engines.transformers import attest as transformers_attest
-from benchctl.engines.transformers import causes as transformers_causes
+from benchctl.engines.transformers import server as transformers_server
 from benchctl.engines.transformers.server import _ledger as transformers_ledger
 from benchctl.engines.vllm import causes as vllm_causes
 from benchctl.engines.vllm.ledger import contradictions, tokens_a_step
@@ -231,7 +230,7 @@ def test_a_log_is_read_as_far_as_it_goes() -> None:
         lines = content.decode("utf-8", "replace").split("\n")
         shuffled = [lines[number] for number in order if number < len(lines)]
         for log in (lines, shuffled, shuffled[:3]):
-            for causes in (llama_causes, vllm_causes, sglang_causes, transformers_causes):
+            for causes in (llama_causes, vllm_causes, sglang_causes, transformers_server):
                 cause = causes.launch_cause(log)
                 assert cause is None or all(isinstance(part, str) for part in cause)
             llama_causes.silence_cause(log)
@@ -317,7 +316,7 @@ def test_facts_of_a_server_are_assessed_whatever_they_are() -> None:
                 sglang_attest.attest(sglang_attest.Observed(asked, info, 4, 1, 1, 9, 9, 0))
             elif path == "/info":
                 asking = {"type": "self-ssm", "max": 4, "options": {}}
-                transformers_attest.attest(info, Tally(), None, model="/m", dtype="float32", speculation=asking)
+                transformers_server.attest(info, Tally(), None, model="/m", dtype="float32", speculation=asking)
             else:
                 slots = tuple(data.draw(st.lists(st.one_of(st.none(), st.booleans()), max_size=2)))
                 requested_of = RequestedSpeculation(("draft-simple",), False)

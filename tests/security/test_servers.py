@@ -44,7 +44,7 @@ from benchctl.engines.openai.discovery import discover
 from benchctl.engines.sglang import causes as sglang_causes
 from benchctl.engines.sglang.attest import make_ledger as sglang_ledger
 from benchctl.engines.sglang.stream import GenerateReader
-from benchctl.engines.transformers import causes as transformers_causes
+from benchctl.engines.transformers import server as transformers_server
 from benchctl.engines.vllm import causes as vllm_causes
 from benchctl.engines.vllm.ledger import make_ledger as vllm_ledger
 from benchctl.engines.vllm.ledger import tokens_a_step
@@ -463,7 +463,7 @@ def test_a_log_is_read_in_bounded_memory_and_time(tmp_path: Path) -> None:
         read_memory(lines)
         tokens_a_step("\n".join(lines))
         read_passes("\n".join(lines))
-        for causes in (llama_causes, vllm_causes, sglang_causes, transformers_causes):
+        for causes in (llama_causes, vllm_causes, sglang_causes, transformers_server):
             causes.launch_cause(lines)
     assert time.process_time() - began < 10
 

@@ -19,15 +19,11 @@ from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.common.values import count_in, id_of, logprob_of
 from benchctl.engines.transformers.adapter import ADAPTER, TransformersSpec
-from benchctl.engines.transformers.causes import launch_cause
-from benchctl.engines.transformers.command import command_line
-from benchctl.engines.transformers.find import find_python
+from benchctl.engines.transformers.find import SETTINGS, Probe, find_python, probe_python
 from benchctl.engines.transformers.methods import METHODS, method_of
-from benchctl.engines.transformers.model_problems import model_problems
-from benchctl.engines.transformers.probe import SETTINGS, Probe, probe_python
-from benchctl.engines.transformers.server import TransformersServer
+from benchctl.engines.transformers.server import TransformersServer, command_line, launch_cause
 from benchctl.engines.transformers.serving import KEY_VARIABLE
-from benchctl.engines.transformers.speculation import speculation_problems, worth_trying
+from benchctl.engines.transformers.speculation import model_problems, speculation_problems, worth_trying
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
@@ -94,7 +90,7 @@ class TransformersEngine:
         return worth_trying(models)
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """Return the command line and the whole environment of one cell."""
+        """Return the command line and the whole environment of a cell."""
         argv = command_line(self._probe.python, self._spec, arm, models)
         env = engine_environment(os.environ, {**SETTINGS, **self._spec.env})
         return Launch(argv, env, set_by_us=(*SETTINGS, *self._spec.env), overlapping=arm.overlapping)
@@ -149,7 +145,7 @@ class TransformersScorer:
     def __init__(
         self, server: TransformersServer, command: Sequence[str], *, timeout_s: float, ignore_eos: bool
     ) -> None:
-        """`timeout_s`: how long one request may take; `ignore_eos`: leave out the tokens that end an answer."""
+        """`timeout_s`: how long a request may take; `ignore_eos`: leave out the tokens that end an answer."""
         self._server = server
         self._command = tuple(command)
         self._timeout_s = timeout_s
@@ -165,15 +161,15 @@ class TransformersScorer:
         return self._server.render(prompt)
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
-        """Read a prompt in one pass, as a measured request does."""
+        """Read a prompt in a single pass, as a measured request does."""
         return self._score(prompt, top, kept=False)
 
     def read_on(self, prefix: Sequence[int], top: int) -> Scores:
-        """Read the rest of `prefix` in one pass."""
+        """Read the rest of `prefix` in a single pass."""
         return self._score(prefix, top, kept=True)
 
     def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
-        """Read all of `prefix` in one pass."""
+        """Read all of `prefix` in a single pass."""
         return self._score(prefix, top, kept=False)
 
     def log_tail(self, lines: int = 20) -> tuple[str, ...]:
@@ -201,7 +197,7 @@ class TransformersComparer:
     """A server that reads answers with its draft and its target; see `benchctl.engines.base.Comparer`."""
 
     def __init__(self, server: TransformersServer, *, timeout_s: float) -> None:
-        """`timeout_s`: how long one answer may take."""
+        """`timeout_s`: how long an answer may take."""
         self._server = server
         self._timeout_s = timeout_s
 
@@ -214,7 +210,7 @@ class TransformersComparer:
     def compare(
         self, prompt: Sequence[int], answer: Sequence[int], temperature: float, settings: DiagnosisSettings
     ) -> Expectations:
-        """Read one answer."""
+        """Read an answer."""
         reply = self._post(prompt, answer, temperature=temperature, **settings.model_dump(include=_READ))
         try:
             return Expectations.model_validate(reply)
@@ -222,7 +218,7 @@ class TransformersComparer:
             raise protocol_error("The engine returned no distributions of the draft.") from error
 
     def flops(self, prompt: Sequence[int]) -> tuple[float, float]:
-        """Count one step of each."""
+        """Count a step of each."""
         reply = self._post(prompt, ())
         try:
             return float(reply["flops"]["target"]), float(reply["flops"]["draft"])

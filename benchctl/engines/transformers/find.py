@@ -1,4 +1,4 @@
-"""Which Python runs the server: one that has torch and transformers.
+"""Which Python runs the server, what it has, and benchctl's own environment of torch and transformers.
 
 In this order: the option `--engine-binary`, the recipe's `engine.binary`, `$BENCHCTL_TRANSFORMERS`, the Python that
 runs benchctl where it has both packages, the environment of `benchctl engines install transformers`.
@@ -6,17 +6,27 @@ runs benchctl where it has both packages, the environment of `benchctl engines i
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
+import json
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
+from benchctl.engines.base import Capabilities
+from benchctl.engines.common.package_probe import Question
+from benchctl.engines.common.process import engine_environment
 from benchctl.engines.common.programs import FoundBinary, which
+from benchctl.engines.common.python_environment import PythonEnvironment
+from benchctl.engines.installing import Installed, InstallOptions, Report
 from benchctl.engines.registry import FoundEngine
-from benchctl.engines.transformers.installer import VERSION, installed_python
 from benchctl.engines.transformers.methods import METHODS
-from benchctl.errors import BenchctlError, EngineError
+from benchctl.errors import BenchctlError, EngineError, UsageError
+from benchctl.paths import cache_folder
 
 VARIABLE = "BENCHCTL_TRANSFORMERS"
 INSTALL = (
@@ -57,7 +67,7 @@ def _unnamed() -> list[FoundBinary]:
 
 
 def inventory() -> list[FoundEngine]:
-    """Return every Python that could run the server, the one that runs first; none is probed, which takes seconds."""
+    """Return every Python that could run the server, in order of use; none is probed, which takes seconds."""
     found = _unnamed()
     if os.environ.get(VARIABLE):
         try:
@@ -69,13 +79,13 @@ def inventory() -> list[FoundEngine]:
     return [
         FoundEngine(
             "transformers",
-            one.found_in,
-            str(one.path),
+            python.found_in,
+            str(python.path),
             runs=number == 0,
-            version=_version(one),
+            version=_version(python),
             speculation_types=tuple(METHODS),
         )
-        for number, one in enumerate(found)
+        for number, python in enumerate(found)
     ]
 
 
@@ -83,3 +93,147 @@ def _version(found: FoundBinary) -> str | None:
     if found.found_in == "Python package":
         return importlib.metadata.version("transformers")
     return VERSION if found.found_in == "bundled" else None
+
+
+VERSION = "5.19.0"
+TORCH = "2.13.0"
+"""As tested. Which build of it this is, for a CPU, for CUDA or for Metal, is what the package index has."""
+_LOCK = Path(__file__).with_name("lock.txt")
+_FREE_BYTES, _CUDA_BYTES = 2 * 10**9, 10 * 10**9
+"""With a build of torch for the CPU or for Metal, and with a build that brings CUDA's libraries, as the public index
+has for Linux."""
+_TRIAL = "import torch, transformers; print(torch.__version__, transformers.__version__)"
+
+
+class TransformersInstaller:
+    """Installs what the package index has for this machine; see `benchctl.engines.installing.Installer`."""
+
+    title = "transformers"
+
+    def install(self, options: InstallOptions, report: Report) -> Installed:
+        """Make the environment, where it is not there."""
+        useless = options.named("version", "sdist", "jobs")
+        if options.backend is not None:
+            useless.append(f"--{options.backend}")
+        if useless:
+            raise UsageError(
+                "transformers supports none of these",
+                where=" ".join(useless),
+                fix=f"It is {VERSION} with torch {TORCH}, as tested, built for what the package index has. For another "
+                "build install them yourself and name their Python: engine.binary or BENCHCTL_TRANSFORMERS.",
+            )
+        python = install(report, force=options.force)
+        return Installed(
+            heading=f"transformers {VERSION} with torch {TORCH}",
+            lines=(str(python),),
+            facts={"program": str(python), "version": VERSION, "torch": TORCH},
+        )
+
+
+def environment_folder() -> Path:
+    """Return where the environment lies or will lie."""
+    return cache_folder() / "engines" / "transformers" / f"{VERSION}-torch-{TORCH}"
+
+
+def installed_python() -> Path | None:
+    """Return the Python of a whole installation; `None` when there is none."""
+    return _environment().installed()
+
+
+def install(report: Report, *, force: bool = False) -> Path:
+    """Return the Python of benchctl's own environment, made where it is not there. Raises BenchctlError.
+
+    `force`: make the environment anew.
+    """
+    environment = _environment()
+    python = environment.program_path
+    with environment.made(report, force=force) as making:
+        if making is not None:
+            printed = making.run("trying the result", str(python), "-c", _TRIAL)
+            versions = next((line for line in reversed(printed) if line.strip()), "")
+            making.finish({"version": VERSION, "version_output": versions})
+    return python
+
+
+def _environment() -> PythonEnvironment:
+    return PythonEnvironment(
+        engine="transformers",
+        name="transformers",
+        folder=environment_folder(),
+        lock=_LOCK,
+        torch=TORCH,
+        free_bytes=_FREE_BYTES,
+        cuda_bytes=_CUDA_BYTES,
+        fix="Install torch and transformers yourself and name their Python: engine.binary, BENCHCTL_TRANSFORMERS.",
+    )
+
+
+_SCRIPT = Path(__file__).with_name("ask_package.py")
+SERVER = Path(__file__).with_name("serving")
+SETTINGS: Mapping[str, str] = {
+    "HF_HUB_OFFLINE": "1",  # models are resolved before; a name that is no folder must not be fetched
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "NO_COLOR": "1",
+}
+"""What benchctl sets in the server's environment, beside what it sets for every engine."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What probing found."""
+
+    capabilities: Capabilities
+    python: Path
+    devices: tuple[str, ...]
+    """By the names of recipes."""
+
+
+def probe_python(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
+    """Probe a Python; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
+    env = engine_environment(os.environ, {**SETTINGS, **added})
+    question = Question("transformers", found.path, found.path, _SCRIPT, env, added)
+    facts = question.known() or question.ask(lambda what, tail: _unusable(found.path, what, tail))
+    try:
+        versions = {name: str(package["version"]) for name, package in facts["distributions"].items()}
+        records = {name: package["record_sha256"] for name, package in facts["distributions"].items()}
+        devices = tuple(map(str, facts["devices"]))
+        version = f"transformers {versions['transformers']}, torch {versions['torch']}"
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _unusable(found.path, f"it does not report {error}", ()) from None
+    question.keep(facts)
+    records["benchctl's server"] = _server_sha256()
+    capabilities = Capabilities(
+        kind="transformers",
+        binary=found.path,
+        found_in=found.found_in,
+        version=version,
+        build=versions["transformers"],
+        commit=None,
+        speculation_types=tuple(METHODS),
+        request_fields=frozenset({"tools", "chat_template_kwargs"}),
+        details={
+            "python": facts.get("python"),
+            "distributions": versions,
+            "devices": [] if facts.get("accelerator") is None else [f"CUDA: {facts['accelerator']}"],
+            # Of the lists of installed files, which hold every file's hash, and of the server's own code.
+            "sha256": hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest(),
+            "siblings": {name: value for name, value in records.items() if value},
+        },
+    )
+    return Probe(capabilities, found.path, devices)
+
+
+def _server_sha256() -> str:
+    whole = hashlib.sha256()
+    for file in sorted(SERVER.rglob("*.py")):
+        whole.update(hashlib.sha256(file.read_bytes()).digest())
+    return whole.hexdigest()
+
+
+def _unusable(python: Path, what: str, tail: tuple[str, ...]) -> EngineError:
+    return EngineError(
+        f"This Python cannot run transformers: {what}", kind="launch", where=str(python), fix=INSTALL, log_tail=tail
+    )

@@ -1,6 +1,6 @@
 """The speculation types that the server has: for which architectures, with which options, and where each is.
 
-A further one is a file beside the others in `serving/drafters` and an entry here. Imports nothing heavy: recipes are
+Another is a file beside the others in `serving/drafters` and an entry here. Imports nothing heavy: recipes are
 checked against this table before anything is loaded.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["parallel", "sequential", "attention", "whole"]
-"""parallel: attention and recurrence side by side in every layer; sequential: each layer has one of them; attention:
+"""parallel: attention and recurrence side by side in every layer; sequential: each layer has either; attention:
 every layer has attention alone; whole: keys and values are all that it remembers, and its parts are not known."""
 
 _ALL: frozenset[Kind] = frozenset({"parallel", "sequential", "attention"})
@@ -50,11 +50,11 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "jamba": Architecture("sequential", recurrent="mamba", mlp=("feed_forward",)),
 }
 """Those whose parts are known, all run by the tests; the self-test at load checks for each whether its state is kept
-(Jamba's is not). A further one is a line here."""
+(Jamba's is not). Another is a line here."""
 
 
 def architecture_of(model_type: str) -> Architecture:
-    """Return the parts of an architecture; one that is not known runs as a whole."""
+    """Return the parts of an architecture; what is not known runs as a whole."""
     return ARCHITECTURES.get(model_type, Architecture("whole"))
 
 
@@ -125,17 +125,15 @@ _COUNT = Option(int, 1, 10_000)
 _ENSEMBLE = {"assistant_ensemble_weight": Option(float, 0, 1)}
 """Lossy: the draft's distribution is then mixed in."""
 METHODS: Mapping[str, Method] = {
-    "self-ssm": Method(
-        f"{_DRAFTERS}.components:SelfSsm", frozenset({"parallel"}), "has no recurrence beside its attention"
-    ),
+    "self-ssm": Method(f"{_DRAFTERS}.fixed:SelfSsm", frozenset({"parallel"}), "has no recurrence beside its attention"),
     "self-linear": Method(
-        f"{_DRAFTERS}.components:SelfLinear",
+        f"{_DRAFTERS}.fixed:SelfLinear",
         frozenset({"sequential"}),
         "has no recurrent layers between attention layers",
         {"mlp": Option(bool)},
     ),
-    "self-layerskip": Method(f"{_DRAFTERS}.layers:SelfLayerSkip", options={"skip": _SHARE}),
-    "self-early-exit": Method(f"{_DRAFTERS}.layers:SelfEarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
+    "self-layerskip": Method(f"{_DRAFTERS}.fixed:SelfLayerSkip", options={"skip": _SHARE}),
+    "self-early-exit": Method(f"{_DRAFTERS}.fixed:SelfEarlyExit", options={"exit_layer": Option(int, 1, 10_000)}),
     "self-swift": Method(
         f"{_DRAFTERS}.swift:SelfSwift",
         options={

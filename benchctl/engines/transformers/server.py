@@ -1,7 +1,9 @@
-"""One server of one cell: rendering, answering, counting, attesting."""
+"""The server of a cell: its command line, rendering, answering, counting, attesting, and why it ended."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,17 +12,155 @@ from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Ren
 from benchctl.engines.common.access import Access
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools
-from benchctl.engines.common.metrics import DEEPEST
+from benchctl.engines.common.log import Cause, first_cause
+from benchctl.engines.common.metrics import DEEPEST, Tally
 from benchctl.engines.common.process import EngineProcess
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.common.values import count_in, counts_in, seconds_in
 from benchctl.engines.transformers.adapter import TransformersSpec
-from benchctl.engines.transformers.attest import attest, contradiction
-from benchctl.engines.transformers.causes import launch_cause
-from benchctl.engines.transformers.command import requested_speculation, value_of
-from benchctl.engines.transformers.methods import METHODS
+from benchctl.engines.transformers.find import SERVER
+from benchctl.engines.transformers.methods import METHODS, method_of
+from benchctl.engines.transformers.speculation import depth_of
+from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.schema import Sampling
+from benchctl.recipes.schema import Arm, Sampling
+from benchctl.recipes.speculation import Speculation
+from benchctl.text import one_line
+
+_REPORT = "Report it to benchctl, with the engine's log."
+_ROUNDS_NEED_TOKENS = 3
+"""Shorter answers have no draft: the first token is the prompt's, the last is never drafted."""
+
+
+def contradiction(ledger: Ledger, tokens: int, *, loose: bool) -> str | None:
+    """Return how an answer's counts contradict its tokens: each step brings what was accepted and a token more.
+
+    `loose`: one more is counted where a draft ended the answer, or the first round also read the prompt.
+    """
+    drafted, accepted = ledger.drafted or 0, ledger.accepted or 0
+    steps = 1 + (ledger.rounds or 0) + (ledger.plain_steps or 0)
+    if accepted <= drafted and steps + accepted - tokens in ((0, 1) if loose else (0,)):
+        return None
+    return f"{tokens} tokens came, and the server counts {steps} steps, {accepted} of {drafted} drafts accepted"
+
+
+def attest(
+    info: Mapping[str, Any],
+    tally: Tally,
+    contradiction: str | None,
+    *,
+    model: str,
+    dtype: str,
+    speculation: Mapping[str, Any] | None,
+) -> Attestation:
+    """Return the attestation of a cell; `speculation` is what the command line requests."""
+    reported = info.get("speculation")
+    evidence = tuple(
+        f"GET /info: {name} = {one_line(json.dumps(info.get(name)), 400)}"
+        for name in ("model", "class", "dtype", "device", "torch", "transformers", "self_test", "speculation")
+    )
+    counted = f"{tally.rounds} rounds, {tally.drafted} draft tokens, {tally.accepted} accepted"
+    evidence = (*evidence, f"{tally.answers} answers: {counted}; the longest has {tally.longest} tokens")
+    failure = _wrong_server(info, model, dtype) or _wrong_speculation(reported, speculation, tally)
+    if contradiction is not None:
+        failure = f"The server's figures contradict each other: {contradiction}.", _REPORT
+    if failure:
+        return Attestation("failed", evidence, *failure)
+    if speculation is None:
+        return Attestation("off", evidence)
+    return Attestation("active" if tally.drafted else "idle", evidence)
+
+
+def _wrong_server(info: Mapping[str, Any], model: str, dtype: str) -> tuple[str, str] | None:
+    if info.get("model") != model:
+        return f"The server serves {str(info.get('model'))[:200]}, not {model}.", "Run it again."
+    if dtype != "auto" and info.get("dtype") != dtype:
+        return f"The weights are in {one_line(str(info.get('dtype')), 40)}, but {dtype} was requested.", _REPORT
+    return None
+
+
+def _wrong_speculation(reported: object, requested: Mapping[str, Any] | None, tally: Tally) -> tuple[str, str] | None:
+    if requested is None:
+        return (
+            None
+            if reported is None and not tally.drafted
+            else ("The server speculates, but no speculation was requested.", _REPORT)
+        )
+    if not isinstance(reported, dict):
+        return "There is no evidence that the server speculates.", _REPORT
+    if (reported.get("type"), reported.get("max")) != (requested["type"], requested["max"]):
+        runs = one_line(str(reported), 200)
+        return f"{requested['type']} to depth {requested['max']} was requested, but the server reports {runs}.", _REPORT
+    if not tally.drafted and tally.longest >= _ROUNDS_NEED_TOKENS and not reported.get("may_find_nothing"):
+        return (
+            f"{requested['type']} is on, but nothing was drafted in answers of up to {tally.longest} tokens.",
+            _REPORT,
+        )
+    return None
+
+
+_REFUSED = re.compile(r"benchctl-serve: error: (.*?) \| (.*)$")
+_KNOWN = (
+    Cause(
+        r"(?:CUDA out of memory|MPS backend out of memory|OutOfMemoryError)",
+        "The device has too little memory.",
+        "Lower engine.context, write dtype: bfloat16, or take a smaller model.",
+    ),
+    Cause(
+        r"No module named '(\w+)'",
+        "The Python lacks the package {0}.",
+        "`benchctl engines install transformers`, or name another Python.",
+    ),
+    Cause(r"^((?:[\w.]*)Error: .{1,300})", "{0}", "Read the engine's log."),
+)
+
+
+def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
+    """Return (sentence, fix) for why the server ended; `None` when the log shows none."""
+    for line in log:
+        if found := _REFUSED.search(line):
+            return found[1], found[2]
+    known = first_cause(log, _KNOWN)
+    return None if known is None else known[:2]
+
+
+def command_line(python: Path, spec: TransformersSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
+    """Return the server's command; `-I` keeps the caller's Python settings out."""
+    command = [str(python), "-I", str(SERVER / "run.py"), "--model", str(models.target.path), "--port", "{port}"]
+    command += ["--device", spec.device, "--dtype", spec.dtype, "--context", str(spec.context)]
+    if spec.threads is not None:
+        command += ["--threads", str(spec.threads)]
+    if spec.remote_code:
+        command.append("--trust-remote-code")
+    if arm.speculation is not None:
+        settings = requested(arm.speculation)
+        command += ["--speculation", json.dumps(settings)]
+        if METHODS[settings["type"]].draft and models.draft is not None:
+            command += ["--draft", str(models.draft.path)]
+    return tuple(command)
+
+
+def requested(speculation: Speculation) -> dict[str, Any]:
+    """Return an arm's speculation as the server gets it."""
+    (name,) = speculation.types
+    options = dict(speculation.options or {})
+    if speculation.size_n is not None:
+        options["size_n"] = speculation.size_n
+    return {"type": method_of(name), "max": depth_of(speculation), "options": options}
+
+
+def requested_speculation(argv: Sequence[str]) -> dict[str, Any] | None:
+    """Read it back from a command line; `None` for the target alone."""
+    if "--speculation" not in argv:
+        return None
+    settings: dict[str, Any] = json.loads(argv[list(argv).index("--speculation") + 1])
+    return settings
+
+
+def value_of(argv: Sequence[str], flag: str) -> str:
+    """Return the value of an option that every command line has."""
+    return argv[list(argv).index(flag) + 1]
+
 
 _DYING_S = 5.0
 
@@ -59,7 +199,7 @@ class TransformersServer(LaunchedServer):
         return Rendered(text, self._prompt_ids(answer))
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
+        """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
         body = {
             "prompt": list(prompt.token_ids),
             "max_tokens": sampling.max_tokens,

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from benchctl.engines.transformers.command import depth_of
+import psutil
+
+from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.methods import METHODS, REFUSED, Method, method_of
-from benchctl.engines.transformers.model_problems import model_config
-from benchctl.models.folder_facts import vocabulary_differences
+from benchctl.models.folder_facts import folder_facts, vocabulary_differences
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.speculation import Speculation
 
 _UNUSED = ("min", "p_min", "size_n", "size_m", "min_hits")
 """Keys of a speculation that have no effect here, unless a method lists them."""
+
+
+def depth_of(speculation: Speculation) -> int | None:
+    """Return the depth, by either of its keys: for prompt lookup it may be `size_m`."""
+    return speculation.max if speculation.max is not None else speculation.size_m
 
 
 def recipe_problems(speculation: Speculation) -> list[str]:
@@ -31,8 +39,8 @@ def recipe_problems(speculation: Speculation) -> list[str]:
         ]
     method = METHODS[name]
     problems = [] if depth_of(speculation) is not None else [f"{type_name} has no depth of its own; give `max`."]
-    unused = [one for one in _UNUSED if one not in method.keys]
-    problems += [f"`{one}` has no effect on {type_name}." for one in unused if getattr(speculation, one) is not None]
+    unused = [key for key in _UNUSED if key not in method.keys]
+    problems += [f"`{key}` has no effect on {type_name}." for key in unused if getattr(speculation, key) is not None]
     return problems + _option_problems(type_name, method, speculation.options or {})
 
 
@@ -72,8 +80,8 @@ _WORTH_TRYING: tuple[dict[str, Any], ...] = (
 
 def worth_trying(models: ResolvedPair) -> list[Speculation]:
     """Return the settings that this server can run with these models."""
-    settings = [Speculation.model_validate(one) for one in _WORTH_TRYING]
-    return [one for one in settings if not speculation_problems(one, models)]
+    settings = [Speculation.model_validate(setting) for setting in _WORTH_TRYING]
+    return [setting for setting in settings if not speculation_problems(setting, models)]
 
 
 def _option_problems(type_name: str, method: Method, options: Mapping[str, object]) -> list[str]:
@@ -103,3 +111,49 @@ def _pair_problems(type_name: str, models: ResolvedPair) -> list[str]:
     if not differences and method_of(type_name) == "assisted-universal":
         return [f"{type_name} is for a draft of another tokenizer, and this one has the target's: write assisted."]
     return []
+
+
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_BYTES_STORED = {"f32": 4, "bf16": 2, "f16": 2}
+
+
+def model_config(folder: Path) -> Mapping[str, Any]:
+    """Return the configuration of the language model in a folder, which may be nested as `text_config`."""
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    nested = config.get("text_config") if isinstance(config, dict) else None
+    inner = nested if isinstance(nested, dict) else config
+    return inner if isinstance(inner, dict) else {}
+
+
+def model_problems(folder: Path, spec: TransformersSpec, *, on_cpu: bool) -> list[str]:
+    """Return a sentence for everything that keeps a target from being loaded."""
+    facts, config = folder_facts(folder), model_config(folder)
+    problems = []
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        problems.append(f"models.target: {folder} has no tokenizer; it must hold tokenizer.json.")
+    if config.get("auto_map") and not spec.remote_code:
+        problems.append(
+            "models.target: the folder brings code of its own (auto_map in config.json), which could do anything. "
+            "If you trust it, write `remote_code: true` in engine."
+        )
+    longest = facts["context_length"]
+    if isinstance(longest, int) and spec.context > longest:
+        problems.append(
+            f"engine.context: {spec.context} is more than the {longest} tokens that the target was made for."
+        )
+    needed = _needed_bytes(facts, spec.dtype)
+    free = psutil.virtual_memory().available
+    if on_cpu and needed > free:
+        problems.append(
+            f"models.target: its weights need {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of memory are free."
+        )
+    return problems
+
+
+def _needed_bytes(facts: Mapping[str, Any], dtype: str) -> int:
+    stored: Mapping[str, int] = facts["parameters_by_dtype"]
+    return sum(count * (_BYTES.get(dtype) or _BYTES_STORED.get(kind, 4)) for kind, count in stored.items())

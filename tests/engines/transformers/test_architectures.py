@@ -12,13 +12,10 @@ from benchctl.engines.transformers.methods import METHODS  # noqa: E402
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter  # noqa: E402
 from benchctl.engines.transformers.serving.choose import Sampler  # noqa: E402
 from benchctl.engines.transformers.serving.decode import Step, Task  # noqa: E402
-from benchctl.engines.transformers.serving.decoder import Decoder, UnknownArchitectureError  # noqa: E402
-from benchctl.engines.transformers.serving.drafters.silencing import UnsuitableError  # noqa: E402
-from benchctl.engines.transformers.serving.lanes import Lanes, inner_items, items_of, logits_of  # noqa: E402
-from benchctl.engines.transformers.serving.layer_sets import Choice, search  # noqa: E402
-from benchctl.engines.transformers.serving.self_test import run_self_test  # noqa: E402
-from benchctl.engines.transformers.serving.silence import silenced  # noqa: E402
-from benchctl.engines.transformers.serving.state import State  # noqa: E402
+from benchctl.engines.transformers.serving.decoder import Decoder, State, UnknownArchitectureError, without  # noqa: E402
+from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError  # noqa: E402
+from benchctl.engines.transformers.serving.main import run_self_test  # noqa: E402
+from benchctl.engines.transformers.serving.variants import Choice, Variants, inner_items, items_of, logits_of, search  # noqa: E402
 from tests.engines.transformers.tiny_models import DECLARED, WHOLE, loaded  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -48,7 +45,7 @@ def test_every_type_answers_as_generate_does(name: str) -> None:
     decoder = Decoder(target.model)
     tested = run_self_test(decoder)
     assert tested.passed, tested
-    assert tested.lanes_in_batches == (name != "falcon_h1, gated norm")
+    assert tested.variants_in_batches == (name != "falcon_h1, gated norm")
     said = generated(target.model)
     assert len(set(said)) > 2
     assert answered(decoder, target, None)[0] == said
@@ -72,11 +69,11 @@ def test_what_a_search_reads_is_the_model_without_its_parts(name: str) -> None:
         state.advance(PROMPT)
         before = state.snapshot()
         for tokens in ([77, 50, 8, 120], [77]):
-            lanes = Lanes(decoder, state, before, tokens)
-            found = search(lanes, [Choice((item,), int(item in inner)) for item in every], limit=3, least=-1.0)
+            variants = Variants(decoder, state, before, tokens)
+            found = search(variants, [Choice((item,), int(item in inner)) for item in every], limit=3, least=-1.0)
             assert len(found.spent) > 1
             for place, left_out in enumerate(found.left_out):
-                with silenced(decoder, left_out):
+                with without(decoder, left_out):
                     expected = state.advance(tokens, keep=len(tokens))
                 state.restore(before)
                 assert float((logits_of(decoder, found.hidden[place : place + 1]) - expected).abs().max()) < 1e-3

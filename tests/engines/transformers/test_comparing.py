@@ -17,7 +17,7 @@ from benchctl.engines.transformers.serving.choose import Sampler
 from benchctl.engines.transformers.serving.comparing import Comparing, Reading
 from benchctl.engines.transformers.serving.decode import Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.silencing import UnsuitableError
+from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from tests.engines.transformers.conftest import PROMPTS
 
 pytestmark = pytest.mark.torch

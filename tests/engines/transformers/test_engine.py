@@ -12,13 +12,11 @@ import pytest
 
 from benchctl.engines.base import Capabilities, Ledger
 from benchctl.engines.common.metrics import Tally
-from benchctl.engines.transformers import find, installer
+from benchctl.engines.transformers import find
 from benchctl.engines.transformers.adapter import TransformersSpec
-from benchctl.engines.transformers.attest import attest, contradiction
-from benchctl.engines.transformers.causes import launch_cause
-from benchctl.engines.transformers.command import requested_speculation
 from benchctl.engines.transformers.engine import TransformersEngine
-from benchctl.engines.transformers.probe import SERVER, Probe
+from benchctl.engines.transformers.find import SERVER, Probe
+from benchctl.engines.transformers.server import attest, contradiction, launch_cause, requested_speculation
 from benchctl.engines.transformers.speculation import worth_trying
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
@@ -221,11 +219,11 @@ def test_which_python_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(EngineError, match="no transformers was found"):
         find.find_python()
     assert find.inventory()[0].hint is not None
-    python = installer.environment_folder() / "bin" / "python"
+    python = find.environment_folder() / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.touch()
-    assert installer.installed_python() is None  # an installation that was interrupted
-    (installer.environment_folder() / "benchctl.json").write_text("{}")
+    assert find.installed_python() is None  # an installation that was interrupted
+    (find.environment_folder() / "benchctl.json").write_text("{}")
     assert find.find_python().found_in == "bundled"
     monkeypatch.setenv(find.VARIABLE, "sh")
     assert find.find_python().found_in == "environment"

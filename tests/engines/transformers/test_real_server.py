@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.engine import TransformersEngine
-from benchctl.engines.transformers.probe import SERVER
+from benchctl.engines.transformers.find import SERVER
 from benchctl.engines.transformers.server import TransformersServer
 from benchctl.errors import EngineError
 from benchctl.models.resolved import ResolvedModel, ResolvedPair

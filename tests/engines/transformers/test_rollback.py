@@ -11,11 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchctl.engines.transformers.serving.choose import Sampler  # noqa: E402
-from benchctl.engines.transformers.serving.clock import PhaseClock  # noqa: E402
-from benchctl.engines.transformers.serving.decode import Draft, Round, Task, decode  # noqa: E402
-from benchctl.engines.transformers.serving.decoder import Part  # noqa: E402
-from benchctl.engines.transformers.serving.silence import Silenced, silenced  # noqa: E402
-from benchctl.engines.transformers.serving.state import State  # noqa: E402
+from benchctl.engines.transformers.serving.decode import Draft, PhaseClock, Round, Task, decode  # noqa: E402
+from benchctl.engines.transformers.serving.decoder import Part, Parts, State, without  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -41,13 +38,13 @@ class Scripted:
         depth = self.random.randint(0, min(6, current.depth))
         known = self.right[len(current.tokens) - len(PROMPT) :]
         tokens = [token if self.random.random() < 0.7 else (token + 1) % 4096 for token in known[:depth]]
-        left_out: Silenced = frozenset(
+        left_out: Parts = frozenset(
             (number, part)
             for number in range(len(current.state.decoder.layers))
             for part in PARTS
             if self.random.random() < 0.3
         )
-        with silenced(current.state.decoder, left_out):
+        with without(current.state.decoder, left_out):
             for token in tokens:
                 current.state.advance([token])
         return Draft(tokens, [None] * len(tokens))
@@ -73,9 +70,9 @@ def test_a_snapshot_comes_back_bit_for_bit(decoder: Any) -> None:
         state = State(decoder)
         state.advance(PROMPT)
         before, kept = state.snapshot(), tensors(state)
-        left_outs: tuple[Silenced, ...] = frozenset(), frozenset({(0, "attention")}), frozenset({(0, "layer")})
+        left_outs: tuple[Parts, ...] = frozenset(), frozenset({(0, "attention")}), frozenset({(0, "layer")})
         for left_out in left_outs:
-            with silenced(decoder, left_out):
+            with without(decoder, left_out):
                 for token in (8, 9, 10, 11):
                     state.advance([token])
             state.restore(before)

@@ -1,4 +1,4 @@
-"""What the searching drafters search with: lanes, latencies, and the choices that are made of them."""
+"""What the searching drafters search with: variants, latencies, and the choices that are made of them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchctl.engines.transformers.serving.decoder import Decoder  # noqa: E402
+from benchctl.engines.transformers.serving.decoder import Decoder, State, without  # noqa: E402
 from benchctl.engines.transformers.serving.drafters.knapspec import (  # noqa: E402
+    Latencies,
     best_pair,
     expected_tokens,
+    measure_latencies,
     weights_of,
 )
 from benchctl.engines.transformers.serving.drafters.swift import upper_bound  # noqa: E402
-from benchctl.engines.transformers.serving.lanes import Lanes, inner_items, items_of, logits_of  # noqa: E402
-from benchctl.engines.transformers.serving.latencies import Latencies, measure_latencies  # noqa: E402
-from benchctl.engines.transformers.serving.layer_sets import Choice, search  # noqa: E402
-from benchctl.engines.transformers.serving.silence import silenced  # noqa: E402
-from benchctl.engines.transformers.serving.state import State  # noqa: E402
+from benchctl.engines.transformers.serving.variants import Choice, Variants, inner_items, items_of, logits_of, search  # noqa: E402
 
 pytestmark = pytest.mark.torch
 PAST, TOKENS = [5, 6, 7, 300, 12, 13, 900, 4, 31], [77, 500, 8, 1200]
@@ -47,17 +45,17 @@ def every_item(decoder: Decoder) -> list[Choice]:
 def test_a_lane_equals_the_model_without_its_parts(decoder: Decoder, state: State, tokens: list[int]) -> None:
     with torch.inference_mode():
         before = state.snapshot()
-        lanes = Lanes(decoder, state, before, tokens)
-        found = search(lanes, every_item(decoder), limit=len(inner_items(decoder)) // 2, least=-1.0)
+        variants = Variants(decoder, state, before, tokens)
+        found = search(variants, every_item(decoder), limit=len(inner_items(decoder)) // 2, least=-1.0)
         assert len(found.spent) > 1
         for place, left_out in enumerate(found.left_out):
             assert len(left_out) == found.spent[place]
-            with silenced(decoder, left_out):
+            with without(decoder, left_out):
                 expected = state.advance(tokens, keep=len(tokens))
             state.restore(before)
             found_logits = logits_of(decoder, found.hidden[place : place + 1])
             assert float((found_logits - expected).abs().max()) < 2e-3
-        assert torch.equal(lanes.likeliest(found.hidden)[-1], logits_of(decoder, found.hidden[-1:]).argmax(-1))
+        assert torch.equal(variants.likeliest(found.hidden)[-1], logits_of(decoder, found.hidden[-1:]).argmax(-1))
         assert found.cosine[0] == 1.0
 
 
@@ -68,7 +66,7 @@ def test_a_search_leaves_the_state_as_it_was_to_the_very_tensors(decoder: Decode
         known = dict(state.tensors())
         copies = {name: tensor.clone() for name, tensor in known.items()}
         pointers = [layer.keys.data_ptr() for layer in state.cache.layers if getattr(layer, "keys", None) is not None]
-        search(Lanes(decoder, state, anchor, TOKENS), every_item(decoder), limit=3, least=-1.0)
+        search(Variants(decoder, state, anchor, TOKENS), every_item(decoder), limit=3, least=-1.0)
         after = dict(state.tensors())
         assert pointers == [
             layer.keys.data_ptr() for layer in state.cache.layers if getattr(layer, "keys", None) is not None
@@ -79,9 +77,9 @@ def test_a_search_leaves_the_state_as_it_was_to_the_very_tensors(decoder: Decode
 
 def test_ways_that_are_too_unlike_the_model_are_pruned(decoder: Decoder, state: State) -> None:
     with torch.inference_mode():
-        lanes = Lanes(decoder, state, state.snapshot(), TOKENS)
-        some = search(lanes, every_item(decoder), limit=8, least=0.9)
-        none = search(lanes, every_item(decoder), limit=8, least=1.1)
+        variants = Variants(decoder, state, state.snapshot(), TOKENS)
+        some = search(variants, every_item(decoder), limit=8, least=0.9)
+        none = search(variants, every_item(decoder), limit=8, least=1.1)
     assert none.spent == (0,)
     assert all(cosine >= 0.9 for cosine in some.cosine)
 
@@ -91,15 +89,15 @@ def test_the_programme_finds_what_trying_every_set_finds_where_one_part_is_left_
     with torch.inference_mode():
         state = State(decoder)
         state.advance(PAST)
-        lanes = Lanes(decoder, state, state.snapshot(), TOKENS)
-        (whole,) = search(lanes, [Choice(one.items, 0) for one in every_item(decoder)], limit=0, least=-1.0).hidden
+        variants = Variants(decoder, state, state.snapshot(), TOKENS)
+        (whole,) = search(variants, [Choice(one.items, 0) for one in every_item(decoder)], limit=0, least=-1.0).hidden
         likes = {}
         for item in inner_items(decoder):
-            hidden = lanes.first
+            hidden = variants.first
             for choice in every_item(decoder):
-                hidden = hidden if choice.items == (item,) else lanes.apply(choice.items[0], hidden, hidden)
+                hidden = hidden if choice.items == (item,) else variants.apply(choice.items[0], hidden, hidden)
             likes[item] = float(torch.nn.functional.cosine_similarity(hidden[0], whole, dim=-1).mean())
-        found = search(lanes, every_item(decoder), limit=1, least=-1.0)
+        found = search(variants, every_item(decoder), limit=1, least=-1.0)
     # The way is chosen by what is known at each part, not by the end: it is at least as good as the middle.
     assert found.cosine[1] == pytest.approx(likes[next(iter(found.left_out[1]))], abs=1e-5)
     assert found.cosine[1] >= sorted(likes.values())[len(likes) // 2]

@@ -13,8 +13,8 @@ from benchctl.engines.transformers.serving.answering import Answer, Speculation,
 from benchctl.engines.transformers.serving.choose import Sampler
 from benchctl.engines.transformers.serving.decode import Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.layers import evenly_skipped
-from benchctl.engines.transformers.serving.drafters.silencing import UnsuitableError
+from benchctl.engines.transformers.serving.drafters.fixed import evenly_skipped
+from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from tests.engines.transformers.conftest import PROMPTS
 
 pytestmark = pytest.mark.torch

@@ -8,9 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.self_test import TOLERANCE, run_self_test
-from benchctl.engines.transformers.serving.state import State
+from benchctl.engines.transformers.serving.decoder import Decoder, State
+from benchctl.engines.transformers.serving.main import TOLERANCE, run_self_test
 
 pytestmark = pytest.mark.torch
 

@@ -13,10 +13,9 @@ import torch
 
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.transformers.serving.assisted import Assistance
-from benchctl.engines.transformers.serving.clock import PhaseClock
-from benchctl.engines.transformers.serving.decode import Draft, Drafter, Round, Step, Task, decode
+from benchctl.engines.transformers.serving.decode import Draft, Drafter, PhaseClock, Round, Step, Task, decode
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.silencing import UnsuitableError
+from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from benchctl.engines.transformers.serving.loading import Loaded
 
 
@@ -73,7 +72,7 @@ class ToDepth:
 
 
 class Tally:
-    """What was drafted and accepted in one answer."""
+    """What was drafted and accepted in an answer."""
 
     def __init__(self) -> None:
         self.rounds = self.plain_steps = 0
@@ -82,7 +81,7 @@ class Tally:
         self.accepted: Counter[int] = Counter()
 
     def add(self, step: Step) -> None:
-        """Count one step; the reading of the prompt, the first one, counts where it verified a draft as well."""
+        """Count a step; the reading of the prompt, the first step, counts where it verified a draft as well."""
         if step.drafted:
             self.rounds += 1
             self.drafted.update(range(step.drafted))

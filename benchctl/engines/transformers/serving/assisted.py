@@ -1,6 +1,6 @@
 """Assisted generation as transformers has it: its own `generate`, its own candidates, verification and rollback.
 
-It drafts before it reads the prompt, and then reads both in one pass, which is its first round. It reads depth and
+It drafts before it reads the prompt, and then reads both in a single pass, which is its first round. It reads depth and
 threshold from the draft's generation configuration, and silently ignores them as keywords, so that is where they are
 written. It does not report what it drafted and accepted: its candidate generator is wrapped to count that.
 """
@@ -17,10 +17,9 @@ from transformers.generation.candidate_generator import CandidateGenerator
 from transformers.generation.streamers import BaseStreamer
 
 from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.clock import PhaseClock
-from benchctl.engines.transformers.serving.decode import Step, Task
+from benchctl.engines.transformers.serving.decode import PhaseClock, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.silencing import UnsuitableError
+from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
 from benchctl.engines.transformers.serving.loading import Loaded
 
 OnStep = Callable[[Step], None]
@@ -45,7 +44,7 @@ class Assistance:
         return {"max": self.depth}
 
     def run(self, decoder: Decoder, task: Task, clock: PhaseClock, on_step: OnStep) -> None:
-        """Decode one answer."""
+        """Decode an answer."""
         listener = _Listener(clock, task.ends, on_step)
         with torch.inference_mode(), _listened_to(decoder.model, listener):
             decoder.model.generate(

@@ -23,12 +23,12 @@ class Sampler:
     seed: int = 1
 
     def chooser(self, never: Collection[int] = ()) -> Chooser:
-        """Return what chooses for one request, from its seed on; tokens of `never` are not chosen."""
+        """Return what chooses for a request, from its seed on; tokens of `never` are not chosen."""
         return Chooser(self, never)
 
 
 class Chooser:
-    """Chooses the tokens of one request."""
+    """Chooses the tokens of a request."""
 
     def __init__(self, sampler: Sampler, never: Collection[int] = ()) -> None:
         self.sampler = sampler

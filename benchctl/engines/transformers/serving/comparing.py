@@ -17,12 +17,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchctl.engines.transformers.serving.answering import ToDepth
 from benchctl.engines.transformers.serving.assisted import Assistance, Assisted
 from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.clock import PhaseClock
-from benchctl.engines.transformers.serving.decode import Drafter
-from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.silencing import SilencingDrafter, UnsuitableError
-from benchctl.engines.transformers.serving.silence import Silenced, silenced
-from benchctl.engines.transformers.serving.state import State
+from benchctl.engines.transformers.serving.decode import Drafter, PhaseClock
+from benchctl.engines.transformers.serving.decoder import Decoder, Parts, State, without
+from benchctl.engines.transformers.serving.drafters.self_drafter import SelfDrafter, UnsuitableError
 
 SCORED = 512
 """Tokens of prompt and answer, from the beginning, that a perplexity is taken over at most."""
@@ -45,9 +42,9 @@ class Comparing:
 
     def __init__(self, decoder: Decoder, way: Drafter | Assistance | None) -> None:
         self._decoder = decoder
-        self._left_out: Silenced | None = None
+        self._left_out: Parts | None = None
         self._model: Decoder | None = None
-        if isinstance(way, ToDepth) and type(way.inner).draft is SilencingDrafter.draft:
+        if isinstance(way, ToDepth) and type(way.inner).draft is SelfDrafter.draft:
             self._left_out = way.inner.left_out  # type: ignore[attr-defined]
         elif type(way) is Assisted:
             self._model = Decoder(way.assistant.model)
@@ -56,7 +53,7 @@ class Comparing:
         self._clock = PhaseClock(decoder.device)
 
     def read(self, reading: Reading) -> dict[str, Any]:
-        """Return `Expectations` (`benchctl.data.diagnosis`) of one answer as plain data."""
+        """Return `Expectations` (`benchctl.data.diagnosis`) of an answer as plain data."""
         with torch.inference_mode():
             target, drafts, seconds = self._logits(reading)
             if self._model is not None and self._model.vocabulary != self._decoder.vocabulary:
@@ -71,7 +68,7 @@ class Comparing:
         return found
 
     def flops(self, prompt: Sequence[int]) -> dict[str, float]:
-        """Count the multiplications and additions of one step after a prompt, by torch's own counter."""
+        """Count the multiplications and additions of a step after a prompt, by torch's own counter."""
         with torch.inference_mode():
             state = State(self._decoder)
             state.advance(prompt)
@@ -79,7 +76,7 @@ class Comparing:
             target = _counted(state, prompt[-1])
             if self._left_out is not None:
                 state.restore(before)
-                with silenced(self._decoder, self._left_out):
+                with without(self._decoder, self._left_out):
                     draft = _counted(state, prompt[-1])
             else:
                 assert self._model is not None
@@ -113,7 +110,7 @@ class Comparing:
                 drafts[place] = [timed("draft", own, answer[place - 1])]
             elif (place - 1) % reading.stride == 0:
                 before = state.snapshot()
-                with silenced(self._decoder, self._left_out or frozenset()):
+                with without(self._decoder, self._left_out or frozenset()):
                     ahead = answer[place - 1 : min(place - 1 + reading.depth, len(answer) - 1)]
                     drafts[place] = [timed("draft", state, token) for token in ahead]
                 state.restore(before)
@@ -121,10 +118,10 @@ class Comparing:
         return target, drafts, seconds
 
     def _losses(self, tokens: Sequence[int]) -> dict[str, Any]:
-        """Return the loss on some tokens in one pass, with the part and without it all along."""
+        """Return the loss on some tokens in a single pass, with the part and without it all along."""
         whole = _loss(State(self._decoder), tokens)
-        with silenced(self._decoder, self._left_out or frozenset()):
-            # From an empty state in one pass: every layer that runs has read equally many tokens.
+        with without(self._decoder, self._left_out or frozenset()):
+            # From an empty state in a single pass: every layer that runs has read equally many tokens.
             removed = _loss(State(self._decoder), tokens)
         return {"loss_target": whole, "loss_draft": removed, "scored": len(tokens) - 1}
 
@@ -175,7 +172,7 @@ def _compared(
 
 
 def _distance(target: torch.Tensor, draft: torch.Tensor, top: int) -> float:
-    """Return the total variation distance over the target's likeliest tokens, all others as one outcome."""
+    """Return the total variation distance over the target's likeliest tokens, all others as a single outcome."""
     p, q = target.double().softmax(-1), draft.double().softmax(-1)
     likeliest = p.topk(min(top, len(p))).indices
     known, expected = p[likeliest], q[likeliest]

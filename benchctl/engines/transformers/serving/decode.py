@@ -1,20 +1,47 @@
-"""The decoding loop: draft, verify in one pass, roll back what was not accepted.
+"""The decoding loop: draft, verify in a single pass, roll back what was not accepted.
 
 Between two rounds the state holds every token but the last, which the next pass reads first.
 """
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 
 from benchctl.engines.transformers.serving.choose import Chooser
-from benchctl.engines.transformers.serving.clock import PhaseClock
-from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.state import State
+from benchctl.engines.transformers.serving.decoder import Decoder, State
+
+Phase = Literal["prompt", "draft", "verify", "plain", "rollback", "search", "other"]
+"""prompt: reading it; verify: the target's pass over a draft; plain: its step without a draft; rollback: snapshots and
+what undoes a draft; search: choosing what to leave out; other: everything else, such as handing tokens out."""
+
+
+def synchronized_now(device: torch.device | str) -> float:
+    """Return the seconds of `time.perf_counter` once the device has done all that it was given."""
+    wait = {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}.get(torch.device(device).type)
+    if wait is not None:
+        wait()
+    return time.perf_counter()
+
+
+class PhaseClock:
+    """Sums seconds by phase; whatever passes between two calls belongs to the phase that the second names."""
+
+    def __init__(self, device: torch.device | str) -> None:
+        self._device = device
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._since = time.perf_counter()
+
+    def passed(self, phase: Phase) -> None:
+        """Count the time since the last call to `phase`."""
+        now = synchronized_now(self._device)
+        self.seconds[phase] += now - self._since
+        self._since = now
 
 
 @dataclass(frozen=True)
@@ -43,7 +70,7 @@ class Draft:
 
 
 class Drafter(Protocol):
-    """One way to guess the next tokens; one request at a time."""
+    """A way to guess the next tokens; one request at a time."""
 
     def start(self, decoder: Decoder) -> None:
         """Begin a request."""
@@ -64,7 +91,7 @@ class Drafter(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """The tokens that one pass of the target brought, and how many of its draft were drafted and accepted."""
+    """The tokens that a pass of the target brought, and how many of its draft were drafted and accepted."""
 
     tokens: tuple[int, ...]
     drafted: int = 0
@@ -84,7 +111,7 @@ class Task:
 
 
 def decode(decoder: Decoder, task: Task, drafter: Drafter | None, clock: PhaseClock) -> Iterator[Step]:
-    """Yield the steps of one answer. Without a drafter each brings one token of the target alone."""
+    """Yield the steps of an answer. Without a drafter each brings a token of the target alone."""
     state = State(decoder)
     tokens = list(task.prompt)
     with torch.inference_mode():

@@ -8,10 +8,10 @@
     POST /compare          {"prompt": [ids], "answer": [ids], "temperature", "depth", "stride", "top"} -> draft and
                            target compared along the answer; an empty answer -> {"flops": {"target", "draft"}} of a step
 
-Events of a completion are OpenAI's with `token_ids`; the last one also carries `ledger` and `phases` (seconds).
-Where the server has a key, every request needs it (`Authorization: Bearer KEY`). One thread, because OpenMP keeps
-a pool of threads for every thread that computes. For the same reason every connection carries one request: a second one
-would wait for the first to be closed.
+Events of a completion are OpenAI's with `token_ids`; the last also carries `ledger` and `phases` (seconds). Where the
+server has a key, every request needs it (`Authorization: Bearer KEY`). One thread, because OpenMP keeps a pool of
+threads for every thread that computes. For the same reason every connection carries a single request: a second would
+wait for the first to be closed.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ from benchctl.engines.transformers.serving.assisted import Assistance
 from benchctl.engines.transformers.serving.choose import Sampler
 from benchctl.engines.transformers.serving.comparing import Comparing, Reading
 from benchctl.engines.transformers.serving.decode import Drafter, Step, Task
-from benchctl.engines.transformers.serving.decoder import Decoder
+from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.loading import Loaded
-from benchctl.engines.transformers.serving.state import State
 
 _LONGEST_BODY = 64 * 2**20
 _SILENCE_S = 60.0
@@ -114,7 +113,7 @@ class Service:
         return self._comparing.read(Reading(prompt, answer, number_in(body, "temperature", high=1e6), **numbers))
 
     def complete(self, body: Mapping[str, Any]) -> Stream:
-        """Return what sends the events of one answer; a `send` that raises ends it."""
+        """Return what sends the events of an answer; a `send` that raises ends it."""
         prompt = self._tokens(body.get("prompt"))
         sampler = Sampler(
             number_in(body, "temperature", 0.0, high=1e6),
@@ -159,7 +158,7 @@ class Service:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one connection. `service` is set by `serve`."""
+    """Answers a connection. `service` is set by `serve`."""
 
     protocol_version = "HTTP/1.0"
     timeout = _SILENCE_S
@@ -200,7 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(reply)
 
     def _let_in(self) -> bool:
-        """Whether the request has the key; one without it is refused."""
+        """Whether the request has the key; without it a request is refused."""
         given = self.headers.get("Authorization", "").encode("utf-8", "replace")
         if self.key is None or hmac.compare_digest(given, b"Bearer " + self.key):
             return True
@@ -243,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"data: " + data.encode() + b"\n\n")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Keep requests out of the log: there is one a prompt."""
+        """Keep requests out of the log: each prompt makes one."""
 
 
 class _UnixServer(TCPServer):
@@ -275,7 +274,7 @@ class Scoring:
         self._tokens: tuple[int, ...] = ()
 
     def read(self, prefix: Sequence[int], top: int, *, kept: bool, left_out: Collection[int] = ()) -> dict[str, Any]:
-        """Read `prefix`, with `kept` only what it has more than the one before, in one batch.
+        """Read `prefix`, with `kept` only what it has more than the last prefix, in a single batch.
 
         Returns `logprobs` (pairs of id and natural logarithm, likeliest first, without `left_out`) and `evaluated`.
         """
@@ -294,7 +293,7 @@ class Scoring:
         self._tokens = tuple(prefix)
         return {
             # Of equals the lower id first, as decoding chooses: in bfloat16 exact ties are common.
-            "logprobs": sorted(zip(ids.tolist(), values.tolist(), strict=True), key=lambda one: (-one[1], one[0])),
+            "logprobs": sorted(zip(ids.tolist(), values.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0])),
             "evaluated": len(prefix) - before,
         }
 

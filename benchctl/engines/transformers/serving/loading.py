@@ -39,7 +39,7 @@ class Loaded:
 
 
 def choose_device(word: str) -> str:
-    """Return the device for a recipe's name of it. Raises RefusedError for one that is not there."""
+    """Return the device for a recipe's name of it. Raises RefusedError for a device that is not there."""
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if word == "auto":
         return next((name for name in ("cuda", "mps") if there[name]), "cpu")

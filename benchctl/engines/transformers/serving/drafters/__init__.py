@@ -1,1 +1,1 @@
-"""The ways to draft, one idea a file; `benchctl.engines.transformers.methods` lists them."""
+"""The ways to draft, an idea a file; `benchctl.engines.transformers.methods` lists them."""

@@ -5,7 +5,7 @@ skipped keeps, for each, the way whose hidden states are most like the whole mod
 layers drafts next. Where the paper does not specify it, or where this differs:
 
 - it compares at the last token that was verified. Here it is the token that is read next: the whole model's hidden
-  states at it are one of the lanes, so that nothing has to be kept of the verification, and recurrent states fit.
+  states at it are a variant, too, so that nothing has to be kept of the verification, and recurrent states fit.
 - the first and the last layer always run; in a hybrid a layer is skipped whole.
 - how often: `interval` rounds, 16, and how soon a draft ends: after a token below `confidence`, 0.7.
 """
@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from benchctl.engines.transformers.serving.decode import Draft, Round
 from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.silencing import Options, SilencingDrafter, UnsuitableError
-from benchctl.engines.transformers.serving.lanes import Lanes, inner_layers, items_of
-from benchctl.engines.transformers.serving.layer_sets import Choice, search
+from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfDrafter, UnsuitableError
+from benchctl.engines.transformers.serving.variants import Choice, Variants, inner_layers, items_of, search
 
 SKIPPED_SHARE, INTERVAL, CONFIDENCE = 0.5, 16, 0.7
 
 
-class SelfClasp(SilencingDrafter):
+class SelfClasp(SelfDrafter):
     """`skip`: the share of the layers that is left out; `interval`: rounds between two searches; `confidence`."""
 
     def __init__(self, decoder: Decoder, options: Options) -> None:
@@ -50,8 +49,8 @@ class SelfClasp(SilencingDrafter):
         return super().draft(current)
 
     def _search(self, current: Round) -> None:
-        lanes = Lanes(self.decoder, current.state, current.state.snapshot(), current.tokens[-1:])
-        found = search(lanes, self._choices, limit=self._count, least=-1.0)
+        variants = Variants(self.decoder, current.state, current.state.snapshot(), current.tokens[-1:])
+        found = search(variants, self._choices, limit=self._count, least=-1.0)
         self.left_out, self._cosine = found.left_out[-1], found.cosine[-1]
         self._searches += 1
 

@@ -24,13 +24,13 @@ import torch
 from benchctl.engines.transformers.serving.decode import Draft, Round
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.drafters.knapspec import expected_tokens
-from benchctl.engines.transformers.serving.drafters.silencing import Options, SilencingDrafter, UnsuitableError
-from benchctl.engines.transformers.serving.lanes import logits_of
+from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfDrafter, UnsuitableError
+from benchctl.engines.transformers.serving.variants import logits_of
 
 INTERVAL, DECAY = 1, 0.95
 
 
-class SelfDel(SilencingDrafter):
+class SelfDel(SelfDrafter):
     """`interval`, `decay`: see above."""
 
     def __init__(self, decoder: Decoder, options: Options) -> None:
@@ -108,7 +108,7 @@ class SelfDel(SilencingDrafter):
         )
         _, layers, self._depth = max(rated)
         self._leave(layers)
-        # The prior's one right and one wrong token have no confidence; they fade with the rest.
+        # The prior's right and wrong token have no confidence; they fade with the rest.
         right = float(self._right_trust[layers - 1] / self._right[layers - 1])
         wrong = float(self._wrong_trust[layers - 1] / self._wrong[layers - 1])
         self.confidence = (right + wrong) / 2

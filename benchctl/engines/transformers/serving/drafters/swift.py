@@ -1,17 +1,18 @@
 """`self-swift`: which attention and MLP parts are skipped is searched while answering, by trial.
 
 SWIFT (Xia et al. 2025, https://arxiv.org/abs/2410.06916): a fixed share of the parts is skipped. Every `interval`
-rounds another set of that size is tried on the last `window` tokens in one pass, and taken where it predicts more of
-them. Most sets are random; every `bayes` tries one is proposed by Bayesian optimization. The search ends at a score of
-`enough`, after `tries`, or after `patience` tries in a row without a better one. Where the paper does not specify it,
-or where this differs:
+rounds another set of that size is tried on the last `window` tokens in a single pass, and taken where it predicts more
+of them. Most sets are random; every `bayes` tries a set is proposed by Bayesian optimization. The search ends at a
+score of `enough`, after `tries`, or after `patience` tries in a row without a better set. Where the paper does not
+specify it, or where this differs:
 
 - it began with every second layer; so it does here, with as many parts as `skip` says.
 - the optimization is a Gaussian process over sets (kernel exp(-distance² / number of parts skipped), noise 0.01), whose
   upper confidence bound (2.5 standard deviations) is compared over 256 random sets; the study's is a library's over
   continuous numbers that are rounded to sets.
 - the score of the set in use is measured again at each try: it is compared on the same tokens as its rival.
-- one draft token a step, where the study makes a tree of candidates; a draft ends after a token below `confidence`.
+- a single draft token a step, where the study makes a tree of candidates; a draft ends after a token below
+  `confidence`.
 - what was found stays for the next requests, as in the study: answers before it depend on nothing but the target, but
   how fast they come depends on the prompts before.
 - in a hybrid, recurrent parts are skipped as well. The first and the last layer always run.
@@ -22,18 +23,16 @@ from __future__ import annotations
 import torch
 
 from benchctl.engines.transformers.serving.decode import Draft, Round
-from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.drafters.silencing import Options, SilencingDrafter, UnsuitableError, Window
-from benchctl.engines.transformers.serving.lanes import inner_items
-from benchctl.engines.transformers.serving.silence import Silenced, silenced
-from benchctl.engines.transformers.serving.state import Snapshot
+from benchctl.engines.transformers.serving.decoder import Decoder, Parts, Snapshot, without
+from benchctl.engines.transformers.serving.drafters.self_drafter import Options, SelfDrafter, UnsuitableError, Window
+from benchctl.engines.transformers.serving.variants import inner_items
 
 SKIPPED_SHARE, INTERVAL, BAYES, WINDOW = 0.45, 1, 25, 32
 ENOUGH, TRIES, PATIENCE, CONFIDENCE = 0.95, 1000, 300, 0.8
 _NOISE, _DEVIATIONS, _PROPOSALS = 1e-2, 2.5, 256
 
 
-class SelfSwift(SilencingDrafter):
+class SelfSwift(SelfDrafter):
     """`skip`, `interval`, `window`, `bayes`, `enough`, `tries`, `patience`, `confidence`, `seed`: see above."""
 
     def __init__(self, decoder: Decoder, options: Options) -> None:
@@ -53,7 +52,7 @@ class SelfSwift(SilencingDrafter):
         self._generator = torch.Generator().manual_seed(int(options.get("seed", 1)))
         # Every second layer first, then the others: as many parts as are to be skipped.
         order = sorted(range(len(self._items)), key=lambda place: (self._items[place][0] % 2 == 0, place))
-        self.left_out = self._silenced(order[: self._count])
+        self.left_out = self._parts(order[: self._count])
         self._tried: list[list[float]] = []
         self._scores: list[float] = []
         self._since_better = self._rounds = self._adopted = 0
@@ -87,7 +86,7 @@ class SelfSwift(SilencingDrafter):
         places = (
             self._propose() if self._bayes and len(self._scores) % self._bayes == self._bayes - 1 else self._random()
         )
-        rival = self._silenced(places)
+        rival = self._parts(places)
         score = self._score(current, anchor, tokens, rival)
         current.state.restore(before)
         self._tried.append([float(place in places) for place in range(len(self._items))])
@@ -98,12 +97,12 @@ class SelfSwift(SilencingDrafter):
             self._adopted += 1
         self._best = max(score, now)
 
-    def _score(self, current: Round, anchor: Snapshot, tokens: list[int], left_out: Silenced) -> float:
-        """Return the share of the tokens that the set predicts, read in one pass."""
+    def _score(self, current: Round, anchor: Snapshot, tokens: list[int], left_out: Parts) -> float:
+        """Return the share of the tokens that the set predicts, read in a single pass."""
         current.state.restore(anchor)
-        with silenced(self.decoder, left_out):
+        with without(self.decoder, left_out):
             predicted: list[int] = current.state.advance(tokens[:-1], keep=len(tokens) - 1).argmax(-1).tolist()
-        return sum(one == other for one, other in zip(predicted, tokens[1:], strict=True)) / len(predicted)
+        return sum(guess == token for guess, token in zip(predicted, tokens[1:], strict=True)) / len(predicted)
 
     def _random(self) -> list[int]:
         places: list[int] = torch.randperm(len(self._items), generator=self._generator)[: self._count].tolist()
@@ -120,7 +119,7 @@ class SelfSwift(SilencingDrafter):
         bound = upper_bound(known, scores, candidates, scale=self._count)
         return proposals[int(bound.argmax())]
 
-    def _silenced(self, places: list[int]) -> Silenced:
+    def _parts(self, places: list[int]) -> Parts:
         return frozenset(self._items[place] for place in places)
 
     def describe(self) -> dict[str, object]:

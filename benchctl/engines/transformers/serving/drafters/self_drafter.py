@@ -8,9 +8,7 @@ from typing import Any
 import torch
 
 from benchctl.engines.transformers.serving.decode import Draft, Round
-from benchctl.engines.transformers.serving.decoder import Decoder
-from benchctl.engines.transformers.serving.silence import Silenced, silenced
-from benchctl.engines.transformers.serving.state import Snapshot, State
+from benchctl.engines.transformers.serving.decoder import Decoder, Parts, Snapshot, State, without
 
 Options = Mapping[str, Any]
 
@@ -19,26 +17,26 @@ class UnsuitableError(ValueError):
     """A method cannot work with this model or these options."""
 
 
-class SilencingDrafter:
+class SelfDrafter:
     """Drafts token by token without `left_out`; a method chooses what that is, once or as it goes on."""
 
-    left_out: Silenced = frozenset()
+    left_out: Parts = frozenset()
     confidence = 0.0
-    """A token that the draft gave less than this probability is the last one of its draft. It stays in the draft: to
+    """A token that the draft gave less than this probability is the last of its draft. It stays in the draft: to
     leave it out because of what was drawn would change the distribution of sampled answers."""
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
 
     def start(self, decoder: Decoder) -> None:
-        """Begin a request: nothing is remembered of the one before."""
+        """Begin a request: nothing is remembered of the last."""
 
     def draft(self, current: Round) -> Draft:
-        """Guess `current.depth` tokens, fewer where one ends the answer or is not likely enough."""
+        """Guess `current.depth` tokens, fewer where a token ends the answer or is not likely enough."""
         tokens: list[int] = []
         distributions: list[torch.Tensor | None] = []
         token = current.tokens[-1]
-        with silenced(self.decoder, self.left_out):
+        with without(self.decoder, self.left_out):
             while len(tokens) < current.depth:
                 logits = current.state.advance([token])
                 token, distribution = current.chooser.draft(logits)

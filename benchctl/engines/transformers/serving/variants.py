@@ -1,7 +1,7 @@
 """Several drafts tried side by side: the same few tokens, read by the model without different parts of it.
 
 Every part is called as its own layer calls it, the layer's other parts silent, so that norms and multipliers are the
-model's own. Attention and MLP read all lanes in one row, a mask keeping each lane to itself, so that the keys and
+model's own. Attention and MLP read all variants in a row, a mask keeping each variant to itself, so that the keys and
 values of the past are not copied; recurrent parts read them as a batch, or one by one where they mix up a batch. The
 state is as it was afterwards, to the very tensors.
 """
@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers.cache_utils import CacheLayerMixin
 
-from benchctl.engines.transformers.serving.decoder import Decoder, Part
-from benchctl.engines.transformers.serving.silence import Silenced, silenced
-from benchctl.engines.transformers.serving.state import Snapshot, State
+from benchctl.engines.transformers.serving.decoder import Decoder, Part, Parts, Snapshot, State, without
 
 Item = tuple[int, Part]
 """A part of a layer that can be left out on its own."""
@@ -44,8 +43,8 @@ def inner_items(decoder: Decoder) -> tuple[Item, ...]:
     return tuple(item for number in inner_layers(decoder) for item in items_of(decoder, number))
 
 
-class Lanes:
-    """Reads `tokens` from `anchor` on in any number of lanes. Hidden states are `[lanes, tokens, hidden]`."""
+class Variants:
+    """Reads `tokens` from `anchor` on in any number of variants. Hidden states are `[variants, tokens, hidden]`."""
 
     def __init__(self, decoder: Decoder, state: State, anchor: Snapshot, tokens: Sequence[int]) -> None:
         self._decoder, self._cache, self._anchor = decoder, state.cache, anchor
@@ -60,7 +59,7 @@ class Lanes:
         with _only(decoder, take), self._placed(range(len(self._layers)), 1):
             decoder.forward(tokens, anchor.read, state.cache, keep=1)
         self.first: torch.Tensor = taken.pop("hidden")
-        """What enters the first layer, as one lane."""
+        """What enters the first layer, as a variant."""
         self._given = taken
         self._rows: dict[tuple[int, int | None], dict[str, Any]] = {}
 
@@ -70,56 +69,56 @@ class Lanes:
         Only where attention and recurrence stand side by side do the two differ: both read what entered.
         """
         number, part = item
-        lanes, length, width = hidden.shape
+        variants, length, width = hidden.shape
         source = entered if part == "recurrent" else hidden
-        others: Silenced = frozenset((number, other) for other in _PARTS if other != part)
+        others: Parts = frozenset((number, other) for other in _PARTS if other != part)
         if part == "recurrent":
-            batches = source.split(lanes if self._decoder.lanes_in_batches else 1)
+            batches = source.split(variants if self._decoder.variants_in_batches else 1)
             given = {**self._given, "attention_mask": None}
         else:
             batches, given = (
-                (source.reshape(1, lanes * length, width),),
-                self._in_one_row(lanes, self._decoder.window(number)),
+                (source.reshape(1, variants * length, width),),
+                self._in_one_row(variants, self._decoder.window(number)),
             )
         answers = []
         for rows in batches:
-            with silenced(self._decoder, others), self._placed([number], len(rows)):
+            with without(self._decoder, others), self._placed([number], len(rows)):
                 answer = self._layers[number].whole(rows, **given)
             answers.append(answer[0] if isinstance(answer, tuple) else answer)
-        read = torch.cat(answers).reshape(lanes, length, width)
+        read = torch.cat(answers).reshape(variants, length, width)
         return read if source is hidden else hidden + (read - source)
 
     def likeliest(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the likeliest token after each, `[lanes, tokens]`, from what the last layer hands on."""
+        """Return the likeliest token after each, `[variants, tokens]`, from what the last layer hands on."""
         rows = hidden.reshape(1, -1, hidden.shape[-1])
         parts = [
             logits_of(self._decoder, rows[:, at : at + _HEAD_TOKENS]) for at in range(0, rows.shape[1], _HEAD_TOKENS)
         ]
         return torch.cat([part.argmax(-1) for part in parts]).reshape(hidden.shape[:2])
 
-    def _in_one_row(self, lanes: int, window: int | None) -> dict[str, Any]:
-        """Return what a layer is given beside hidden states where all lanes are one row; kept from part to part."""
-        if (lanes, window) not in self._rows:
-            self._rows[lanes, window] = self._make_row(lanes, window)
-        return self._rows[lanes, window]
+    def _in_one_row(self, variants: int, window: int | None) -> dict[str, Any]:
+        """Return what a layer is given beside hidden states where all variants are a single row; kept between parts."""
+        if (variants, window) not in self._rows:
+            self._rows[variants, window] = self._make_row(variants, window)
+        return self._rows[variants, window]
 
-    def _make_row(self, lanes: int, window: int | None) -> dict[str, Any]:
+    def _make_row(self, variants: int, window: int | None) -> dict[str, Any]:
         device, length, past = self._decoder.device, self._length, self._anchor.read
-        own = torch.block_diag(*[torch.ones(length, length, device=device).tril()] * lanes).bool()
-        mask = torch.cat([torch.ones(lanes * length, past, dtype=torch.bool, device=device), own], -1)
+        own = torch.block_diag(*[torch.ones(length, length, device=device).tril()] * variants).bool()
+        mask = torch.cat([torch.ones(variants * length, past, dtype=torch.bool, device=device), own], -1)
         if window is not None:
-            rows = torch.arange(past, past + length, device=device).repeat(lanes)
+            rows = torch.arange(past, past + length, device=device).repeat(variants)
             mask &= rows[:, None] - torch.cat([torch.arange(past, device=device), rows]) < window
         given = {**self._given, "attention_mask": mask[None, None]}
         if (places := given.get("position_ids")) is not None:
-            given["position_ids"] = torch.cat([places] * lanes, -1)
+            given["position_ids"] = torch.cat([places] * variants, -1)
         if (rotations := given.get("position_embeddings")) is not None:
-            given["position_embeddings"] = tuple(torch.cat([part] * lanes, -2) for part in rotations)
+            given["position_embeddings"] = tuple(torch.cat([part] * variants, -2) for part in rotations)
         return given
 
     @contextmanager
-    def _placed(self, numbers: Sequence[int], lanes: int) -> Iterator[None]:
-        """Have the caches of some layers hold the anchor, recurrent states once a lane."""
+    def _placed(self, numbers: Sequence[int], variants: int) -> Iterator[None]:
+        """Have the caches of some layers hold the anchor, recurrent states once a variant."""
         layers = [(self._cache.layers[number], number) for number in numbers]
         known = [_references(layer) for layer, _ in layers]
         try:
@@ -128,10 +127,10 @@ class Lanes:
                 if pair is not None:
                     layer.keys, layer.values = pair
                 for (name, place), value in (copies or {}).items():
-                    one = value
+                    state = value
                     if isinstance(value, torch.Tensor):
-                        one = value.expand(lanes, *value.shape[1:]).clone()
-                    getattr(layer, name)[place] = one
+                        state = value.expand(variants, *value.shape[1:]).clone()
+                    getattr(layer, name)[place] = state
             yield
         finally:
             for (layer, _), (pair, states) in zip(layers, known, strict=True):
@@ -155,11 +154,11 @@ def logits_of(decoder: Decoder, hidden: torch.Tensor) -> torch.Tensor:
 @contextmanager
 def _only(decoder: Decoder, first: Callable[..., object]) -> Iterator[None]:
     """Run the model without its layers; `first` stands in for the first one."""
-    others: Silenced = frozenset((number, "layer") for number in range(1, len(decoder.layers)))
+    others: Parts = frozenset((number, "layer") for number in range(1, len(decoder.layers)))
     whole = decoder.layers[0].whole
     whole.forward = first
     try:
-        with silenced(decoder, others):
+        with without(decoder, others):
             yield
     finally:
         del whole.forward
@@ -168,3 +167,62 @@ def _only(decoder: Decoder, first: Callable[..., object]) -> Iterator[None]:
 def _references(layer: CacheLayerMixin) -> tuple[tuple[Any, Any] | None, dict[str, dict[int, Any]]]:
     pair = (layer.keys, layer.values) if hasattr(layer, "keys") else None
     return pair, {name: dict(getattr(layer, name)) for name in _STATES if hasattr(layer, name)}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Items that are run or left out together; `weight` 0: always run."""
+
+    items: tuple[Item, ...]
+    weight: int
+
+
+@dataclass(frozen=True)
+class LayerSets:
+    """For every budget that was reached the best set; the first leaves out nothing."""
+
+    spent: tuple[int, ...]
+    left_out: tuple[Parts, ...]
+    cosine: tuple[float, ...]
+    """How like the whole model's the hidden states at the end are."""
+    hidden: torch.Tensor
+    """`[sets, tokens, hidden]`, as the last layer hands them on."""
+
+
+def search(variants: Variants, choices: Sequence[Choice], *, limit: int, least: float) -> LayerSets:
+    """Return the best set for every budget up to `limit`; ways less like the whole model than `least` are dropped."""
+    hidden = entered = variants.first
+    spent, sets, cosines = [0], [Parts()], [1.0]
+    layer = -1
+    for choice in choices:
+        ran, before = hidden, hidden
+        entering = entered
+        for item in choice.items:
+            if item[0] != layer:
+                layer, entering = item[0], ran
+            ran = variants.apply(item, ran, entering)
+        whole = ran[:1]
+        run_like = _cosine(ran, whole)
+        left_like = _cosine(before, whole) if choice.weight else []
+        best: dict[int, tuple[float, int, bool]] = {0: (1.0, 0, False)}
+        for variant, budget in enumerate(spent):
+            ways = [(budget, run_like[variant], False)]
+            if choice.weight and budget + choice.weight <= limit:
+                ways.append((budget + choice.weight, left_like[variant], True))
+            for reached, like, left in ways:
+                if reached and like >= least and like > best.get(reached, (-2.0, 0, False))[0]:
+                    best[reached] = (like, variant, left)
+        spent = sorted(best)
+        kept = [best[budget] for budget in spent]
+        rows = torch.tensor([variant for _, variant, _ in kept], device=hidden.device)
+        left_rows = torch.tensor([left for _, _, left in kept], device=hidden.device)[:, None, None]
+        hidden = torch.where(left_rows, before[rows], ran[rows])
+        entered = entering[rows]
+        sets = [sets[variant] | frozenset(choice.items) if left else sets[variant] for _, variant, left in kept]
+        cosines = [like for like, _, _ in kept]
+    return LayerSets(tuple(spent), tuple(sets), tuple(cosines), hidden)
+
+
+def _cosine(hidden: torch.Tensor, whole: torch.Tensor) -> list[float]:
+    likes: list[float] = torch.nn.functional.cosine_similarity(hidden.float(), whole.float(), dim=-1).mean(-1).tolist()
+    return likes
