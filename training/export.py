@@ -11,20 +11,45 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
+import safetensors
 
-from benchctl.models.huggingface.folder import layout_of_class
-from benchctl.models.huggingface.layout import Config, Metadata, TensorPair
-from benchctl.models.huggingface.weights import from_bfloat16, read_weights, to_bfloat16
+from benchctl.models.huggingface.folder import from_bfloat16, to_bfloat16
+from benchctl.models.huggingface.layout import Config, TensorPair
+from training.gguf_metadata import FULL_PRECISION, Metadata, layout_of_class, metadata_of
 
 if TYPE_CHECKING:
-    from benchctl.models.huggingface.transforms import Array
+    from benchctl.models.huggingface.layout import Array
 
 LICENCE = "apache-2.0"
 AUTHOR = "the benchctl project"
+
+
+_NUMPY = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "U8": "|u1",
+    "BOOL": "|b1",
+}
+
+
+def read_weights(path: Path) -> dict[str, Array]:
+    """Read all tensors, floating point ones as float32. Raises SafetensorError for a damaged file."""
+    deserialize: Any = safetensors.deserialize  # the package declares no types for it
+    found: dict[str, Array] = {}
+    for name, tensor in deserialize(path.read_bytes()):
+        array = np.frombuffer(tensor["data"], dtype=_NUMPY[tensor["dtype"]]).reshape(tensor["shape"])
+        if tensor["dtype"] == "BF16":
+            array = from_bfloat16(array)
+        found[name] = array.astype(np.float32) if array.dtype.kind == "f" else array
+    return found
 
 
 def written_tensors(weights: dict[str, Array], pairs: list[TensorPair]) -> dict[str, Array]:
@@ -35,7 +60,7 @@ def written_tensors(weights: dict[str, Array], pairs: list[TensorPair]) -> dict[
         if loaded.dtype == np.float32:
             loaded = from_bfloat16(to_bfloat16(loaded))
         data = pair.transform.forward(loaded)
-        matrix = data.dtype == np.float32 and data.ndim > 1 and not pair.full_precision
+        matrix = data.dtype == np.float32 and data.ndim > 1 and pair.gguf.split(".", 2)[-1] not in FULL_PRECISION
         found[pair.gguf] = to_bfloat16(data) if matrix else data
     return found
 
@@ -112,7 +137,7 @@ def write_gguf(checkpoint: Path, tokenizer: Path, name: str, description: str, t
     fresh = target.with_suffix(".new")
     writer = gguf.GGUFWriter(fresh, layout.architecture)
     add_general_facts(writer, name, description, parameters)
-    add_hyperparameters(writer, layout.architecture, layout.metadata(config))
+    add_hyperparameters(writer, layout.architecture, metadata_of(layout.architecture, config))
     add_tokenizer(writer, tokenizer)
     add_tensors(writer, tensors)
     writer.write_header_to_file()

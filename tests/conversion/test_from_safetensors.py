@@ -14,7 +14,7 @@ from benchctl.engines.llama_cpp.engine import converter_script
 from benchctl.models.convert import converted
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
-from benchctl.models.huggingface.weights import write_weights
+from benchctl.models.huggingface.folder import write_weights
 
 WIDTH, FEED_FORWARD = 64, 128
 CONFIG = {

@@ -13,7 +13,7 @@ from benchctl.engines.common.programs import program
 from benchctl.engines.llama_cpp.engine import converter_script
 from benchctl.engines.llama_cpp.find import candidates, find_tool
 from benchctl.models.gguf_facts import read_facts
-from benchctl.models.huggingface.weights import write_weights
+from benchctl.models.huggingface.folder import write_weights
 from benchctl.models.sources import resolve_pair
 from benchctl.paths import cache_folder
 from benchctl.recipes.load import load_recipe, shipped_recipes

@@ -13,7 +13,7 @@ import pytest
 
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.convert import converted, is_safetensors_folder
-from benchctl.models.huggingface.weights import write_weights
+from benchctl.models.huggingface.folder import write_weights
 from benchctl.models.quantize import OnLine, Program
 from benchctl.models.sources import locate_model, resolve_pair
 from benchctl.recipes.schema import ModelPair, ModelSpec

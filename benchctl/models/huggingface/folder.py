@@ -5,35 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchctl.errors import StorageError, UsageError
 from benchctl.models.files import Notice, file_sha256, unfinished
-from benchctl.models.gguf_header import GgufHeader, read_header
-from benchctl.models.huggingface.eagle3 import EAGLE3
-from benchctl.models.huggingface.falcon_h1 import FALCON_H1
-from benchctl.models.huggingface.layout import LAYOUT_VERSION, Config, Layout, ModelHeader
-from benchctl.models.huggingface.qwen3 import QWEN3
-from benchctl.models.huggingface.qwen3_5 import QWEN3_5
-from benchctl.models.huggingface.tensors import huggingface_tensors
+from benchctl.models.gguf_header import TENSOR_TYPES, GgufHeader, Tensor, read_header
+from benchctl.models.huggingface.architectures import LAYOUTS
+from benchctl.models.huggingface.layout import LAYOUT_VERSION, Config, Layout, ModelHeader, TensorPair
 from benchctl.models.huggingface.tokenizer import ends_of_answer, special_tokens, tokenizer_config, tokenizer_json
-from benchctl.models.huggingface.weights import write_weights
 from benchctl.paths import cache_folder
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
-    from benchctl.models.huggingface.transforms import Array
+    from benchctl.models.huggingface.layout import Array
 
 
 ORIGIN = "derived-from.json"
 """In a derived folder: the source's SHA-256 and name, the layout and its version, and each file's size in bytes."""
-
-_ALL = (FALCON_H1, QWEN3, QWEN3_5, EAGLE3)
-LAYOUTS: dict[str, Layout] = {layout.architecture: layout for layout in _ALL}
-"""By `general.architecture`."""
-_BY_CLASS: dict[str, Layout] = {layout.model_class: layout for layout in _ALL}
 
 
 def huggingface_folder(gguf: Path, cache: Path | None = None, *, notice: Notice | None = None) -> Path:
@@ -172,9 +162,86 @@ def layout_of(architecture: str | None) -> Layout:
     return LAYOUTS[architecture]
 
 
-def layout_of_class(model_class: str) -> Layout:
-    """Return the layout of a transformers model class. Raises UsageError for an unknown one."""
-    if model_class not in _BY_CLASS:
-        known = ", ".join(_BY_CLASS)
-        raise UsageError(f"no layout writes {one_line(model_class, 60)} as GGUF", fix=f"Known: {known}.")
-    return _BY_CLASS[model_class]
+_NUMPY = {"f32": "<f4", "f16": "<f2", "bf16": "<u2", "f64": "<f8", "i32": "<i4", "i64": "<i8"}
+
+
+def huggingface_tensors(header: GgufHeader, pairs: Iterable[TensorPair]) -> dict[str, Array]:
+    """Return every tensor by its Hugging Face name; uint16 arrays are bfloat16.
+
+    Raises UsageError for a quantized file, and when the file's tensors are not those of the layout.
+    """
+    listed = {tensor.name: tensor for tensor in header.tensors}
+    required = list(pairs)
+    where = one_line(str(header.path))
+    quantized = sorted({t.type_name for t in header.tensors if t.type_name not in _NUMPY})
+    if quantized:
+        known = [name for name in quantized if any(kind.name == name for kind in TENSOR_TYPES.values())]
+        what = f"it is quantized ({', '.join(known)})" if known else f"its type {quantized[0]} is not known"
+        fix = "Name the bf16, f16 or f32 file that it was made from."
+        raise UsageError(f"no Hugging Face folder can be derived from this file: {what}", where=where, fix=fix)
+    names = {pair.gguf for pair in required}
+    for problem, odd in (("lacks", names - listed.keys()), ("has, beyond its architecture,", listed.keys() - names)):
+        if odd:
+            some = one_line(", ".join(sorted(odd)[:5]), 200)
+            raise UsageError(f"the model file {problem} {len(odd)} tensors: {some}", where=where)
+    return {pair.huggingface: _converted(_read(header, listed[pair.gguf]), pair) for pair in required}
+
+
+def _read(header: GgufHeader, tensor: Tensor) -> Array:
+    """Return a tensor's numbers: integers as they are, all others as float32."""
+    import numpy as np
+
+    raw = np.memmap(
+        header.path, dtype=np.uint8, mode="r", offset=header.data_start + tensor.offset, shape=tensor.nbytes
+    )
+    numbers = raw.view(_NUMPY[tensor.type_name]).reshape(tensor.shape[::-1])
+    if tensor.type_name == "bf16":
+        return from_bfloat16(numbers)
+    return numbers.astype(np.float32) if numbers.dtype.kind == "f" else np.asarray(numbers)
+
+
+def _converted(stored: Array, pair: TensorPair) -> Array:
+    """Undo the transform; as bfloat16 where doing it again gives what is stored."""
+    import numpy as np
+
+    numbers = pair.transform.backward(stored)
+    if numbers.dtype != np.float32:
+        return numbers
+    short = to_bfloat16(numbers)
+    again = pair.transform.forward(from_bfloat16(short))
+    return short if np.allclose(again, stored, rtol=pair.transform.tolerance, atol=0.0) else numbers
+
+
+def to_bfloat16(numbers: Array) -> Array:
+    """Round float32 numbers to the nearest bfloat16, ties to even; a NaN stays one."""
+    import numpy as np
+
+    bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32)
+    nearest = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
+    return np.where(np.isnan(bits.view(np.float32)), quiet, nearest).astype(np.uint16).reshape(numbers.shape)
+
+
+def from_bfloat16(bits: Array) -> Array:
+    """Return the float32 numbers, exactly."""
+    import numpy as np
+
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def write_weights(path: Path, tensors: Mapping[str, Array]) -> None:
+    """Write the tensors by name. Raises OSError when the file cannot be written."""
+    import numpy as np
+    from safetensors import TensorSpec, serialize
+
+    arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}  # alive until they are written
+    specs = {
+        name: TensorSpec(
+            dtype="bfloat16" if array.dtype == np.uint16 else array.dtype.name,
+            shape=array.shape,
+            data_ptr=array.ctypes.data,
+            data_len=array.nbytes,
+        )
+        for name, array in arrays.items()
+    }
+    path.write_bytes(serialize(specs, metadata={"format": "pt"}))

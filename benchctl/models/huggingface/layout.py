@@ -1,4 +1,4 @@
-"""What relates a model's GGUF file to its Hugging Face folder: names, transforms and configuration, both ways.
+"""What relates a model's GGUF file to its Hugging Face folder: names of tensors, transforms of numbers, configuration.
 
 One `Layout` an architecture. Forward is from Hugging Face to GGUF (`training.export`), backward from GGUF to a Hugging
 Face folder (`folder.huggingface_folder`); both read the same list of tensors, so that neither can drift.
@@ -6,19 +6,19 @@ Face folder (`folder.huggingface_folder`); both read the same list of tensors, s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from benchctl.errors import UsageError
 from benchctl.models.gguf_header import GgufHeader
-from benchctl.models.huggingface.transforms import SAME, Transform
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import numpy as np
 
+    Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 _Found = TypeVar("_Found")
 
@@ -28,11 +28,55 @@ LAYOUT_VERSION = 1
 Config = dict[str, Any]
 """`config.json` as plain JSON data."""
 
-Metadata = Mapping[str, "int | float | bool | str | Sequence[int] | Sequence[bool]"]
-"""GGUF metadata of one architecture, its name left out: `attention.head_count`, not `qwen3.attention.head_count`.
 
-An int is written as u32, a float as f32, sequences as arrays, in the order of the mapping.
-"""
+@dataclass(frozen=True)
+class Transform:
+    """A function of an array (float32, or integers as the file holds them) and its inverse."""
+
+    forward: Callable[[Array], Array]
+    """From Hugging Face to GGUF."""
+    backward: Callable[[Array], Array]
+    """From GGUF to Hugging Face."""
+    tolerance: float = 0.0
+    """Relative error of `forward`: above 0 only where it calls a function that differs between libraries."""
+
+
+def _negative_exponential(logarithms: Array) -> Array:
+    import numpy as np
+
+    return np.asarray(-np.exp(logarithms))
+
+
+def _logarithm_of_negative(values: Array) -> Array:
+    import numpy as np
+
+    return np.asarray(np.log(-values.astype(np.float64)).astype(np.float32))
+
+
+SAME = Transform(lambda array: array, lambda array: array)
+
+ONE_ADDED = Transform(lambda weight: weight + weight.dtype.type(1), lambda stored: stored - stored.dtype.type(1))
+"""A norm whose weight counts from zero. A bfloat16 weight smaller than 2^-16 comes back rounded to a multiple of 2^-24
+or 2^-23, and is stored the same again."""
+
+COLUMN = Transform(lambda vector: vector.reshape(-1, 1), lambda column: column.reshape(-1))
+"""(n,) to (n, 1)."""
+
+CONVOLUTION = Transform(lambda kernel: kernel.reshape(kernel.shape[0], -1), lambda rows: rows[:, None, :])
+"""A depthwise convolution's kernel, (channels, 1, width) to (channels, width)."""
+
+NEGATIVE_EXPONENTIAL = Transform(_negative_exponential, _logarithm_of_negative, tolerance=1e-6)
+"""The state decay, `A = -exp(A_log)`. Exponential functions of two libraries differ by some units in the last place of
+float32, about 2e-7; a bfloat16 `A_log` above 2^-12 in size is farther from its neighbours and is found exactly."""
+
+
+def in_turn(first: Transform, second: Transform) -> Transform:
+    """Return `first`, then `second`; the inverse undoes `second` first."""
+    return Transform(
+        lambda array: second.forward(first.forward(array)),
+        lambda array: first.backward(second.backward(array)),
+        max(first.tolerance, second.tolerance),
+    )
 
 
 @dataclass(frozen=True)
@@ -40,19 +84,17 @@ class TensorPair:
     """One tensor under its two names.
 
     Backward, a float32 result is written as bfloat16 where that keeps every number, else as float32; int64 and bool
-    results are written as they are. Forward, matrices are written as bfloat16, vectors as float32, int64 as int64.
+    results are written as they are.
     """
 
     huggingface: str
     gguf: str
     transform: Transform = SAME
-    full_precision: bool = False
-    """A matrix that llama.cpp expects in float32."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One architecture. `config` and `metadata` are each other's inverse in what decides the model's output."""
+    """One architecture."""
 
     architecture: str
     """`general.architecture` of the GGUF file."""
@@ -63,8 +105,6 @@ class Layout:
 
     Raises UsageError for a model that this layout cannot express.
     """
-    metadata: Callable[[Config], Metadata]
-    """The hyperparameters as GGUF metadata, of a complete `config.json`. Raises UsageError likewise."""
     tensors: Callable[[Config], Iterable[TensorPair]]
     """Every tensor of the model that this `config.json` describes."""
 
@@ -78,46 +118,45 @@ class ModelHeader:
     def __init__(self, header: GgufHeader) -> None:
         """`header`: of a file that `general.architecture` names the layout of."""
         self.header = header
-        self.architecture = header.text("general.architecture") or ""
+        self._prefix = header.text("general.architecture") or ""
 
     def integer(self, key: str, default: int | None = None) -> int:
         """Return an integer."""
         return self._required(self._full(key), self.header.integer(self._full(key)), default)
 
-    def number(self, key: str, default: float | None = None) -> float:
+    def number(self, key: str) -> float:
         """Return a float32 as the shortest decimal number that rounds to it: 1e-05, not 9.999999747378752e-06."""
         import numpy as np
 
         found = self.header.metadata.get(self._full(key))
-        short = float(str(np.float32(found))) if isinstance(found, float) else None
-        return self._required(self._full(key), short, default)
+        return self._required(self._full(key), float(str(np.float32(found))) if isinstance(found, float) else None)
 
-    def flag(self, key: str, default: bool | None = None) -> bool:
+    def flag(self, key: str, *, default: bool) -> bool:
         """Return a boolean."""
         found = self.header.metadata.get(self._full(key))
-        return self._required(self._full(key), found if isinstance(found, bool) else None, default)
+        return found if isinstance(found, bool) else default
 
     def integers(self, key: str, default: list[int] | None = None) -> list[int]:
         """Return an array of integers or booleans (as 0 and 1)."""
         found = self.header.numbers(self._full(key))
-        return self._required(self._full(key), None if found is None else [int(item) for item in found], default)
+        return self._required(self._full(key), None if found is None else [int(number) for number in found], default)
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Return a tensor's shape in the order of numpy and torch, which is the reverse of GGUF's."""
-        return self._required(tensor, self._shapes.get(tensor), None)
+        return self._required(tensor, self._shapes.get(tensor))
 
     def has(self, tensor: str) -> bool:
         """Return whether the file has a tensor of this name."""
         return tensor in self._shapes
 
     def _full(self, key: str) -> str:
-        return f"{self.architecture}.{key}"
+        return f"{self._prefix}.{key}"
 
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {tensor.name: tensor.shape[::-1] for tensor in self.header.tensors}
 
-    def _required(self, key: str, found: _Found | None, default: _Found | None) -> _Found:
+    def _required(self, key: str, found: _Found | None, default: _Found | None = None) -> _Found:
         value = default if found is None else found
         if value is None:
             raise UsageError(
@@ -125,18 +164,3 @@ class ModelHeader:
                 where=one_line(str(self.header.path)),
             )
         return value
-
-
-def with_rope_theta(theta: float) -> Config:
-    """Return the keys that name an unscaled rotary embedding of this base to either generation."""
-    return {"rope_theta": theta, "rope_parameters": {"rope_type": "default", "rope_theta": theta}}
-
-
-def rope_theta(config: Config) -> float:
-    """Return the base. Raises UsageError for a scaled embedding, which the layouts do not write."""
-    parameters = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = parameters.get("rope_type", parameters.get("type", "default"))
-    if kind != "default":
-        raise UsageError(f"a rotary embedding of type {kind} cannot be written", where="config.json")
-    theta = parameters.get("rope_theta") or config.get("rope_theta") or 10000.0
-    return float(theta)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchctl.models.huggingface.folder import export_folder, layout_of_class
-from benchctl.models.huggingface.weights import write_weights
+from benchctl.models.huggingface.folder import export_folder, write_weights
 from training.export import write_gguf
+from training.gguf_metadata import layout_of_class
 
 WIDTH, FEED_FORWARD, LAYERS, VOCABULARY = 32, 64, 2, 4096
 _COMMON = {

@@ -11,19 +11,21 @@ import pytest
 
 from benchctl.errors import UsageError
 from benchctl.models.gguf_header import read_header
-from benchctl.models.huggingface.folder import LAYOUTS, huggingface_folder, layout_of_class
-from benchctl.models.huggingface.layout import ModelHeader
-from benchctl.models.huggingface.transforms import (
+from benchctl.models.huggingface.architectures import LAYOUTS
+from benchctl.models.huggingface.folder import from_bfloat16, huggingface_folder, to_bfloat16
+from benchctl.models.huggingface.layout import (
     COLUMN,
     CONVOLUTION,
     NEGATIVE_EXPONENTIAL,
     ONE_ADDED,
     SAME,
+    ModelHeader,
     Transform,
-    one_after_other,
+    in_turn,
 )
-from benchctl.models.huggingface.weights import from_bfloat16, read_weights, to_bfloat16
 from tests.models.huggingface.conftest import CONFIGS, MakeModel, floats
+from training.export import read_weights
+from training.gguf_metadata import layout_of_class, metadata_of
 
 
 @pytest.mark.parametrize("architecture", sorted(CONFIGS))
@@ -39,8 +41,7 @@ def test_the_configuration_comes_back(make_model: MakeModel, architecture: str) 
     config = json.loads((huggingface_folder(file) / "config.json").read_text("utf-8"))
     assert {key: config[key] for key in CONFIGS[architecture]} == CONFIGS[architecture]
     assert (config["bos_token_id"], config["eos_token_id"], config["pad_token_id"]) == (0, 2, 3)
-    layout = LAYOUTS[architecture]
-    assert layout.metadata(config) == layout.metadata(CONFIGS[architecture])
+    assert metadata_of(architecture, config) == metadata_of(architecture, CONFIGS[architecture])
 
 
 @pytest.mark.parametrize("architecture", sorted(CONFIGS))
@@ -75,7 +76,7 @@ def test_llama_cpp_knows_every_tensor_name() -> None:
 )
 def test_what_gguf_cannot_say_is_refused(architecture: str, change: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        LAYOUTS[architecture].metadata(CONFIGS[architecture] | change)
+        metadata_of(architecture, CONFIGS[architecture] | change)
 
 
 def test_an_unknown_class_is_refused() -> None:
@@ -91,7 +92,7 @@ def test_an_unknown_class_is_refused() -> None:
         (COLUMN, (6,)),
         (CONVOLUTION, (5, 1, 4)),
         (NEGATIVE_EXPONENTIAL, (500,)),
-        (one_after_other(NEGATIVE_EXPONENTIAL, COLUMN), (6,)),
+        (in_turn(NEGATIVE_EXPONENTIAL, COLUMN), (6,)),
     ],
 )
 def test_transforms_are_undone_exactly_on_bfloat16(transform: Transform, shape: tuple[int, ...]) -> None:

@@ -11,11 +11,18 @@ import numpy as np
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.models.huggingface.folder import LAYOUTS, export_folder, huggingface_folder
+from benchctl.models.huggingface.architectures import LAYOUTS
+from benchctl.models.huggingface.folder import (
+    export_folder,
+    from_bfloat16,
+    huggingface_folder,
+    to_bfloat16,
+    write_weights,
+)
 from benchctl.models.huggingface.layout import Config
-from benchctl.models.huggingface.weights import from_bfloat16, read_weights, to_bfloat16, write_weights
 from tests.models.huggingface.conftest import Weights, floats
-from training.export import write_gguf
+from training.export import read_weights, write_gguf
+from training.gguf_metadata import metadata_of
 
 WIDTH, INNER, VOCABULARY = 32, 64, 4096
 COMMON: Config = {
@@ -126,7 +133,7 @@ def test_weights_and_configuration_come_back(architecture: str, tmp_path: Path, 
     assert floats(found) == floats({name: from_bfloat16(to_bfloat16(array)) for name, array in weights.items()})
     config = json.loads((folder / "config.json").read_text("utf-8"))
     assert {key: config[key] for key in CONFIGS[architecture]} == CONFIGS[architecture]
-    assert LAYOUTS[architecture].metadata(config) == LAYOUTS[architecture].metadata(CONFIGS[architecture])
+    assert metadata_of(architecture, config) == metadata_of(architecture, CONFIGS[architecture])
 
 
 def test_without_a_head_nothing_says_that_there_is_one(tmp_path: Path, tiny_target: Path) -> None:
@@ -176,7 +183,7 @@ def test_rotary_pairs_are_those_of_the_same_head() -> None:
 )
 def test_what_cannot_be_written_is_refused(architecture: str, change: Config, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        LAYOUTS[architecture].metadata(CONFIGS[architecture] | change)
+        metadata_of(architecture, CONFIGS[architecture] | change)
 
 
 def test_a_draft_with_tensors_of_its_own_is_refused(tmp_path: Path, tiny_target: Path) -> None:

@@ -1,0 +1,290 @@
+"""The architectures whose GGUF files can be expressed as Hugging Face folders: names and configuration of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from benchctl.errors import UsageError
+from benchctl.models.huggingface.layout import (
+    COLUMN,
+    CONVOLUTION,
+    NEGATIVE_EXPONENTIAL,
+    ONE_ADDED,
+    SAME,
+    Config,
+    Layout,
+    ModelHeader,
+    TensorPair,
+    Transform,
+    in_turn,
+)
+
+if TYPE_CHECKING:
+    from benchctl.models.huggingface.layout import Array
+
+_Names = tuple[tuple[str, str, Transform], ...]
+"""Tensors of a block: as Hugging Face calls them, as llama.cpp does, and what happens to their numbers."""
+
+_ATTENTION: _Names = (
+    *((f"self_attn.{name}_proj.weight", f"attn_{name}.weight", SAME) for name in ("k", "q", "v")),
+    ("self_attn.o_proj.weight", "attn_output.weight", SAME),
+)
+_MLP: _Names = tuple((f"mlp.{name}_proj.weight", f"ffn_{name}.weight", SAME) for name in ("down", "gate", "up"))
+
+
+def _sizes(model: ModelHeader) -> Config:
+    """Return what the configurations of language models have in common."""
+    vocabulary, hidden = model.shape("token_embd.weight")
+    return {"vocab_size": vocabulary, "hidden_size": hidden, **_inner_sizes(model)}
+
+
+def _inner_sizes(model: ModelHeader) -> Config:
+    """Return what does not depend on the embeddings; the rotary ones are not scaled."""
+    return {
+        "intermediate_size": model.integer("feed_forward_length"),
+        "num_hidden_layers": model.integer("block_count"),
+        "num_attention_heads": model.integer("attention.head_count"),
+        "num_key_value_heads": model.integer("attention.head_count_kv"),
+        "head_dim": model.integer("attention.key_length"),
+        "hidden_act": "silu",
+        "max_position_embeddings": model.integer("context_length"),
+        "rms_norm_eps": model.number("attention.layer_norm_rms_epsilon"),
+        "rope_theta": model.number("rope.freq_base"),
+        "rope_parameters": {"rope_type": "default", "rope_theta": model.number("rope.freq_base")},
+    }
+
+
+def _tied(model: ModelHeader) -> Config:
+    return {"tie_word_embeddings": not model.has("output.weight")}
+
+
+def _around(config: Config, norm: str, transform: Transform = SAME) -> Iterator[TensorPair]:
+    """Yield the tensors before and after the blocks."""
+    yield TensorPair("model.embed_tokens.weight", "token_embd.weight")
+    yield TensorPair(norm, "output_norm.weight", transform)
+    if not config["tie_word_embeddings"]:
+        yield TensorPair("lm_head.weight", "output.weight")
+
+
+def _block(prefix: str, number: int, names: Iterable[tuple[str, str, Transform]]) -> Iterator[TensorPair]:
+    for ours, theirs, transform in names:
+        yield TensorPair(f"{prefix}.{ours}", f"blk.{number}.{theirs}", transform)
+
+
+# Qwen3: a plain transformer with grouped-query attention and a norm on every query and key head.
+
+_QWEN3: _Names = (
+    *(*_ATTENTION, *_MLP),
+    ("input_layernorm.weight", "attn_norm.weight", SAME),
+    ("post_attention_layernorm.weight", "ffn_norm.weight", SAME),
+    ("self_attn.k_norm.weight", "attn_k_norm.weight", SAME),
+    ("self_attn.q_norm.weight", "attn_q_norm.weight", SAME),
+)
+
+
+def _qwen3_config(model: ModelHeader) -> Config:
+    return {
+        "model_type": "qwen3",
+        **_sizes(model),
+        **_tied(model),
+        "attention_bias": False,
+        "use_sliding_window": False,
+    }
+
+
+def _qwen3_tensors(config: Config) -> Iterator[TensorPair]:
+    yield from _around(config, "model.norm.weight")
+    for layer in range(config["num_hidden_layers"]):
+        yield from _block(f"model.layers.{layer}", layer, _QWEN3)
+
+
+# Falcon-H1: Mamba-2 and attention side by side in every layer. llama.cpp's converter multiplies the multipliers into
+# the weights, so what comes from GGUF has multipliers of 1.
+
+FALCON_H1_MULTIPLIERS: Config = {
+    **{f"{name}_multiplier": 1.0 for name in ("embedding", "lm_head", "key", "attention_in", "attention_out")},
+    **{"ssm_in_multiplier": 1.0, "ssm_out_multiplier": 1.0},
+    **{"ssm_multipliers": [1.0] * 5, "mlp_multipliers": [1.0] * 2},
+}
+_FALCON_H1: _Names = (
+    *_ATTENTION,
+    *((f"feed_forward.{name}_proj.weight", f"ffn_{name}.weight", SAME) for name in ("down", "gate", "up")),
+    ("input_layernorm.weight", "attn_norm.weight", SAME),
+    ("mamba.A_log", "ssm_a", in_turn(NEGATIVE_EXPONENTIAL, COLUMN)),
+    ("mamba.D", "ssm_d", COLUMN),
+    ("mamba.conv1d.bias", "ssm_conv1d.bias", SAME),
+    ("mamba.conv1d.weight", "ssm_conv1d.weight", CONVOLUTION),
+    ("mamba.dt_bias", "ssm_dt.bias", SAME),
+    ("mamba.in_proj.weight", "ssm_in.weight", SAME),
+    ("mamba.out_proj.weight", "ssm_out.weight", SAME),
+    ("pre_ff_layernorm.weight", "ffn_norm", SAME),  # without `.weight`: so llama.cpp calls it
+)
+
+
+def _falcon_h1_config(model: ModelHeader) -> Config:
+    inner, scan_heads = model.integer("ssm.inner_size"), model.integer("ssm.time_step_rank")
+    return {
+        "model_type": "falcon_h1",
+        **_sizes(model),
+        **_tied(model),
+        "mamba_d_ssm": inner,
+        "mamba_n_heads": scan_heads,
+        "mamba_d_head": inner // scan_heads,
+        "mamba_n_groups": model.integer("ssm.group_count"),
+        "mamba_d_state": model.integer("ssm.state_size"),
+        "mamba_d_conv": model.integer("ssm.conv_kernel"),
+        "mamba_chunk_size": 64,  # how long the pieces of a scan are: no part of the model, and small for short prompts
+        "mamba_conv_bias": True,
+        "mamba_proj_bias": False,
+        "mamba_rms_norm": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "projectors_bias": False,
+        **FALCON_H1_MULTIPLIERS,
+    }
+
+
+def _falcon_h1_tensors(config: Config) -> Iterator[TensorPair]:
+    yield from _around(config, "model.final_layernorm.weight")
+    for layer in range(config["num_hidden_layers"]):
+        yield from _block(f"model.layers.{layer}", layer, _FALCON_H1)
+
+
+# Qwen3.5 without experts: gated delta nets and gated full attention in turn, and perhaps a multi-token head. llama.cpp
+# counts the head as one block more, and stores every norm but the delta net's own with 1 added.
+
+LINEAR, FULL = "linear_attention", "full_attention"
+_QWEN3_5: _Names = (
+    *_MLP,
+    ("input_layernorm.weight", "attn_norm.weight", ONE_ADDED),
+    ("post_attention_layernorm.weight", "post_attention_norm.weight", ONE_ADDED),
+)
+_QWEN3_5_KINDS: dict[str, _Names] = {
+    FULL: (
+        *_ATTENTION,
+        ("self_attn.k_norm.weight", "attn_k_norm.weight", ONE_ADDED),
+        ("self_attn.q_norm.weight", "attn_q_norm.weight", ONE_ADDED),
+    ),
+    LINEAR: (
+        ("linear_attn.A_log", "ssm_a", NEGATIVE_EXPONENTIAL),
+        ("linear_attn.conv1d.weight", "ssm_conv1d.weight", CONVOLUTION),
+        ("linear_attn.dt_bias", "ssm_dt.bias", SAME),
+        ("linear_attn.in_proj_a.weight", "ssm_alpha.weight", SAME),
+        ("linear_attn.in_proj_b.weight", "ssm_beta.weight", SAME),
+        ("linear_attn.in_proj_qkv.weight", "attn_qkv.weight", SAME),
+        ("linear_attn.in_proj_z.weight", "attn_gate.weight", SAME),
+        ("linear_attn.norm.weight", "ssm_norm.weight", SAME),
+        ("linear_attn.out_proj.weight", "ssm_out.weight", SAME),
+    ),
+}
+_QWEN3_5_HEAD: _Names = (
+    ("fc.weight", "nextn.eh_proj.weight", SAME),
+    ("norm.weight", "nextn.shared_head_norm.weight", ONE_ADDED),
+    ("pre_fc_norm_embedding.weight", "nextn.enorm.weight", ONE_ADDED),
+    ("pre_fc_norm_hidden.weight", "nextn.hnorm.weight", ONE_ADDED),
+)
+
+
+def _qwen3_5_config(model: ModelHeader) -> Config:
+    sizes, heads_ahead = _sizes(model), model.integer("nextn_predict_layers", 0)
+    layers, interval = sizes["num_hidden_layers"] - heads_ahead, model.integer("full_attention_interval", 4)
+    usual = [int((layer + 1) % interval != 0) for layer in range(layers)]
+    recurrent = model.integers("attention.recurrent_layers", usual)
+    heads, groups = model.integer("ssm.time_step_rank"), model.integer("ssm.group_count")
+    refuse_grouped(groups, heads)
+    partial = {"partial_rotary_factor": model.integer("rope.dimension_count") / sizes["head_dim"]}
+    sections = model.integers("rope.dimension_sections")[:3]
+    sizes["rope_parameters"] |= {**partial, "mrope_section": sections, "mrope_interleaved": True}
+    return {
+        "model_type": "qwen3_5_text",
+        **{key: sizes.pop(key) for key in ("vocab_size", "hidden_size", "intermediate_size")},
+        "num_hidden_layers": layers,
+        "layer_types": [LINEAR if flag else FULL for flag in recurrent[:layers]],
+        "full_attention_interval": interval,
+        **sizes | {"num_hidden_layers": layers},
+        **partial,
+        **_tied(model),
+        "attention_bias": False,
+        "linear_conv_kernel_dim": model.integer("ssm.conv_kernel"),
+        "linear_key_head_dim": model.integer("ssm.state_size"),
+        "linear_value_head_dim": model.integer("ssm.inner_size") // heads,
+        "linear_num_key_heads": groups,
+        "linear_num_value_heads": heads,
+        "mtp_num_hidden_layers": heads_ahead,
+    }
+
+
+def refuse_grouped(key_heads: int, value_heads: int) -> None:
+    """Raise UsageError for delta nets with more value than key heads, which llama.cpp keeps in another order."""
+    if key_heads != value_heads:
+        raise UsageError("delta nets with more value heads than key heads cannot be converted")
+
+
+def _qwen3_5_tensors(config: Config) -> Iterator[TensorPair]:
+    yield from _around(config, "model.norm.weight", ONE_ADDED)
+    for layer, kind in enumerate(config["layer_types"]):
+        yield from _block(f"model.layers.{layer}", layer, (*_QWEN3_5, *_QWEN3_5_KINDS[kind]))
+    for head in range(config.get("mtp_num_hidden_layers", 0)):
+        block = config["num_hidden_layers"] + head
+        yield from _block(f"mtp.layers.{head}", block, (*_QWEN3_5, *_QWEN3_5_KINDS[FULL]))
+        yield from _block("mtp", block, _QWEN3_5_HEAD)
+
+
+# An EAGLE-3 draft: one Llama layer on the hidden states of three of its target's layers. Only drafts that use their
+# target's embeddings, output projection and vocabulary; one that brings its own has tensors that are not listed here.
+
+_EAGLE3: _Names = (
+    *(*_ATTENTION, *_MLP),
+    ("hidden_norm.weight", "attn_norm_2.weight", SAME),
+    ("input_layernorm.weight", "attn_norm.weight", SAME),
+    ("post_attention_layernorm.weight", "ffn_norm.weight", SAME),
+)
+
+
+def _paired(heads: int) -> Transform:
+    """The rows of every head, rotary halves apart (Hugging Face) or their elements in pairs (llama.cpp's Llama)."""
+
+    def swapped(rows: Array, apart: int) -> Array:
+        return rows.reshape(heads, apart, rows.shape[0] // heads // apart, -1).swapaxes(1, 2).reshape(rows.shape)
+
+    return Transform(lambda rows: swapped(rows, 2), lambda rows: swapped(rows, rows.shape[0] // heads // 2))
+
+
+def _eagle3_config(model: ModelHeader) -> Config:
+    layers, vocabulary = model.integers("target_layers"), model.integer("vocab_size")
+    return {
+        "model_type": "llama",
+        "vocab_size": vocabulary,
+        "draft_vocab_size": vocabulary,
+        "hidden_size": model.integer("embedding_length"),
+        "target_hidden_size": model.integer("target_hidden_size"),
+        **_inner_sizes(model),
+        "norm_before_residual": model.flag("norm_before_residual", default=False),
+        "eagle_aux_hidden_state_layer_ids": layers,  # where llama.cpp's converter looks
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": layers},  # where vLLM looks
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+    }
+
+
+def _eagle3_tensors(config: Config) -> Iterator[TensorPair]:
+    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+    yield TensorPair("fc.weight", "fc.weight")
+    yield TensorPair("norm.weight", "output_norm.weight")
+    for ours, theirs, transform in _EAGLE3:
+        count = heads.get(ours.split(".")[-2])
+        yield TensorPair(f"midlayer.{ours}", f"blk.0.{theirs}", transform if count is None else _paired(count))
+
+
+LAYOUTS: dict[str, Layout] = {
+    layout.architecture: layout
+    for layout in (
+        Layout("falcon-h1", "FalconH1ForCausalLM", _falcon_h1_config, _falcon_h1_tensors),
+        Layout("qwen3", "Qwen3ForCausalLM", _qwen3_config, _qwen3_tensors),
+        Layout("qwen35", "Qwen3_5ForCausalLM", _qwen3_5_config, _qwen3_5_tensors),
+        Layout("eagle3", "LlamaForCausalLMEagle3", _eagle3_config, _eagle3_tensors),
+    )
+}
+"""By `general.architecture`."""
