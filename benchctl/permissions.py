@@ -146,7 +146,7 @@ def _give_typed(given: Permissions, recipe: Recipe, folder: Path, typed: Collect
 
 
 def _is_typed(key: str, typed: Collection[str]) -> bool:
-    return any(key == one or key.startswith(f"{one}.") for one in typed)
+    return any(key == name or key.startswith(f"{name}.") for name in typed)
 
 
 def permit(recipe: Recipe, folder: Path, names: Sequence[Sequence[str]] = (), *, trusted: bool) -> list[str]:
@@ -225,7 +225,7 @@ def program_not_given(recipe: Recipe, folder: Path) -> list[Finding]:
 def permit_part(path: Path, program: Path, folder: Path, *, trusted: bool = False) -> None:
     """Raise UsageError for a program beside the engine's where only what the engine itself contains is known."""
     given = read_permissions()
-    free = trusted or any(_installed(one) or _of_this_system(one, folder) for one in (path, program))
+    free = trusted or any(_installed(file) or _of_this_system(file, folder) for file in (path, program))
     beside = path.parent in (program.parent, program.resolve().parent) and _is_known(given, program)
     if not (free or beside or _is_known(given, path)):
         raise _not_named("recipe", path, program)
@@ -271,8 +271,8 @@ def _has_known_hash(given: Permissions, path: Path) -> bool:
 
 def _give_program(given: Permissions, path: Path, *, hashed: bool) -> None:
     digest = program_sha256(path) if hashed else None
-    for one in {str(path), str(path.resolve())} if ".." not in path.parts else {str(path.resolve())}:
-        given.programs[one] = digest if hashed else given.programs.get(one)
+    for spelling in {str(path), str(path.resolve())} if ".." not in path.parts else {str(path.resolve())}:
+        given.programs[spelling] = digest if hashed else given.programs.get(spelling)
 
 
 def program_sha256(path: Path) -> str | None:

@@ -84,5 +84,5 @@ def compare(
         print_document(found, checked)
     elif not quiet:
         print_comparison(found, checked)
-    if not all(one.passed for one in checked):
+    if not all(gate_result.passed for gate_result in checked):
         raise gate_error(found, checked)

@@ -100,14 +100,14 @@ def _print(found: SeveralRuns, out: Path | None) -> None:
 def _print_differing(console: Console, found: SeveralRuns) -> None:
     if not found.differing:
         console.print(Text("What differs: nothing that the manifests record."))
-    for one in found.differing:
+    for difference in found.differing:
         values: dict[str, list[int]] = {}
-        for number, value in enumerate(one.values):
+        for number, value in enumerate(difference.values):
             values.setdefault(value, []).append(number + 1)
         by_value = "; ".join(
             f"{one_line(value, VALUE_CHARACTERS)} (run {_numbers(runs)})" for value, runs in values.items()
         )
-        console.print(Text(f"{one.what}: {one_line(by_value, 600)}"))
+        console.print(Text(f"{difference.what}: {one_line(by_value, 600)}"))
 
 
 def _numbers(runs: Sequence[int]) -> str:
@@ -124,7 +124,13 @@ def _write(out: Path, found: SeveralRuns, document: str) -> None:
         f"{number + 1}. {markdown_text(' '.join((str(run['recipe']), str(run['run']))))}"
         for number, run in enumerate(found.runs)
     ]
-    lines += ["", *(f"- **{one.what}** differs." for one in found.differing), "", markdown_table(table), ""]
+    lines += [
+        "",
+        *(f"- **{difference.what}** differs." for difference in found.differing),
+        "",
+        markdown_table(table),
+        "",
+    ]
     lines += [markdown_text(sentence) for sentence in unlike_work(found)]
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -173,6 +173,6 @@ def _document(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> d
         "folder": str(folder),
         "status": found.status,
         "settings": found.settings.model_dump(),
-        "drafts": [one.model_dump() | {"calibration": calibration_of(one)} for one in drafts],
+        "drafts": [draft.model_dump() | {"calibration": calibration_of(draft)} for draft in drafts],
         "not_reached": found.not_reached,
     }

@@ -62,8 +62,8 @@ def install_engine(
         raise UsageError(
             f"benchctl cannot build an engine called {engine!r}",
             where="engines install",
-            fix=f"It installs {kinds_with(lambda one: one.installer is not None)}; start other servers yourself: see "
-            "docs/engines.md.",
+            fix=f"It installs {kinds_with(lambda adapter: adapter.installer is not None)}; "
+            "start other servers yourself: see docs/engines.md.",
         )
     installer: Installer = load(adapter.installer)()
     backend = backends[0] if backends else None

@@ -66,7 +66,7 @@ def predict(
         raise UsageError(f"{error}.", fix="See: benchctl predict --help") from None
     if figure is not None:
         _write_figure(figure, alpha, depths, costs)
-    fit = _fit([one for one in pair if one is not None], context, memory, bandwidth)
+    fit = _fit([model for model in pair if model is not None], context, memory, bandwidth)
     if as_json:
         _print_json(alpha, costs, from_models, rows, changes, fit)
     else:

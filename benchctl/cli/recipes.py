@@ -84,7 +84,7 @@ def check(
     """Check recipes and list every problem; exits with 2 when there is one."""
     results = [(file, *_checked(file)) for file in files]
     openings = {file: _openings(file, recipe) for file, recipe, _, _ in results}
-    barred = {file: not trust_recipe and any(one.opens for one in found) for file, found in openings.items()}
+    barred = {file: not trust_recipe and any(opening.opens for opening in found) for file, found in openings.items()}
     failed = any(problems or barred[file] for file, _, problems, _ in results)
     if json_output:
         _print_json(
@@ -93,7 +93,7 @@ def check(
                     "file": file,
                     "ok": not problems and not barred[file],
                     "arms": [arm.name for arm in recipe.arms] if recipe else None,
-                    "openings": [str(one) for one in openings[file]],
+                    "openings": [str(opening) for opening in openings[file]],
                     "problems": [{"line": p.line or None, "key": _key(p), "message": p.message} for p in problems],
                 }
                 for file, recipe, problems, _ in results
@@ -110,8 +110,8 @@ def check(
                 number = len(recipe.arms)
                 arms = f"{number} {plural(number, 'arm')}: {', '.join(arm.name for arm in recipe.arms)}"
                 typer.echo(f"{visible(file)}: {state} ({arms})", err=barred[file])
-                for one in openings[file]:
-                    typer.echo(visible(f"  {one}"), err=barred[file])
+                for opening in openings[file]:
+                    typer.echo(visible(f"  {opening}"), err=barred[file])
     if failed:
         raise typer.Exit(UsageError.exit_code)
 

@@ -56,7 +56,7 @@ class Explained:
 
     def only(self, *accepted: LosslessVerdict) -> bool:
         """Whether every arm that can be assessed has one of these verdicts; false where none can be."""
-        verdicts = [one.verdict for one in self.found if one.verdict != "not judged"]
+        verdicts = [arm.verdict for arm in self.found if arm.verdict != "not judged"]
         return bool(verdicts) and all(verdict in accepted for verdict in verdicts)
 
 
@@ -113,7 +113,7 @@ def explain(
         offline = ELSEWHERE if elsewhere else UNSCORED_OFFLINE
         reason = {"off": offline, "forks": FORKS_ALONE}.get(depth, NOT_SCORED)
         found = outputs.verdicts(reason=reason)
-        failure = next((_if_nothing(one, found) for one in failures), None)
+        failure = next((_if_nothing(problem, found) for problem in failures), None)
         return Explained(outputs, found, outputs.consistency(), None, failure)
     return _explained(
         parts[0],
@@ -176,9 +176,9 @@ def _replayed(
 ) -> tuple[Evidence, EngineError | None]:
     """Replay the first forks that no stored replay explains."""
     frame, stored = outputs.frame, outputs.stored
-    here = [one for one in outputs.verdicts() if one.arm in frame.arms]
+    here = [verdict for verdict in outputs.verdicts() if verdict.arm in frame.arms]
     prefixes = prefixes_to_score(frame, here)
-    if not any(one.forks for one in prefixes) or _is_explained(here):
+    if not any(prefix.forks for prefix in prefixes) or _is_explained(here):
         return stored, None
     with scoring_progress("Explaining what differs", "answers", quiet=quiet) as advance:
         outcome = replay(
@@ -198,7 +198,9 @@ def _replayed(
 
 def _if_nothing(failure: EngineError | None, found: list[Losslessness]) -> EngineError | None:
     """Return the engine's failure where no difference is explained."""
-    explained = any(one.fork and one.fork.margin is not None for arm in found for one in arm.comparisons)
+    explained = any(
+        comparison.fork and comparison.fork.margin is not None for arm in found for comparison in arm.comparisons
+    )
     return None if explained else failure
 
 
@@ -213,7 +215,13 @@ def _announce(plan: AuditPlan) -> None:
 
 def _is_explained(found: list[Losslessness]) -> bool:
     """Whether every fork that can be scored has been."""
-    forks = [fork for arm in found for one in arm.comparisons if one.fork for fork in (one.fork, *one.other_forks)]
+    forks = [
+        fork
+        for arm in found
+        for comparison in arm.comparisons
+        if comparison.fork
+        for fork in (comparison.fork, *comparison.other_forks)
+    ]
     scorable = [fork for fork in forks if fork.unit == "token" and fork.arm_token is not None and fork.width]
     return all(fork.noise_floor is not None for fork in scorable)
 

@@ -27,7 +27,8 @@ NAMED = 6
 def print_document(found: RunComparison, checked: Sequence[GateResult]) -> None:
     """Print everything as one JSON document in ASCII."""
     gates = [
-        {"gate": str(one.gate), "passed": one.passed, "failures": one.failures, "note": one.note} for one in checked
+        {"gate": str(gate.gate), "passed": gate.passed, "failures": gate.failures, "note": gate.note}
+        for gate in checked
     ]
     document = {"schema": DOCUMENT_SCHEMA, **found.model_dump(), "gates": gates}
     sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
@@ -47,18 +48,18 @@ def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> Non
     for names, where in ((found.only_in_a, "A"), (found.only_in_b, "B")):
         if names:
             console.print(Text(f"Only in {where}, so not compared: {one_line(', '.join(names))}.", style="yellow"))
-    for one in checked:
-        sign, style, outcome = ("✓", "green", "passed") if one.passed else ("✗", "red", "failed")
-        line = Text(f"{sign} {one.gate}: {outcome}.", style=style)
-        line.append(f" {one_line(one.note)}" if one.note else "", style="default")
+    for gate in checked:
+        sign, style, outcome = ("✓", "green", "passed") if gate.passed else ("✗", "red", "failed")
+        line = Text(f"{sign} {gate.gate}: {outcome}.", style=style)
+        line.append(f" {one_line(gate.note)}" if gate.note else "", style="default")
         console.print(line)
 
 
 def gate_error(found: RunComparison, checked: Sequence[GateResult]) -> GateError:
     """Return the error that lists the failed gates and the reasons."""
-    failed = [one for one in checked if not one.passed]
+    failed = [gate for gate in checked if not gate.passed]
     lines = [f"{len(failed)} of {len(checked)} {'gate' if len(checked) == 1 else 'gates'} failed."]
-    lines += [f"  {one.gate}: {one_line(reason)}" for one in failed for reason in one.failures]
+    lines += [f"  {gate.gate}: {one_line(reason)}" for gate in failed for reason in gate.failures]
     return GateError("\n".join(lines), where=f"{found.a.run} and {found.b.run}")
 
 

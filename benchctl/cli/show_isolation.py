@@ -133,7 +133,9 @@ def _sentences(isolation: Isolation, finding: Finding) -> list[str]:
     repair, breaking = _shown(finding.repair), _shown(finding.breaking)
     answers = {
         "source damaged": "The model is broken before it is quantized: "
-        + " ".join(one_line(found.seen, 400) for one in isolation.measurements[:1] for found in one.findings),
+        + " ".join(
+            one_line(found.seen, 400) for measurement in isolation.measurements[:1] for found in measurement.findings
+        ),
         "healthy": f"{base} does not damage this model; nothing needs repair.",
         "one family": f"{base} breaks this model, and keeping {repair} repairs it.",
         "several families": f"{base} breaks this model, and no single family repairs it: keeping {repair} does.",

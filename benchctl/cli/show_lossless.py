@@ -41,8 +41,8 @@ def print_document(run: RunData, explained: Explained) -> None:
         "blocks": len(frame.blocks),
         "prompts": len(frame.prompts),
         "lossless": explained.only("identical"),
-        "arms": [one.model_dump() for one in found],
-        "consistency": [one.model_dump() for one in consistency],
+        "arms": [arm.model_dump() for arm in found],
+        "consistency": [arm.model_dump() for arm in consistency],
         "failed_cells": explained.outputs.failed_cells,
         "damaged": run.damaged,
         "integrity": run.integrity.as_dict(),
@@ -63,7 +63,7 @@ def print_tables(run: RunData, explained: Explained) -> None:
     )
     console = table_console()
     name = run.name
-    baselines = {one.arms[one.baseline] for one in explained.outputs.frames}
+    baselines = {each_frame.arms[each_frame.baseline] for each_frame in explained.outputs.frames}
     against = one_line(frame.arms[frame.baseline]) if len(baselines) == 1 else "the baseline of its condition"
     counts = f"{_count(len(frame.prompts), 'prompt')}, {_count(len(frame.blocks), 'block')}"
     console.print(Text(f"Run {one_line(name)}: every arm against {against}, {counts}\n"))
@@ -98,7 +98,7 @@ def print_tables(run: RunData, explained: Explained) -> None:
     if forks.rows:
         console.print(Text(f"\n{forks.title}", style="bold"))
         print_table(console, forks)
-        count = sum(one.fork is not None for arm in found for one in arm.comparisons) - len(forks.rows)
+        count = sum(comparison.fork is not None for arm in found for comparison in arm.comparisons) - len(forks.rows)
         more = f" {count} more divergences: --json lists all." if count else ""
         console.print(Text(f"{forks.note}{more}".strip() + "\n", style="dim"))
     report = f"Answers side by side: benchctl report {shlex.quote(str(run.folder))}"
@@ -139,11 +139,15 @@ def _print_arm(console: Console, found: Losslessness) -> None:
         console.print(Padding.indent(Text(_noise(noise), style="dim"), 2))
     scored = ("identical", "near-tie", "violation")
     unscored = [
-        one for one in found.comparisons if one.outcome not in scored and one.reason.rstrip(".") not in found.reason
+        comparison
+        for comparison in found.comparisons
+        if comparison.outcome not in scored and comparison.reason.rstrip(".") not in found.reason
     ]
-    for one in unscored[:1]:
+    for missing in unscored[:1]:
         more = f" {len(unscored) - 1} more prompts were not scored (--json lists all)." if len(unscored) > 1 else ""
-        line = f"{one_line(one.task)}/{one.prompt_idx}: {one.outcome}. {one_line(one.reason, 400)}{more}"
+        line = (
+            f"{one_line(missing.task)}/{missing.prompt_idx}: {missing.outcome}. {one_line(missing.reason, 400)}{more}"
+        )
         console.print(Padding.indent(Text(line), 2))
 
 

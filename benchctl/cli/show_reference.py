@@ -65,9 +65,9 @@ def _print(found: ReferenceComparison) -> None:
     if found.arms:
         console.print(Text("\nWith speculation: every arm, its own baseline and the reference's", style="bold"))
         print_table(console, _causes(found))
-        for one in found.arms:
-            if one.differing or one.undetermined:
-                _print_prompts(console, f"{one.arm} and {one.reference}", one.differing, one.undetermined)
+        for arm in found.arms:
+            if arm.differing or arm.undetermined:
+                _print_prompts(console, f"{arm.arm} and {arm.reference}", arm.differing, arm.undetermined)
     console.print()
     for sentence in conclusion(found):
         console.print(Text(one_line(sentence, 500), style="bold"))
@@ -128,12 +128,12 @@ def conclusion(found: ReferenceComparison) -> list[str]:
             statements.append(
                 f"Same engine, same precision: {len(pair.differing)} of {compared} answers differ ({_named(pair)})."
             )
-    for one in found.arms:
-        changed = one.counts["speculation"] + one.counts["both"] + one.counts["undone"]
-        compared = sum(one.counts.values()) - one.counts["undetermined"]
+    for arm in found.arms:
+        changed = arm.counts["speculation"] + arm.counts["both"] + arm.counts["undone"]
+        compared = sum(arm.counts.values()) - arm.counts["undetermined"]
         statements.append(
-            f"Speculation changed {changed} of {compared} answers of {one.arm} (run {one.run}); "
-            f"{one.counts['none'] + one.counts['undone']} are identical to the reference ({one.reference})."
+            f"Speculation changed {changed} of {compared} answers of {arm.arm} (run {arm.run}); "
+            f"{arm.counts['none'] + arm.counts['undone']} are identical to the reference ({arm.reference})."
         )
     return statements
 
@@ -145,11 +145,11 @@ def _named(pair: BaselinePair) -> str:
 def _print_prompts(console: Console, which: str, differing: Sequence[Difference], undetermined: Sequence[str]) -> None:
     if differing:
         console.print(Text(f"  {one_line(which, 200)}:", style="dim"))
-    for one in differing[:MOST_PROMPTS]:
-        cause = f", {_CAUSES[one.cause]}" if one.cause in _CAUSES else ""
-        margins = ["not scored" if value is None else f"{value:.3f}" for value in one.margins]
-        line = f"    {one_line(one.task)}/{one.prompt_idx}: diverges at {one.unit} {one.index}{cause}"
-        if any(value is not None for value in one.margins):
+    for prompt in differing[:MOST_PROMPTS]:
+        cause = f", {_CAUSES[prompt.cause]}" if prompt.cause in _CAUSES else ""
+        margins = ["not scored" if value is None else f"{value:.3f}" for value in prompt.margins]
+        line = f"    {one_line(prompt.task)}/{prompt.prompt_idx}: diverges at {prompt.unit} {prompt.index}{cause}"
+        if any(value is not None for value in prompt.margins):
             line += f"; margins of the two targets there, in nats: {', '.join(margins)}"
         console.print(Text(line, style="dim"))
     if len(differing) > MOST_PROMPTS:
@@ -171,5 +171,5 @@ def _share(part: int, whole: int) -> str:
 
 def _places(differing: Sequence[Difference]) -> str | None:
     """Where answers diverge: the earliest index and the median."""
-    places = [one.index for one in differing]
+    places = [prompt.index for prompt in differing]
     return f"{min(places)} (median {statistics.median(places):g})" if places else None

@@ -174,7 +174,7 @@ def _what_to_search(
     }
     data = recipe_from_options(**options)
     if len(drafts) > 1:
-        sources = [recipe_from_options(**options | {"draft": one})["models"]["draft"] for one in drafts]
+        sources = [recipe_from_options(**options | {"draft": draft})["models"]["draft"] for draft in drafts]
         del data["models"]["draft"]
         data["matrix"] = {"models.draft": dict(zip(_labels(drafts), sources, strict=True))}
     return recipe_of_options(data), Path.cwd(), None, ALL_KEYS, bool(types or sweeps)
@@ -184,7 +184,7 @@ def _labels(drafts: list[str]) -> list[str]:
     """Short names of the drafts' files, numbered where two are equal."""
     from benchctl.recipes.from_options import name_of
 
-    names = [name_of(one, None)[:24].strip("-_.+") for one in drafts]
+    names = [name_of(draft, None)[:24].strip("-_.+") for draft in drafts]
     return [name if names.count(name) == 1 else f"{name}-{place}" for place, name in enumerate(names, start=1)]
 
 
@@ -214,7 +214,7 @@ def _outcome(analysis: Analysis, winner: str | None) -> str:
     """The result, from the confirmation run alone."""
     from benchctl.text import one_line
 
-    (verdict,) = [one for one in analysis.verdicts if one.arm not in analysis.baselines]
+    (verdict,) = [judged for judged in analysis.verdicts if judged.arm not in analysis.baselines]
     arm = one_line(verdict.arm)
     if winner is not None:
         return f"The winner is {arm}, confirmed on new data."
@@ -252,7 +252,7 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
         document = {
             "schema": 1,
             "search": str(found.folder),
-            "searched": [{"arm": one.arm, "selected_on": one.speedup, "blocks": one.blocks} for one in searched],
+            "searched": [{"arm": arm.arm, "selected_on": arm.speedup, "blocks": arm.blocks} for arm in searched],
             "left_out": tuning.left_out,
             "chosen": tuning.chosen,
             "fresh": None if fresh is None else str(fresh.folder),

@@ -45,5 +45,5 @@ class FoundEngine:
 def find_engines() -> list[FoundEngine]:
     """Return what is found of every engine that an installed package brings, at least one entry each."""
     known = registered()
-    found = [one for adapter in known.adapters.values() for one in load(adapter.inventory)()]
+    found = [engine for adapter in known.adapters.values() for engine in load(adapter.inventory)()]
     return found + [FoundEngine(kind, problem=why, hint="Update or remove it.") for kind, why in known.broken.items()]

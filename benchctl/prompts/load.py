@@ -90,7 +90,8 @@ class Suite:
             dict.fromkeys(
                 task
                 for name in names
-                for task in ([one for one in self.tasks if fnmatchcase(one, name)] if "*" in name else []) or [name]
+                for task in ([known for known in self.tasks if fnmatchcase(known, name)] if "*" in name else [])
+                or [name]
             )
         )
 

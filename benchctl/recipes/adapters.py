@@ -192,10 +192,10 @@ def target_settings(adapter: Adapter, args: Sequence[str]) -> dict[str, tuple[st
     found: dict[str, tuple[str, str | None]] = {}
     for word, value in read_flags(args):
         name = adapter.options.aliases.get(word, word)
-        for one in (name, name.removeprefix("no-")):
-            if one in adapter.changes_target:
+        for spelling in (name, name.removeprefix("no-")):
+            if spelling in adapter.changes_target:
                 written = next(arg for arg in args if arg.lstrip("-").replace("_", "-").partition("=")[0] == word)
-                found[one] = (written, f"{word.startswith('no-')} {value}")
+                found[spelling] = (written, f"{word.startswith('no-')} {value}")
     return found
 
 
@@ -223,4 +223,4 @@ def lossy_settings(kind: str, argv: Sequence[str], env: Mapping[str, str]) -> li
 def remembers(kind: str, types: Sequence[str]) -> bool:
     """Whether one of these types of speculation remembers, from one request of a process to the next."""
     adapter = registered().adapters.get(kind)
-    return adapter is not None and not adapter.remembers.isdisjoint(one.lower() for one in types)
+    return adapter is not None and not adapter.remembers.isdisjoint(word.lower() for word in types)

@@ -109,7 +109,7 @@ def combinations_of(matrix: Plain) -> tuple[list[Combination], Found]:
     made = [Combination(dict(zip(axes, values, strict=True))) for values in itertools.product(*axes.values())]
     if not axes:
         made = []
-    kept = [found for one in made if (found := _excluded(one, excluded)) is not None]
+    kept = [found for combination in made if (found := _excluded(combination, excluded)) is not None]
     kept = _include(kept, included, set(axes))
     if not kept:
         problems.append((here, "nothing is left to measure: every combination is excluded."))
@@ -199,7 +199,7 @@ def _shortened(labels: list[str]) -> list[str]:
     shared = shared if len(named) > 1 else ""
     cut = max(shared.rfind(sign) for sign in "_.") + 1
     shortened = [label[cut:] if label in named else label for label in labels]
-    return shortened if all(re.fullmatch(NAME_PATTERN, one) for one in shortened) else labels
+    return shortened if all(re.fullmatch(NAME_PATTERN, short) for short in shortened) else labels
 
 
 def _entries(
@@ -217,8 +217,8 @@ def _entries(
         for key, value in entry.items():
             if which == "exclude" and key == ARM:
                 continue
-            if which == "exclude" and key in axes and not any(_is(one, value) for one in axes[key]):
-                labels = [one.label for one in axes[key]]
+            if which == "exclude" and key in axes and not any(_is(known, value) for known in axes[key]):
+                labels = [known.label for known in axes[key]]
                 message = f"no value of this axis is {quoted(value)}; they are called {', '.join(labels)}."
                 problems.append(((*place, key), message + did_you_mean(value, labels)))
             elif key not in axes and (which == "exclude" or not _known(key)):
@@ -263,7 +263,12 @@ def _include(
         elif not fits:
             known = {
                 axis: next(
-                    (one.values[axis] for one in made if axis in one.values and _is(one.values[axis], raw)), own[axis]
+                    (
+                        combination.values[axis]
+                        for combination in made
+                        if axis in combination.values and _is(combination.values[axis], raw)
+                    ),
+                    own[axis],
                 )
                 for axis, raw in entry.items()
             }

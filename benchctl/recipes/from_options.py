@@ -48,7 +48,7 @@ def recipe_from_options(
         fix = did_you_mean(kind, kinds()).strip() or f"Known: {', '.join(kinds())}."
         raise UsageError(f"There is no engine {quoted(kind)}.", where="--engine", fix=fix)
     chosen = list(types) or [LOOKUP_TYPE if draft is None else DRAFT_TYPE]
-    needy = [one for one in chosen if one in NEEDS_DRAFT_MODEL]
+    needy = [word for word in chosen if word in NEEDS_DRAFT_MODEL]
     if needy and draft is None:
         raise UsageError(f"{needy[0]} needs a draft model.", where="--type", fix="Name it: -d DRAFT")
     own = prompts is not None and not prompts.endswith(".json")
@@ -64,7 +64,7 @@ def recipe_from_options(
             **({"limit": limit or TASKS_LIMIT} if limit or not (own or prompts) else {}),
         },
         "sampling": {"temperature": 0, "max_tokens": MAX_TOKENS},
-        "arms": [{"name": "baseline"}, *(arm_of_type(one, sweeps) for one in chosen)],
+        "arms": [{"name": "baseline"}, *(arm_of_type(word, sweeps) for word in chosen)],
     }
     for key, value in settings.items():
         *parts, last = key.split(".")

@@ -93,8 +93,8 @@ def _saved(document: Document, data: dict[str, Plain]) -> tuple[Recipe | None, F
 def _with_axes(document: Document, data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
     """Return the recipe of a file with axes, each combination loaded as a recipe of its own."""
     combinations, wrong = combinations_of(data["matrix"])
-    filled = [one.filled(data) for one in combinations]
-    drafts = [value_at(one, ("models", "draft")) for one in filled]
+    filled = [combination.filled(data) for combination in combinations]
+    drafts = [value_at(setup, ("models", "draft")) for setup in filled]
     only_with_draft = any(drafts) and not all(drafts)
     parts: list[tuple[Combination, Recipe]] = []
     for one, here in zip(combinations, filled, strict=True):
@@ -122,13 +122,13 @@ def _loaded(
         found = translate(
             error.errors(include_url=False, include_input=False), data, WrittenRecipe, document.written.get
         )
-        wrong += [one for one in found if one[0][2:3] != ("matrix",)]  # of a matrix, `matrix.py` knows more
+        wrong += [problem for problem in found if problem[0][2:3] != ("matrix",)]  # of a matrix, `matrix.py` knows more
     if data.get("models") is None and not _serves(data.get("engine")):
         wrong.append((("models",), f"this key is missing; expected {ABOUT_MODELS[0].lower()}{ABOUT_MODELS[1:]}"))
     expanded, wrong_matrices = _expanded_arms(data)
     arms, wrong_arms = _concrete(expanded, document)
     reported = {path for path, _ in wrong}
-    wrong += wrong_matrices + [one for one in _in_file(wrong_arms, expanded) if one[0] not in reported]
+    wrong += wrong_matrices + [problem for problem in _in_file(wrong_arms, expanded) if problem[0] not in reported]
     if written is None or wrong:
         return None, wrong
     if only_with_draft and written.models is not None and written.models.draft is None:

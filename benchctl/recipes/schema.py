@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     AnyEngine = EngineSpec
 else:
     AnyEngine = Annotated[
-        Annotated[reduce(or_, (one.spec for one in registered().adapters.values())), Field(discriminator="kind")],
+        Annotated[
+            reduce(or_, (adapter.spec for adapter in registered().adapters.values())), Field(discriminator="kind")
+        ],
         BeforeValidator(_with_kind),
     ]
     """The branches of all registered adapters, told apart by `kind`."""

@@ -109,7 +109,7 @@ def find_in_command(kind: str, arguments: Sequence[str], folder: Path) -> list[F
     """Return what opens the machine in an engine's whole command line, as a manifest keeps it."""
     known = adapter_of(kind).options
     found = _of_args("the command line", arguments, folder, known, _resolver(known, ()))
-    return [one for one in dict.fromkeys(found) if one.opens is not None]
+    return [opening for opening in dict.fromkeys(found) if opening.opens is not None]
 
 
 def refuse(found: Sequence[Finding], *, trusted: bool) -> list[str]:
@@ -232,7 +232,9 @@ def _resolver(known: OptionList, names: Sequence[Sequence[str]]) -> Callable[[st
             and name not in listed | known.harmless
             and not any(name in map(_plain, group) for group in names)
         ):
-            return next((one for one in sorted(listed) if len(name) > 1 and one.startswith(name)), name)
+            return next(
+                (candidate for candidate in sorted(listed) if len(name) > 1 and candidate.startswith(name)), name
+            )
         return name
 
     return resolve

@@ -188,7 +188,7 @@ def arm_column(
 
 def lossy_labels(analysis: Analysis) -> dict[str, str]:
     """The mark after the name of every arm that is lossy by design."""
-    return {one.arm: lossy_label(one.lossy).strip() for one in analysis.verdicts if one.lossy}
+    return {verdict.arm: lossy_label(verdict.lossy).strip() for verdict in analysis.verdicts if verdict.lossy}
 
 
 def task_column(name: Callable[[Row], str], *, key: str = "") -> Column[Row]:

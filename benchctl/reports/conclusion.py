@@ -106,17 +106,17 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
 
 def _does_not_pay(drafted: list[Verdict], verdicts: list[Verdict]) -> str:
     """One sentence for a run without a faster arm: what is known of the arms that drafted."""
-    slower = [one for one in drafted if one.speed == "slower"]
-    within = [one for one in drafted if one.speed == "within"]
-    rest = [one for one in drafted if one.speed in ("undecided", "unknown")]
+    slower = [arm_verdict for arm_verdict in drafted if arm_verdict.speed == "slower"]
+    within = [arm_verdict for arm_verdict in drafted if arm_verdict.speed == "within"]
+    rest = [arm_verdict for arm_verdict in drafted if arm_verdict.speed in ("undecided", "unknown")]
     parts = []
     if slower:
         are = "is" if len(slower) == 1 else "are"
         parts.append(f"{_who(slower, verdicts)} {are} slower, {_range(slower)}")
     if within:
-        parts.append(f"{listed([one.arm for one in within])} within noise of no speculation")
+        parts.append(f"{listed([arm_verdict.arm for arm_verdict in within])} within noise of no speculation")
     if rest:
-        named = listed([f"{one.arm} ({numbers.ratio(one.speedup)})" for one in rest])
+        named = listed([f"{arm_verdict.arm} ({numbers.ratio(arm_verdict.speedup)})" for arm_verdict in rest])
         parts.append(f"{named} {'is' if len(rest) == 1 else 'are'} undecided")
     verdict = "does not clearly pay" if rest else "does not pay"
     return f"Speculative decoding {verdict} here: {'; '.join(parts)}."
@@ -126,17 +126,17 @@ def _who(chosen: list[Verdict], verdicts: list[Verdict]) -> str:
     """`the one arm`, `all 3 arms`, `all four draft-simple arms`, or their names."""
     if len(chosen) == len(verdicts):
         return f"all {len(verdicts)} arms" if len(verdicts) > 1 else "the one arm"
-    kinds = {one.setting.partition(",")[0] for one in chosen}
-    whole = [one for one in verdicts if one.setting.partition(",")[0] in kinds]
+    kinds = {arm_verdict.setting.partition(",")[0] for arm_verdict in chosen}
+    whole = [verdict for verdict in verdicts if verdict.setting.partition(",")[0] in kinds]
     if len(whole) == len(chosen) > 1 and len(kinds) == 1:
         number = _NUMBERS[len(chosen)] if len(chosen) < len(_NUMBERS) else str(len(chosen))
         return f"{'both' if len(chosen) == 2 else f'all {number}'} {kinds.pop()} arms"
-    return listed([one.arm for one in chosen])
+    return listed([arm_verdict.arm for arm_verdict in chosen])
 
 
 def _range(verdicts: list[Verdict]) -> str:
     """From the slowest to the fastest: `0.20 to 0.52×`."""
-    values = sorted(one.speedup for one in verdicts if one.speedup is not None)
+    values = sorted(verdict.speedup for verdict in verdicts if verdict.speedup is not None)
     if len(values) < 2:
         return numbers.ratio(values[0] if values else None)
     return f"{values[0]:.2f} to {numbers.ratio(values[-1])}"
@@ -186,8 +186,8 @@ class WarningGroup:
 def grouped_warnings(analysis: Analysis) -> list[WarningGroup]:
     """The warnings by kind, in their order."""
     groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
-    for one in analysis.warnings:
-        groups.setdefault((one.id, one.why, one.todo), []).append((one.where, one.seen))
+    for warning in analysis.warnings:
+        groups.setdefault((warning.id, warning.why, warning.todo), []).append((warning.where, warning.seen))
     return [WarningGroup(*key, observations) for key, observations in groups.items()]
 
 
@@ -206,7 +206,7 @@ def fidelity(analysis: Analysis) -> str:
     elsewhere = {row.arm for row in analysis.sweep.levels if not row.judged} if analysis.sweep else set()
     assessed = [verdict for verdict in compared(analysis) if verdict.arm not in elsewhere]
     there = {
-        word: [one.arm for one in compared(analysis) if one.arm in elsewhere and one.lossless == word]
+        word: [judged.arm for judged in compared(analysis) if judged.arm in elsewhere and judged.lossless == word]
         for word in ("consistent with the target", "violation", "undetermined")
     }
     overlap = any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False
@@ -247,23 +247,30 @@ def notices(run: RunData, analysis: Analysis) -> list[str]:
 
 def _lead(analysis: Analysis) -> str | None:
     """The first sentence of a sweep of concurrency; `None` for every other run."""
-    found = [one for one in _curves(analysis) if len(one.helps_at + one.loses_at + one.undecided_at) > 1]
+    found = [curve for curve in _curves(analysis) if len(curve.helps_at + curve.loses_at + curve.undecided_at) > 1]
     if len(found) < 2:
         return found[0].sentence if found else None
-    several = len({one.temperature for one in found}) > 1
-    names = {id(one): f"{one.arm} at temperature {one.temperature:g}" if several else one.arm for one in found}
-    if all(one.outcome == "cannot be said" for one in found):
+    several = len({crossing.temperature for crossing in found}) > 1
+    names = {
+        id(crossing): f"{crossing.arm} at temperature {crossing.temperature:g}" if several else crossing.arm
+        for crossing in found
+    }
+    if all(crossing.outcome == "cannot be said" for crossing in found):
         arms = listed(list(names.values()))
         return f"Up to which concurrency speculation raises total throughput is undetermined for {arms}."
     crosses = [
-        f"{f'about {one.at:.1f}' if one.at else f'between {max(one.helps_at)} and {min(one.loses_at)}'}"
-        f" with {names[id(one)]}"
-        for one in found
-        if one.outcome == "crosses"
+        (
+            f"about {crossing.at:.1f}"
+            if crossing.at
+            else f"between {max(crossing.helps_at)} and {min(crossing.loses_at)}"
+        )
+        + f" with {names[id(crossing)]}"
+        for crossing in found
+        if crossing.outcome == "crosses"
     ]
     parts = [f"stops helping at a concurrency of {listed(crosses)}"] if crosses else []
     for outcome, phrase in _OTHERWISE.items():
-        of_outcome = [names[id(one)] for one in found if one.outcome == outcome]
+        of_outcome = [names[id(crossing)] for crossing in found if crossing.outcome == outcome]
         parts += [phrase.format(listed(of_outcome))] if of_outcome else []
     return f"Total throughput: speculation {'; '.join(parts)}."
 
@@ -272,7 +279,7 @@ def findings(analysis: Analysis) -> list[str]:
     """Further findings for the start of the report, a sentence each; empty where nothing was swept."""
     if analysis.sweep is None:
         return []
-    found = [one.sentence for one in _curves(analysis) if one.sentence != _lead(analysis)]
+    found = [curve.sentence for curve in _curves(analysis) if curve.sentence != _lead(analysis)]
     if "rate" in analysis.sweep.dimensions:
         found += _rates(analysis.sweep.levels)
     if "temperature" in analysis.sweep.dimensions:

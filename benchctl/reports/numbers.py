@@ -74,7 +74,7 @@ def milliseconds(value: float | None) -> str:
 
 def spread(value: Quantiles) -> str:
     """Median / p95 / p99 of a latency; a dash where too few requests support a quantile."""
-    return " / ".join(seconds(one) for one in (value.median, value.p95, value.p99))
+    return " / ".join(seconds(latency) for latency in (value.median, value.p95, value.p99))
 
 
 def short(value: float | None) -> str:

@@ -106,7 +106,7 @@ def _safe(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
     if isinstance(value, dict):
         return {_safe(key): _safe(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [_safe(one) for one in value]
+        return [_safe(element) for element in value]
     if isinstance(value, float):
         return float(f"{value:.6g}")
     return visible(value) if isinstance(value, str) else value

@@ -64,12 +64,12 @@ def _within_budget(answers: list[PromptAnswers]) -> list[PromptAnswers]:
     """As many prompts as the page may hold, those with a divergence first."""
     included: list[PromptAnswers] = []
     available = ANSWER_CHARACTERS
-    for one in answers:
-        available -= len(one.prompt or "") + len(one.baseline or "") + 200
-        available -= sum(2 * len(found.agreed) + len(found.baseline) + len(found.arm) for found in one.diverging)
+    for answer in answers:
+        available -= len(answer.prompt or "") + len(answer.baseline or "") + 200
+        available -= sum(2 * len(found.agreed) + len(found.baseline) + len(found.arm) for found in answer.diverging)
         if available < 0 and included:
             break
-        included.append(one)
+        included.append(answer)
     return included
 
 

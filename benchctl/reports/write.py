@@ -180,7 +180,7 @@ def acceptance_lengths(run: RunData, analysis: Analysis) -> str:
     writer.writerow(["model", "mode", "depth", "acceptance_length"])
     for arm in measured_arms(analysis, run.manifest):
         if not arm.synthetic and arm.tokens is not None:
-            mode = next(one.setting.partition(",")[0] for one in analysis.verdicts if one.arm == arm.name)
+            mode = next(verdict.setting.partition(",")[0] for verdict in analysis.verdicts if verdict.arm == arm.name)
             pair = _pair(analysis, arm.name)
             writer.writerow([spreadsheet_text(pair), spreadsheet_text(mode), arm.depth, arm.tokens])
     return stream.getvalue()

@@ -141,7 +141,7 @@ class Making:
         found = self.environment.folder / "torch.json"
         torch = f"torch=={self.environment.torch}"
         self._pip(f"looking for {torch}", 0, "--dry-run", "--ignore-installed", "--report", str(found), torch)
-        packages = [one["metadata"]["name"].lower() for one in json.loads(found.read_text("utf-8"))["install"]]
+        packages = [package["metadata"]["name"].lower() for package in json.loads(found.read_text("utf-8"))["install"]]
         if any(name.startswith("nvidia-") for name in packages):
             self.environment.check_free(
                 cuda_bytes,

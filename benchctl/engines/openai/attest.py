@@ -42,7 +42,7 @@ def attest(observed: Observed) -> Attestation:
     if observed.only_chat:
         evidence.append("no /v1/completions: raw prompts were sent as a user message")
     if (observed.first.family, observed.first.version) != (observed.last.family, observed.last.version):
-        was, now = (f"{one.family} {one.version}" for one in (observed.first, observed.last))
+        was, now = (f"{server.family} {server.version}" for server in (observed.first, observed.last))
         reason = f"A different server answers than at the start: {now}, not {was}."
         return Attestation("failed", tuple(evidence), reason, "Run it again while nothing is deployed.")
     if observed.speculation is None:

@@ -127,7 +127,7 @@ def _lack(answer: Mapping[str, Any]) -> str | None:
         return "its answer has no usage.prompt_tokens"
     if not isinstance(tokens, list) or len(tokens) < max(2, count):
         return "`echo` is ignored, or `logprobs` are of generated tokens alone"
-    if not all(isinstance(one, str) and one.startswith(_MARK) for one in tokens):
+    if not all(isinstance(token, str) and token.startswith(_MARK) for token in tokens):
         return "it names tokens by their text (`return_tokens_as_token_ids` is ignored), which is not unique"
     scored = [scores for _, scores in _places(answer, count, least=2)[1:count]]
     if not scored or None in scored:

@@ -54,8 +54,8 @@ _WORTH_TRYING: tuple[dict[str, str | int], ...] = (
 
 def worth_trying(package: Package, models: ResolvedPair) -> list[Speculation]:
     """Return the settings that this SGLang can run with these models."""
-    settings = [Speculation.model_validate(one) for one in _WORTH_TRYING]
-    return [one for one in settings if not speculation_problems(one, package, models)]
+    settings = [Speculation.model_validate(trial) for trial in _WORTH_TRYING]
+    return [setting for setting in settings if not speculation_problems(setting, package, models)]
 
 
 def algorithm_of(type_name: str) -> str:
@@ -155,7 +155,9 @@ def _option(key: str, value: OptionValue, package: Package) -> list[str]:
     name = _name(key)
     if name in _RECIPE_KEYS:
         return [f"options.{key} may not be in a recipe; use {_RECIPE_KEYS[name]}."]
-    known = [one[2:] for one in package.options if one.startswith("--speculative-") or one[2:] in _OTHER_KEYS]
+    known = [
+        option[2:] for option in package.options if option.startswith("--speculative-") or option[2:] in _OTHER_KEYS
+    ]
     if name not in known:
         return [f"this SGLang {package.version} has no option --{name} of speculation.{did_you_mean(name, known)}"]
     option = package.options[f"--{name}"]

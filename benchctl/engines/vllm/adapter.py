@@ -210,7 +210,10 @@ def _json_object(text: str | None) -> dict[str, object]:
 
 def synthetic(rates: Sequence[float]) -> tuple[list[str], dict[str, object]]:
     """Rates by position, unconditional."""
-    return [], {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [round(one, 6) for one in rates]}
+    return [], {
+        "rejection_sample_method": "synthetic",
+        "synthetic_acceptance_rates": [round(rate, 6) for rate in rates],
+    }
 
 
 ADAPTER = Adapter(

@@ -64,8 +64,8 @@ _WORTH_TRYING: tuple[dict[str, Any], ...] = (
 
 def worth_trying(package: Package, models: ResolvedPair) -> list[Speculation]:
     """Return the settings that this vLLM can run with these models."""
-    settings = [Speculation.model_validate(one) for one in _WORTH_TRYING]
-    return [one for one in settings if not speculation_problems(one, package, models)]
+    settings = [Speculation.model_validate(trial) for trial in _WORTH_TRYING]
+    return [setting for setting in settings if not speculation_problems(setting, package, models)]
 
 
 def method_of(type_name: str) -> str:
@@ -137,7 +137,7 @@ def _unknown_method(name: str, package: Package) -> str | None:
         return None
     if method in package.deprecated_methods:
         return f"`{name}` is an old name; this vLLM {package.version} turns it into mtp. Write draft-mtp."
-    runnable = [one for one in package.methods if not _impossible_here(one, package)]
+    runnable = [method_name for method_name in package.methods if not _impossible_here(method_name, package)]
     known = types_of(runnable)
     near = did_you_mean(name, [*package.methods, *METHODS])
     return f"this vLLM {package.version} has no method `{name}`.{near} Here it has {', '.join(known)}."

@@ -285,7 +285,7 @@ _FORMATS = (
         read=read_row,
     ),
 )
-FORMATS: dict[str, Format] = {one.name: one for one in _FORMATS}
+FORMATS: dict[str, Format] = {known.name: known for known in _FORMATS}
 
 
 def find_format(name: str) -> Format:

@@ -19,7 +19,7 @@ def draw(analysis: Analysis) -> Figure | None:
     found = analysis.breakeven
     if found is None:
         return None
-    curves = {need.depth: [one for one in found.points if (one.kind, one.depth) == ("synthetic", need.depth)]
+    curves = {need.depth: [point for point in found.points if (point.kind, point.depth) == ("synthetic", need.depth)]
               for need in found.needs}  # fmt: skip
     curves = {depth: curve for depth, curve in curves.items() if len(curve) > 1}
     if not curves:
@@ -31,13 +31,13 @@ def draw(analysis: Analysis) -> Figure | None:
         mark = marks[f"depth {depth}"]
         alphas, speeds = zip(*curve_line(curve, depth), strict=True)
         axes.plot([100 * alpha for alpha in alphas], speeds, color=mark.colour, linewidth=1.3, label=f"depth {depth}")
-        for one in found.points:
-            if one.depth == depth:
-                _draw_point(axes, one, mark)
+        for point in found.points:
+            if point.depth == depth:
+                _draw_point(axes, point, mark)
     axes.axhline(1, color=style.INK, linewidth=1, label="break-even")
     axes.set_xlim(-3, 103)
-    drawn = [one for one in found.points if one.depth in curves]
-    axes.set_ylim(0, 1.15 * max(1.0, *(one.speedup for one in drawn)))
+    drawn = [point for point in found.points if point.depth in curves]
+    axes.set_ylim(0, 1.15 * max(1.0, *(shown.speedup for shown in drawn)))
     axes.grid()
     axes.set_xlabel("acceptance α of one draft token (%)")
     axes.set_ylabel("decode speed-up (×)")

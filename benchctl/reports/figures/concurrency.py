@@ -41,7 +41,7 @@ def draw_concurrency(analysis: Analysis) -> Figure | None:
         right.set_ylabel("seconds to the last byte")
         _whiskers(left, here, analysis)
         crossings = analysis.sweep.crossings if analysis.sweep else []
-        _mark(left, [one for one in crossings if one.temperature == temperature], here, analysis)
+        _mark(left, [crossing for crossing in crossings if crossing.temperature == temperature], here, analysis)
         for axes in (left, right):
             _name_levels(axes, sorted({float(row.concurrency) for row in here}))
             axes.set_xlabel("maximum requests in flight")
@@ -136,16 +136,16 @@ def _mark(axes: Axes, crossings: Sequence[Crossing], rows: Sequence[Level], anal
 
     base = sorted((row.concurrency, row.throughput) for row in rows if row.is_baseline and row.throughput)
     marks = style.marks(analysis.settings, analysis.baseline)
-    for one in crossings:
-        if one.at is None or len(base) < 2:
+    for crossing in crossings:
+        if crossing.at is None or len(base) < 2:
             continue
         x, y = zip(*base, strict=True)
-        height = float(np.exp(np.interp(np.log(one.at), np.log(x), np.log(y))))
-        axes.plot(one.at, height, "o", markersize=13, markerfacecolor="none", markeredgecolor=marks[one.arm].colour,
-                  markeredgewidth=1.6, zorder=6)  # fmt: skip
+        height = float(np.exp(np.interp(np.log(crossing.at), np.log(x), np.log(y))))
+        axes.plot(crossing.at, height, "o", markersize=13, markerfacecolor="none",
+                  markeredgecolor=marks[crossing.arm].colour, markeredgewidth=1.6, zorder=6)  # fmt: skip
         axes.annotate(
-            f"≈ {one.at:.1f}",
-            (one.at, height),
+            f"≈ {crossing.at:.1f}",
+            (crossing.at, height),
             xytext=(0, -19),
             textcoords="offset points",
             ha="center",

@@ -234,7 +234,7 @@ def draw_all(analysis: Analysis) -> list[Drawing]:
     """Draw the figures of every run and of the dimensions of this one; those without data have no image."""
     swept: list[Section] = [*analysis.sweep.dimensions] if analysis.sweep else []
     swept += ["axes"] if analysis.sweep and analysis.sweep.over_axes else []
-    figures = [*(one for one in _OF_SWEEPS if one[1].varies in swept), *_FIGURES]
+    figures = [*(figure for figure in _OF_SWEEPS if figure[1].varies in swept), *_FIGURES]
     figures += [_BREAKEVEN] if analysis.breakeven else []
     return [_draw(function, drawing, analysis) for function, drawing in figures]
 

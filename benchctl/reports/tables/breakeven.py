@@ -77,4 +77,8 @@ def breakeven_statements(analysis: Analysis) -> list[str]:
     found = analysis.breakeven
     if found is None:
         return []
-    return [*(one.sentence for one in found.needs), *(one.note for one in found.points if one.note), *found.notes]
+    return [
+        *(need.sentence for need in found.needs),
+        *(point.note for point in found.points if point.note),
+        *found.notes,
+    ]

@@ -51,7 +51,7 @@ def compared_arms(found: RunComparison) -> Table[ArmComparison]:
 def several_arms(found: SeveralRuns) -> Table[ArmRow]:
     """A row for every arm of every run, compared with the first run's."""
     rows = sorted(
-        found.rows, key=lambda row: (list(dict.fromkeys(one.arm for one in found.rows)).index(row.arm), row.run)
+        found.rows, key=lambda row: (list(dict.fromkeys(other.arm for other in found.rows)).index(row.arm), row.run)
     )
     return Table(
         "several",

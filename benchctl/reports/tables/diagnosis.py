@@ -115,9 +115,9 @@ _BEST = " (best)"
 def _predicted(drafts: Sequence[DraftDiagnosis]) -> Iterator[_Predicted]:
     for draft in drafts:
         best = draft.best.depth if draft.best else None
-        for one in draft.payoff:
-            if one.depth in DEPTHS or one.depth == best:
-                yield _Predicted(draft.draft, one, one.depth == best and one.temperature == 0)
+        for depth in draft.payoff:
+            if depth.depth in DEPTHS or depth.depth == best:
+                yield _Predicted(draft.draft, depth, depth.depth == best and depth.temperature == 0)
 
 
 def cost_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftDiagnosis]:

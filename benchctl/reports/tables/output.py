@@ -55,8 +55,8 @@ def verdict_counts(found: Sequence[Losslessness]) -> Table[Losslessness]:
 
         return numeric(kind, value)
 
-    used = [kind for kind in CLASSES if kind == "identical" or any(one.counts.get(kind) for one in found)]
-    labels = {one.arm: f"{one.arm}{lossy_label(one.lossy)}" for one in found}
+    used = [kind for kind in CLASSES if kind == "identical" or any(arm.counts.get(kind) for arm in found)]
+    labels = {arm.arm: f"{arm.arm}{lossy_label(arm.lossy)}" for arm in found}
     return Table(
         "verdicts",
         "Answers against the baseline’s",
@@ -71,7 +71,11 @@ def verdict_counts(found: Sequence[Losslessness]) -> Table[Losslessness]:
 
 def divergences(found: Sequence[Losslessness], baseline: str, most: int) -> Table[Comparison]:
     """A row for each diverging prompt and arm, at most `most` of an arm: where, how far the target prefers its own."""
-    diverging = [one for arm in found for one in [one for one in arm.comparisons if one.fork is not None][:most]]
+    diverging = [
+        comparison
+        for arm in found
+        for comparison in [comparison for comparison in arm.comparisons if comparison.fork is not None][:most]
+    ]
 
     def of_fork(name: str) -> Callable[[Comparison], Any]:
         return lambda row: getattr(row.fork, name)
@@ -137,7 +141,7 @@ def answers(analysis: Analysis) -> Table[Comparison]:
             Column("", lambda row: _margin(row.fork, "verify"), key="margin_verify"),
             Column("", lambda row: _margin(row.fork, "prefill"), key="margin_prefill"),
         ),
-        [one for arm in analysis.losslessness for one in arm.comparisons],
+        [comparison for arm in analysis.losslessness for comparison in arm.comparisons],
     )
 
 
@@ -152,10 +156,10 @@ class ScoredFork:
 def scored_forks(analysis: Analysis) -> list[ScoredFork]:
     """Every fork with a margin, in the order of arms and prompts."""
     return [
-        ScoredFork(one, one.fork)
+        ScoredFork(comparison, comparison.fork)
         for arm in analysis.losslessness
-        for one in arm.comparisons
-        if one.fork is not None and one.fork.margin is not None
+        for comparison in arm.comparisons
+        if comparison.fork is not None and comparison.fork.margin is not None
     ]
 
 
@@ -279,7 +283,7 @@ def consistency(analysis: Analysis) -> Table[SelfConsistency]:
 
 def margin(fork: Fork, shape: str) -> str:
     """The margin in one shape (`0.102`, `-0.021 (5) ←`): the width where the arm's counts, an arrow where it flips."""
-    found = next((one for one in fork.shapes if one.shape == shape), None)
+    found = next((scored for scored in fork.shapes if scored.shape == shape), None)
     if found is None:
         return numbers.ABSENT
     least = "≥ " if shape == "decode" and fork.margin_is_least else ""
@@ -293,7 +297,7 @@ def fork_start(text: str) -> Code:
 
 
 def _margin(fork: Fork | None, shape: str) -> float | None:
-    return next((one.margin for one in fork.shapes if one.shape == shape), None) if fork else None
+    return next((scored.margin for scored in fork.shapes if scored.shape == shape), None) if fork else None
 
 
 def _counts(counts: dict[str, int]) -> str:

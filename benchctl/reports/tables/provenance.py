@@ -51,7 +51,8 @@ def glance(manifest: Manifest) -> list[Fact]:
     """What ran, in four lines: models with their quantization, engine build, hardware."""
     machine = manifest.machine
     accelerators = [
-        str(one.get("name", one)) if isinstance(one, Mapping) else str(one) for one in machine.get("accelerators") or []
+        str(accelerator.get("name", accelerator)) if isinstance(accelerator, Mapping) else str(accelerator)
+        for accelerator in machine.get("accelerators") or []
     ]
     memory = machine.get("memory_bytes")
     hardware = [
@@ -129,7 +130,9 @@ def sections(manifest: Manifest, analysis: Analysis, integrity: Integrity) -> di
 def models(manifest: Manifest) -> list[tuple[str, str, list[Fact]]]:
     """The target and, where there is one, the draft: role, source, facts; of a run over axes those of all setups."""
     found: dict[str, tuple[str, ModelIdentity, list[str]]] = {}
-    pairs = [(one.name, one.target, one.draft) for one in manifest.setups] or [("", manifest.target, manifest.draft)]
+    pairs = [(setup.name, setup.target, setup.draft) for setup in manifest.setups] or [
+        ("", manifest.target, manifest.draft)
+    ]
     for name, target, draft in pairs:
         for role, model in (("Target", target), ("Draft", draft)):
             if model is not None:

@@ -10,7 +10,7 @@ from benchctl.reports.columns import Column, Table, arm_column, numeric
 
 def resources(analysis: Analysis) -> Table[Resources]:
     """A row for every arm; none for a run of an older benchctl, which did not record them."""
-    rows = [one for one in analysis.resources if _is_recorded(one)]
+    rows = [resource for resource in analysis.resources if _is_recorded(resource)]
     columns: list[Column[Resources]] = [
         arm_column(analysis, lambda row: row.arm),
         numeric(

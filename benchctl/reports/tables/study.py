@@ -60,8 +60,10 @@ def _configuration(analysis: Analysis, arm: str, task: str) -> Configuration:
     baseline = arm in analysis.baselines
     rates = [row for row in analysis.throughput if row.arm == arm and task in (ALL_TASKS, row.task)]
     values = sorted(value for row in rates for value in row.tok_per_sec)
-    lossless = next((one for one in analysis.losslessness if one.arm == arm), None)
-    compared = [one for one in lossless.comparisons if task in (ALL_TASKS, one.task)] if lossless else []
+    lossless = next((judged for judged in analysis.losslessness if judged.arm == arm), None)
+    compared = (
+        [comparison for comparison in lossless.comparisons if task in (ALL_TASKS, comparison.task)] if lossless else []
+    )
     taken = next((row for row in analysis.resources if row.arm == arm), None)
     return Configuration(
         configuration=arm,
@@ -71,7 +73,7 @@ def _configuration(analysis: Analysis, arm: str, task: str) -> Configuration:
         if baseline
         else next((row.pooled for row in analysis.speedups if (row.arm, row.task) == (arm, task)), None),
         acceptance=next((row.rate for row in analysis.acceptance if (row.arm, row.task) == (arm, task)), None),
-        identical=None if baseline or not compared else sum(one.outcome == "identical" for one in compared),
+        identical=None if baseline or not compared else sum(answer.outcome == "identical" for answer in compared),
         prompts=len(compared),
         checkpoint_bytes=taken.checkpoint_bytes if taken else None,
     )

@@ -229,4 +229,4 @@ def _requests(row: Level) -> str:
 
 
 def _token_time(value: Quantiles) -> str:
-    return " / ".join(numbers.milliseconds(one) for one in (value.median, value.p95, value.p99)) + " ms"
+    return " / ".join(numbers.milliseconds(latency) for latency in (value.median, value.p95, value.p99)) + " ms"

@@ -216,7 +216,9 @@ def test_what_the_first_event_holds_is_counted_by_the_servers_tokenizer(endpoint
 @pytest.mark.parametrize("finish", ["length", "stop"])
 def test_pieces_that_can_only_be_single_tokens_are_timed(endpoint: Endpoint, ask: Ask, finish: str) -> None:
     # The token that ends an answer is counted, and has no text.
-    script = endpoint(words=["one", " two", " three"], first=2 if finish == "stop" else 1, finish=finish, pace_s=0.002)
+    script = endpoint(
+        words=["one", " two", " three"], first=2 if finish == "stop" else 1, finish=finish, pace_s=0.05
+    )  # slow enough that a busy machine does not read two at once
     server = ask(script)
     answer = complete(server, server.render(RAW), GREEDY)
     assert answer.first_tokens == 1
