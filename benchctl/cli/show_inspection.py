@@ -62,7 +62,7 @@ def show_tensors(path: Path) -> None:
 def show_difference(found: Difference) -> None:
     """Print what differs from the first model to the second."""
     console = Console(highlight=False)
-    for mark, model in (("−", found.one), ("+", found.other)):
+    for mark, model in (("−", found.first), ("+", found.second)):
         console.print(Text(f"{mark} {one_line(str(model.path))}  {_summary(model)}"), soft_wrap=True)
     console.print()
     if found.vocabulary:
@@ -87,8 +87,8 @@ def _changes(title: str, rows: Sequence[tuple[str, Change]]) -> Table[tuple[str,
         title,
         (
             Column(title, lambda row: row[0], cell=lambda row: one_line(row[0], 80), heads=True),
-            Column("−", lambda row: row[1].one, _value),
-            Column("+", lambda row: row[1].other, _value),
+            Column("−", lambda row: row[1].first, _value),
+            Column("+", lambda row: row[1].second, _value),
         ),
         rows,
     )
@@ -98,7 +98,7 @@ def _by_family(changes: tuple[Change, ...]) -> list[tuple[str, Change]]:
     """Group tensors with the same change in every block on one line: `ssm_out (4 tensors)`."""
     alike: dict[tuple[str, str | None, str | None], list[Change]] = {}
     for change in changes:
-        alike.setdefault((family(change.name), change.one, change.other), []).append(change)
+        alike.setdefault((family(change.name), change.first, change.second), []).append(change)
     return [
         (f"{name} ({len(group)} tensors)" if len(group) > 1 else group[0].name, group[0])
         for (name, _, _), group in alike.items()

@@ -1,6 +1,6 @@
 """A Hugging Face folder of safetensors, made into a GGUF file by llama.cpp's own converter, once.
 
-The converter is the one of the source distribution that the engine is built from, so that model and engine agree.
+The converter is that of the source distribution that the engine is built from, so that model and engine agree.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _hashes(folder: Path, notice: Notice | None) -> list[list[str]]:
 
 
 def _precision(folder: Path) -> str:
-    """Return the type that holds most of the weights' numbers; `auto` for one that GGUF has not, such as float8.
+    """Return the type that holds most of the weights' numbers; `auto` for a type that GGUF has not, such as float8.
 
     The converter's own `auto` would make float32 weights float16, which rounds them and can overflow.
     """

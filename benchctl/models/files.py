@@ -25,7 +25,7 @@ def made_once(target: Path, make: Callable[[Path], None], notice: Notice | None 
         return target
     with unfinished(target, notice) as part:
         remove_leftovers(target.parent)
-        if not target.is_file():  # made by the one that we waited for
+        if not target.is_file():  # made by the process that we waited for
             make(part)
             finish(part, target)
     return target
@@ -36,7 +36,7 @@ def unfinished(target: Path, notice: Notice | None = None) -> Iterator[Path]:
     """Yield the path beside `target` to write it to, locked; `finish` moves it there, and otherwise it goes away.
 
     Waits while another process makes the same file: check whether `target` is there now before making it. A killed
-    process leaves its part behind, unlocked; the next one that makes the same file begins it anew. Raises OSError.
+    process leaves its part behind, unlocked; the next that makes the same file begins it anew. Raises OSError.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}{SUFFIX}")
@@ -75,14 +75,14 @@ def _locked(part: Path, notice: Notice | None) -> int:
                 notice(f"Another benchctl is making {part.name.removesuffix(SUFFIX)[1:]}; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError:
-            return lock  # a file system without locks: the last one to finish wins, and each writes a whole file
+            return lock  # a file system without locks: the last to finish wins, and each writes a whole file
         if _same(part, lock):
             return lock
         os.close(lock)  # it was finished, or removed, while we waited
 
 
 def _same(part: Path, lock: int) -> bool:
-    """Whether the file of that name is still the locked one."""
+    """Whether the file of that name is still the locked file."""
     try:
         return part.stat().st_ino == os.fstat(lock).st_ino
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """What a model takes in memory and what a decode step reads of it: from a file's header, a config, or a size by hand.
 
 Good enough to answer "does the pair fit, and can it pay" before a download: weights, KV cache and recurrent state, no
-compute buffers. Decoding one token reads every weight it uses once (of a mixture only the experts that are active, of
-an embedding table that is not the output matrix, too, one row), and the whole cache: at batch 1 that, not arithmetic,
+compute buffers. Decoding a token reads every weight it uses once (of a mixture only the experts that are active, of
+an embedding table that is not the output matrix, too, a row), and the whole cache: at batch 1 that, not arithmetic,
 is what a step waits for on most machines.
 """
 
@@ -28,12 +28,12 @@ CACHE_BYTES = 2
 _OTHER = frozenset({"qwen4exp", "deepseek4", "minimax-01"})
 """Families with further rows, or with keys of their own: their size is not computed."""
 _OTHER_CACHES = ("kv_lora_rank", "shared_kv_layers", "key_length_swa", "value_length_swa")
-"""Keys below `attention` whose models keep something else than one row of keys and values a layer."""
+"""Keys below `attention` whose models keep something else than a row of keys and values a layer."""
 
 
 @dataclass(frozen=True)
 class RecurrentState:
-    """The state of one sequence, in bytes over all recurrent layers: last inputs of the convolution, and the rest."""
+    """The state of a sequence, in bytes over all recurrent layers: last inputs of the convolution, and the rest."""
 
     convolution: int
     state: int
@@ -43,12 +43,12 @@ class RecurrentState:
 
     @property
     def total(self) -> int:
-        """Bytes of one sequence."""
+        """Bytes of a sequence."""
         return self.convolution + self.state
 
 
 def recurrent_state(header: GgufHeader, layers: tuple[int, ...]) -> RecurrentState | None:
-    """Return the recurrent state of a model whose layers `layers` carry one; None when it has none, or keys lack.
+    """Return the recurrent state of a model whose layers `layers` carry it; None when it has none, or keys lack.
 
     Covers RWKV, short convolutions (LFM2), Kimi's delta attention, and every family with `ssm.*` keys (Mamba, Mamba 2,
     Falcon-H1, Jamba, PLaMo 2, Nemotron-H, Granite, Qwen3-Next, Qwen3.5). From llama.cpp (commit 0c1e570):
@@ -65,7 +65,7 @@ def recurrent_state(header: GgufHeader, layers: tuple[int, ...]) -> RecurrentSta
 
 
 def _state_sizes(header: GgufHeader) -> tuple[int, int, str] | None:
-    """Return how many numbers the convolution and the state of one layer hold."""
+    """Return how many numbers the convolution and the state of a layer hold."""
 
     def key(name: str) -> int | None:
         value = header.integer(f"{header.text('general.architecture')}.{name}")
@@ -107,9 +107,9 @@ def kv_cache_bytes(header: GgufHeader, layers: tuple[int, ...]) -> int | None:
         return None
 
     def each(name: str) -> list[int] | None:
-        """Return a key's value for every layer: one number for all of them, or an array."""
-        one = header.integer(f"{prefix}.{name}")
-        return header.integers(f"{prefix}.{name}") if one is None else [one] * (layers[-1] + 1)
+        """Return a key's value for every layer: a number for all of them, or an array."""
+        shared = header.integer(f"{prefix}.{name}")
+        return header.integers(f"{prefix}.{name}") if shared is None else [shared] * (layers[-1] + 1)
 
     heads, width = each("head_count"), header.integer(f"{header.text('general.architecture')}.embedding_length")
     groups = heads if f"{prefix}.head_count_kv" not in header.metadata else each("head_count_kv")
@@ -142,18 +142,18 @@ class Footprint:
     name: str
     weights: int
     weights_per_step: int
-    """Of the weights, what one decode step reads."""
+    """Of the weights, what a decode step reads."""
     cache_per_token: int | None
     """KV cache of 16 bits."""
     state: int | None
-    """Recurrent state of one sequence; 0 for a model that has none."""
+    """Recurrent state of a sequence; 0 for a model without."""
 
     def at(self, context: int) -> int:
         """Return the bytes with `context` tokens in the cache, without what is not known."""
         return self.weights + context * (self.cache_per_token or 0) + (self.state or 0)
 
     def read_per_step(self, context: int) -> int:
-        """Return the bytes that one decode step reads with `context` tokens in the cache; the state is also written."""
+        """Return the bytes that a decode step reads with `context` tokens in the cache; the state is also written."""
         return self.weights_per_step + context * (self.cache_per_token or 0) + 2 * (self.state or 0)
 
 
@@ -183,7 +183,7 @@ def footprint_of_gguf(first: Path) -> Footprint:
 
 
 def step_flops(model: ResolvedModel) -> float | None:
-    """Return about how many floating-point operations one decode step takes: two a weight that it multiplies with.
+    """Return about how many floating-point operations a decode step takes: two a weight that it multiplies with.
 
     What attention does with its cache and a recurrence with its state is left out. `None` where it is not known.
     """
@@ -211,7 +211,7 @@ def _used(tensors: list[Tensor], header: GgufHeader) -> Iterator[tuple[Tensor, f
     tied = not any(tensor.name == "output.weight" for tensor in tensors)
     for tensor in tensors:
         if tensor.name == "token_embd.weight" and not tied:
-            continue  # one row of it
+            continue  # a single row of it
         yield tensor, share if "_exps." in tensor.name else 1.0
 
 

@@ -1,4 +1,4 @@
-"""A GGUF model in one file or several (`name-00001-of-00003.gguf`): its files, and the facts in their headers."""
+"""A GGUF model in a file or several (`name-00001-of-00003.gguf`): its files, and the facts in their headers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf\Z
 
 
 def shard_names(name: str) -> tuple[str, ...]:
-    """Return the names of all shards, first one first, of the model that the file `name` belongs to."""
+    """Return the names of all shards, in order, of the model that the file `name` belongs to."""
     match = _SHARD.match(name)
     total = int(match["total"]) if match else 0
     if match is None or total == 0:
@@ -32,7 +32,7 @@ def model_name(path: Path) -> str:
 
 
 def all_shards(path: Path) -> tuple[Path, ...]:
-    """Return the files of a model from any of them, first one first. Raises UsageError that names missing shards."""
+    """Return the files of a model in order, from any of them. Raises UsageError that names missing shards."""
     names = shard_names(path.name)
     if len(names) == 1:
         return (path,)
@@ -65,7 +65,7 @@ in all others such a layer's `attn_qkv` or `attn_q` is the projection of a delta
 
 @dataclass(frozen=True)
 class TensorGroup:
-    """All tensors of one type."""
+    """All tensors of a type."""
 
     count: int
     bytes: int
@@ -116,7 +116,7 @@ def read_facts(path: Path) -> GgufFacts:
 
 
 def facts_of(headers: list[GgufHeader]) -> GgufFacts:
-    """Return the facts of a model from the headers of its files, first one first."""
+    """Return the facts of a model from the headers of its files in order."""
     first = headers[0]
     tensors = [tensor for header in headers for tensor in header.tensors]
     parameters = sum(tensor.elements for tensor in tensors)

@@ -120,7 +120,7 @@ class Tensor:
 
     @property
     def type_name(self) -> str:
-        """The GGML type's name; `type 57` for one that is not known here."""
+        """The GGML type's name; `type 57` for an unknown type."""
         known = TENSOR_TYPES.get(self.type_id)
         return known.name if known else f"type {self.type_id}"
 
@@ -199,7 +199,7 @@ _MAX_DIMENSIONS = 4
 _MAX_ITEMS = 10_000_000
 """Of all arrays together; the largest vocabularies in use are below a million tokens."""
 _MAX_BYTES = 1 << 28
-"""Longest header; without a limit, one in a sparse file fills the memory. A million tokens with merges take 60 MB."""
+"""Longest header; without a limit, that of a sparse file fills the memory. A million tokens with merges take 60 MB."""
 
 _ARRAY = 9
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")

@@ -81,7 +81,7 @@ def fetch_folder(source: HubSource, notice: Notice | None = None) -> Path:
 def fetch_dataset(source: HubSource, endings: tuple[str, ...], notice: Notice | None = None) -> tuple[Path, str]:
     """Return the local path of a file of a dataset repository, and its name there; download it where it is missing.
 
-    Where `source` names no file, it is the only one with one of `endings`. Raises as `fetch` does.
+    Where `source` names no file, it is the only file with any of `endings`. Raises as `fetch` does.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import LocalEntryNotFoundError

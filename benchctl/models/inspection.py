@@ -28,7 +28,7 @@ class Inspection:
     special: tuple[SpecialToken, ...]
     chat_template: str | None
     recurrent: RecurrentState | None
-    """Of one sequence."""
+    """Of a single sequence."""
     kv_bytes_per_token: int | None
     """In 16 bits."""
     sliding_window: int | None
@@ -65,7 +65,7 @@ def inspect_model(path: Path) -> Inspection:
 
 
 def inspection_of(headers: Sequence[GgufHeader]) -> Inspection:
-    """Return the facts in the headers of a model, first one first."""
+    """Return the facts in the headers of a model's files in order."""
     first, facts = headers[0], facts_of(list(headers))
     return Inspection(
         path=first.path,
@@ -96,16 +96,16 @@ class Change:
     """One key or tensor; None on the side that lacks it. Texts are untrusted."""
 
     name: str
-    one: str | None
-    other: str | None
+    first: str | None
+    second: str | None
 
 
 @dataclass(frozen=True)
 class Difference:
     """Everything that differs from the first model to the second."""
 
-    one: Inspection
-    other: Inspection
+    first: Inspection
+    second: Inspection
     metadata: tuple[Change, ...]
     tensors: tuple[Change, ...]
     """Type and shape, such as `bf16 256 × 776`; data is not compared."""
@@ -116,32 +116,34 @@ class Difference:
         """Return everything as plain JSON data."""
         changes = {"metadata": self.metadata, "tensors": self.tensors}
         return {
-            "one": self.one.as_dict(),
-            "other": self.other.as_dict(),
+            "one": self.first.as_dict(),
+            "other": self.second.as_dict(),
             "same_vocabulary": not self.vocabulary,
             "vocabulary": list(self.vocabulary),
             **{
-                kind: [{"name": change.name, "one": change.one, "other": change.other} for change in found]
+                kind: [{"name": change.name, "one": change.first, "other": change.second} for change in found]
                 for kind, found in changes.items()
             },
         }
 
 
-def compare_models(one: Path, other: Path) -> Difference:
+def compare_models(first_model: Path, second_model: Path) -> Difference:
     """Compare two models by the headers of all their files. Raises UsageError."""
-    first, second = ([read_header(shard) for shard in all_shards(path)] for path in (one, other))
+    first, second = ([read_header(shard) for shard in all_shards(path)] for path in (first_model, second_model))
     return Difference(
-        one=inspection_of(first),
-        other=inspection_of(second),
+        first=inspection_of(first),
+        second=inspection_of(second),
         metadata=_changes(_metadata(first[0]), _metadata(second[0])),
         tensors=_changes(_tensors(first), _tensors(second)),
         vocabulary=tuple(differences(first[0], second[0])),
     )
 
 
-def _changes(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[Change, ...]:
-    names = dict.fromkeys([*one, *other])
-    return tuple(Change(name, one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name))
+def _changes(first: Mapping[str, str], second: Mapping[str, str]) -> tuple[Change, ...]:
+    names = dict.fromkeys([*first, *second])
+    return tuple(
+        Change(name, first.get(name), second.get(name)) for name in names if first.get(name) != second.get(name)
+    )
 
 
 def _metadata(header: GgufHeader) -> dict[str, str]:

@@ -66,7 +66,7 @@ _SPARE_BYTES = 1 << 20
 
 
 def quantized(files: Sequence[Path], spec: QuantizeSpec, tool: Program, *, notice: Notice | None = None) -> Path:
-    """Return the quantized model of `files` (all shards, first one first), made by `tool` unless it is kept already.
+    """Return the quantized model of `files` (all shards in order), made by `tool` unless it is kept already.
 
     It is kept by the SHA-256 of source, request and build of the tool. Raises as `quantize_to` does.
     """
@@ -179,11 +179,15 @@ def _explain(status: int, text: str, tool: Program, part: Path) -> None:
 
 
 def _extents(tensor: Tensor) -> tuple[int, ...]:
-    """Return the shape without trailing ones, which llama-quantize does not write (a norm of one head: 128 × 1)."""
+    """Return the shape without trailing 1s, which llama-quantize does not write (a single head's norm: 128 × 1)."""
     shape = list(tensor.shape)
     while len(shape) > 1 and shape[-1] == 1:
         shape.pop()
     return tuple(shape)
+
+
+def _kept(tensor: Tensor, found: Tensor | None) -> bool:
+    return found is not None and _extents(found) == _extents(tensor)
 
 
 def _read_back(files: Sequence[Path], part: Path, spec: QuantizeSpec, required: dict[str, str]) -> None:
@@ -194,7 +198,7 @@ def _read_back(files: Sequence[Path], part: Path, spec: QuantizeSpec, required: 
         fix = "Use another build of llama.cpp: `benchctl engines list`."
         raise EngineError(f"llama-quantize wrote no whole model: {error.what}", kind="launch", fix=fix) from None
     source = tensors_of(files)
-    lost = [one.name for one in source if one.name not in found or _extents(found[one.name]) != _extents(one)]
+    lost = [tensor.name for tensor in source if not _kept(tensor, found.get(tensor.name))]
     if lost or len(found) != len(source):
         named = f", such as {one_line(lost[0], 80)}" if lost else ""
         raise EngineError(

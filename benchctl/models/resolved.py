@@ -18,7 +18,7 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """A model that an engine can be given: its source as written, and its files (all shards, first one first).
+    """A model that an engine can be given: its source as written, and its files (all shards in order).
 
     A served model has no files here; its `source` is `served:NAME`.
     """
@@ -39,7 +39,7 @@ class ResolvedModel:
 
 @dataclass(frozen=True)
 class ResolvedPair:
-    """The target, and the draft where the recipe names one."""
+    """The target, and the draft where the recipe names it."""
 
     target: ResolvedModel
     draft: ResolvedModel | None

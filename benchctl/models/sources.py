@@ -40,7 +40,7 @@ class BundledModel:
     name: str
     path: Path
     role: str
-    """What it is for: `target`, `draft`, or a draft of one kind of speculation."""
+    """What it is for: `target`, `draft`, or the draft of a kind of speculation."""
     architecture: str
     """`general.architecture` of the file."""
     parameters: int
@@ -143,7 +143,7 @@ def locate_model(
     find_tool: FindTool | None = None,
     drafts_for: str | None = None,
 ) -> tuple[Path, ...]:
-    """Return the GGUF files of a source, all shards, first one first, each with a sound header; errors as above.
+    """Return the GGUF files of a source, all shards in order, each with a sound header; errors as above.
 
     A folder or a repository of safetensors is converted first, where `find_tool` can find the converter. A draft head
     without a tokenizer (EAGLE-3, DFlash, DSpark) is converted with that of `drafts_for`, the target's source.
@@ -171,7 +171,7 @@ def is_there(source: str, *, recipe_folder: Path) -> None:
 def locate_folder(
     source: str, *, recipe_folder: Path, models_dir: Path | None = None, on_progress: Notice | None = None
 ) -> Path:
-    """Return the Hugging Face folder of a source, derived from its GGUF file where it is one. Raises as above."""
+    """Return the Hugging Face folder of a source, derived where it is a GGUF file. Raises as above."""
     parsed = _parsed(source)
     if isinstance(parsed, HubSource):
         return _folder_from_hub(parsed, models_dir, on_progress)
@@ -337,7 +337,7 @@ def _is_called(name: str, stem: str) -> bool:
 
 
 def _one_of(files: list[Path], source: HubSource) -> Path | None:
-    """Count shards of one model as one."""
+    """Return the only model among `files`; the shards of a model count as a single file."""
     firsts = sorted({file.with_name(shard_names(file.name)[0]) for file in files})
     if len(firsts) > 1:
         listed = ", ".join(one_line(path.name, 80) for path in firsts[:8])

@@ -43,7 +43,7 @@ _OF_BASE = {
 
 
 def is_quantized(tensor: Tensor) -> bool:
-    """Whether a tensor's type is one that rounds in blocks; False for a type that is not known."""
+    """Whether a tensor's type rounds in blocks; False for an unknown type."""
     known = TENSOR_TYPES.get(tensor.type_id)
     return known is not None and known.quantized
 
@@ -87,7 +87,7 @@ def requested_types(tensors: Sequence[Tensor], overrides: Mapping[str, str]) -> 
 
 
 def fallbacks(tensors: Sequence[Tensor], base: str, overridden: Mapping[str, str]) -> list[Tensor]:
-    """Return the tensors whose rows do not fit the base type, and which llama-quantize therefore gives another one."""
+    """Return the tensors whose rows do not fit the base type, and which llama-quantize therefore gives another type."""
     block = _BY_NAME[_OF_BASE.get(base.lower(), base.lower())].block
     return [
         tensor

@@ -66,7 +66,7 @@ _BYTE_TOKEN = re.compile(rb"<0x([0-9A-F]{2})>")
 
 
 class TokenBytes:
-    """The vocabulary of one model."""
+    """The vocabulary of a model."""
 
     def __init__(self, spellings: Sequence[bytes]) -> None:
         """`spellings`: the bytes of every token, by id."""
@@ -81,7 +81,7 @@ class TokenBytes:
         return b"".join(self._spellings[token] if token < len(self._spellings) else b"" for token in tokens)
 
     def only_split(self, text: bytes, count: int) -> tuple[int, ...] | None:
-        """Return the `count` tokens that spell `text`; `None` when there is no such sequence or more than one."""
+        """Return the `count` tokens that spell `text`; `None` when there is no such sequence, or several."""
         found: list[tuple[int, ...]] = []
 
         def search(rest: bytes, taken: tuple[int, ...]) -> None:
@@ -144,9 +144,9 @@ CHECK_FROM_TOKEN = 5
 
 
 def compare(target: Path, draft: Path) -> list[str]:
-    """Return why `draft` cannot be a plain draft model of `target`, one reason an item; empty when it can.
+    """Return why `draft` cannot be a plain draft model of `target`, a list of reasons; empty when it can.
 
-    Raises UsageError when one of the files cannot be read.
+    Raises UsageError for a file that cannot be read.
     """
     ours, theirs = read_header(target), read_header(draft)
     names = [header.text("tokenizer.ggml.model") for header in (ours, theirs)]
@@ -161,27 +161,27 @@ SPEAKING = ("bos", "eos", "eot", "eom")
 """The parts that decide where a text begins and ends; the others fill gaps or are for special prompts."""
 
 
-def differences(one: GgufHeader, other: GgufHeader, *, speaking: bool = False) -> list[str]:
-    """Return every way in which two vocabularies differ, one sentence an item: stricter than `compare`.
+def differences(first: GgufHeader, second: GgufHeader, *, speaking: bool = False) -> list[str]:
+    """Return every way in which two vocabularies differ, as sentences: stricter than `compare`.
 
     Equal sizes are not enough: token ids must mean the same, and so must the special tokens. `speaking` leaves out
-    what no text can show: tokens that fill the vocabulary up, special tokens other than `SPEAKING`, and one that only
-    one file names where nothing depends on it.
+    what no text can show: tokens that fill the vocabulary up, special tokens other than `SPEAKING`, and a token that
+    only a single file names where nothing depends on it.
     """
     found = []
     for what, key in (("tokenizer", "tokenizer.ggml.model"), ("pre-tokenizer", "tokenizer.ggml.pre")):
-        names = [header.text(key) for header in (one, other)]
+        names = [header.text(key) for header in (first, second)]
         if names[0] != names[1]:
             found.append(f"the {what} is {_name(names[0])} and {_name(names[1])}")
-    ours, theirs = (_used(header) if speaking else _texts(header) for header in (one, other))
+    ours, theirs = (_used(header) if speaking else _texts(header) for header in (first, second))
     if len(ours) != len(theirs):
         found.append(f"one has {len(ours)} tokens, the other {len(theirs)}")
     unequal = [token for token, (mine, yours) in enumerate(zip(ours, theirs, strict=False)) if mine != yours]
     if unequal:
         token = unequal[0]
-        first = f"the first is {token}, {_text(ours[token])} and {_text(theirs[token])}"
-        found.append(f"{len(unequal)} token ids mean different texts; {first}")
-    return [*found, *_special_differences(one, other, speaking)]
+        example = f"the first is {token}, {_text(ours[token])} and {_text(theirs[token])}"
+        found.append(f"{len(unequal)} token ids mean different texts; {example}")
+    return [*found, *_special_differences(first, second, speaking)]
 
 
 def _texts(header: GgufHeader) -> list[bytes]:
@@ -189,7 +189,7 @@ def _texts(header: GgufHeader) -> list[bytes]:
 
 
 def _used(header: GgufHeader) -> list[bytes]:
-    """Return the tokens up to the last one that is not there to fill the vocabulary up to a round size."""
+    """Return the tokens up to the last that does not just fill the vocabulary up to a round size."""
     texts = _texts(header)
     kinds = (header.integers("tokenizer.ggml.token_type") or [])[: len(texts)]
     while kinds and len(kinds) == len(texts) and kinds[-1] == _UNUSED:
@@ -198,10 +198,10 @@ def _used(header: GgufHeader) -> list[bytes]:
     return texts
 
 
-def _special_differences(one: GgufHeader, other: GgufHeader, speaking: bool) -> Iterator[str]:
+def _special_differences(first: GgufHeader, second: GgufHeader, speaking: bool) -> Iterator[str]:
     ours, theirs = (
         {token.part: token for token in special_tokens(header) if not speaking or token.part in SPEAKING}
-        for header in (one, other)
+        for header in (first, second)
     )
     for part in dict.fromkeys([*ours, *theirs]):
         mine, yours = ours.get(part), theirs.get(part)
@@ -241,9 +241,9 @@ def _tokens(target: GgufHeader, draft: GgufHeader) -> list[str]:
     if abs(len(ours) - len(theirs)) > MAX_SIZE_DIFFERENCE:
         sizes = f"the target has {len(ours)} tokens, the draft {len(theirs)}"
         return [f"{sizes}; they may differ by at most {MAX_SIZE_DIFFERENCE}"]
-    for token, (one, other) in enumerate(zip(ours, theirs, strict=False)):
-        if token >= CHECK_FROM_TOKEN and one != other:
-            return [f"token {token} is {_text(one)} to the target and {_text(other)} to the draft"]
+    for token, (mine, yours) in enumerate(zip(ours, theirs, strict=False)):
+        if token >= CHECK_FROM_TOKEN and mine != yours:
+            return [f"token {token} is {_text(mine)} to the target and {_text(yours)} to the draft"]
     return []
 
 

@@ -125,7 +125,7 @@ def test_a_difference_names_keys_tensors_and_tokens(make_gguf: MakeGguf) -> None
         numbers={"llama.block_count": 2},
     )
     found = compare_models(one, other)
-    changes = {change.name: (change.one, change.other) for change in (*found.metadata, *found.tensors)}
+    changes = {change.name: (change.first, change.second) for change in (*found.metadata, *found.tensors)}
     assert changes["llama.block_count"] == ("1", "2")
     assert changes["blk.0.attn_q.weight"] == ("f32 32 × 32", None)
     assert changes["blk.0.attn_k.weight"] == (None, "f32 32 × 32")

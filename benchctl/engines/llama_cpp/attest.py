@@ -1,8 +1,8 @@
 """What counts as evidence of a cell (an answer's ledger, the server's counters, slots and log), and the verdict.
 
-`/metrics` counts over the life of the server and is brought up to date when a slot is released; with one slot and one
-request at a time the difference is the request's. `timings` carries the drafted and accepted tokens of the request, and
-leaves them out when nothing was drafted. Neither overrules the other, so that a contradiction stays visible.
+`/metrics` counts over the life of the server and is brought up to date when a slot is released; with a single slot and
+one request at a time the difference is the request's. `timings` carries the drafted and accepted tokens of the request,
+and leaves them out when nothing was drafted. Neither overrules the other, so that a contradiction stays visible.
 
 llama-server starts healthy and answers without a warning when speculation could not be initialised, and echoes the
 *requested* types all the same. What it really does is in `GET /slots` (`speculative`), in its counters, and in its log.
@@ -30,7 +30,7 @@ _CHECKPOINTS = "speculative decoding will use checkpoints"
 _CHECKPOINT_SIZE = re.compile(
     r"created (?:context|speculative) checkpoint.*\bsize = (\d{1,9}\.\d+) MiB(?:, draft = (\d{1,9}\.\d+) MiB)?"
 )
-"""A context checkpoint is of target and draft together; a speculative one lists the draft's share separately."""
+"""A context checkpoint is of target and draft together; a speculative checkpoint lists the draft's share separately."""
 _OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
 _MIB = 1 << 20
 
@@ -92,7 +92,8 @@ def read_counts(log: Sequence[str]) -> LoggedCounts | None:
 
 
 def contradiction(logged: LoggedCounts | None, counters: Counters, answers: int | None) -> str | None:
-    """Return how the counters contradict the log, as the end of a sentence; `None` where they do not, or one is absent.
+    """Return how the counters contradict the log, as the end of a sentence; `None` where they do not, or either is
+    absent.
 
     `answers`: draft tokens by the answers' own timings, which may lack some of the log's but never exceed them.
     """
@@ -122,7 +123,7 @@ def observation(logged: LoggedCounts | None, counters: Counters) -> str | None:
 
 
 def read_memory(log: Sequence[str]) -> MemoryReport:
-    """Return the largest checkpoint of one sequence, and whether some layers are not on the GPU."""
+    """Return the largest checkpoint of a sequence, and whether some layers are not on the GPU."""
     sizes = [
         float(found[1]) + (float(found[2]) if found[2] and "speculative" in found[0] else 0.0)
         for line in log
@@ -201,13 +202,13 @@ def attest(observed: Observed) -> Attestation:
 
 
 def speculating(slots: Sequence[object]) -> tuple[bool | None, ...]:
-    """Return whether each slot of `GET /slots` speculates; `None` for one that does not report it."""
+    """Return whether each slot of `GET /slots` speculates; `None` where it does not report it."""
     reported = (slot.get("speculative") if isinstance(slot, dict) else None for slot in slots)
     return tuple(state if isinstance(state, bool) else None for state in reported)
 
 
 def rendered(slots: Sequence[bool | None]) -> str:
-    """Return the states of slots as one short line."""
+    """Return the states of slots as a short line."""
     each = ["not reported" if state is None else str(state).lower() for state in slots[:_SHOWN_SLOTS]]
     more = [f"and {len(slots) - _SHOWN_SLOTS} more"] if len(slots) > _SHOWN_SLOTS else []
     return ", ".join(each + more) or "not reported"

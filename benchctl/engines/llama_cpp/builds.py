@@ -68,7 +68,7 @@ class Build:
 
     @classmethod
     def read(cls, folder: Path) -> Build | None:
-        """Return the build in `folder`, or `None` when there is no whole one that this benchctl understands."""
+        """Return the build in `folder`; `None` where there is none that is whole and that this benchctl can read."""
         try:
             facts = json.loads((folder / "build.json").read_text())
             if facts.pop("schema") != BUILD_SCHEMA or facts["flags"] is None:

@@ -1,4 +1,4 @@
-"""Why llama-server ended or would not speculate: patterns of its log, each with one sentence and what to do."""
+"""Why llama-server ended or would not speculate: patterns of its log, each with a sentence and what to do."""
 
 from __future__ import annotations
 

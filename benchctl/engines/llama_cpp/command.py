@@ -1,4 +1,4 @@
-"""The command line of one cell: benchctl's own flags, the arm's speculation, then the recipe's arguments.
+"""The command line of a cell: benchctl's own flags, the arm's speculation, then the recipe's arguments.
 
 Everything that decides speed or numerics is written out, so that two arms differ in nothing but what the recipe says
 and the manifest shows all of it. `max`, `min`, … mean the same in every recipe; which flag carries them depends on the
@@ -95,7 +95,7 @@ def speculation_problems(speculation: Speculation, flags: Flags) -> list[str]:
 
 
 _HEADS = {"eagle3": "draft-eagle3", "dflash": "draft-dflash", "dspark": "draft-dspark"}
-"""Architectures of drafts that were made for one target, and the type that each is for."""
+"""Architectures of drafts that were made for a single target, and the type that each is for."""
 _OF_DRAFT: tuple[dict[str, int | float], ...] = (
     {"max": 4},
     {"max": 2},
@@ -120,14 +120,14 @@ _LOOKED_UP: tuple[dict[str, object], ...] = (
 def worth_trying(draft: str | None, mtp_layers: int, flags: Flags) -> list[Speculation]:
     """Return the settings that this binary has, a draft's and a look-up's in turn, the likeliest to pay first.
 
-    `draft`: the architecture of the draft model, `None` without one. `mtp_layers`: heads inside the target.
+    `draft`: the architecture of the draft model, `None` without. `mtp_layers`: heads inside the target.
     """
     heads = [{"type": "draft-mtp", "max": depth} for depth in (1, 2, 3)] if mtp_layers else []
     kind = _HEADS.get(draft or "", "draft-simple")
     drafts = [*heads, *({"type": kind, **values} for values in _OF_DRAFT if draft is not None)]
     turns = chain.from_iterable(zip_longest(drafts, _LOOKED_UP))
-    settings = [Speculation.model_validate(one) for one in turns if one is not None]
-    return [one for one in settings if not speculation_problems(one, flags)]
+    settings = [Speculation.model_validate(setting) for setting in turns if setting is not None]
+    return [setting for setting in settings if not speculation_problems(setting, flags)]
 
 
 def speculation_warnings(speculation: Speculation, flags: Flags) -> list[str]:
@@ -148,7 +148,7 @@ def speculation_warnings(speculation: Speculation, flags: Flags) -> list[str]:
 
 
 def deepest_draft(speculation: Speculation, flags: Flags) -> int:
-    """Return the most draft tokens that one round can verify, from the recipe or the binary's own defaults."""
+    """Return the most draft tokens that a round can verify, from the recipe or the binary's own defaults."""
     deepest = 0
     for name in speculation.types:
         flag = flags.get(_flag_of(name, "max", flags) or "")
@@ -242,14 +242,14 @@ def default_threads() -> int:
 
 
 def uses_draft(arm: Arm, models: ResolvedPair) -> bool:
-    """Whether the arm is given the draft model: its type needs one, or it is an MTP head of its own."""
+    """Whether the arm is given the draft model: its type needs it, or it is an MTP head of its own."""
     if arm.speculation is None or models.draft is None:
         return False
     return any(name in NEEDS_DRAFT_MODEL or name == "draft-mtp" for name in arm.speculation.types)
 
 
 def command_line(binary: Path, flags: Flags, engine: LlamaCppSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:
-    """Return the whole command of one cell; `{port}` stands for the port."""
+    """Return the whole command of a cell; `{port}` stands for the port."""
     own: list[list[str]] = [["-m", str(models.target.path)]]
     draft = models.draft if uses_draft(arm, models) else None
     if draft is not None:
@@ -283,7 +283,7 @@ def command_line(binary: Path, flags: Flags, engine: LlamaCppSpec, arm: Arm, mod
 def _slots(count: int, context: int, flags: Flags) -> list[list[str]]:
     """Return the settings for `count` slots of `context` tokens each, each with a KV cache of its own.
 
-    llama-server divides `-c` among the slots, the draft's context too. A unified cache would let what one slot holds
+    llama-server divides `-c` among the slots, the draft's context too. A unified cache would let what a slot holds
     decide how much attention another computes over, and how much memory it has.
     """
     settings = [["-np", str(count)], ["-c", str(count * context)]]
@@ -298,7 +298,7 @@ def slots_of(argv: Sequence[str]) -> int:
 
 
 def with_one_slot(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return a command line of `command_line` for one slot of the same context: what is given last holds."""
+    """Return a command line of `command_line` for a single slot of the same context: what is given last holds."""
     slots, context = slots_of(argv), _own(argv, "-c", 0)
     return tuple(argv) if slots == 1 else (*argv, "-np", "1", "-c", str(context // slots))
 

@@ -30,7 +30,7 @@ _BUILD_EXTRA = 'Install CMake 3.14 or newer and ninja, for instance with `pip in
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What was found; versions are as the tools print them, one line."""
+    """What was found; versions are as the tools print them, a line."""
 
     cmake: str
     cmake_version: str
@@ -146,7 +146,7 @@ _CAUSES = (
 
 @dataclass(frozen=True)
 class Work:
-    """What one build goes by."""
+    """What a build goes by."""
 
     folder: Path
     """Everything is written below it."""
@@ -159,7 +159,7 @@ class Work:
     report: Report
 
     def run(self, step: str, *argv: str, on_line: Callable[[str], None] | None = None) -> tuple[str, ...]:
-        """Run one step of the build. Raises BenchctlError that says what to do."""
+        """Run a step of the build. Raises BenchctlError that says what to do."""
         env = {**os.environ, "NINJA_STATUS": "[%f/%t] ", "CLICOLOR_FORCE": "0"}
         if self.toolchain.nvcc:
             env.setdefault("CUDACXX", self.toolchain.nvcc)

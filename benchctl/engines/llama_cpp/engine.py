@@ -74,7 +74,7 @@ def traced(launch: Launch, flags: Flags) -> Launch | None:
 def read_passes(log: str) -> list[Pass]:
     """Return what the passes in a log took, alike ones together; those that read a prompt are left out.
 
-    At the most verbose level (`-lv 5`; commit 0c1e570) one turn of the server's loop leaves these lines, among others:
+    At the most verbose level (`-lv 5`; commit 0c1e570) a turn of the server's loop leaves these lines, among others:
 
         start_loop: update slots
         max possible draft: 4            it may draft
@@ -111,7 +111,7 @@ def _turns(log: str) -> Iterator[list[Line]]:
 
 
 def _passes(turn: Sequence[Line], *, again: bool) -> Iterator[tuple[PassKind, int, float]]:
-    """Yield what one turn did; `again`: the turn before went back to a checkpoint."""
+    """Yield what a turn did; `again`: the turn before went back to a checkpoint."""
     messages = [message for _, message in turn]
     drafted = next((int(found[1]) for message in messages if (found := _DRAFTED.search(message))), 0)
     if not drafted and not any(_PLAIN in message for message in messages):
@@ -244,7 +244,7 @@ class LlamaCppEngine:
         return [f"engine.device: this llama-server finds {available}, but the recipe requests {self._spec.device}."]
 
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
-        """Return the command line and the whole environment of one cell."""
+        """Return the command line and the whole environment of a cell."""
         probe = self._probe
         argv = command_line(probe.binary, probe.flags, self._spec, arm, models)
         env = engine_environment(os.environ, self._spec.env)

@@ -1,4 +1,4 @@
-"""Which llama-server runs: the user's own always wins over the one that benchctl built.
+"""Which llama-server runs: the user's own always wins over what benchctl built.
 
 In this order: the option `--engine-binary`, the recipe's `engine.binary`, `$BENCHCTL_LLAMA_SERVER`, `llama-server` on
 PATH, the newest build of `benchctl engines install llama.cpp` that this machine can run.
@@ -23,7 +23,7 @@ VARIABLE = "BENCHCTL_LLAMA_SERVER"
 PERPLEXITY = "llama-perplexity"
 QUANTIZE = "llama-quantize"
 _MEASURING = frozenset({PERPLEXITY})
-"""Programs that measure their own build: one of another build than the server's would not measure the server."""
+"""Programs that measure their own build: that of another build than the server's would not measure the server."""
 _BACKEND = re.compile(r"(lib)?ggml-.*\.(so|dylib)$")
 _INSTALL = "Build it with `benchctl engines install llama.cpp`, or name your own with --engine-binary."
 
@@ -31,9 +31,9 @@ _INSTALL = "Build it with `benchctl engines install llama.cpp`, or name your own
 def find_server(recipe_binary: str | None = None, option: str | None = None, *, device: str = "auto") -> FoundBinary:
     """Return the llama-server to run.
 
-    Raises UsageError when the one that was named is not there or cannot be run, EngineError (`launch`) when there is
-    none at all. A recipe that says just `llama-server`, the name that every installation has, names no particular one:
-    when it is not on PATH, the search goes on. Among builds of benchctl, one for `device` comes first.
+    Raises UsageError when what was named is not there or cannot be run, EngineError (`launch`) when there is
+    none at all. A recipe that says just `llama-server`, the name that every installation has, names none in particular:
+    when it is not on PATH, the search goes on. Among builds of benchctl, a build for `device` comes first.
     """
     if option is not None and (path := _named(option, f"--engine-binary {option}")):
         return FoundBinary(path, "option")
@@ -112,7 +112,7 @@ def _named(value: str, where: str, *, optional: bool = False) -> Path | None:
 
 
 def inventory() -> list[FoundEngine]:
-    """Return every llama-server that is found, the one that runs first, with its version."""
+    """Return every llama-server that is found, what runs first, with its version."""
     try:
         found = candidates()
     except BenchctlError as error:

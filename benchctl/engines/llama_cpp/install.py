@@ -1,7 +1,7 @@
 """`benchctl engines install llama.cpp`: llama-server and the programs beside it, built from the pinned source, once.
 
-Everything happens in a temporary folder of the cache, under a lock; one rename makes the finished build appear. An
-interrupted installation leaves at most a `.building-*` folder, which the next one removes.
+Everything happens in a temporary folder of the cache, under a lock; a rename makes the finished build appear. An
+interrupted installation leaves at most a `.building-*` folder, which the next removes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class InstallRequest:
 
     backend: Backend
     version: str | None = None
-    """Of llama-cpp-python; `None` is the pinned one, or that of `sdist`."""
+    """Of llama-cpp-python; `None` is the pinned version, or that of `sdist`."""
     sdist: Path | None = None
     cmake_args: tuple[str, ...] = ()
     jobs: int | None = None
@@ -100,7 +100,7 @@ def install(request: InstallRequest, report: Report) -> Build:
     try:
         (builds_folder() / "logs").mkdir(parents=True, exist_ok=True)
         with _lock(builds_folder() / "install.lock", report):
-            if not request.force and (build := _usable(final, report)):  # made by the one that we waited for
+            if not request.force and (build := _usable(final, report)):  # made by the process that we waited for
                 return build
             for leftover in builds_folder().glob(".building-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -124,7 +124,7 @@ def install(request: InstallRequest, report: Report) -> Build:
 
 
 def _usable(folder: Path, report: Report) -> Build | None:
-    """Return the build in `folder`, unless there is none or it crashes; one that was never tried is tried now."""
+    """Return the build in `folder`, unless there is none or it crashes; what was never tried is tried now."""
     build = Build.read(folder)
     if build is not None and Trial.read(folder) is None:
         report("trying the build that is there with quantized models", 0, 0)

@@ -72,7 +72,7 @@ class Flags:
         self._by_name: Mapping[str, Flag] = {name: flag for flag in flags for name in flag.names}
 
     def get(self, name: str) -> Flag | None:
-        """Return the option called `name`, a removed one too."""
+        """Return the option called `name`, also a removed option."""
         return self._by_name.get(normalise(name))
 
     def __contains__(self, name: str) -> bool:
@@ -195,7 +195,7 @@ def probe_server(binary: Path, found_in: str, added: Mapping[str, str] = Mapping
 
 
 def _run(binary: Path, question: str, environment: Mapping[str, str]) -> str:
-    """Run the binary with one option; return what it prints on both streams."""
+    """Run the binary with an option; return what it prints on both streams."""
     fix = "Check that the file is a llama-server built for this machine and that it is executable (chmod +x)."
     try:
         answer = short_run([str(binary), question], environment, timeout_s=PROBE_TIMEOUT_S, one_stream=True)

@@ -1,7 +1,7 @@
 """The target alone, scoring prefixes: llama-server returns logits instead of answers.
 
-How many tokens a batch holds decides the last bits of the logits, so a prefix is read in pieces, and every piece is
-one request that keeps what was read before (`cache_prompt`) and evaluates the rest in one batch. Only ever reading on
+How many tokens a batch holds decides the last bits of the logits, so a prefix is read in pieces, and every piece is a
+request that keeps what was read before (`cache_prompt`) and evaluates the rest in a single batch. Only ever reading on
 needs no way back, which a recurrent state does not have.
 """
 
@@ -39,7 +39,7 @@ makes a further cut a physical batch before them (`checkpoint_offsets` in tools/
 
 
 def scoring_args(argv: Sequence[str], flags: Flags) -> tuple[str, ...]:
-    """Return a baseline's command line with one slot, so that what is read on is read where the rest was.
+    """Return a baseline's command line with a single slot, so that what is read on is read where the rest was.
 
     And without prompt checkpoints, which would split it in two: `unsplit`.
     """
@@ -87,7 +87,7 @@ class Target(Protocol):
 
 
 class SlotTarget(Target, Protocol):
-    """A llama-server of our own, which takes several prompts in one request."""
+    """A llama-server of our own, which takes several prompts in a request."""
 
     def ask_all(self, body: Mapping[str, Any]) -> list[dict[str, Any]]: ...  # noqa: D102
 
@@ -133,7 +133,7 @@ class LlamaScorer:
         return self._score(prompt, top, cached=len(ends) > 1)
 
     def read_on(self, prefix: Sequence[int], top: int) -> Scores:
-        """Read the rest of `prefix` in one batch."""
+        """Read the rest of `prefix` in a single batch."""
         return self._score(prefix, top, cached=True)
 
     def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
@@ -180,10 +180,10 @@ class LlamaSlotScorer(LlamaScorer):
         self._slots = server
 
     def read_together(self, prefixes: Sequence[Sequence[int]], top: int) -> list[Scores]:
-        """Read on in all slots in one batch.
+        """Read on in all slots in a single batch.
 
         One request of several prompts: llama-server gives each to the slot that holds most of it, and evaluates what is
-        new in one batch.
+        new in a single batch.
         """
         answers = self._slots.ask_all(self._body(list(map(list, prefixes)), top, cached=True))
         by_place = {count_in(answer.get("index")): self._scores(answer) for answer in answers}

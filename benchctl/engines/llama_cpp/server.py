@@ -1,4 +1,4 @@
-"""One llama-server of one cell: starting, rendering, answering, counting, attesting, stopping."""
+"""The llama-server of a cell: starting, rendering, answering, counting, attesting, stopping."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class LlamaServer(LaunchedServer):
         return self._prompt_ids(answer)
 
     async def complete(self, prompt: Rendered, sampling: Sampling, on_tokens: Progress | None = None) -> Completion:
-        """Stream one answer and its ledger. Raises EngineError; leaves no request behind."""
+        """Stream an answer and its ledger. Raises EngineError; leaves no request behind."""
         body = completion_body(prompt.token_ids, sampling, stream=True) | prompt.settings
         with self._tally.request():
             before = self._before_answer()
@@ -279,7 +279,7 @@ _PORT_ATTEMPTS = 5
 
 def start_server(launch: Launch, log_path: Path, spec: LaunchedEngineSpec, flags: Flags) -> LlamaServer:
     """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
-    # On a port, current builds choose a free one themselves and log it; for older ones a free one is chosen beforehand.
+    # On a port, current builds choose a free one themselves and log it; for older builds it is chosen beforehand.
     chooses = flags.dialect == "current"
     for attempt in range(1, _PORT_ATTEMPTS + 1):
         port = 0 if chooses else free_port()

@@ -311,7 +311,7 @@ class SourceTree:
 def read_sdist(path: Path) -> Sdist:
     """Identify a source distribution that the user has; of a known version, only the published bytes are taken.
 
-    Raises UsageError when it is missing or not one, EngineError when its content is not what was published.
+    Raises UsageError when it is missing or something else, EngineError when its content is not what was published.
     """
     if not path.is_file():
         raise UsageError("there is no such file", where=f"--sdist {path}")

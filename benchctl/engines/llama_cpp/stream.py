@@ -1,6 +1,6 @@
-"""Reading one streamed answer of `/completion`: tokens, times and the final report, cheaply.
+"""Reading a streamed answer of `/completion`: tokens, times and the final report, cheaply.
 
-Every event before the last carries a piece of text and the ids of the tokens in it; the last one (`stop: true`)
+Every event before the last carries a piece of text and the ids of the tokens in it; the last (`stop: true`)
 carries counts, timings and the settings that were in force. A piece is sent only once its text is whole UTF-8, and the
 tokens of a character that came in several are then missing from the stream; `tokens_predicted` counts them.
 """
@@ -96,7 +96,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
         self._answer: LlamaAnswer | None = None
 
     def payload(self, payload: bytes) -> None:
-        """Take one event: a token's at once, any other as a whole."""
+        """Take an event: a token's at once, any other as a whole."""
         try:
             token = _token_in(payload)
         except (ValueError, RecursionError):
@@ -110,7 +110,7 @@ class LlamaReader(AnswerReader[LlamaAnswer]):
             super().payload(payload)
 
     def event(self, event: dict[str, Any]) -> None:
-        """Take one event."""
+        """Take an event."""
         content, count = event["content"], count_in(event["tokens_predicted"])
         if count is None or not isinstance(content, str) or not isinstance(event["stop"], bool):
             raise TypeError("content is text, tokens_predicted a count, and stop true or false")
@@ -167,7 +167,7 @@ _token_in = msgspec.json.Decoder(_Token).decode
 
 
 def completion_body(token_ids: Sequence[int], sampling: Sampling, *, stream: bool) -> dict[str, Any]:
-    """Return the JSON of one `/completion` request: explicit sampler chain, fixed seed, no prompt cache."""
+    """Return the JSON of a `/completion` request: explicit sampler chain, fixed seed, no prompt cache."""
     greedy = sampling.temperature == 0
     return {
         "prompt": list(token_ids),
@@ -191,7 +191,7 @@ def answer_schema(prompt: Prompt) -> dict[str, Any]:
 
 
 def scoring_body(prefix: list[int] | list[list[int]], *, top: int, cached: bool, forced: int) -> dict[str, Any]:
-    """Return the JSON of a `/completion` request for the `top` likeliest tokens after one prefix or each of several.
+    """Return the JSON of a `/completion` request for the `top` likeliest tokens after a prefix or each of several.
 
     llama-server returns logits only with a token that it generates, and only once that token's text is whole UTF-8, so
     `forced`, a token of plain text, is forced; the logits that it returns are from before that.
@@ -233,5 +233,5 @@ def check_echo(body: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
 
 
 def _is_rounded(used: object, requested: object) -> bool:
-    """Whether a number is the requested one in a lower precision."""
+    """Whether a number is the requested number in a lower precision."""
     return isinstance(requested, float) and isinstance(used, float) and abs(requested - used) < 1e-5

@@ -1,6 +1,6 @@
 """Does a llama-server survive quantized models? Bundled ones are not quantized, and would not show it.
 
-Compilers have made builds that start, answer with f16 models and crash on every quantized one: GCC 12.2 on processors
+Compilers have made builds that start, answer with f16 models and crash on every quantized model: GCC 12.2 on processors
 with AMX (it drops stores before `ldtilecfg`). So tiny models of the common quantizations are loaded and run, alone and
 with a draft. Their weights are random; rows have 256 values, the block of the K-quants, and outputs are multiples of
 32: what the kernels for AMX require.
@@ -86,7 +86,7 @@ QUANTIZATIONS = tuple(_TYPES)
 
 
 def write_trial_model(path: Path, quantization: str) -> None:
-    """Write a model of one layer whose matrices are of `quantization`, one of `QUANTIZATIONS`. Raises OSError."""
+    """Write a model of a single layer whose matrices are of `quantization`, of `QUANTIZATIONS`. Raises OSError."""
     tensor_type, file_type, values, size, scale = _TYPES[quantization]
     generator = np.random.default_rng(1)
     infos, data = [], b""
@@ -162,7 +162,7 @@ def _array(name: str, kind: int, items: Sequence[bytes]) -> bytes:
 
 
 _PROMPT = (1, *range(60, 100))
-"""More tokens than one tile of AMX has rows (16), and no multiple of them."""
+"""More tokens than a tile of AMX has rows (16), and no multiple of them."""
 _SAMPLING = Sampling(max_tokens=8, ignore_eos=True)
 _ARMS = {
     "alone": Arm(name="alone"),

@@ -1,1 +1,1 @@
-"""The Hugging Face folder of a model that is kept as one GGUF file, and the way back."""
+"""The Hugging Face folder of a model that is kept as a GGUF file."""

@@ -152,7 +152,7 @@ def _falcon_h1_tensors(config: Config) -> Iterator[TensorPair]:
 
 
 # Qwen3.5 without experts: gated delta nets and gated full attention in turn, and perhaps a multi-token head. llama.cpp
-# counts the head as one block more, and stores every norm but the delta net's own with 1 added.
+# counts the head as another block, and stores every norm but the delta net's own with 1 added.
 
 LINEAR, FULL = "linear_attention", "full_attention"
 _QWEN3_5: _Names = (
@@ -232,7 +232,7 @@ def _qwen3_5_tensors(config: Config) -> Iterator[TensorPair]:
 
 
 # An EAGLE-3 draft: one Llama layer on the hidden states of three of its target's layers. Only drafts that use their
-# target's embeddings, output projection and vocabulary; one that brings its own has tensors that are not listed here.
+# target's embeddings, output projection and vocabulary; what brings its own has tensors that are not listed.
 
 _EAGLE3: _Names = (
     *(*_ATTENTION, *_MLP),

@@ -153,7 +153,7 @@ def _path_text(folder: Path) -> str:
 
 
 def layout_of(architecture: str | None) -> Layout:
-    """Return the layout of a GGUF architecture. Raises UsageError for an unknown one."""
+    """Return the layout of a GGUF architecture. Raises UsageError for an unknown architecture."""
     if architecture not in LAYOUTS:
         raise UsageError(
             f"no Hugging Face folder can be derived for the architecture '{one_line(str(architecture), 60)}'",
@@ -213,7 +213,7 @@ def _converted(stored: Array, pair: TensorPair) -> Array:
 
 
 def to_bfloat16(numbers: Array) -> Array:
-    """Round float32 numbers to the nearest bfloat16, ties to even; a NaN stays one."""
+    """Round float32 numbers to the nearest bfloat16, ties to even; a NaN stays NaN."""
     import numpy as np
 
     bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32)
