@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Collection, Sequence
@@ -16,6 +15,7 @@ from rich.text import Text
 
 from benchctl.analysis.comparison.several import SeveralRuns, compare_several
 from benchctl.analysis.comparison.summary import SUMMARY_VERSION, RunSummary, summarise
+from benchctl.cli.json_output import json_text
 from benchctl.data.store import open_run
 from benchctl.data.summaries import keep_summary, kept_summary
 from benchctl.errors import StorageError, UsageError
@@ -23,7 +23,6 @@ from benchctl.reports.tables.comparison import several_arms, unlike_work
 from benchctl.reports.terminal import print_table, table_console
 from benchctl.text import one_line
 
-DOCUMENT_SCHEMA = 1
 FEW = 4
 """Up to this number, runs without a summary are read one after the other; more of them on several cores."""
 VALUE_CHARACTERS = 64
@@ -41,11 +40,11 @@ def compare_many(
     if twice:
         raise UsageError("This run is named twice.", where=str(twice[0]), fix="Name every run once.")
     found = compare_several(summaries_of(paths), arms)
-    document = json.dumps({"schema": DOCUMENT_SCHEMA, **found.model_dump()}, separators=(",", ":"))
+    document = json_text("compare", found.model_dump())
     if out is not None:
         _write(out, found, document)
     if as_json:
-        sys.stdout.write(document + "\n")
+        sys.stdout.write(document)
     elif not quiet:
         _print(found, out)
 
@@ -136,6 +135,6 @@ def _write(out: Path, found: SeveralRuns, document: str) -> None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "compare.md").write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")
         (out / "compare.csv").write_text(csv_table(table, {}), encoding="utf-8", errors="backslashreplace")
-        (out / "compare.json").write_text(document + "\n", encoding="utf-8")
+        (out / "compare.json").write_text(document, encoding="utf-8")
     except OSError as error:
         raise StorageError(f"The report could not be written: {error.strerror}.", where=str(out)) from None

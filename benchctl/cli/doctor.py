@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from benchctl.cli.json_output import print_json
 from benchctl.cli.options import JsonForText
 
 if TYPE_CHECKING:
-    from benchctl.machine.doctor import Check
+    from collections.abc import Iterator
 
-_SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "unknown": ("?", "dim")}
+    from benchctl.machine.doctor import Check
+    from benchctl.reports.columns import Tone
+
+_SIGNS: dict[str, tuple[str, Tone]] = {
+    "ok": ("✓", "good"),
+    "warn": ("!", "open"),
+    "fail": ("✗", "bad"),
+    "unknown": ("?", "quiet"),
+}
 
 
 def doctor(
@@ -31,7 +39,7 @@ def doctor(
     failed = any(check.state == "fail" for check in checks)
     if as_json:
         document = {"fit": not failed, "machine": machine, "checks": [check.to_json() for check in checks]}
-        typer.echo(json.dumps(document, indent=2))
+        print_json("doctor", document)
     else:
         _show(machine, checks)
     if failed:
@@ -88,37 +96,43 @@ def _is_gguf(file: Path) -> bool:
 
 
 def _show(machine: dict[str, object], checks: list[Check]) -> None:
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    from benchctl.text import one_line
+    from benchctl.reports.columns import Column, Table
+    from benchctl.reports.terminal import print_table, table_console
+    from benchctl.text import one_line, plural
 
-    console = Console(highlight=False)
+    console = table_console()
     gib = int(str(machine["memory_bytes"])) / 2**30
     console.print(Text(one_line(f"{machine['cpu']} · {machine['cores']} cores · {gib:.0f} GiB · {machine['os']}")))
     console.print()
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for check in checks:
-        sign, style = _SIGNS[check.state]
-        message = Text(one_line(check.seen), style="bold" if check.state == "fail" else "", overflow="fold")
-        if check.state in {"warn", "fail"}:
-            message.append(f"\n{one_line(check.why)}", style="not bold dim")
-            if check.todo:
-                message.append(f"\n→ {one_line(check.todo)}", style="not bold")
-        table.add_row(Text(sign, style=style), Text(check.id, style=style, no_wrap=True), message)
-    console.print(table)
+    columns: tuple[Column[tuple[str, str, str, Tone]], ...] = (
+        Column("state", lambda line: line[0], tone=lambda line: line[3], heads=True),
+        Column("check", lambda line: line[1], tone=lambda line: line[3], heads=True),
+        Column("message", lambda line: line[2], tone=lambda line: "" if line[1] else line[3], wrap=True),
+    )
+    print_table(console, Table("doctor", "Doctor", columns, list(_lines(checks))), headings=False)
     console.print()
     counts = {state: sum(check.state == state for check in checks) for state in _SIGNS}
     if counts["fail"]:
         console.print(Text("Not fit to measure: see ✗ above.", style="bold red"))
     elif counts["warn"]:
-        console.print(Text(f"Fit to measure, with {_count(counts['warn'], 'warning')} (!).", style="yellow"))
+        console.print(
+            Text(f"Fit to measure, with {counts['warn']} {plural(counts['warn'], 'warning')} (!).", style="yellow")
+        )
     else:
         console.print(Text("Fit to measure.", style="green"))
     if counts["unknown"]:
-        console.print(Text(f"{_count(counts['unknown'], 'check')} could not be made (?).", style="dim"))
+        unknown = counts["unknown"]
+        console.print(Text(f"{unknown} {plural(unknown, 'check')} could not be made (?).", style="dim"))
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _lines(checks: list[Check]) -> Iterator[tuple[str, str, str, Tone]]:
+    """Yield (sign, check, message, tone): of a check that is not passed also why it matters and what to do."""
+    for check in checks:
+        sign, tone = _SIGNS[check.state]
+        yield sign, check.id, check.seen, tone
+        if check.state in {"warn", "fail"}:
+            yield "", "", check.why, "quiet"
+            if check.todo:
+                yield "", "", f"→ {check.todo}", ""

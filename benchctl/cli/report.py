@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from benchctl.cli import complete
+from benchctl.cli.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
@@ -66,8 +67,6 @@ def report(
         raise UsageError("This option needs --layout.", where="--isolation", fix="Add --layout plamo2-study.")
     files = write_report(data, analysis, report_folder(analysis, out), figures=figures)
     if as_json:
-        import json
-
         paths = {
             "folder": str(files.folder),
             "page": str(files.page),
@@ -81,7 +80,7 @@ def report(
             "integrity": data.integrity.as_dict(),
             "files": paths,
         }
-        typer.echo(json.dumps(document, indent=1))
+        print_json("report", document)
     else:
         from rich.console import Console
 
@@ -123,18 +122,15 @@ def _print_study(data: RunData, analysis: Analysis, isolation: Isolation | None,
     from benchctl.reports.terminal import print_table, table_console
 
     if as_json:
-        import json
-
         alone = study.draft_alone(analysis, data.costs)
         tensors = study.tensor_rows(isolation)[0] if isolation is not None else []
         document = {
-            "schema": 1,
             "run": analysis.run,
             "tensors": [{"kept": row.what, "role": row.role, "damage": row.damage} for row in tensors],
             "configurations": [asdict(row) for row in study.configurations(analysis)],
             "draft_alone": None if alone is None else asdict(alone),
         }
-        typer.echo(json.dumps(document))
+        print_json("report --layout", document)
         return
     console = table_console()
     for table in (*((study.tensor_table(isolation),) if isolation else ()), study.configuration_table(analysis)):

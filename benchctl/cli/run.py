@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import complete
+from benchctl.cli.json_output import print_json
 from benchctl.cli.options import Blocks, EngineBinary, JsonAtEnd, Limit, ModelsDir, Quiet, Settings, TrustRecipe
 
 if TYPE_CHECKING:
@@ -371,7 +372,6 @@ def _with_what_is_missing(
 
 def _show_run(folder: Path, *, as_json: bool, quiet: bool) -> None:
     """Print the run's summary. Exits with 3 when a cell or a request failed."""
-    import json
     import shlex
 
     from rich.console import Console
@@ -397,7 +397,7 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool) -> None:
             "integrity": run.integrity.as_dict(),
             "analysis": analysis.model_dump(by_alias=True),
         }
-        typer.echo(json.dumps(document, indent=1))
+        print_json("run", document)
     elif not quiet:
         console = Console()
         print_summary(console, analysis)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchctl.cli import complete
+from benchctl.cli.json_output import print_json
+from benchctl.cli.options import JsonForText
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,17 +26,16 @@ app = typer.Typer(
 )
 
 Results = Annotated[Path, typer.Option(help="The folder of runs.", file_okay=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
 @app.command("list")
-def list_all(results: Results = Path("results"), as_json: Json = False) -> None:
+def list_all(results: Results = Path("results"), as_json: JsonForText = False) -> None:
     """List the runs, newest first: recipe, id, status, engine, arms, blocks, size."""
     from benchctl.data.listing import list_runs
 
     found = list_runs(results)
     if as_json:
-        _print_json([_as_dict(run) for run in found])
+        print_json("runs list", [_as_dict(run) for run in found])
     elif found:
         _print_table(found)
     else:
@@ -50,7 +51,7 @@ def show(
         ),
     ] = None,
     results: Results = Path("results"),
-    as_json: Json = False,
+    as_json: JsonForText = False,
 ) -> None:
     """Show a run: models, engine, machine, every arm's command line, and the status of its cells."""
     from benchctl.data.store import open_run, read_manifest, resolve_run
@@ -61,7 +62,8 @@ def show(
     manifest = read_manifest(folder)
     integrity = open_run(folder, as_stored=True).integrity
     if as_json:
-        _print_json(manifest.model_dump(mode="json", by_alias=True) | {"integrity": integrity.as_dict()})
+        stored = manifest.model_dump(mode="json", by_alias=True)
+        print_json("runs show", stored | {"integrity": integrity.as_dict()})
     else:
         _print_run(folder, manifest, integrity)
 
@@ -95,13 +97,6 @@ def remove(
 
 def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
-
-
-def _print_json(document: Any) -> None:  # noqa: ANN401 - whatever JSON can hold
-    import json
-
-    json.dump(document, sys.stdout, indent=2, ensure_ascii=True)
-    sys.stdout.write("\n")
 
 
 def _as_dict(run: ListedRun) -> dict[str, Any]:
@@ -150,12 +145,8 @@ def _print_table(found: list[ListedRun]) -> None:
 
 
 def _print_run(folder: Path, manifest: Manifest, integrity: Integrity) -> None:
-    from rich.table import Table as Grid
-    from rich.text import Text
-
     from benchctl.reports.columns import Code, Column, Name, Table
-    from benchctl.reports.terminal import print_table, table_console
-    from benchctl.text import one_line
+    from benchctl.reports.terminal import print_facts, print_table, table_console
 
     machine = manifest.machine
     setups: Sequence[Manifest | SetupIdentity] = manifest.setups or [manifest]
@@ -172,20 +163,15 @@ def _print_run(folder: Path, manifest: Manifest, integrity: Integrity) -> None:
         ("recipe", manifest.recipe_name),
         ("started", manifest.created_at),
         ("engine", each(" ".join(filter(None, (e.kind, e.version, f"({e.found_in})"))) for e in engines)),
-        ("target", each(_model(part.target) for part in setups)),
-        ("draft", each("none" if part.draft is None else _model(part.draft) for part in setups)),
+        ("target", each(_model(setup.target) for setup in setups)),
+        ("draft", each("none" if setup.draft is None else _model(setup.draft) for setup in setups)),
         ("machine", ", ".join(str(machine[key]) for key in ("cpu", "os") if machine.get(key))),
         ("prompts", f"{len(manifest.prompts)} of the suite {manifest.suite.get('name', 'not recorded')}"),
         ("cells", ", ".join(f"{count} {status}" for status, count in ended.items()) or "none yet"),
         ("files", integrity.sentence.removeprefix("Files: ")),
     ]
-    grid = Grid.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in rows:
-        grid.add_row(name, Text(one_line(value)))
     console = table_console()
-    console.print(grid)
+    print_facts(console, rows)
     console.print()
     columns: tuple[Column[ArmIdentity], ...] = (
         Column("arm", lambda arm: arm.name, cell=lambda arm: Name(arm.name), heads=True),

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from benchctl.analysis.comparison.gates import GateResult
 from benchctl.analysis.comparison.results import ArmComparison, RunComparison, RunFacts
+from benchctl.analysis.comparison.workload import Change
+from benchctl.cli.json_output import print_json
 from benchctl.errors import GateError
 from benchctl.reports import numbers
+from benchctl.reports.columns import Column, Table
 from benchctl.reports.tables.comparison import compared_arms
 from benchctl.reports.terminal import print_table, table_console
 from benchctl.text import one_line
 
-DOCUMENT_SCHEMA = 1
-"""The version of the JSON document; it rises when a key changes its meaning or is removed."""
 NAMED = 6
 """Prompts that are listed; the others are counted."""
 
 
 def print_document(found: RunComparison, checked: Sequence[GateResult]) -> None:
-    """Print everything as one JSON document in ASCII."""
+    """Print everything as one JSON document."""
     gates = [
-        {"gate": str(gate.gate), "passed": gate.passed, "failures": gate.failures, "note": gate.note}
-        for gate in checked
+        {"gate": str(result.gate), "passed": result.passed, "failures": result.failures, "note": result.note}
+        for result in checked
     ]
-    document = {"schema": DOCUMENT_SCHEMA, **found.model_dump(), "gates": gates}
-    sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
+    print_json("compare", {**found.model_dump(), "gates": gates})
 
 
 def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> None:
@@ -48,18 +45,18 @@ def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> Non
     for names, where in ((found.only_in_a, "A"), (found.only_in_b, "B")):
         if names:
             console.print(Text(f"Only in {where}, so not compared: {one_line(', '.join(names))}.", style="yellow"))
-    for gate in checked:
-        sign, style, outcome = ("✓", "green", "passed") if gate.passed else ("✗", "red", "failed")
-        line = Text(f"{sign} {gate.gate}: {outcome}.", style=style)
-        line.append(f" {one_line(gate.note)}" if gate.note else "", style="default")
+    for result in checked:
+        sign, style, outcome = ("✓", "green", "passed") if result.passed else ("✗", "red", "failed")
+        line = Text(f"{sign} {result.gate}: {outcome}.", style=style)
+        line.append(f" {one_line(result.note)}" if result.note else "", style="default")
         console.print(line)
 
 
 def gate_error(found: RunComparison, checked: Sequence[GateResult]) -> GateError:
     """Return the error that lists the failed gates and the reasons."""
-    failed = [gate for gate in checked if not gate.passed]
+    failed = [result for result in checked if not result.passed]
     lines = [f"{len(failed)} of {len(checked)} {'gate' if len(checked) == 1 else 'gates'} failed."]
-    lines += [f"  {gate.gate}: {one_line(reason)}" for gate in failed for reason in gate.failures]
+    lines += [f"  {result.gate}: {one_line(reason)}" for result in failed for reason in result.failures]
     return GateError("\n".join(lines), where=f"{found.a.run} and {found.b.run}")
 
 
@@ -83,11 +80,13 @@ def _print_changes(console: Console, found: RunComparison) -> None:
         console.print(Text("What changed: nothing that the manifests record."))
         return
     console.print(Text("What changed:"))
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for change in found.changed:
-        cells = (f"  {one_line(change.what)}", one_line(change.a), "→", one_line(change.b))
-        table.add_row(*(Text(cell, overflow="fold") for cell in cells))
-    console.print(table)
+    columns: tuple[Column[Change], ...] = (
+        Column("what", lambda change: f"  {change.what}", wrap=True),
+        Column("A", lambda change: change.a, wrap=True),
+        Column("→", lambda change: "→"),
+        Column("B", lambda change: change.b, wrap=True),
+    )
+    print_table(console, Table("changed", "What changed", columns, found.changed), headings=False)
 
 
 def _print_remarks(console: Console, arm: ArmComparison) -> None:

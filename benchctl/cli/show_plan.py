@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import asdict
 from pathlib import Path
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
+from benchctl.cli.json_output import print_json
 from benchctl.data.manifest import ORDERING
 from benchctl.data.store import RunData
 from benchctl.measure.estimate import PlanSize, RunEstimate, estimate_run, size_of
@@ -41,7 +40,7 @@ def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json
         most = estimate_run(everything, recipe.sampling.max_tokens, runs)
     size = size_of(prepared, plan, cost)
     if as_json:
-        typer.echo(json.dumps(_document(prepared, plan, cost, most, size), indent=1))
+        print_json("run --dry-run", _document(prepared, plan, cost, most, size))
         return
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_headline(prepared, cost)))

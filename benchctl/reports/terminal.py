@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,14 +46,16 @@ def table_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
 
 
-def print_table(console: Console, table: Table[Any]) -> None:
+def print_table(console: Console, table: Table[Any], *, headings: bool = True) -> None:
     """Print a row a line; where the terminal is too narrow, in several tables that repeat what a row is about."""
     columns = [column for column in table.visible_columns if column.least_width <= console.width]
     cells = [[_text(column.text(row)) for row in table.rows] for column in columns]
-    widths = [_width(column, texts, console.width) for column, texts in zip(columns, cells, strict=True)]
+    widths = [_width(column, texts, console.width, headings) for column, texts in zip(columns, cells, strict=True)]
     for group in _groups(columns, widths, console.width):
-        printed = RichTable(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
-        whole = sum(_GAP + max(widths[place], cell_len(columns[place].heading)) for place in group)
+        printed = RichTable(
+            box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold", show_header=headings
+        )
+        whole = sum(_GAP + max(widths[place], cell_len(columns[place].heading) * headings) for place in group)
         fits = whole <= console.width + _GAP  # else headers are wrapped, so that no cell is
         for place in group:
             column = columns[place]
@@ -64,6 +66,15 @@ def print_table(console: Console, table: Table[Any]) -> None:
         for number, row in enumerate(table.rows):
             printed.add_row(*(_styled(columns[place], cells[place][number], row) for place in group))
         console.print(printed)
+
+
+def print_facts(console: Console, facts: Iterable[tuple[str, Cell]]) -> None:
+    """Print names and values below one another."""
+    columns: tuple[Column[tuple[str, Cell]], ...] = (
+        Column("fact", lambda fact: fact[0], tone=lambda _: "quiet", heads=True),
+        Column("value", lambda fact: fact[1], cell=lambda fact: fact[1], wrap=True),
+    )
+    print_table(console, Table("facts", "Facts", columns, list(facts)), headings=False)
 
 
 def print_summary(console: Console, analysis: Analysis) -> None:
@@ -176,9 +187,9 @@ def _groups(columns: Sequence[Column[Any]], widths: Sequence[int], available: in
     return [sorted(group) for group in groups]
 
 
-def _width(column: Column[Any], texts: Sequence[str], available: int) -> int:
+def _width(column: Column[Any], texts: Sequence[str], available: int, headed: bool) -> int:
     """Width of a column in characters: its longest cell, or the longest word of its header, at most half of all."""
-    header = max((cell_len(word) for word in one_line(column.heading).split()), default=0)
+    header = max((cell_len(word) for word in one_line(column.heading).split()), default=0) * headed
     longest = max((cell_len(line) for text in texts for line in text.splitlines()), default=0)
     return max(header, min(longest, _WRAPPED if column.wrap else available // 2))
 

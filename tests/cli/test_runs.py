@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.benchctl_process import benchctl
+from tests.kept_runs import ROOT
 
-KEPT = Path(__file__).parents[2] / "results"
+KEPT = ROOT / "results"
 RUN = "20260101-000000-abcd"
 
 

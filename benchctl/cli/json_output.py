@@ -1,0 +1,52 @@
+"""The JSON of every command: `--json` prints one document on stdout, and all are written here."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from benchctl import __version__
+
+
+class Envelope(TypedDict):
+    """The first keys of every document that is an object; the content's own keys follow."""
+
+    benchctl: str
+    """The version that printed it."""
+    document: str
+    """The command that prints documents of this kind, such as `runs show`."""
+    schema: int
+    """The version of this kind of document; it rises when a key changes its meaning or is removed. Of a document that
+    is a stored file: that file's."""
+
+
+def json_text(command: str, content: Mapping[str, Any] | Sequence[Any], *, schema: int = 1) -> str:
+    """Return the document as ASCII, one key of the content a line; a number that JSON lacks (NaN) becomes `null`."""
+    if not isinstance(content, Mapping):
+        return f"{_text(content)}\n"
+    envelope = Envelope(benchctl=__version__, document=command, schema=schema)
+    lines = (f"{json.dumps(str(key))}: {_text(value)}" for key, value in {**envelope, **content}.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def print_json(command: str, content: Mapping[str, Any] | Sequence[Any], *, schema: int = 1) -> None:
+    """Print the document on stdout."""
+    sys.stdout.write(json_text(command, content, schema=schema))
+
+
+def _text(value: object) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
