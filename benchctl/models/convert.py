@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.models.files import Notice, file_sha256, made_once
+from benchctl.models.folder_facts import weights_of
 from benchctl.models.gguf_header import read_header
 from benchctl.models.quantize import Program
 from benchctl.paths import cache_folder
@@ -78,20 +77,8 @@ def _precision(folder: Path) -> str:
 
     The converter's own `auto` would make float32 weights float16, which rounds them and can overflow.
     """
-    import safetensors
-
-    numbers: Counter[str] = Counter()
-    for file in sorted(folder.glob("*.safetensors")):
-        try:
-            with safetensors.safe_open(file, "numpy") as stored:
-                for name in stored.keys():  # noqa: SIM118 (it is no mapping)
-                    tensor = stored.get_slice(name)
-                    numbers[tensor.get_dtype()] += math.prod(tensor.get_shape())
-        except (safetensors.SafetensorError, OSError) as error:
-            what = f"this safetensors file is truncated or damaged: {one_line(str(error), 200)}"
-            raise UsageError(what, where=one_line(str(file)), fix="Download it again.") from None
-    most = max(numbers, key=lambda kind: numbers[kind], default="")
-    return {"F32": "f32", "F16": "f16", "BF16": "bf16"}.get(most, "auto")
+    commonest = weights_of(folder)[1].most_common(1)
+    return commonest[0][0] if commonest and commonest[0][0] in {"f32", "f16", "bf16"} else "auto"
 
 
 def _convert(folder: Path, part: Path, converter: Program, precision: str, target: Path | None) -> None:

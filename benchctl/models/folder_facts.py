@@ -22,22 +22,10 @@ def folder_facts(folder: Path) -> dict[str, Any]:
     From `config.json` and the headers of `*.safetensors`; what is not in them is `None`. Raises UsageError for a
     folder that cannot be read.
     """
-    from safetensors import SafetensorError, safe_open
-
     config = _read(folder / "config.json")
     nested = config.get("text_config")
-    inner: dict[str, Any] = nested if isinstance(nested, dict) else config
-    names: set[str] = set()
-    parameters: Counter[str] = Counter()
-    for file in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(file, framework="numpy") as tensors:
-                for name in tensors.keys():  # noqa: SIM118 - this is no dict
-                    piece = tensors.get_slice(name)
-                    names.add(name)
-                    parameters[piece.get_dtype().lower()] += math.prod(piece.get_shape())
-        except (SafetensorError, OSError) as error:
-            raise UsageError(f"the weights cannot be read: {one_line(str(error))}", where=str(file)) from None
+    inner = nested if isinstance(nested, dict) else config
+    names, parameters = weights_of(folder)
     recurrent = any(_RECURRENT.search(name) for name in names)
     attending = any(_ATTENTION.search(name) for name in names)
     classes = config.get("architectures")
@@ -51,6 +39,32 @@ def folder_facts(folder: Path) -> dict[str, Any]:
         "layers": inner.get("num_hidden_layers"),
         "memory": ("hybrid" if attending else "recurrent") if recurrent else "attention" if attending else None,
     }
+
+
+def text_config(file: Path) -> dict[str, Any]:
+    """Return the configuration of the language model, also where it is nested in another's. Raises UsageError."""
+    config = _read(file)
+    nested = config.get("text_config")
+    return {**config, **(nested if isinstance(nested, dict) else {})}
+
+
+def weights_of(folder: Path) -> tuple[set[str], Counter[str]]:
+    """Return the names of all tensors, and how many numbers there are of each type (`bf16`). Raises UsageError."""
+    from safetensors import SafetensorError, safe_open
+
+    names: set[str] = set()
+    numbers: Counter[str] = Counter()
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="numpy") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 - this is no dict
+                    piece = tensors.get_slice(name)
+                    names.add(name)
+                    numbers[piece.get_dtype().lower()] += math.prod(piece.get_shape())
+        except (SafetensorError, OSError) as error:
+            what = f"this safetensors file is truncated or damaged: {one_line(str(error), 200)}"
+            raise UsageError(what, where=one_line(str(file)), fix="Download it again.") from None
+    return names, numbers
 
 
 def vocabulary_differences(target: Path, draft: Path) -> list[str]:

@@ -8,7 +8,6 @@ is what a step waits for on most machines.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.errors import UsageError
-from benchctl.models.folder_facts import folder_facts
+from benchctl.models.folder_facts import folder_facts, text_config
 from benchctl.models.gguf_facts import all_shards, facts_of
 from benchctl.models.gguf_header import GgufHeader, Tensor, read_header
 from benchctl.models.resolved import ResolvedModel
@@ -191,7 +190,7 @@ def step_flops(model: ResolvedModel) -> float | None:
         headers = [read_header(shard) for shard in all_shards(model.path)]
         tensors = [tensor for header in headers for tensor in header.tensors if len(tensor.shape) > 1]
         return 2.0 * sum(share * math.prod(tensor.shape) for tensor, share in _used(tensors, headers[0]))
-    facts, config = folder_facts(model.folder), _config(model.folder / "config.json")
+    facts, config = folder_facts(model.folder), text_config(model.folder / "config.json")
     sizes = _sizes(config, "vocab_size", "hidden_size")
     if not facts["parameters"] or sizes is None or config.get("num_experts"):
         return None
@@ -217,7 +216,7 @@ def _used(tensors: list[Tensor], header: GgufHeader) -> Iterator[tuple[Tensor, f
 
 def footprint_of_folder(folder: Path) -> Footprint:
     """Return the footprint of a Hugging Face folder, or of a `config.json` alone. Raises UsageError."""
-    config = _config(folder if folder.is_file() else folder / "config.json")
+    config = text_config(folder if folder.is_file() else folder / "config.json")
     if folder.is_file():
         weights, read = _counted(config, folder)
     else:
@@ -231,17 +230,6 @@ def footprint_of_folder(folder: Path) -> Footprint:
     cache = _cache_of(config)
     hybrid = "layer_types" in config or any(key.startswith(("mamba", "linear_")) for key in config)
     return Footprint(one_line(folder.name, 80), weights, max(read, 0), None if hybrid else cache, None if hybrid else 0)
-
-
-def _config(file: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"the model's config cannot be read: {error}", where=one_line(str(file))) from None
-    inner = config.get("text_config") if isinstance(config, dict) else None
-    if not isinstance(config, dict):
-        raise UsageError("this is no model's config: expected a JSON object", where=one_line(str(file)))
-    return {**config, **(inner if isinstance(inner, dict) else {})}
 
 
 def _sizes(config: dict[str, Any], *keys: str) -> list[int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -35,24 +35,15 @@ def fetch(source: HubSource, notice: Notice | None = None, *, safetensors: bool 
     With `safetensors` a repository that holds no GGUF file is downloaded as a folder, and that is returned. Raises
     UsageError for what the hub refuses or does not have, and OfflineError when it cannot be reached.
     """
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
     online = _reachable()
     with _explained(source):
         name = source.file
         if name is None:
-            files = _files(source.repo) if online else _cached_files(source.repo)
+            files = _files(source.repo, online)
             if safetensors and _safetensors_only(files):
                 return fetch_folder(source, notice)
             name = _only_gguf(source.repo, files)
-        if notice and online:
-            notice(f"Fetching {source.repo}/{name}")
-        try:
-            paths = [hf_hub_download(source.repo, shard, local_files_only=not online) for shard in shard_names(name)]
-        except LocalEntryNotFoundError:
-            raise OfflineError("the hub cannot be reached, and its cache does not have the file") from None
-        return Path(paths[0])
+        return _downloaded(source.repo, shard_names(name), online, notice)[0]
 
 
 _FOLDER_FILES = ["*.json", "*.jsonl", "*.safetensors", "*.txt", "*.model", "*.jinja"]
@@ -62,16 +53,12 @@ _FOLDER_FILES = ["*.json", "*.jsonl", "*.safetensors", "*.txt", "*.model", "*.ji
 def fetch_folder(source: HubSource, notice: Notice | None = None) -> Path:
     """Return the local folder of a repository of safetensors, downloading what is missing. Raises as `fetch` does."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
 
     online = _reachable()
     with _explained(source):
         if notice and online:
             notice(f"Fetching {source.repo}")
-        try:
-            folder = Path(snapshot_download(source.repo, allow_patterns=_FOLDER_FILES, local_files_only=not online))
-        except LocalEntryNotFoundError:
-            raise OfflineError("the hub cannot be reached, and its cache does not have the repository") from None
+        folder = Path(snapshot_download(source.repo, allow_patterns=_FOLDER_FILES, local_files_only=not online))
     if not any(folder.glob("*.safetensors")):
         fix = "Name the repository of the original weights."
         raise UsageError("the repository has no safetensors", where=f"hf:{source.repo}", fix=fix)
@@ -83,22 +70,23 @@ def fetch_dataset(source: HubSource, endings: tuple[str, ...], notice: Notice | 
 
     Where `source` names no file, it is the only file with any of `endings`. Raises as `fetch` does.
     """
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
     online = _reachable()
     with _explained(source, "dataset"):
         name = source.file
         if name is None:
-            files = _files(source.repo, "dataset") if online else _cached_files(source.repo, "dataset")
-            name = _only([file for file in files if file.lower().endswith(endings)], source.repo, "question files")
-        if notice and online:
-            notice(f"Fetching {source.repo}/{name}")
-        try:
-            path = hf_hub_download(source.repo, name, repo_type="dataset", local_files_only=not online)
-        except LocalEntryNotFoundError:
-            raise OfflineError("the hub cannot be reached, and its cache does not have the file") from None
-        return Path(path), name
+            files = [file for file in _files(source.repo, online, "dataset") if file.lower().endswith(endings)]
+            name = _only(files, source.repo, "question files")
+        return _downloaded(source.repo, (name,), online, notice, "dataset")[0], name
+
+
+def _downloaded(
+    repo: str, names: Sequence[str], online: bool, notice: Notice | None, kind: RepoKind = "model"
+) -> list[Path]:
+    from huggingface_hub import hf_hub_download
+
+    if notice and online:
+        notice(f"Fetching {repo}/{names[0]}")
+    return [Path(hf_hub_download(repo, name, repo_type=kind, local_files_only=not online)) for name in names]
 
 
 def _reachable() -> bool:
@@ -118,17 +106,13 @@ def _reachable() -> bool:
         return False
 
 
-def _files(repo: str, kind: RepoKind = "model") -> list[str]:
-    from huggingface_hub import HfApi
-
-    return list(HfApi().list_repo_files(repo, repo_type=kind))
-
-
-def _cached_files(repo: str, kind: RepoKind = "model") -> list[str]:
-    """Return the files of the newest snapshot that huggingface-hub's cache holds."""
-    from huggingface_hub import snapshot_download
+def _files(repo: str, online: bool, kind: RepoKind = "model") -> list[str]:
+    """Return the files of a repository, or of the newest snapshot that huggingface-hub's cache holds."""
+    from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
+    if online:
+        return list(HfApi().list_repo_files(repo, repo_type=kind))
     for patterns in (None, _FOLDER_FILES):  # a folder was not fetched whole, and counts as incomplete
         with suppress(LocalEntryNotFoundError):
             folder = Path(snapshot_download(repo, repo_type=kind, allow_patterns=patterns, local_files_only=True))
@@ -187,9 +171,12 @@ def _explained(source: HubSource, kind: RepoKind = "model") -> Iterator[None]:
         fix = "Check the spelling; for a private one, log in: hf auth login"
         raise UsageError("the hub has no such repository, or it is private", where=where, fix=fix) from None
     except errors.RemoteEntryNotFoundError:
-        near = did_you_mean(source.file, _files(source.repo, kind)).strip()
+        near = did_you_mean(source.file, _files(source.repo, True, kind)).strip()
         fix = near or f"See its files: {constants.ENDPOINT}/{source.repo}/tree/main"
         raise UsageError("the repository has no such file", where=where, fix=fix) from None
+    except errors.LocalEntryNotFoundError:
+        lacking = "file" if source.file else "repository"
+        raise OfflineError(f"the hub cannot be reached, and its cache does not have the {lacking}") from None
     except errors.HFValidationError as error:
         raise UsageError(f"this is not a repository name: {error}", where=where) from None
     except errors.HfHubHTTPError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from benchctl.engines.base import Rendered, Scores
 from benchctl.engines.common.http import HttpClient
@@ -21,11 +21,8 @@ _FEW = 100
 """More logprobs than these are requested at single positions, where decoding ahead would only cost."""
 
 
-class Target(Protocol):
+class ScoringServer(Protocol):
     """A server that was launched for scoring, or an endpoint that runs already."""
-
-    @property
-    def http(self) -> HttpClient: ...  # noqa: D102
 
     def render(self, prompt: Prompt) -> Rendered: ...  # noqa: D102
 
@@ -34,24 +31,22 @@ class Target(Protocol):
     def stop(self) -> int | None: ...  # noqa: D102
 
 
-class RequestScorer(ABC):
-    """Scores by whole requests; see `benchctl.engines.base.Scorer` and `PrefillScorer`."""
+class Target(ScoringServer, Protocol):
+    """Such a server behind HTTP."""
 
-    in_batches = False
+    @property
+    def http(self) -> HttpClient: ...  # noqa: D102
 
-    def __init__(
-        self, server: Target, command: Sequence[str], *, context: int, most_logprobs: int, timeout_s: float
-    ) -> None:
-        """`context`: the longest sequence, in tokens; `most_logprobs`: at a position; `timeout_s`: of a request."""
+
+AnyServer = TypeVar("AnyServer", bound=ScoringServer)
+
+
+class ServerScorer(Generic[AnyServer]):
+    """What all scorers of a server have in common; see `benchctl.engines.base.Scorer`."""
+
+    def __init__(self, server: AnyServer, command: Sequence[str]) -> None:
         self._server = server
         self._command = tuple(command)
-        self._context = context
-        self._most_logprobs = most_logprobs
-        self._timeout_s = timeout_s
-        self._prompt: tuple[int, ...] = ()
-        self._decoded: dict[int, list[tuple[int, Scores]]] = {}
-        self._ended: set[int] = set()
-        """For which `top` the server ended its answer before the requested length."""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -61,6 +56,33 @@ class RequestScorer(ABC):
     def render(self, prompt: Prompt) -> Rendered:
         """Apply the chat template and tokenize."""
         return self._server.render(prompt)
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
+        """The engine's last log lines."""
+        return self._server.log_tail(lines)
+
+    def stop(self) -> int | None:
+        """End the server."""
+        return self._server.stop()
+
+
+class RequestScorer(ServerScorer[Target], ABC):
+    """Scores by whole requests; see `benchctl.engines.base.Scorer` and `PrefillScorer`."""
+
+    in_batches = False
+
+    def __init__(
+        self, server: Target, command: Sequence[str], *, context: int, most_logprobs: int, timeout_s: float
+    ) -> None:
+        """`context`: the longest sequence, in tokens; `most_logprobs`: at a position; `timeout_s`: of a request."""
+        super().__init__(server, command)
+        self._context = context
+        self._most_logprobs = most_logprobs
+        self._timeout_s = timeout_s
+        self._prompt: tuple[int, ...] = ()
+        self._decoded: dict[int, list[tuple[int, Scores]]] = {}
+        self._ended: set[int] = set()
+        """For which `top` the server ended its answer before the requested length."""
 
     def score_answer(self, prompt: Sequence[int], answer: Sequence[int], top: int) -> list[Scores]:
         """Read prompt and answer at once: the answer is sent as part of the prompt."""
@@ -87,14 +109,6 @@ class RequestScorer(ABC):
     def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
         """Read all of `prefix` at once."""
         return self._generate(prefix, 1, top)[0][1]
-
-    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
-        """The engine's last log lines."""
-        return self._server.log_tail(lines)
-
-    def stop(self) -> int | None:
-        """End the server."""
-        return self._server.stop()
 
     def _places(self, count: int, top: int) -> list[tuple[int, Scores]]:
         """Return the target's own tokens after the prompt, with its distribution at each; `count` unless it ends."""

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from benchctl.engines.base import Capabilities, Launch, Pass, PassKind
 from benchctl.engines.common.process import OWN_SETTINGS, engine_environment, refused_variables
@@ -152,7 +152,7 @@ def _away(lines: Sequence[Line]) -> Iterator[tuple[float, float]]:
             left = None
 
 
-AnyScorer = TypeVar("AnyScorer", bound=LlamaScorer)
+AnyScorer = TypeVar("AnyScorer", bound=LlamaScorer[Any])
 
 _DEVICE_PREFIXES = {"cuda": ("CUDA", "ROCm"), "metal": ("Metal", "MTL")}
 
@@ -268,7 +268,7 @@ class LlamaCppEngine:
         """Start llama-server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
         return start_server(launch, log_path, self._spec, self._probe.flags)
 
-    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> LlamaScorer:
+    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> LlamaScorer[Any]:
         """Start the target alone for scoring. Raises EngineError (`launch`, `health`)."""
         argv = scoring_args(launch.argv, self._probe.flags)
         return self._scorer(LlamaScorer, launch, argv, log_path, ignore_eos=ignore_eos)

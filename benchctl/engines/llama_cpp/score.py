@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from benchctl.engines.base import Ledger, Rendered, Scores
 from benchctl.engines.common.endpoint import (
@@ -23,6 +23,7 @@ from benchctl.engines.common.endpoint import (
     short_line,
 )
 from benchctl.engines.common.metrics import Counters
+from benchctl.engines.common.score import ScoringServer, ServerScorer
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.common.values import count_in, id_of, logprob_of
 from benchctl.engines.llama_cpp.attest import make_ledger, rendered, speculating
@@ -72,18 +73,12 @@ def _given(argv: Sequence[str], name: str, flags: Flags) -> str | None:
     return next((value for word, value in reversed([*itertools.pairwise(argv)]) if word in names), None)
 
 
-class Target(Protocol):
+class Target(ScoringServer, Protocol):
     """A llama-server that was started to be scored, or an endpoint that runs already."""
 
     def ask(self, body: Mapping[str, Any]) -> dict[str, Any]: ...  # noqa: D102
 
     def tokenize(self, text: str, *, special: bool) -> tuple[int, ...]: ...  # noqa: D102
-
-    def render(self, prompt: Prompt) -> Rendered: ...  # noqa: D102
-
-    def log_tail(self, lines: int = 20) -> tuple[str, ...]: ...  # noqa: D102
-
-    def stop(self) -> int | None: ...  # noqa: D102
 
 
 class SlotTarget(Target, Protocol):
@@ -92,14 +87,17 @@ class SlotTarget(Target, Protocol):
     def ask_all(self, body: Mapping[str, Any]) -> list[dict[str, Any]]: ...  # noqa: D102
 
 
-class LlamaScorer:
+AnyTarget = TypeVar("AnyTarget", bound=Target)
+
+
+class LlamaScorer(ServerScorer[AnyTarget]):
     """A llama-server that scores; see `benchctl.engines.base.Scorer`."""
 
     in_batches = True
 
     def __init__(
         self,
-        server: Target,
+        server: AnyTarget,
         command: Sequence[str],
         *,
         splits: int | None = None,
@@ -109,20 +107,10 @@ class LlamaScorer:
 
         `left_out`: tokens that are never returned.
         """
-        self._server = server
-        self._command = tuple(command)
+        super().__init__(server, command)
         self._splits = splits
         self._left_out = left_out
         self._forced: int | None = None
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        """The command line that runs."""
-        return self._command
-
-    def render(self, prompt: Prompt) -> Rendered:
-        """Apply the chat template and tokenize."""
-        return self._server.render(prompt)
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
         """Read a prompt from its beginning, split where a measured request would be."""
@@ -139,14 +127,6 @@ class LlamaScorer:
     def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
         """Read all of `prefix` at once (in pieces of the physical batch size, where it is longer)."""
         return self._score(prefix, top, cached=False)
-
-    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
-        """The engine's last log lines."""
-        return self._server.log_tail(lines)
-
-    def stop(self) -> int | None:
-        """End the server."""
-        return self._server.stop()
 
     def _score(self, prefix: Sequence[int], top: int, *, cached: bool) -> Scores:
         return self._scores(self._server.ask(self._body(list(prefix), top, cached=cached)))
@@ -165,19 +145,8 @@ class LlamaScorer:
         return Scores(logprobs, evaluated)
 
 
-class LlamaSlotScorer(LlamaScorer):
+class LlamaSlotScorer(LlamaScorer[SlotTarget]):
     """A llama-server of our own that scores in several slots at once; see `benchctl.engines.base.SlotScorer`."""
-
-    def __init__(
-        self,
-        server: SlotTarget,
-        command: Sequence[str],
-        *,
-        splits: int | None = None,
-        left_out: frozenset[int] = frozenset(),
-    ) -> None:
-        super().__init__(server, command, splits=splits, left_out=left_out)
-        self._slots = server
 
     def read_together(self, prefixes: Sequence[Sequence[int]], top: int) -> list[Scores]:
         """Read on in all slots in a single batch.
@@ -185,7 +154,7 @@ class LlamaSlotScorer(LlamaScorer):
         One request of several prompts: llama-server gives each to the slot that holds most of it, and evaluates what is
         new in a single batch.
         """
-        answers = self._slots.ask_all(self._body(list(map(list, prefixes)), top, cached=True))
+        answers = self._server.ask_all(self._body(list(map(list, prefixes)), top, cached=True))
         by_place = {count_in(answer.get("index")): self._scores(answer) for answer in answers}
         if by_place.keys() != set(range(len(prefixes))):
             raise protocol_error("The engine did not answer every prompt of the request.")
@@ -247,7 +216,7 @@ class _Served(EndpointTarget):
         return self.http.post("/completion", body, timeout_s=self.timeout_s)
 
 
-def _scorer(target: EndpointTarget) -> LlamaScorer:
+def _scorer(target: EndpointTarget) -> LlamaScorer[Target]:
     return LlamaScorer(_Served.of(target), ())
 
 

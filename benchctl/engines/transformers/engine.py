@@ -11,11 +11,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from benchctl.data.diagnosis import DiagnosisSettings, Expectations
-from benchctl.engines.base import Capabilities, Launch, Rendered, Scores
+from benchctl.engines.base import Capabilities, Launch, Scores
 from benchctl.engines.common.access import make_access
 from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, refused_variables
 from benchctl.engines.common.programs import FoundBinary
+from benchctl.engines.common.score import ServerScorer
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.common.values import count_in, id_of, logprob_of
 from benchctl.engines.transformers.adapter import ADAPTER, TransformersSpec
@@ -26,7 +27,6 @@ from benchctl.engines.transformers.serving import KEY_VARIABLE
 from benchctl.engines.transformers.speculation import model_problems, speculation_problems, worth_trying
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedPair
-from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation
 
@@ -137,7 +137,7 @@ class TransformersEngine:
         return TransformersComparer(self.start(launch, log_path), timeout_s=self._spec.request_timeout_s)
 
 
-class TransformersScorer:
+class TransformersScorer(ServerScorer["TransformersServer"]):
     """A server that scores; see `benchctl.engines.base.Scorer`."""
 
     in_batches = True
@@ -146,19 +146,9 @@ class TransformersScorer:
         self, server: TransformersServer, command: Sequence[str], *, timeout_s: float, ignore_eos: bool
     ) -> None:
         """`timeout_s`: how long a request may take; `ignore_eos`: leave out the tokens that end an answer."""
-        self._server = server
-        self._command = tuple(command)
+        super().__init__(server, command)
         self._timeout_s = timeout_s
         self._ignore_eos = ignore_eos
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        """The command line that runs."""
-        return self._command
-
-    def render(self, prompt: Prompt) -> Rendered:
-        """Apply the chat template and tokenize."""
-        return self._server.render(prompt)
 
     def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
         """Read a prompt in a single pass, as a measured request does."""
@@ -171,14 +161,6 @@ class TransformersScorer:
     def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
         """Read all of `prefix` in a single pass."""
         return self._score(prefix, top, kept=False)
-
-    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
-        """The engine's last log lines."""
-        return self._server.log_tail(lines)
-
-    def stop(self) -> int | None:
-        """End the server."""
-        return self._server.stop()
 
     def _score(self, prefix: Sequence[int], top: int, *, kept: bool) -> Scores:
         body = {"prefix": list(prefix), "top": top, "kept": kept, "ignore_eos": self._ignore_eos}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import psutil
 
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.methods import METHODS, REFUSED, Method, method_of
-from benchctl.models.folder_facts import folder_facts, vocabulary_differences
+from benchctl.models.folder_facts import folder_facts, text_config, vocabulary_differences
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.speculation import Speculation
@@ -50,7 +49,7 @@ def speculation_problems(speculation: Speculation, models: ResolvedPair) -> list
         return problems
     (type_name,) = speculation.types
     method = METHODS[method_of(type_name)]
-    config = model_config(models.target.path)
+    config = text_config(models.target.path / "config.json")
     if unfit := method.unfit(str(config.get("model_type"))):
         problems.append(f"{type_name}: the target ({config.get('model_type')}) {unfit}.")
     if method.draft:
@@ -118,20 +117,9 @@ _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _BYTES_STORED = {"f32": 4, "bf16": 2, "f16": 2}
 
 
-def model_config(folder: Path) -> Mapping[str, Any]:
-    """Return the configuration of the language model in a folder, which may be nested as `text_config`."""
-    try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    nested = config.get("text_config") if isinstance(config, dict) else None
-    inner = nested if isinstance(nested, dict) else config
-    return inner if isinstance(inner, dict) else {}
-
-
 def model_problems(folder: Path, spec: TransformersSpec, *, on_cpu: bool) -> list[str]:
     """Return a sentence for everything that keeps a target from being loaded."""
-    facts, config = folder_facts(folder), model_config(folder)
+    facts, config = folder_facts(folder), text_config(folder / "config.json")
     problems = []
     if not any((folder / name).is_file() for name in _TOKENIZERS):
         problems.append(f"models.target: {folder} has no tokenizer; it must hold tokenizer.json.")

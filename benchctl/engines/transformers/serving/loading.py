@@ -97,17 +97,6 @@ def load(folder: Path, *, device: str, dtype: str, remote_code: bool = False) ->
     return Loaded(folder, model, tokenizer, ends, _context(config))
 
 
-def random_weights(folder: Path, *, device: str, dtype: str) -> PreTrainedModel:
-    """Return a model of the folder's shape with random weights, for measuring cost alone."""
-    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-    torch.manual_seed(0)
-    with torch.device(device):
-        model = transformers.AutoModelForCausalLM.from_config(
-            config, dtype=choose_dtype(dtype, config), attn_implementation="sdpa"
-        )
-    return model.eval()
-
-
 def _check_memory(folder: Path, device: str, dtype: torch.dtype) -> None:
     """Raise RefusedError for weights that do not fit."""
     needed = int(_parameters(folder) * _BYTES[dtype] * HEADROOM)
