@@ -19,10 +19,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.isolation.finding import damage as reasons
-from benchctl.data.isolation import Measurement, NextMeasurement
-from benchctl.measure.isolate.session import IsolateProgress, Search, TextSource, isolate
-from benchctl.measure.isolate.source_model import find_source_model
+from benchctl.experiments.isolate.finding import damage as reasons
+from benchctl.experiments.isolate.session import IsolateProgress, Search, TextSource, isolate
+from benchctl.experiments.isolate.source_model import find_source_model
+from benchctl.experiments.isolate.stored import Measurement, NextMeasurement
 from benchctl.recipes.load import load_recipe
 from benchctl.recipes.source import bundled_folder
 from benchmarks.keep import keep

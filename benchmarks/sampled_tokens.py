@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from benchctl.analysis.sampling.tokens import TERMS, Sampler, terms, token_tests, weights
-from benchctl.data.sampling import TermSum, TokenScores
 from benchctl.engines.base import Scorer
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
+from benchctl.experiments.sampling.stored import TermSum, TokenScores
+from benchctl.experiments.sampling.tokens import TERMS, Sampler, terms, token_tests, weights
 from benchctl.measure.prepare import prepare
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import ModelPair, ModelSpec, PromptsSpec, Sampling

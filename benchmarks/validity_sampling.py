@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchctl.analysis.sampling.permutation import END, PromptSamples, names_of_tests, p_values
-from benchctl.analysis.sampling.power import visible_sharpening, visible_shifts
 from benchctl.analysis.statistics import holm
 from benchctl.engines.base import Server
 from benchctl.engines.registry import make_engine
-from benchctl.measure.sampling import draw_answers, in_turn, spread_over_tasks, spread_seed
+from benchctl.experiments.sampling.draw import draw_answers, in_turn, spread_over_tasks, spread_seed
+from benchctl.experiments.sampling.permutation import END, PromptSamples, names_of_tests, p_values
+from benchctl.experiments.sampling.power import visible_sharpening, visible_shifts
 from benchctl.models.sources import resolve_pair
 from benchctl.prompts.load import load_suite
 from benchctl.prompts.suite import PromptItem
@@ -21,7 +21,7 @@ from benchctl.recipes.schema import Arm, Sampling
 from benchmarks.bundled_runs import bundled_recipe, drafting, plain
 
 if TYPE_CHECKING:
-    from benchctl.analysis.sampling.permutation import Tokens
+    from benchctl.experiments.sampling.permutation import Tokens
 
 _TOKENS = 32
 _PROMPTS = 4

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.data.chain import Chain, chain_seed, sealed
-from benchctl.data.sampling import ANSWERS, CHECK
 from benchctl.data.scores import DIGESTS
 from benchctl.data.store import MANIFEST, RECORDS
+from benchctl.experiments.sampling.stored import ANSWERS, CHECK
 
 
 def reseal(run: Path) -> Path:

@@ -19,18 +19,15 @@ from benchctl import __version__
 from benchctl.cli.breakeven import breakeven
 from benchctl.cli.compare import compare
 from benchctl.cli.demo import demo
-from benchctl.cli.diagnose import diagnose
 from benchctl.cli.doctor import doctor
 from benchctl.cli.engines import app as engines
 from benchctl.cli.explain import explain
 from benchctl.cli.inspect import inspect
-from benchctl.cli.isolate import isolate
 from benchctl.cli.models import app as models
 from benchctl.cli.options import SweepCommand
 from benchctl.cli.predict import predict
 from benchctl.cli.prompts import app as prompts
 from benchctl.cli.quantize import quantize
-from benchctl.cli.race import race
 from benchctl.cli.recipes import app as recipes
 from benchctl.cli.report import report
 from benchctl.cli.run import run
@@ -38,6 +35,9 @@ from benchctl.cli.runs import app as runs
 from benchctl.cli.tune import tune
 from benchctl.cli.verify_lossless import verify_lossless
 from benchctl.errors import BenchctlError, StorageError
+from benchctl.experiments.diagnose.command import diagnose
+from benchctl.experiments.isolate.command import isolate
+from benchctl.experiments.race.command import race
 
 EPILOG = (
     "Exit codes: 0 done (and lossless) · 1 not lossless, or a gate failed · 2 the recipe or the command line is wrong"

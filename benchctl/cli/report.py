@@ -12,8 +12,8 @@ from benchctl.cli.json_output import print_json
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
-    from benchctl.data.isolation import Isolation
     from benchctl.data.store import RunData
+    from benchctl.experiments.isolate.stored import Isolation
 
 
 def report(
@@ -95,8 +95,8 @@ def report(
 
 def _search_beside(run: Path, named: Path | None) -> Isolation | None:
     """Return the search that was named, else the newest one beside the run. Raises UsageError, StorageError."""
-    from benchctl.data.isolation import ISOLATION, read_isolation
     from benchctl.errors import UsageError
+    from benchctl.experiments.isolate.stored import ISOLATION, read_isolation
 
     if named is not None:
         found = read_isolation(named)

@@ -120,7 +120,7 @@ def verify_lossless(
     )
     settings = {"seeds": seeds, "prompts": prompts, "tokens": tokens, "temperature": temperature, "level": level}
     if sampling:
-        from benchctl.cli.verify_sampling import verify_sampling
+        from benchctl.experiments.sampling.command import verify_sampling
 
         if against:
             raise UsageError("--sampling takes no reference run.", where="--against", fix="Leave out one of the two.")

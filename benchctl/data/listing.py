@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.data import diagnosis, sampling
 from benchctl.data.chain import reaches
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import MANIFEST, RECORDS, checked_manifest
 from benchctl.data.writer import LOGS, cannot_write, folder_lock
 from benchctl.errors import BenchctlError, UsageError
+from benchctl.experiments.diagnose import stored as diagnosis
+from benchctl.experiments.sampling import stored as sampling
 
 OWN_FOLDERS = {LOGS, sampling.FOLDER, diagnosis.FOLDER}
 """The folders that benchctl makes in a run's folder."""

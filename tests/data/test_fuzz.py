@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchctl.data.isolation import ISOLATION, read_isolation
 from benchctl.data.record import Record
 from benchctl.data.replays import REPLAYS, read_replays
-from benchctl.data.sampling import ANSWERS, CHECK, open_check
 from benchctl.data.store import MANIFEST, RECORDS, open_run
+from benchctl.experiments.isolate.stored import ISOLATION, read_isolation
+from benchctl.experiments.sampling.stored import ANSWERS, CHECK, open_check
 from benchctl.measure.plan import earlier_processes, measured, unclosed
 from benchctl.measure.run import recipe_of
 from tests.fuzz import fuzzed, mistaken, outcome, spoilt, told

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from benchctl.data.isolation import ISOLATION, read_isolation
 from benchctl.data.manifest import MANIFEST_FORMAT
 from benchctl.data.replays import REPLAYS, read_replays
-from benchctl.data.sampling import CHECK, open_check
 from benchctl.data.store import MANIFEST, open_run
 from benchctl.data.versions import StoredFormat
 from benchctl.errors import StorageError
+from benchctl.experiments.isolate.stored import ISOLATION, read_isolation
+from benchctl.experiments.sampling.stored import CHECK, open_check
 
 KEPT = Path(__file__).parent / "kept"
 

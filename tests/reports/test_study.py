@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.analysis.isolation.search import recall, search
 from benchctl.cli.app import app
-from benchctl.data.isolation import Isolation, read_isolation, write_isolation
 from benchctl.data.store import open_run, resolve_run
 from benchctl.errors import UsageError
+from benchctl.experiments.isolate.search import recall, search
+from benchctl.experiments.isolate.stored import Isolation, read_isolation, write_isolation
 from tests.cli.calls import answer, call
 
 pytestmark = pytest.mark.slow

@@ -16,18 +16,18 @@ import pytest
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.comparison.compare import compare_runs
 from benchctl.analysis.comparison.gates import check_gate, parse_gate
-from benchctl.analysis.sampling.conclude import sampling_verdict
 from benchctl.cli.app import app
 from benchctl.data.chain import chain_seed, linked, stated
-from benchctl.data.diagnosis import DOCUMENT, read_diagnosis, write_diagnosis
 from benchctl.data.integrity import RecordCheck
-from benchctl.data.isolation import ISOLATION, read_isolation, write_isolation
-from benchctl.data.sampling import ANSWERS, CHECK, open_check
 from benchctl.data.scores import DIGESTS
 from benchctl.data.store import MANIFEST, RECORDS, open_run, read_manifest
 from benchctl.data.summaries import SUMMARY
 from benchctl.data.writer import RunWriter
 from benchctl.errors import StorageError
+from benchctl.experiments.diagnose.stored import DOCUMENT, read_diagnosis, write_diagnosis
+from benchctl.experiments.isolate.stored import ISOLATION, read_isolation, write_isolation
+from benchctl.experiments.sampling.conclude import sampling_verdict
+from benchctl.experiments.sampling.stored import ANSWERS, CHECK, open_check
 from tests.cli.calls import call
 from tests.resealed import reseal
 

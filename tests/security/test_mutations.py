@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from benchctl.analysis.analyse import analyse
-from benchctl.analysis.sampling.conclude import sampling_verdict
-from benchctl.data.sampling import ANSWERS, CHECK, SCORES, open_check
 from benchctl.data.scores import DIGESTS
 from benchctl.data.store import MANIFEST, RECORDS, open_run
 from benchctl.errors import BenchctlError
+from benchctl.experiments.sampling.conclude import sampling_verdict
+from benchctl.experiments.sampling.stored import ANSWERS, CHECK, SCORES, open_check
 from tests.fuzz import changed, places
 from tests.resealed import reseal
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from benchctl.data.diagnosis import DiagnosisSettings, Expectations
+from benchctl.data.expectations import DiagnosisSettings, Expectations
 from benchctl.engines.base import Capabilities, Launch, Scores
 from benchctl.engines.common.access import make_access
 from benchctl.engines.common.launched_server import StartUp

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchctl.analysis.degenerate import degeneration
-from benchctl.analysis.isolation.finding import DAMAGED
 from benchctl.data.manifest import PreflightProbe, PreflightRecord
 from benchctl.data.record import Record
 from benchctl.engines.base import Engine, Launch, Scorer, ScoringEngine
 from benchctl.errors import EngineError, GateError
+from benchctl.experiments.isolate.finding import DAMAGED
 from benchctl.measure.cell import scoring
 from benchctl.measure.memory import SHARE, free_bytes
 from benchctl.measure.preflight.probes import (

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from benchctl.analysis.isolation.search import recall
-from benchctl.analysis.isolation.table import Row, rows
 from benchctl.analysis.results import ALL_TASKS, Analysis
-from benchctl.data.isolation import Isolation
 from benchctl.data.traces import CostTraces
+from benchctl.experiments.isolate.search import recall
+from benchctl.experiments.isolate.stored import Isolation
+from benchctl.experiments.isolate.table import Row, rows
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.text import one_line

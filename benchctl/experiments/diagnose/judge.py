@@ -1,0 +1,313 @@
+"""Is a draft worth speculating with: what target and draft predict at the places of the target's own answers.
+
+All-token acceptance α(k) is the chance that all k tokens of a draft are accepted. Under greedy decoding it is the
+share of starts at which the draft's likeliest token is the answer's k times in a row, given the answer's own tokens:
+that is what a round does, because a draft that was accepted so far equals the answer's tokens. Of answers drawn from
+the target it is the mean over contexts of Σ over x1…xk of Π min(p, q) (Leviathan et al. 2023, section 3), of which
+
+    Π over the first k - 1 places of min(1, q/p) at the answer's token · Σ min(p, q) at the last one
+
+is an unbiased estimate: the answer's tokens come from p, so that the factor q/p weighs them as drafts. α(1) is the
+acceptance per token. The speed-up is E / (1 + k·c) with E(α, k) of the acceptance *per token*: α(k) fed into it would
+count the same rejections several times.
+
+Intervals are by bootstrap over prompts: a prompt's places hang together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from benchctl.analysis.prediction import RoundCosts, predict
+from benchctl.analysis.result import Interval, Result
+from benchctl.analysis.results import ALL_TASKS
+from benchctl.experiments.diagnose.stored import DiagnosedDraft, Diagnosis, Expectations, ForcedAnswer
+
+DEPTHS = (2, 4, 8)
+"""Depths at which all-token acceptance is reported."""
+RESAMPLES = 10_000
+SEED = 20261122
+METHOD = "95 %, bootstrap over prompts, 10,000 resamples"
+VIABLE = 5.0
+HOPELESS = 20.0
+"""Of the ablation study: a component is viable as a draft where removing it multiplies perplexity by less than 5, and
+is not where it does by more than 20."""
+DEEPEST = 16
+"""The best predicted depth is searched from 1 to here."""
+
+
+class Estimate(Result):
+    """A share with its interval; `None` where fewer than two prompts have it."""
+
+    value: float
+    interval: Interval | None
+
+
+class DraftAcceptance(Result):
+    """One way to draft, for one task or all, greedy or sampled."""
+
+    draft: str
+    task: str
+    temperature: float
+    prompts: int
+    starts: int
+    """Places at which the draft began."""
+    per_token: Estimate
+    """Acceptance of one token, over all places that were drafted."""
+    all_tokens: dict[int, Estimate]
+    """α(k) by depth; a depth that no answer is long enough for is left out."""
+    distance: float | None = None
+    """Mean total variation distance at temperature 1 over the target's likeliest tokens; of greedy answers alone."""
+    distance_most: float | None = None
+    agreement: float | None = None
+    """Share of starts at which the likeliest tokens are the same; of greedy answers alone."""
+
+
+class Payoff(Result):
+    """What speculation would yield at one depth."""
+
+    depth: int
+    temperature: float
+    tokens: float
+    """E(α, k) with the acceptance per token."""
+    measured_tokens: float | None
+    """1 + α(1) + … + α(k): acceptance need not be equal at every depth; `None` beyond what was read."""
+    speedup_measured: float | None
+    """E / (1 + k·c) with the measured cost of a draft step."""
+    speedup_flops: float | None
+    """The same with its share of floating-point operations: where nothing but computing costs time."""
+
+
+PerplexityVerdict = Literal["viable", "between", "not viable"]
+
+
+class DraftDiagnosis(Result):
+    """Everything about one way to draft."""
+
+    draft: str
+    kind: Literal["pair", "part"]
+    arms: list[str]
+    what: dict[str, object]
+    exact: bool
+    truncated: float
+    """The most of a sampled distribution that lies beyond the tokens that the engine reports, on average; a share."""
+    acceptance: list[DraftAcceptance]
+    """All tasks first, greedy first."""
+    cost: float | None
+    """c: a draft step over a target step, measured."""
+    cost_flops: float | None
+    flops_how: str
+    perplexity: float | None
+    """Of the target on prompts and answers; of a part alone."""
+    perplexity_removed: float | None
+    perplexity_ratio: float | None
+    perplexity_verdict: PerplexityVerdict | None
+    """By the ablation study's limits."""
+    payoff: list[Payoff]
+    best: Payoff | None
+    """The depth with the highest predicted speed-up at the measured cost, greedy."""
+    error: str | None = None
+
+
+def judge_diagnosis(found: Diagnosis) -> list[DraftDiagnosis]:
+    """Return the diagnosis of every way to draft, from the stored readings."""
+    return [_judge(draft) for draft in found.drafts]
+
+
+def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
+    acceptance = [
+        row
+        for temperature in sorted({one.temperature for one in draft.answers})
+        for task in (ALL_TASKS, *dict.fromkeys(one.task for one in draft.answers))
+        if (row := _acceptance(draft.name, task, temperature, draft.answers)) is not None
+    ]
+    costs = draft.costs
+    cost = _ratio(costs.draft_step_s, costs.target_step_s)
+    cost_flops = _ratio(costs.draft_flops, costs.target_flops)
+    whole, removed = _perplexities(draft.answers)
+    ratio = _ratio(removed, whole)
+    payoff = [
+        one for row in acceptance if row.task == ALL_TASKS for one in _payoffs(row, draft.answers, cost, cost_flops)
+    ]
+    greedy = [one for one in payoff if one.temperature == 0 and one.speedup_measured is not None]
+    return DraftDiagnosis(
+        draft=draft.name,
+        kind=draft.kind,
+        arms=draft.arms,
+        what=draft.what,
+        exact=draft.exact,
+        truncated=max((one.truncated for one in draft.answers), default=0.0),
+        acceptance=acceptance,
+        cost=cost,
+        cost_flops=cost_flops,
+        flops_how=costs.flops_how,
+        perplexity=whole,
+        perplexity_removed=removed,
+        perplexity_ratio=ratio,
+        perplexity_verdict=verdict_of(ratio),
+        payoff=payoff,
+        best=max(greedy, key=lambda one: (one.speedup_measured or 0.0, -one.depth), default=None),
+        error=draft.error,
+    )
+
+
+def verdict_of(ratio: float | None) -> PerplexityVerdict | None:
+    """Return the class of a perplexity ratio by the ablation study's limits."""
+    if ratio is None:
+        return None
+    return "viable" if ratio < VIABLE else "not viable" if ratio > HOPELESS else "between"
+
+
+def _ratio(one: float | None, other: float | None) -> float | None:
+    return one / other if one is not None and other else None
+
+
+def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[ForcedAnswer]) -> DraftAcceptance | None:
+    chosen = [one for one in answers if one.temperature == temperature and task in (ALL_TASKS, one.task)]
+    chosen = [one for one in chosen if one.starts]
+    if not chosen:
+        return None
+    by_answer = [windows(one) for one in chosen]
+    depths = {depth: [row[depth] for row in by_answer if len(row.get(depth, ()))] for depth in DEPTHS}
+    greedy = temperature == 0
+    return DraftAcceptance(
+        draft=draft,
+        task=task,
+        temperature=temperature,
+        prompts=len(chosen),
+        starts=sum(len(one.starts) for one in chosen),
+        per_token=_estimate([np.concatenate([np.asarray(row) for row in one.overlap]) for one in chosen]),
+        all_tokens={depth: _estimate(rows) for depth, rows in depths.items() if rows},
+        distance=_mean([one.distance for one in chosen]) if greedy else None,
+        distance_most=_mean([one.distance_most for one in chosen]) if greedy else None,
+        agreement=_mean([[float(same) for same in one.agree] for one in chosen]) if greedy else None,
+    )
+
+
+def windows(answer: Expectations) -> dict[int, np.ndarray]:
+    """Return by depth k, from 1, the estimates of α(k) at every start from which k places were read.
+
+    The rows of a draft with a state of its own hold one place; they are laid end to end.
+    """
+    rows = list(zip(answer.overlap, answer.accept, strict=True))
+    if all(len(overlap) == 1 for overlap, _ in rows):
+        overlap, accept = [row[0] for row in answer.overlap], [row[0] for row in answer.accept]
+        rows = [(overlap[start : start + DEEPEST], accept[start : start + DEEPEST]) for start in range(len(rows))]
+    deepest = max((len(overlap) for overlap, _ in rows), default=0)
+    found = {}
+    for depth in range(1, min(deepest, DEEPEST) + 1):
+        long = [(overlap, accept) for overlap, accept in rows if len(overlap) >= depth]
+        found[depth] = np.array([math.prod(accept[: depth - 1]) * overlap[depth - 1] for overlap, accept in long])
+    return found
+
+
+def _estimate(by_prompt: Sequence[np.ndarray]) -> Estimate:
+    """Return the mean over all values with a bootstrap over the prompts that they belong to."""
+    sums = np.array([[values.sum(), len(values)] for values in by_prompt], dtype=float)
+    value = float(sums[:, 0].sum() / sums[:, 1].sum())
+    if len(sums) < 2:
+        return Estimate(value=value, interval=None)
+    rng = np.random.default_rng(SEED)
+    drawn = rng.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=RESAMPLES) @ sums
+    low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
+    return Estimate(value=value, interval=Interval(low=float(low), high=float(high), method=METHOD))
+
+
+def _mean(rows: Sequence[Sequence[float]]) -> float | None:
+    values = [value for row in rows for value in row]
+    return float(np.mean(values)) if values else None
+
+
+def _perplexities(answers: Sequence[ForcedAnswer]) -> tuple[float | None, float | None]:
+    """Return the perplexity of the target and of what is left of it."""
+    both = [one for one in answers if one.loss_target is not None and one.loss_draft is not None and one.scored]
+    scored = sum(one.scored for one in both)
+    if not scored:
+        return None, None
+    losses = (sum(one.loss_target or 0.0 for one in both), sum(one.loss_draft or 0.0 for one in both))
+    whole, removed = (math.exp(min(loss / scored, 700.0)) for loss in losses)
+    return whole, removed
+
+
+def _payoffs(
+    row: DraftAcceptance, answers: Sequence[ForcedAnswer], cost: float | None, cost_flops: float | None
+) -> list[Payoff]:
+    """Predict for every depth from 1 to `DEEPEST`."""
+    alpha = row.per_token.value
+    depths = range(1, DEEPEST + 1)
+    at = {
+        name: None if c is None else predict(alpha, depths, RoundCosts(c))
+        for name, c in (("measured", cost), ("flops", cost_flops))
+    }
+    chances = _chances([one for one in answers if one.temperature == row.temperature])
+    plain = predict(alpha, depths, RoundCosts(0.0))
+    found = []
+    for place, depth in enumerate(depths):
+        measured, flops = at["measured"], at["flops"]
+        found.append(
+            Payoff(
+                depth=depth,
+                temperature=row.temperature,
+                tokens=plain[place].tokens_per_round,
+                measured_tokens=1 + sum(chances[:depth]) if depth <= len(chances) else None,
+                speedup_measured=None if measured is None else measured[place].speedup,
+                speedup_flops=None if flops is None else flops[place].speedup,
+            )
+        )
+    return found
+
+
+def _chances(answers: Sequence[ForcedAnswer]) -> list[float]:
+    """Return α(1), α(2), … as far as every depth was read."""
+    by_answer = [windows(one) for one in answers if one.starts]
+    found = []
+    for depth in range(1, DEEPEST + 1):
+        values = [row[depth] for row in by_answer if len(row.get(depth, ()))]
+        if not values:
+            break
+        found.append(float(np.concatenate(values).mean()))
+    return found
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A part of a model that benchctl has diagnosed itself, greedy."""
+
+    model: str
+    part: str
+    ratio: float
+    per_token: float
+    cost: float
+    """c by floating-point operations."""
+
+
+CALIBRATION: tuple[Calibrated, ...] = (
+    Calibrated("self-speculation-control", "self-layerskip (skip=0.5)", 1.21, 0.999, 0.654),
+    Calibrated("self-speculation-control", "self-early-exit (exit_layer=3)", 1.43, 0.951, 0.827),
+    Calibrated("self-speculation-parallel", "self-ssm", 2.31, 0.763, 0.829),
+    Calibrated("self-speculation-parallel", "self-layerskip (skip=0.5)", 1.81, 0.907, 0.614),
+    Calibrated("self-speculation-parallel", "self-early-exit (exit_layer=3)", 1.69, 0.897, 0.807),
+    Calibrated("self-speculation-sequential", "self-linear", 1.82, 0.839, 0.863),
+    Calibrated("self-speculation-sequential", "self-layerskip (skip=0.5)", 2.84, 0.774, 0.637),
+    Calibrated("self-speculation-sequential", "self-early-exit (exit_layer=3)", 1.99, 0.857, 0.828),
+)
+"""From the diagnoses that are kept in results/: see docs/diagnose.md."""
+
+
+def calibration_of(draft: DraftDiagnosis) -> str | None:
+    """Say what the parts that benchctl has diagnosed itself were worth in this draft's range of perplexity ratios."""
+    verdict = draft.perplexity_verdict
+    like = [one for one in CALIBRATION if verdict_of(one.ratio) == verdict]
+    if verdict is None or not CALIBRATION:
+        return None
+    if not like:
+        return f"none of {len(CALIBRATION)} parts was in this range"
+    paying = [one for one in like if one.per_token > one.cost]
+    low, high = (f(one.per_token for one in like) for f in (min, max))
+    accepted = f"{low:.2f}" if len(like) == 1 else f"{low:.2f} to {high:.2f}"
+    return f"of {len(like)} parts in this range {len(paying)} would pay by FLOP; accepted per token: {accepted}"

@@ -1,0 +1,355 @@
+"""Diagnosing drafts: the target's own answers, read by the target and by what drafts.
+
+First the target alone answers every prompt, greedily and sampled. Then an engine that can read an answer with an arm's
+draft and its target together (`ComparingEngine`) does so; of the others the target and the draft model are scored one
+after the other, each alone, as far as their logprobs reach, and the draft model alone answers the prompts, too, so that
+its step is timed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchctl.data.writer import LOGS, cannot_write, folder_lock
+from benchctl.engines.base import ComparingEngine, Rendered, ScoringEngine, Server
+from benchctl.errors import EngineError, UsageError
+from benchctl.experiments.diagnose.expectations import expectations, typical
+from benchctl.experiments.diagnose.stored import (
+    FOLDER,
+    DiagnosedDraft,
+    Diagnosis,
+    DiagnosisSettings,
+    DraftCosts,
+    Expectations,
+    ForcedAnswer,
+    write_diagnosis,
+)
+from benchctl.experiments.sampling.draw import spread_over_tasks, spread_seed
+from benchctl.measure.audit.session import scores_of
+from benchctl.measure.cell import running, scoring
+from benchctl.measure.prepare import Prepared, PreparedSetup, new_manifest
+from benchctl.measure.run import signals_interrupt
+from benchctl.models.footprint import step_flops
+from benchctl.models.resolved import ResolvedPair
+from benchctl.prompts.suite import PromptItem
+from benchctl.recipes.schema import Arm, Sampling
+
+PAIR = ("draft-simple", "assisted", "draft_model")
+"""Types that draft with `models.draft` as it is, a language model of its own."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, and how many answers of how many are."""
+
+
+@dataclass(frozen=True)
+class DiagnosisPlan:
+    """How large a diagnosis is; see `DiagnosisSettings`."""
+
+    prompts: int = 24
+    tokens: int = 64
+    temperature: float = 0.6
+    depth: int = 8
+    stride: int = 4
+    top: int = 100
+
+    @property
+    def settings(self) -> DiagnosisSettings:
+        """What is kept of it."""
+        return DiagnosisSettings(
+            tokens=self.tokens, temperature=self.temperature, depth=self.depth, stride=self.stride, top=self.top
+        )
+
+
+@dataclass(frozen=True)
+class TargetAnswer:
+    """An answer of the target alone."""
+
+    item: PromptItem
+    prompt: Rendered
+    temperature: float
+    token_ids: tuple[int, ...]
+
+
+@dataclass
+class Way:
+    """One way to draft: the arms of a setup that do, whatever their depth."""
+
+    name: str
+    setup: PreparedSetup
+    """Their engine, target and draft."""
+    arms: list[Arm] = field(default_factory=list)
+
+    @property
+    def with_model(self) -> bool:
+        """Whether a model of its own drafts."""
+        types = {name for arm in self.arms if arm.speculation for name in arm.speculation.types}
+        return not self.arms or bool(types & set(PAIR))
+
+
+def ways_of(prepared: Prepared) -> tuple[list[Way], dict[str, str]]:
+    """Return the ways to draft that can be diagnosed, and for every arm that cannot the reason."""
+    recipe = prepared.recipe
+    speculating = [arm for arm in recipe.arms if arm.speculation is not None]
+    ways: dict[str, Way] = {}
+    not_reached: dict[str, str] = {}
+    for arm in speculating:
+        assert arm.speculation is not None
+        setup = prepared.setup_of(arm.name)
+        engine, name = setup.engine, _name(arm, prepared)
+        if isinstance(engine, ComparingEngine):
+            reason = engine.incomparable(arm)
+        elif len(arm.speculation.types) == 1 and arm.speculation.types[0] in PAIR:
+            reason = None
+        else:
+            reason = (
+                "only a draft model of its own can be scored on this engine; its draft probabilities are not reported"
+            )
+        if reason is None:
+            ways.setdefault(name, Way(name, setup)).arms.append(arm)
+        else:
+            not_reached[arm.name] = reason
+    own = prepared.of_baseline
+    if not speculating and own.models.draft is not None and not isinstance(own.engine, ComparingEngine):
+        ways["draft model"] = Way("draft model", own)
+    if not ways:
+        reasons = "; ".join(dict.fromkeys(not_reached.values()))
+        raise UsageError(
+            f"No arm of this recipe can be diagnosed{': ' + reasons if reasons else ': none speculates'}.",
+            where=recipe.name,
+            fix="Name models.draft, or an arm that drafts with a part of the target (engine transformers).",
+        )
+    for way in ways.values():
+        if not isinstance(way.setup.engine, ComparingEngine | ScoringEngine):
+            raise UsageError(
+                f"benchctl cannot read logits of the engine {way.setup.capabilities.kind}.",
+                where="engine.kind",
+                fix="Diagnose the pair on another engine.",
+            )
+    return list(ways.values()), not_reached
+
+
+def _name(arm: Arm, prepared: Prepared) -> str:
+    """Return the way an arm drafts in words: its type and options, without the depth; over axes with its setup."""
+    assert arm.speculation is not None
+    options = ", ".join(f"{key}={value}" for key, value in (arm.speculation.options or {}).items())
+    where = arm.setup if len(prepared.setups) > 1 else None
+    details = "; ".join(filter(None, (options, where)))
+    return " + ".join(arm.speculation.types) + (f" ({details})" if details else "")
+
+
+def diagnose(
+    prepared: Prepared, plan: DiagnosisPlan, out: Path, command: list[str], progress: Progress
+) -> tuple[Path, Diagnosis]:
+    """Diagnose every way to draft of a prepared recipe; return the folder and what was found.
+
+    A way that fails keeps its error, and the others go on. Raises EngineError where the target itself cannot answer,
+    UsageError, StorageError, and KeyboardInterrupt, after which what was read is kept.
+    """
+    ways, not_reached = ways_of(prepared)
+    prompts = spread_over_tasks(prepared.prompts, plan.prompts)
+    manifest = new_manifest(prepared, command)
+    chosen = {(item.task, item.prompt_idx) for item in prompts}
+    manifest.prompts = [one for one in manifest.prompts if (one.task, one.prompt_idx) in chosen]
+    found = Diagnosis(settings=plan.settings, manifest=manifest, not_reached=not_reached)
+    folder = out / prepared.recipe.name / FOLDER / manifest.run
+    with folder_lock(folder, "diagnosing here"):
+        try:
+            (folder / LOGS).mkdir(exist_ok=True)
+        except OSError as error:
+            raise cannot_write(error, folder) from None
+        logs = itertools.count(1)
+        _keep(folder, found)
+        try:
+            with signals_interrupt():
+                for target, own in _by_target(ways, prepared).items():
+                    session = _Session(prepared, target, plan, prompts, folder, logs, progress)
+                    session.answer()
+                    for way in own:
+                        found.drafts.append(session.read(way))
+                        _keep(folder, found)
+        except BaseException as stop:
+            found.status = "interrupted" if isinstance(stop, KeyboardInterrupt) else "failed"
+            _keep(folder, found)
+            raise
+        found.status = "failed" if any(draft.error for draft in found.drafts) else "finished"
+        _keep(folder, found)
+    return folder, found
+
+
+def _by_target(ways: Sequence[Way], prepared: Prepared) -> dict[str, list[Way]]:
+    """Return the ways by the baseline whose target they draft for."""
+    compared = prepared.recipe.compared
+    first = {arm.group.setups: arm.baseline for arm in reversed(compared.values())}
+    found: dict[str, list[Way]] = {}
+    for way in ways:
+        arm = way.arms[0].name if way.arms else prepared.recipe.baseline
+        found.setdefault(first[compared[arm].group.setups], []).append(way)
+    return found
+
+
+def _keep(folder: Path, found: Diagnosis) -> None:
+    found.manifest.status = "started" if found.status == "started" else "finished"
+    write_diagnosis(folder, found)
+
+
+class _Session:
+    """The diagnosis of one target: its answers, then one way to draft after the other."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        baseline: str,
+        plan: DiagnosisPlan,
+        prompts: Sequence[PromptItem],
+        folder: Path,
+        logs: Iterator[int],
+        progress: Progress,
+    ) -> None:
+        self._prepared, self._plan, self._prompts = prepared, plan, prompts
+        self._folder, self._logs, self._progress = folder, logs, progress
+        self._baseline, self._setup = prepared.recipe.arm(baseline), prepared.setup_of(baseline)
+        self._target_answers: list[TargetAnswer] = []
+        self._target_step_s: float | None = None
+        self._scores: list[list[Mapping[int, float]]] = []
+
+    def answer(self) -> None:
+        """Have the target alone answer every prompt, greedily and sampled."""
+        with self._server("the target answers", self._setup.models) as server:
+            self._target_answers, self._target_step_s = self._answers(server, sampled=True)
+        if not any(len(one.token_ids) > 1 for one in self._target_answers):
+            raise EngineError(
+                "The target ends every answer at once, so there is nothing to draft.",
+                kind="protocol",
+                where=str(self._folder),
+                fix="Choose prompts that it answers.",
+            )
+
+    def read(self, way: Way) -> DiagnosedDraft:
+        """Read the answers with one way to draft."""
+        exact = isinstance(self._setup.engine, ComparingEngine)
+        draft = DiagnosedDraft(
+            name=way.name,
+            arms=[arm.name for arm in way.arms],
+            kind="pair" if way.with_model else "part",
+            exact=exact,
+        )
+        try:
+            if exact:
+                self._compare(way, draft)
+            else:
+                self._score(way, draft)
+        except EngineError as error:
+            draft.error = error.what
+        return draft
+
+    def _compare(self, way: Way, draft: DiagnosedDraft) -> None:
+        """Read with draft and target in one process."""
+        engine = self._setup.engine
+        assert isinstance(engine, ComparingEngine)
+        arm = way.arms[0]
+        log = self._log(way.name)
+        with running(engine.start_comparer(self._prepared.launches[arm.name], log), log) as comparer:
+            draft.what = {name: value for name, value in comparer.describe().items() if name != "max"}
+            for number, one in enumerate(self._target_answers):
+                self._progress(f"{way.name}: reading", number, len(self._target_answers))
+                if len(one.token_ids) > 1:
+                    read = comparer.compare(one.prompt.token_ids, one.token_ids, one.temperature, self._plan.settings)
+                    draft.answers.append(_forced(one, read))
+            target, own = comparer.flops(self._target_answers[0].prompt.token_ids)
+            draft.costs = DraftCosts(
+                target_step_s=typical([step for one in draft.answers for step in one.steps_target]),
+                draft_step_s=typical([step for one in draft.answers for step in one.steps_draft]),
+                target_flops=target,
+                draft_flops=own,
+                flops_how="torch's own count of one step",
+            )
+
+    def _score(self, way: Way, draft: DiagnosedDraft) -> None:
+        """Score target and draft model one after the other, and time the draft model alone."""
+        models = way.setup.models
+        assert models.draft is not None
+        alone = ResolvedPair(models.draft, None)
+        if not self._scores:
+            self._scores = self._scored("the target scores", self._setup.models)
+        theirs = self._scores
+        ours = self._scored(f"{draft.name} scores", alone)
+        for one, target, own in zip(self._target_answers, theirs, ours, strict=True):
+            if len(one.token_ids) > 1:
+                read = expectations(one.token_ids, target, own, one.temperature, self._plan.top)
+                draft.answers.append(_forced(one, read))
+        with self._server(f"{draft.name} answers", alone) as server:
+            _, step_s = self._answers(server, sampled=False)
+        draft.costs = DraftCosts(
+            target_step_s=self._target_step_s,
+            draft_step_s=step_s,
+            target_flops=step_flops(self._setup.models.target),
+            draft_flops=step_flops(models.draft),
+            flops_how="two a weight that is multiplied with; attention over the cache left out",
+        )
+
+    def _scored(self, what: str, models: ResolvedPair) -> list[list[Mapping[int, float]]]:
+        engine = self._setup.engine
+        assert isinstance(engine, ScoringEngine)
+        launch = engine.launch(self._baseline, models)
+        scored = []
+        with scoring(engine, launch, self._log(what)) as scorer:
+            for number, one in enumerate(self._target_answers):
+                self._progress(what, number, len(self._target_answers))
+                scores = scores_of(scorer, one.prompt.token_ids, one.token_ids, self._plan.top)
+                scored.append([place.logprobs for place in scores])
+        return scored
+
+    def _answers(self, server: Server, *, sampled: bool) -> tuple[list[TargetAnswer], float | None]:
+        """Return the answers of a server's model, and the typical time of its step in the greedy ones."""
+        answers, steps = [], []
+        temperatures = (0.0, self._plan.temperature) if sampled else (0.0,)
+        for number, (item, temperature) in enumerate(itertools.product(self._prompts, temperatures)):
+            self._progress("answering", number, len(self._prompts) * len(temperatures))
+            prompt = server.render(item.prompt)
+            sampling = self._sampling(temperature, spread_seed(1 + number))
+            done = asyncio.run(server.complete(prompt, sampling))
+            ids = done.token_ids if done.token_ids is not None else server.recover_token_ids(prompt, sampling, done)
+            if not prompt.token_ids or ids is None:
+                raise EngineError(
+                    "The engine does not report token ids, by which draft and target are compared.",
+                    kind="protocol",
+                    where=f"{item.task}/{item.prompt_idx}",
+                )
+            answers.append(TargetAnswer(item, prompt, temperature, tuple(ids)))
+            decode_s = done.engine_decode_s or done.decode_s
+            if temperature == 0 and done.n_predicted > 1 and decode_s > 0:
+                steps.append(decode_s / (done.n_predicted - 1))
+        return answers, typical(steps)
+
+    def _sampling(self, temperature: float, seed: int) -> Sampling:
+        """Greedy, or from the whole vocabulary."""
+        cut = {"top_k": 1, "seed": 1} if temperature == 0 else {"top_k": 0, "seed": seed}
+        changes = {"temperature": temperature, "top_p": 1.0, "max_tokens": self._plan.tokens, "ignore_eos": False}
+        return self._prepared.recipe.sampling.model_copy(update=changes | cut)
+
+    @contextmanager
+    def _server(self, what: str, models: ResolvedPair) -> Iterator[Server]:
+        self._progress(what, 0, len(self._prompts))
+        engine = self._setup.engine
+        log = self._log(what)
+        with running(engine.start(engine.launch(self._baseline, models), log), log) as server:
+            yield server
+
+    def _log(self, what: str) -> Path:
+        name = "".join(letter if letter.isalnum() else "-" for letter in what)
+        return self._folder / LOGS / f"{next(self._logs)}-{name}.log"
+
+
+def _forced(answer: TargetAnswer, read: Expectations) -> ForcedAnswer:
+    return ForcedAnswer(
+        **read.model_dump(),
+        task=answer.item.task,
+        prompt_idx=answer.item.prompt_idx,
+        temperature=answer.temperature,
+        tokens=len(answer.token_ids),
+    )

@@ -1,0 +1,165 @@
+"""The tables of a diagnosis: the draft's distribution against the target's, its cost, and the predicted speed-up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchctl.experiments.diagnose.judge import (
+    DEPTHS,
+    HOPELESS,
+    METHOD,
+    VIABLE,
+    DraftAcceptance,
+    DraftDiagnosis,
+    Estimate,
+    Payoff,
+    calibration_of,
+)
+from benchctl.reports import numbers
+from benchctl.reports.columns import Column, Name, Table, Tone, numeric
+
+_TONES: dict[str | None, Tone] = {"viable": "good", "not viable": "bad", "between": "open"}
+
+
+def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]:
+    """A row for every draft, temperature and task."""
+    depths: list[Column[DraftAcceptance]] = [_all_tokens(depth) for depth in DEPTHS]
+    columns: list[Column[DraftAcceptance]] = [
+        Column("Draft", lambda row: row.draft, cell=lambda row: Name(row.draft), heads=True),
+        Column(
+            "Sampling", lambda row: row.temperature, lambda value: f"T={value:g}" if value else "greedy", heads=True
+        ),
+        Column("Task", lambda row: row.task),
+        numeric("Prompts", lambda row: row.prompts, numbers.count),
+        numeric(
+            "Per token", lambda row: row.per_token, _estimate, explain="probability that one draft token is accepted."
+        ),
+        *depths,
+        numeric(
+            "Distance",
+            lambda row: row.distance,
+            cell=_distance,
+            optional=True,
+            explain="total variation over the target's 100 likeliest tokens at temperature 1, all others as one "
+            "outcome; a range where the engine does not report all of them.",
+        ),
+        numeric(
+            "Top-1",
+            lambda row: row.agreement,
+            numbers.percent,
+            optional=True,
+            explain="share of positions where draft and target have the same likeliest token.",
+        ),
+    ]
+    rows = [row for draft in drafts for row in draft.acceptance]
+    note = f"In brackets: {METHOD}."
+    return Table("diagnosis", "Draft and target distributions", columns, rows, note)
+
+
+def _all_tokens(depth: int) -> Column[DraftAcceptance]:
+    """All-token acceptance at one depth."""
+    explain = f"probability that all {depth} draft tokens in a row are accepted." if depth == DEPTHS[0] else ""
+    return numeric(f"α({depth})", lambda row: row.all_tokens.get(depth), _estimate, explain=explain)
+
+
+@dataclass(frozen=True)
+class _Predicted:
+    """One draft at one depth."""
+
+    draft: str
+    payoff: Payoff
+    best: bool
+
+
+def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
+    """The predicted speed-up at the depths `DEPTHS`, and at the best one."""
+    columns: list[Column[_Predicted]] = [
+        Column("Draft", lambda row: row.draft, cell=lambda row: Name(row.draft), heads=True),
+        Column(
+            "Sampling",
+            lambda row: row.payoff.temperature,
+            lambda value: f"T={value:g}" if value else "greedy",
+            heads=True,
+        ),
+        numeric("Depth k", lambda row: row.payoff.depth, cell=lambda row: f"{row.payoff.depth}{_BEST * row.best}"),
+        numeric(
+            "E", lambda row: row.payoff.tokens, numbers.decimal, explain="tokens per round by the acceptance per token."
+        ),
+        numeric(
+            "E by depth",
+            lambda row: row.payoff.measured_tokens,
+            numbers.decimal,
+            explain="1 + α(1) + … + α(k), without assuming equal acceptance at every depth.",
+        ),
+        numeric(
+            "Speed-up",
+            lambda row: row.payoff.speedup_measured,
+            numbers.ratio,
+            explain="E / (1 + k·c) with the measured cost of a draft step; verifying k + 1 tokens counts as one step.",
+            tone=lambda row: _tone(row.payoff.speedup_measured),
+        ),
+        numeric(
+            "By FLOP",
+            lambda row: row.payoff.speedup_flops,
+            numbers.ratio,
+            explain="the same with the draft's share of floating-point operations.",
+        ),
+    ]
+    return Table("diagnosis-payoff", "Predicted speed-up", columns, list(_predicted(drafts)))
+
+
+_BEST = " (best)"
+
+
+def _predicted(drafts: Sequence[DraftDiagnosis]) -> Iterator[_Predicted]:
+    for draft in drafts:
+        best = draft.best.depth if draft.best else None
+        for depth in draft.payoff:
+            if depth.depth in DEPTHS or depth.depth == best:
+                yield _Predicted(draft.draft, depth, depth.depth == best and depth.temperature == 0)
+
+
+def cost_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftDiagnosis]:
+    """The cost of a step of every draft, and the target's perplexity without a part."""
+    columns: list[Column[DraftDiagnosis]] = [
+        Column("Draft", lambda row: row.draft, cell=lambda row: Name(row.draft), heads=True),
+        numeric(
+            "c", lambda row: row.cost, numbers.decimal, explain="cost of a draft step over a target step, measured."
+        ),
+        numeric(
+            "c by FLOP", lambda row: row.cost_flops, numbers.decimal, explain="the same in floating-point operations."
+        ),
+        numeric("Perplexity", lambda row: row.perplexity, numbers.decimal, optional=True),
+        numeric("without it", lambda row: row.perplexity_removed, numbers.decimal, optional=True),
+        numeric("Ratio", lambda row: row.perplexity_ratio, numbers.ratio, optional=True),
+        Column(
+            "By the ratio",
+            lambda row: row.perplexity_verdict,
+            tone=lambda row: _TONES.get(row.perplexity_verdict, ""),
+            explain=f"the ablation study's limits: viable below {VIABLE:g}×, not viable above {HOPELESS:g}×.",
+            optional=True,
+        ),
+        Column("Measured before", calibration_of, wrap=True, optional=True),
+    ]
+    return Table("diagnosis-cost", "Cost of a draft step", columns, drafts)
+
+
+def _estimate(found: Estimate | None) -> str:
+    if found is None:
+        return numbers.ABSENT
+    if found.interval is None:
+        return f"{found.value:.2f}"
+    return f"{found.value:.2f} [{found.interval.low:.2f}, {found.interval.high:.2f}]"
+
+
+def _distance(row: DraftAcceptance) -> str:
+    if row.distance is None or row.distance_most is None:
+        return numbers.ABSENT
+    if row.distance_most - row.distance < 0.005:
+        return f"{row.distance:.2f}"
+    return f"{row.distance:.2f} to {row.distance_most:.2f}"
+
+
+def _tone(speedup: float | None) -> Tone:
+    return "" if speedup is None else "good" if speedup > 1 else "bad"

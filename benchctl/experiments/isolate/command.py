@@ -1,0 +1,111 @@
+"""`benchctl isolate`: find the tensors that must not be quantized."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchctl.cli import complete
+from benchctl.cli.options import JsonAtEnd, Quiet, TrustRecipe
+
+
+def isolate(
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="A recipe file, or the name of a shipped one (benchctl recipes list).", autocompletion=complete.recipes
+        ),
+    ],
+    base: Annotated[
+        str | None,
+        typer.Option("--type", "-t", metavar="TYPE", help="The quantization; default: the recipe's, else q8_0."),
+    ] = None,
+    layers: Annotated[bool, typer.Option("--layers", help="Also find the layers within the family.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also measure every family quantized alone and kept alone.")
+    ] = False,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            help="The text to read; default: the prompts with the unquantized model's answers.", dir_okay=False
+        ),
+    ] = None,
+    tokens: Annotated[int, typer.Option(help="Length of the text; half of it is scored.", min=1024)] = 4096,
+    allow_requantize: Annotated[
+        bool, typer.Option("--allow-requantize", help="Accept a source that is already quantized.")
+    ] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the search is saved.")] = Path("results"),
+    engine_binary: Annotated[
+        str | None, typer.Option(help="The llama-server to use, with its programs: a path, or a name on PATH.")
+    ] = None,
+    models_dir: Annotated[
+        Path | None, typer.Option(help="Look for the model's files here before anywhere else.", file_okay=False)
+    ] = None,
+    trust_recipe: TrustRecipe = False,
+    quiet: Quiet = False,
+    as_json: JsonAtEnd = False,
+) -> None:
+    """Find the tensors whose quantization breaks the target of a recipe, and the command that keeps them.
+
+    Quantizes the source in different ways, runs the health probes on each file and compares it with the source over a
+    text. Results are saved as they come: a second call with the same inputs continues where the first one stopped.
+    Exits with 1 when the source is broken before it is quantized, with 0 otherwise.
+    """
+    import json
+    import sys
+
+    from rich.console import Console
+
+    from benchctl.experiments.isolate.search import search
+    from benchctl.experiments.isolate.session import IsolateProgress, TextSource
+    from benchctl.experiments.isolate.session import isolate as run_isolation
+    from benchctl.experiments.isolate.show import IsolateDisplay, repair_of, show_isolation
+    from benchctl.experiments.isolate.source_model import find_source_model
+    from benchctl.experiments.isolate.table import rows
+    from benchctl.measure.run import signals_interrupt
+    from benchctl.permissions import settle
+    from benchctl.recipes.load import find_recipe, load_recipe
+
+    file = find_recipe(recipe)
+    loaded = load_recipe(file)
+    console = Console(stderr=True, highlight=False)
+    progress = IsolateProgress() if quiet or as_json else IsolateDisplay(console)
+    with signals_interrupt(), progress:
+        source = find_source_model(
+            loaded,
+            recipe_folder=file.parent,
+            base=base,
+            allow_requantize=allow_requantize,
+            binary=engine_binary,
+            models_dir=models_dir,
+            notice=progress.note,
+            trusted=settle(loaded, file.parent, file, trusted=trust_recipe),
+        )
+        folder, isolation, finding = run_isolation(
+            source,
+            lambda: search(source.families, every=every, layers=layers),
+            TextSource(text, tokens),
+            out,
+            progress,
+        )
+    table = rows(isolation, finding.limit)
+    repair = repair_of(source, finding)
+    if as_json:
+        document = {
+            "schema": 1,
+            "folder": str(folder),
+            "source": isolation.source.model_dump(),
+            "type": isolation.type,
+            "text": None if isolation.text is None else isolation.text.model_dump(),
+            "finding": finding.as_dict(),
+            "repair": repair,
+            "rows": [row.as_dict() for row in table],
+        }
+        json.dump(document, sys.stdout, indent=2, ensure_ascii=True)
+        sys.stdout.write("\n")
+    elif not quiet:
+        show_isolation(isolation, finding, table, repair, folder)
+    if finding.verdict == "source damaged":
+        raise typer.Exit(1)

@@ -1,0 +1,216 @@
+"""Which configuration to measure next: group testing, a generator that yields requests and is sent measurements.
+
+Damage is taken to be monotone: what breaks a model with few tensors quantized breaks it with more. First all families
+are quantized, then each of four groups alone; that shows what the type usually costs and which groups break the model.
+A group that does is halved until single families are left, and the families found are kept, all others quantized: if
+that repairs the model, nothing else breaks it, and nothing else was measured. Where no family breaks the model alone,
+all are measured alone and kept in that order, worst first, as many as it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from math import ceil, log2
+
+from benchctl.experiments.isolate.finding import (
+    LEAST,
+    Finding,
+    LayerFinding,
+    Verdict,
+    damage,
+    divergence_of,
+    limit_of,
+    usual,
+)
+from benchctl.experiments.isolate.stored import Family, Isolation, Kept, Measurement, NextMeasurement
+
+GROUPS = 4
+"""Groups that the families are first divided into."""
+
+Steps = Generator[NextMeasurement, Measurement, Measurement]
+Found = Generator[NextMeasurement, Measurement, tuple[list[str], list[str]]]
+"""Returns the units that break the model alone, and those that repair it when they are kept."""
+Units = Generator[NextMeasurement, Measurement, list[str]]
+
+
+def search(
+    families: Sequence[Family], *, every: bool = False, layers: bool = False
+) -> Generator[NextMeasurement, Measurement, Finding]:
+    """Yield configurations, be sent their measurements, return the finding.
+
+    `families`: largest first. `every`: measure every family alone as well, and kept where the model is damaged.
+    `layers`: of each family that repairs it, find the layers.
+    """
+    return _Search([one.name for one in families], {one.name: one.layers for one in families}).run(every, layers)
+
+
+def recall(isolation: Isolation) -> Finding | None:
+    """Return what a stored search found, from its measurements alone; `None` where it was broken off before its end."""
+    steps = search(isolation.families)
+    try:
+        request = next(steps)
+        while (found := isolation.measured(request.kept)) is not None:
+            request = steps.send(found)
+    except StopIteration as end:
+        finding: Finding = end.value
+        return finding
+    return None
+
+
+class _Search:
+    def __init__(self, families: Sequence[str], layers: Mapping[str, Sequence[str]]) -> None:
+        self._families, self._layers = list(families), layers
+        self._measured: dict[Kept, Measurement] = {}
+        self._limit = LEAST
+
+    def run(self, every: bool, layers: bool) -> Generator[NextMeasurement, Measurement, Finding]:
+        source = yield from self._measure(None, 2)
+        if source.findings:
+            return self._finding("source damaged", None)
+        full = yield from self._measure(frozenset(), self._about())
+        noise, level = divergence_of(source), None
+        self._limit = limit_of(None, noise)
+        healthy = not self._broken(full)
+        groups = [self._families[start::GROUPS] for start in range(min(GROUPS, len(self._families)))]
+        if not healthy:
+            alone = {}
+            for number, group in enumerate(groups):
+                alone[number] = yield from self._only(self._families, group, self._about() - number)
+            level = usual(list(alone.values()))
+            groups = [groups[number] for number in sorted(alone, key=lambda one: -divergence_of(alone[one]))]
+            self._limit = limit_of(level, noise)
+            healthy = not self._broken(full)
+        breaking: list[str] = []
+        repair: list[str] = []
+        if not healthy:
+            breaking, repair = yield from self._locate(self._families, groups, [])
+        if every:
+            yield from self._each(kept=not healthy)
+        in_layers: dict[str, LayerFinding] = {}
+        if layers and len(repair) < len(self._families):
+            in_layers = yield from self._in_layers(repair)
+        verdict: Verdict = "healthy"
+        if not healthy:
+            spread = len(repair) > 1 and 2 * len(repair) > len(self._families)
+            verdict = "spread" if spread else "several families" if len(repair) > 1 else "one family"
+        return self._finding(verdict, level, breaking, repair, in_layers)
+
+    def _finding(
+        self,
+        verdict: Verdict,
+        level: float | None,
+        breaking: Sequence[str] = (),
+        repair: Sequence[str] = (),
+        layers: Mapping[str, LayerFinding] | None = None,
+    ) -> Finding:
+        return Finding(
+            verdict=verdict,
+            usual=level,
+            limit=self._limit,
+            breaking=tuple(breaking),
+            repair=tuple(repair),
+            layers=dict(layers or {}),
+            evaluations=sum(kept is not None for kept in self._measured),
+            one_by_one=1 + 2 * (len(self._families) + sum(len(self._layers[name]) for name in layers or ())),
+        )
+
+    def _about(self) -> int:
+        """About how many measurements follow that of the full quantization, if one family is the cause."""
+        groups = min(GROUPS, len(self._families))
+        return groups + 2 * ceil(log2(max(1, len(self._families) / groups))) + 1
+
+    def _broken(self, found: Measurement) -> bool:
+        return bool(damage(found, self._limit))
+
+    def _measure(self, kept: Kept, more: int) -> Steps:
+        if kept not in self._measured:
+            self._measured[kept] = yield NextMeasurement(kept, max(0, more))
+        return self._measured[kept]
+
+    def _only(self, units: Sequence[str], quantized: Sequence[str], more: int) -> Steps:
+        return (yield from self._measure(frozenset(units) - frozenset(quantized), more))
+
+    def _locate(self, units: Sequence[str], groups: Sequence[Sequence[str]], beside: Sequence[str]) -> Found:
+        """Find which of the units in `groups` break the model alone, and which repair it when kept.
+
+        `units`: everything that can be kept. `beside`: what is kept in any case when repairing.
+        """
+        breaking: list[str] = []
+        waiting: list[Sequence[str]] = list(groups)
+        while waiting:
+            waiting += yield from self._break_down(units, waiting.pop(0), breaking)
+            if breaking and (yield from self._repairs([*beside, *breaking])):
+                return breaking, [*breaking]
+        members = [unit for group in groups for unit in group]
+        alone = yield from self._by_severity(units, [unit for unit in members if unit not in breaking])
+        if not breaking and units is self._families:  # of layers it matters little whether one would do
+            for unit in alone:
+                if (yield from self._repairs([unit])):
+                    return [], [unit]
+        return breaking, [*breaking, *(yield from self._worst_first(alone, [*beside, *breaking]))]
+
+    def _break_down(
+        self, units: Sequence[str], group: Sequence[str], breaking: list[str]
+    ) -> Generator[NextMeasurement, Measurement, list[Sequence[str]]]:
+        """Follow one group down to a family that breaks the model, added to `breaking`; return what was not tested.
+
+        Where the left half does not break it, the right one must, and is not measured as a whole.
+        """
+        if not self._broken((yield from self._only(units, group, 2 * ceil(log2(len(group))) + 1))):
+            return []
+        untested: list[Sequence[str]] = []
+        sure = True
+        while len(group) > 1:
+            middle = len(group) // 2
+            left, right = group[:middle], group[middle:]
+            if self._broken((yield from self._only(units, left, 2 * ceil(log2(len(left) + 1)) + 1))):
+                group, sure = left, True
+                untested.append(right)
+            else:
+                group, sure = right, False
+        if sure or self._broken((yield from self._only(units, group, 1))):
+            breaking.append(group[0])
+        return untested
+
+    def _repairs(self, kept: Sequence[str]) -> Generator[NextMeasurement, Measurement, bool]:
+        return not self._broken((yield from self._measure(frozenset(kept), 0)))
+
+    def _by_severity(self, units: Sequence[str], members: Sequence[str]) -> Units:
+        """Return the members by how far each of them alone makes the model diverge, worst first."""
+        alone: dict[str, float] = {}
+        for number, unit in enumerate(members):
+            found = yield from self._only(units, [unit], len(members) - number)
+            alone[unit] = divergence_of(found)
+        return sorted(members, key=lambda unit: -alone[unit])
+
+    def _worst_first(self, members: Sequence[str], beside: Sequence[str]) -> Units:
+        """Return the fewest of the members, taken in their order, that repair the model; all of them do."""
+        fewest, most = 1, len(members)
+        while fewest < most:
+            middle = (fewest + most) // 2
+            if (yield from self._repairs([*beside, *members[:middle]])):
+                most = middle
+            else:
+                fewest = middle + 1
+        return list(members[:most])
+
+    def _each(self, *, kept: bool) -> Generator[NextMeasurement, Measurement, None]:
+        rows = len(self._families) * (2 if kept else 1)
+        for number, name in enumerate(self._families):
+            yield from self._only(self._families, [name], rows - number)
+        for number, name in enumerate(self._families if kept else ()):
+            yield from self._measure(frozenset({name}), len(self._families) - number)
+
+    def _in_layers(self, repair: Sequence[str]) -> Generator[NextMeasurement, Measurement, dict[str, LayerFinding]]:
+        """Find the layers of each repairing family that need it, the other repairing families being kept whole."""
+        found: dict[str, LayerFinding] = {}
+        for name in repair:
+            layers = list(self._layers[name])
+            if len(layers) < 2:
+                continue
+            units = [*(other for other in self._families if other != name), *layers]
+            beside = [other for other in repair if other != name]
+            middle = len(layers) // 2
+            breaking, needed = yield from self._locate(units, [layers[:middle], layers[middle:]], beside)
+            found[name] = LayerFinding(tuple(breaking), tuple(needed), whole=set(needed) == set(layers))
+        return found

@@ -1,0 +1,194 @@
+"""The session: a search requests what to measure next, and every measurement is on the disk before the next request."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from benchctl import __version__
+from benchctl.data.chain import canonical_sha256
+from benchctl.data.identity import model_identity
+from benchctl.data.writer import LOGS, cannot_write, folder_lock
+from benchctl.errors import StorageError
+from benchctl.experiments.isolate.measure import Measurer
+from benchctl.experiments.isolate.source_model import SourceModel, own_answers, text_of
+from benchctl.experiments.isolate.stored import (
+    TEXT,
+    Isolation,
+    Kept,
+    Measurement,
+    NextMeasurement,
+    read_isolation,
+    write_isolation,
+)
+from benchctl.measure.preflight.probes import SUITE
+from benchctl.measure.recording import now
+from benchctl.models.files import file_sha256
+from benchctl.paths import cache_folder, shipped_folder
+
+Finding = TypeVar("Finding")
+Search = Generator[NextMeasurement, Measurement, Finding]
+"""Yields what to measure, is sent the measurement, and returns what it concludes."""
+
+TOKENS = 4096
+"""Length of the text; half of it is scored."""
+
+
+class IsolateProgress:
+    """What a session reports. This one shows nothing, and is the base of those that do."""
+
+    def __enter__(self) -> IsolateProgress:
+        """Begin to show."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """The session is over, however it ended."""
+
+    def note(self, text: str) -> None:
+        """Something the user should read."""
+
+    def doing(self, text: str) -> None:
+        """What is being done, in a few words."""
+
+    def measured(self, found: Measurement, *, stored: bool, more: int, seconds_left: float | None) -> None:
+        """A configuration is measured, or was (`stored`); about `more` are left."""
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """Which text is read: the user's `file`, or the source's own answers to the recipe's prompts."""
+
+    file: Path | None = None
+    tokens: int = TOKENS
+
+
+def isolate(
+    source: SourceModel,
+    search: Callable[[], Search[Finding]],
+    wish: TextSource,
+    out: Path,
+    progress: IsolateProgress,
+) -> tuple[Path, Isolation, Finding]:
+    """Measure until the search has its answer; return the folder, all measurements and that answer.
+
+    What an earlier call with the same inputs has measured is not measured again. Raises KeyboardInterrupt, after which
+    the next call continues; EngineError, StorageError, UsageError.
+    """
+    inputs = _inputs(source, wish)
+    key = canonical_sha256(inputs)
+    folder = out / source.recipe.name / f"isolate-{source.spec.type.lower()}-{key[:12]}"
+    work = cache_folder() / "isolate" / key
+    with folder_lock(folder, "measuring here"):
+        isolation = read_isolation(folder) or _new(source, inputs, key)
+        if isolation.measurements:
+            progress.note(f"{len(isolation.measurements)} measurements are there already: {folder}")
+        session = _Session(source, isolation, folder, Measurer(source, folder, work, progress.doing), progress)
+        try:
+            finding = session.run(search(), wish)
+        except KeyboardInterrupt as stop:
+            stop.args = (f"Interrupted; the same command continues from what is measured: {folder}",)
+            raise
+        shutil.rmtree(work, ignore_errors=True)
+    return folder, isolation, finding
+
+
+class _Session:
+    def __init__(
+        self,
+        source: SourceModel,
+        isolation: Isolation,
+        folder: Path,
+        measurer: Measurer,
+        progress: IsolateProgress,
+    ) -> None:
+        self._source, self._isolation, self._folder = source, isolation, folder
+        self._measurer, self._progress = measurer, progress
+        self._has_reference = False
+        self._seconds: list[float] = []
+
+    def run(self, search: Search[Finding], wish: TextSource) -> Finding:
+        try:
+            request = next(search)
+            while True:
+                found = self._isolation.measured(request.kept)
+                stored = found is not None
+                if found is None:
+                    found = self._measure(request.kept, wish)
+                    self._isolation.measurements.append(found)
+                    self._isolation.wall_s += found.wall_s
+                    self._seconds.append(found.wall_s)
+                    write_isolation(self._folder, self._isolation)
+                mean = sum(self._seconds) / len(self._seconds) if self._seconds else None
+                left = None if mean is None else mean * request.more
+                self._progress.measured(found, stored=stored, more=request.more, seconds_left=left)
+                request = search.send(found)
+        except StopIteration as end:
+            answer: Finding = end.value
+            return answer
+
+    def _measure(self, kept: Kept, wish: TextSource) -> Measurement:
+        name = f"{len(self._isolation.measurements):02d}"
+        return self._measurer.measure(kept, name, lambda: self._reference(wish))
+
+    def _reference(self, wish: TextSource) -> int:
+        """Make sure that the source has read the text; return the length of a piece."""
+        isolation, text = self._isolation, self._folder / TEXT
+        if isolation.text is None:
+            origin = self._write_text(text, wish)
+            isolation.text = self._measurer.read_text(text, origin, wish.tokens)
+            write_isolation(self._folder, isolation)
+        elif not self._has_reference:
+            if not text.is_file() or hashlib.sha256(text.read_bytes()).hexdigest() != isolation.text.sha256:
+                fix = "Remove the folder to measure again."
+                raise StorageError("the text that was measured is missing or has changed", where=str(text), fix=fix)
+            self._measurer.again(text, isolation.text, wish.tokens)
+        self._has_reference = True
+        return isolation.text.context
+
+    def _write_text(self, text: Path, wish: TextSource) -> str:
+        if wish.file is not None:
+            content, origin = text_of(wish.file), wish.file.name
+        else:
+            log = self._folder / LOGS / "text.log"
+            content = own_answers(self._source, wish.tokens, log, self._progress.doing)
+            origin = f"{self._source.suite.name}, with the source's own answers"
+        try:
+            text.write_text(content, encoding="utf-8")
+        except OSError as error:
+            raise cannot_write(error, text) from None
+        return origin
+
+
+def _inputs(source: SourceModel, wish: TextSource) -> dict[str, Any]:
+    """Return everything that a measurement depends on."""
+    recipe, spec = source.recipe, source.spec
+    own = {"suite": source.suite.sha256, "tasks": recipe.prompts.tasks, "limit": recipe.prompts.limit}
+    return {
+        "source": [file.sha256 for file in source.model.files],
+        "type": spec.type.lower(),
+        "tensors": list(spec.tensors.items()),
+        "text": own if wish.file is None else hashlib.sha256(text_of(wish.file).encode("utf-8")).hexdigest(),
+        "tokens": wish.tokens,
+        "probes": file_sha256(shipped_folder("prompts") / SUITE),
+        "device": recipe.device,
+        "engine": dict(source.engine_identity),
+        "quantizer": source.quantizer.build,
+        "perplexity": source.divergence.program.build,
+    }
+
+
+def _new(source: SourceModel, inputs: dict[str, Any], key: str) -> Isolation:
+    return Isolation(
+        benchctl_version=__version__,
+        created_at=now(),
+        recipe_name=source.recipe.name,
+        key=key,
+        asked=inputs,
+        source=model_identity(source.model),
+        type=source.spec.type.lower(),
+        families=list(source.families),
+    )

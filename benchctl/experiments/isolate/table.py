@@ -1,0 +1,109 @@
+"""The measurements as a table: tensors kept, role, whether the output is sound, and how severe the damage is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchctl.experiments.isolate.finding import damage
+from benchctl.experiments.isolate.stored import Family, Isolation, Measurement
+
+_ROLES = {
+    "token_embd": "token embedding",
+    "output": "output head",
+    "attn_q": "attention query",
+    "attn_k": "attention key",
+    "attn_v": "attention value",
+    "attn_qkv": "attention query, key and value",
+    "attn_output": "attention output",
+    "attn_gate": "attention gate",
+    "attn_q_a": "attention query, compressed",
+    "attn_q_b": "attention query, restored",
+    "attn_kv_a_mqa": "attention key and value, compressed",
+    "attn_kv_b": "attention key and value, restored",
+    "ffn_gate": "feed-forward gate",
+    "ffn_up": "feed-forward up",
+    "ffn_down": "feed-forward down",
+    "ffn_gate_exps": "experts' gate",
+    "ffn_up_exps": "experts' up",
+    "ffn_down_exps": "experts' down",
+    "ffn_gate_shexp": "shared expert's gate",
+    "ffn_up_shexp": "shared expert's up",
+    "ffn_down_shexp": "shared expert's down",
+    "ssm_in": "recurrent input",
+    "ssm_out": "recurrent output",
+    "ssm_x": "recurrent parameters",
+    "ssm_dt": "recurrent step size",
+    "ssm_alpha": "recurrent decay",
+    "ssm_beta": "recurrent write strength",
+    "ssm_ba": "recurrent decay and write strength",
+}
+
+
+def role(family: str) -> str | None:
+    """Return the role of a family; `None` for an unknown one."""
+    return _ROLES.get(family)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration."""
+
+    what: str
+    """Such as `unquantized`, `all q8_0`, `kept: ssm_out`, `only: ssm_out`."""
+    role: str | None
+    """Of a single family that is kept, or quantized alone."""
+    damage: tuple[str, ...]
+    """Why the output counts as broken, as ends of sentences; empty when it is sound."""
+    flawed: int
+    """Health probes that were answered degenerately …"""
+    probes: int
+    """… of so many."""
+    measurement: Measurement
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as plain data, without the text of the probes' answers."""
+        found = self.measurement.model_dump(exclude={"probes"})
+        return {**{key: value for key, value in asdict(self).items() if key != "measurement"}, **found}
+
+
+def rows(isolation: Isolation, limit: float) -> list[Row]:
+    """Return the rows in an order to read: the source, the full quantization, kept, quantized alone, groups."""
+    found = [
+        (place, Row(what, family_role, tuple(damage(one, limit)), _flawed(one), len(one.probes), one))
+        for one in isolation.measurements
+        for place, what, family_role in [_described(one, isolation.families, isolation.type)]
+    ]
+    return [row for _, row in sorted(found, key=lambda pair: pair[0])]
+
+
+def _described(one: Measurement, families: Sequence[Family], base: str) -> tuple[int, str, str | None]:
+    """Return the place of a row, its name, and the role of its one family."""
+    if one.kept is None:
+        return 0, "unquantized", None
+    if not one.kept:
+        return 1, f"all {base}", None
+    kept = set(one.kept)
+    quantized: list[str] = []
+    for family in families:
+        if family.name not in kept:
+            rest = [layer for layer in family.layers if layer not in kept]
+            quantized += [family.name] if len(rest) == len(family.layers) else rest
+    in_layers = any(pattern.startswith("blk.") for pattern in kept)
+    if len(kept) <= len(quantized):
+        single = _family_of(one.kept)
+        return (4 if in_layers else 2 if single else 3), f"kept: {', '.join(one.kept)}", single and role(single)
+    single = _family_of(quantized)
+    place = (7 if in_layers else 5) if len(quantized) == 1 else (8 if in_layers else 6)
+    return place, f"only: {', '.join(quantized)}", single and role(single)
+
+
+def _family_of(patterns: Sequence[str]) -> str | None:
+    """Return the family that all patterns are of; `None` when they are of several."""
+    names = {pattern.split(".", 2)[-1] if pattern.startswith("blk.") else pattern for pattern in patterns}
+    return names.pop() if len(names) == 1 else None
+
+
+def _flawed(one: Measurement) -> int:
+    return sum(probe.flaw is not None for probe in one.probes)

@@ -1,0 +1,114 @@
+"""`benchctl race`: one prompt with and without speculation, played back side by side at true speed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchctl.cli.options import EngineBinary, ModelsDir, Settings, TrustRecipe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from benchctl.experiments.race.playback import Playback
+
+
+def race(
+    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of a shipped one (benchctl recipes list).")],
+    arm: Annotated[str | None, typer.Option(help="The arm; default: the first one that speculates.")] = None,
+    prompt: Annotated[
+        str | None, typer.Option(metavar="TASK/N|TEXT", help="A prompt of the suite, or a text of your own.")
+    ] = None,
+    speed: Annotated[
+        float, typer.Option(min=0.05, max=100, help="Playback speed; 2 is twice as fast as measured.")
+    ] = 1.0,
+    record: Annotated[
+        Path | None, typer.Option(help="Save it as an asciinema cast or an animated SVG.", metavar="FILE.cast|.svg")
+    ] = None,
+    settings: Settings = None,
+    engine_binary: EngineBinary = None,
+    models_dir: ModelsDir = None,
+    trust_recipe: TrustRecipe = False,
+) -> None:
+    """Show one prompt without speculation and with one arm, side by side at true speed.
+
+    The two are measured one after the other, each alone on the machine, then played back together. One prompt gives no
+    verdict: use `benchctl run`. Without a terminal only the outcome is printed.
+    """
+    import tempfile
+
+    from rich.console import Console
+
+    from benchctl.errors import UsageError
+    from benchctl.experiments.race.measure import find_prompt, pair_of
+    from benchctl.experiments.race.measure import race as measure
+    from benchctl.experiments.race.show import FORMATS
+    from benchctl.experiments.race.show import record as write
+    from benchctl.measure.prepare import prepare
+    from benchctl.measure.progress import progress_for
+    from benchctl.measure.run import signals_interrupt
+    from benchctl.permissions import settle
+    from benchctl.recipes.from_options import parse_settings
+    from benchctl.recipes.load import find_recipe, load_recipe
+
+    if record is not None and record.suffix not in FORMATS:
+        raise UsageError(
+            "A recording is an asciinema cast or an SVG.", where=str(record), fix="For example: --record race.svg"
+        )
+    file = find_recipe(recipe)
+    overrides = parse_settings(settings or [])
+    loaded = load_recipe(file, overrides=overrides)
+    pair = pair_of(loaded, arm)
+    trusted = settle(loaded, file.parent, file, typed=overrides, trusted=trust_recipe)
+    progress = progress_for(Console(stderr=True), quiet=False)
+    with signals_interrupt(), tempfile.TemporaryDirectory(prefix="benchctl-") as logs:
+        prepared = prepare(
+            pair,
+            recipe_folder=file.parent,
+            binary=engine_binary,
+            models_dir=models_dir,
+            notice=progress.note,
+            trusted=trusted,
+        )
+        item = find_prompt(prepared.prompts, prompt, chat=prepared.suite.kind == "chat")
+        lanes = measure(prepared, item, Path(logs), progress)
+    console = Console(highlight=False)
+    if console.is_terminal:
+        _play(console, lanes, speed)
+    _outcome(console, lanes)
+    if record is not None:
+        write(lanes, record, title=f"{pair.name}: {item.task}/{item.prompt_idx}", speed=speed)
+        console.print(f"Recorded: {record}", markup=False, soft_wrap=True)
+
+
+def _play(console: Console, lanes: list[Playback], speed: float) -> None:
+    """Play both answers back on the terminal."""
+    import time
+
+    from rich.live import Live
+
+    from benchctl.experiments.race.show import frame, moments
+
+    width, height = console.size
+    with Live(console=console, auto_refresh=False, screen=False, vertical_overflow="crop") as live:
+        began = time.monotonic()
+        for now_s in moments(lanes):
+            time.sleep(max(0.0, began + now_s / speed - time.monotonic()))
+            live.update(frame(lanes, now_s, width, min(height - 1, 30)), refresh=True)
+
+
+def _outcome(console: Console, lanes: list[Playback]) -> None:
+    """Print the outcome of both, a line each, and whether their texts are equal."""
+    from rich.text import Text
+
+    from benchctl.experiments.race.show import NO_VERDICT
+    from benchctl.text import one_line
+
+    for lane in lanes:
+        accepted = f"; {lane.acceptance}" if lane.acceptance else ""
+        console.print(Text(f"{one_line(lane.arm)} ({one_line(lane.setting)}): {lane.status(lane.end_s)}{accepted}"))
+    same = len({lane.text for lane in lanes}) == 1
+    console.print(Text("Both answers are the same text." if same else "The answers differ."))
+    console.print(Text(NO_VERDICT, "dim"))

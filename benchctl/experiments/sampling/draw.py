@@ -1,0 +1,314 @@
+"""Drawing the answers of a sampling check: every arm's engine once, every prompt with many seeds.
+
+Every answer of the check has a seed that no other has, the baseline's included. Answers to the same seed would be
+coupled: an engine that draws from one generator gives the same text with and without speculation, a wrong sampler
+nearly the same, and two correlated samples are no test of their distributions. The seeds are not consecutive either:
+see `spread_seed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchctl.data.record import RecordError
+from benchctl.engines.base import Completion, Rendered, Server
+from benchctl.errors import BenchctlError, EngineError, StorageError
+from benchctl.experiments.sampling.stored import (
+    FOLDER,
+    CheckWriter,
+    SampledAnswer,
+    SamplingCheck,
+    SamplingData,
+    SamplingSettings,
+    Seeding,
+    latest_check,
+    open_check,
+)
+from benchctl.measure.cell import CellContext, EngineCell
+from benchctl.measure.plan import CellPlan, EarlierProcesses
+from benchctl.measure.prepare import Prepared, files_of, new_manifest
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.recording import now
+from benchctl.measure.runner import Runner
+from benchctl.prompts.suite import PromptItem
+from benchctl.recipes.schema import Recipe, Sampling
+
+Request = tuple[PromptItem, int]
+"""A prompt and the seed of its answer."""
+SEED_BITS = 31
+"""Every engine takes seeds of so many bits, unsigned."""
+USUAL_TEMPERATURE = 0.8
+"""Used where a recipe is greedy: at temperature 0 there is no distribution to check."""
+
+
+@dataclass(frozen=True)
+class CheckPlan:
+    """How large a check is."""
+
+    seeds: int = 200
+    tokens: int = 32
+    prompts: int = 6
+    level: float = 0.01
+    temperature: float | None = None
+    """`None`: the recipe's own, or `USUAL_TEMPERATURE` for a greedy recipe."""
+
+
+def is_greedy(sampling: Sampling) -> bool:
+    """Whether there is only one answer, and so no distribution to check."""
+    return sampling.temperature == 0 or sampling.top_k == 1
+
+
+def sampled_recipe(recipe: Recipe, plan: CheckPlan, arms: Sequence[str] = ()) -> Recipe:
+    """Return the recipe as the check runs it: sampled, short answers, the baseline first; `arms` limits the others.
+
+    Of a recipe with several conditions the arms of the first, one request at a time.
+
+    A greedy recipe's top-k of 1 would leave one token to choose from, so with the temperature that replaces its 0 the
+    whole vocabulary is open.
+    """
+    given, greedy = recipe.sampling, is_greedy(recipe.sampling)
+    temperature = plan.temperature or (USUAL_TEMPERATURE if greedy else given.temperature)
+    changes = {"temperature": temperature, "max_tokens": plan.tokens, "ignore_eos": False}
+    if greedy:
+        changes |= {"top_k": 0, "top_p": 1.0}
+    baseline = recipe.arm(recipe.baseline)
+    others = [
+        arm
+        for arm in recipe.arms
+        if recipe.group_of(arm) == recipe.group_of(baseline)
+        and arm.name != baseline.name
+        and (not arms or arm.name in arms)
+    ]
+    alone = {
+        "of": None,
+        "concurrency": 1,
+        "rate": None,
+        "temperature": None,
+        "context_length": None,
+    }  # whatever the recipe's conditions are
+    drawn = [arm.model_copy(update=alone) for arm in (baseline, *others)]
+    return recipe.model_copy(
+        update={"sampling": given.model_copy(update=changes), "blocks": 1, "schedule": "blocks", "arms": drawn}
+    )
+
+
+def spread_over_tasks(prompts: Iterable[PromptItem], count: int) -> tuple[PromptItem, ...]:
+    """Return `count` prompts, taken from the tasks in turn, in the order of the suite."""
+    by_task: dict[str, list[PromptItem]] = {}
+    order = list(prompts)
+    for item in order:
+        by_task.setdefault(item.task, []).append(item)
+    turns = [item for turn in itertools.zip_longest(*by_task.values()) for item in turn if item is not None]
+    chosen = {(item.task, item.prompt_idx) for item in turns[:count]}
+    return tuple(item for item in order if (item.task, item.prompt_idx) in chosen)
+
+
+def spread_seed(number: int) -> int:
+    """Return the seed of the answer with this number: another for each number below 2^31, far from its neighbours'.
+
+    Generators that are seeded with consecutive numbers give correlated draws. llama-server seeds a Mersenne Twister
+    (mt19937) with the number as it is: with the seeds 1 to 60 the baseline's own tokens fell 2 times beyond the
+    likeliest 90 %, where 16.2 were expected (p = 2e-5). So the number is mixed first: a step of a Weyl sequence, then
+    xor-shifts and odd multipliers, all modulo 2^31 and each a bijection (constants: those of splitmix32).
+    """
+    mask = (1 << SEED_BITS) - 1
+    mixed = number * 0x9E3779B9 + 0x7F4A7C15 & mask
+    for shift, factor in ((16, 0x21F0AAAD), (15, 0x735A2D97)):
+        mixed ^= mixed >> shift
+        mixed = mixed * factor & mask
+    return mixed ^ mixed >> 15
+
+
+def seeds_of(seeding: Seeding, first: int, count: int) -> list[int]:
+    """Return `count` distinct seeds for the answers from number `first` on."""
+    numbers = range(first, first + count)
+    return list(numbers) if seeding == "consecutive" else [spread_seed(number) for number in numbers]
+
+
+def in_turn(prompts: Sequence[PromptItem], seeds: Iterable[int], count: int) -> list[Request]:
+    """Return `count` requests of every prompt, prompts in turn, each with the next of the seeds."""
+    return list(zip([item for _ in range(count) for item in prompts], seeds, strict=False))
+
+
+def draw_answers(
+    server: Server,
+    requests: Sequence[Request],
+    sampling: Sampling,
+    requested: Callable[[PromptItem], None] | None = None,
+) -> Iterator[tuple[PromptItem, int, Completion | None, tuple[int, ...] | None, str | None]]:
+    """Make every request: yields (prompt, seed, completion, token ids, error).
+
+    `requested` is called before each. One that the engine refuses (`http`) is yielded as an error; raises EngineError
+    for every other failure.
+    """
+    rendered: dict[tuple[str, int], Rendered] = {}
+    for item, _ in requests:
+        if (item.task, item.prompt_idx) not in rendered:
+            rendered[item.task, item.prompt_idx] = server.render(item.prompt)
+    for item, seed in requests:
+        prompt = rendered[item.task, item.prompt_idx]
+        seeded = sampling.model_copy(update={"seed": seed})
+        if requested is not None:
+            requested(item)
+        try:
+            done = asyncio.run(server.complete(prompt, seeded))
+            ids = done.token_ids
+            if ids is None:
+                ids = server.recover_token_ids(prompt, seeded, done)
+        except EngineError as failure:
+            if failure.kind != "http" or not server.alive():
+                raise
+            yield item, seed, None, None, failure.what
+            continue
+        yield item, seed, done, ids, None
+
+
+class SampledCell(EngineCell):
+    """A cell whose answers belong to a check of the sampling: `requests`, those that are not drawn yet."""
+
+    def __init__(self, plan: CellPlan, context: CellContext, requests: Sequence[Request]) -> None:
+        super().__init__(plan, context)
+        self._requests = requests
+        self._drafted: int | None = None
+
+    def measure(self) -> None:
+        """Draw the answers."""
+        with self.failing_alone():
+            if self.server is not None:
+                self._draw(self.server)
+
+    def _draw(self, server: Server) -> None:
+        plan, progress, writer = self.plan, self.context.progress, self.context.writer
+        assert isinstance(writer, CheckWriter)
+        drawn = draw_answers(
+            server,
+            self._requests,
+            self.context.recipe.sampling,
+            lambda item: progress.request_sent(plan, item.task, item.prompt_idx),
+        )
+        for item, seed, done, ids, error in drawn:
+            ledger = done.ledger if done else None
+            if ledger and ledger.drafted is not None:
+                self._drafted = (self._drafted or 0) + ledger.drafted
+            answer = SampledAnswer(
+                arm=plan.arm.name,
+                task=item.task,
+                prompt_idx=item.prompt_idx,
+                seed=seed,
+                token_ids=None if ids is None else list(ids),
+                drafted=ledger.drafted if ledger else None,
+                accepted=ledger.accepted if ledger else None,
+                error=error,
+            )
+            writer.append(answer)
+            self.answers += error is None
+            if error is not None:
+                self.failures.append(RecordError(kind="http", message=error))
+            progress.answered(plan, done)
+
+    def complete(self, server: Server) -> int | None:
+        """Return the tokens that were drafted."""
+        return self._drafted
+
+
+def run_check(prepared: Prepared, plan: CheckPlan, parent: Path, progress: RunProgress, command: list[str]) -> Path:
+    """Draw all answers into a folder below `parent`/sampling and return it.
+
+    `prepared` is of a `sampled_recipe`. An interrupted check with the same settings is resumed. An engine
+    that fails costs its arm and no other, but for the baseline's, which ends everything. Raises
+    KeyboardInterrupt, after which the check is marked as interrupted, and StorageError.
+    """
+    prompts = spread_over_tasks(prepared.prompts, plan.prompts)
+    check = _new_check(prepared, prompts, plan, command)
+    earlier = _unfinished(parent, check)
+    folder, answers = parent / FOLDER / check.manifest.run, list[SampledAnswer]()
+    if earlier is not None:
+        folder, check, answers = earlier.folder, earlier.check, earlier.answers
+        progress.note(f"{len(answers)} answers of this check are there already: {folder}")
+    with CheckWriter(folder, check) as writer:
+        if earlier is not None:
+            answers = open_check(folder).answers  # as they are now that nobody else writes
+        _draw_all(prepared, prompts, plan.seeds, writer, answers, progress)
+    return folder
+
+
+def _draw_all(
+    prepared: Prepared,
+    prompts: Sequence[PromptItem],
+    count: int,
+    writer: CheckWriter,
+    answers: Sequence[SampledAnswer],
+    progress: RunProgress,
+) -> None:
+    recipe, manifest = prepared.recipe, writer.manifest
+    there = {(one.arm, one.seed) for one in answers}
+    drafted: Counter[str] = Counter()
+    for one in answers:
+        drafted[one.arm] += one.drafted or 0
+    ended = {cell.arm: cell.status for cell in manifest.cells}
+    cells, requests = [], {}
+    size = count * len(prompts)
+    for order, arm in enumerate(recipe.arms):
+        seeds = seeds_of(writer.check.settings.seeding, recipe.sampling.seed + order * size, size)
+        left = [one for one in in_turn(prompts, seeds, count) if (arm.name, one[1]) not in there]
+        if left or ended.get(arm.name) != "finished":
+            cells.append(CellPlan(0, order, arm, tuple(item for item, _ in left), recipe.group_of(arm)))
+            requests[arm.name] = left
+    runner = Runner(
+        recipe,
+        prepared.engines,
+        prepared.launches,
+        writer,
+        files_of(prepared),
+        {(0, arm): EarlierProcesses(drafted=count) for arm, count in drafted.items()},
+        lambda cell, context: SampledCell(cell, context, requests[cell.arm.name]),
+    )
+    manifest.status = "started"
+    progress.begin(cells)
+    try:
+        runner.run(cells, progress)
+    except BaseException as stop:
+        manifest.status, manifest.finished_at = "interrupted", now()
+        if not isinstance(stop, StorageError):
+            writer.save()
+        raise
+    finally:
+        progress.end()
+    latest = {cell.arm: cell.status for cell in manifest.cells}
+    manifest.status = "finished" if all(status == "finished" for status in latest.values()) else "failed"
+    manifest.finished_at = now()
+    writer.save()
+
+
+def _new_check(prepared: Prepared, prompts: Sequence[PromptItem], plan: CheckPlan, command: list[str]) -> SamplingCheck:
+    recipe, manifest = prepared.recipe, new_manifest(prepared, command)
+    chosen = {(item.task, item.prompt_idx) for item in prompts}
+    manifest.prompts = [one for one in manifest.prompts if (one.task, one.prompt_idx) in chosen]
+    planned = [arm.name for arm in recipe.arms if arm.name != recipe.baseline]
+    settings = SamplingSettings(seeds=plan.seeds, level=plan.level, planned=planned, seeding="spread")
+    return SamplingCheck(settings=settings, manifest=manifest)
+
+
+def _unfinished(parent: Path, check: SamplingCheck) -> SamplingData | None:
+    """Return the latest check below `parent` where it was to do the same as `check` and was interrupted.
+
+    It is resumed with the seeds that it began with, whichever way they were made.
+    """
+    try:
+        found = open_check(latest_check(parent))
+    except BenchctlError:
+        return None  # there is none, or none that can be read
+    stored, planned = found.check.manifest, check.manifest
+    same = (
+        found.check.settings.model_copy(update={"seeding": check.settings.seeding}) == check.settings
+        and stored.recipe_sha256 == planned.recipe_sha256
+        and stored.workload_sha256 == planned.workload_sha256
+        and stored.prompts == planned.prompts
+        and all(stored.engine.details.get(part) == planned.engine.details.get(part) for part in ("sha256", "siblings"))
+    )
+    return found if same and stored.status in ("started", "interrupted") else None

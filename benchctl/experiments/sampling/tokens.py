@@ -1,0 +1,180 @@
+"""Sampled tokens against the target's own distribution there: sums that are 0 on average for a correct sampler.
+
+At every place of an answer the target's own distribution, after the sampler's settings, gives each token a weight w.
+For a function g of the token, g(x) - sum(w g) has mean 0 and a known variance, whatever came before; so the sum over
+all places is a martingale whose variance and third moment are known, too. Its p-value is that of the Pearson type III
+distribution with these moments, or of Freedman's inequality (1975) where the variance is that of few tokens:
+
+    p = 2 exp(-s^2 / (2 (V + b s / 3)))      s: the sum's size, V: its variance, b: the largest step
+
+- `temperature`: g = log w, cut off at `CUT`. The score test for a sampler that is too bold or too timid.
+- `nucleus`: g = 1 beyond the likeliest 90 % of the mass. Falls short where a nucleus is applied that was not requested.
+- `draft`: g = min(1, q / w) with the draft's distribution q. The best direction for a rejected token that is drawn from
+  the target's distribution in place of norm(max(0, p - q)), or a draft token that is accepted too often.
+- `draft's likeliest`: g = 1 for the token that the draft expects first, for drafts that are not sampled.
+
+Only the likeliest tokens are reported. Given that a token is among those that the sampler surely keeps, its
+distribution is theirs, whatever the rest is; the others are counted (`far tokens`) and compared with the baseline's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from benchctl.experiments.sampling.results import TokenPower
+from benchctl.experiments.sampling.stored import TermSum
+
+if TYPE_CHECKING:
+    from benchctl.experiments.sampling.stored import TokenScores
+
+TEMPERATURE, NUCLEUS, DRAFT, DRAFT_FIRST, FAR = "temperature", "nucleus", "draft", "draft's likeliest", "far tokens"
+TERMS = (TEMPERATURE, NUCLEUS, DRAFT, DRAFT_FIRST)
+CUT = 6.0
+"""Nats below the mean at which log w is cut off: the sum's largest step."""
+STEP = {TEMPERATURE: CUT, NUCLEUS: 1.0, DRAFT: 1.0, DRAFT_FIRST: 1.0}
+FEW = 5.0
+"""A variance below so many times the largest step is that of too few tokens for a distribution of the sum."""
+LIKELIEST = 0.9
+SLACK = 0.02
+"""Of the mass at the edge of a nucleus: which tokens there are in it depends on rounding."""
+OFTEN = 1.2816
+"""The normal quantile of nine times in ten."""
+IN_ROUNDS = 0.5
+"""Share of the tokens that a round's rejection rule decided, at least: with one draft token per round every second."""
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """The settings that turn the target's probabilities into the sampler's."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    truncates_first: bool
+    """Whether top-k and top-p are taken of the distribution before the temperature, not after it."""
+
+
+def weights(logprobs: Mapping[int, float], sampler: Sampler) -> tuple[dict[int, float], set[int]]:
+    """Return the weights of the tokens that the sampler surely keeps, and the reported ones that it surely drops.
+
+    `logprobs`: the likeliest tokens, likeliest first, in nats.
+    """
+    ids, logs = list(logprobs), list(logprobs.values())
+    heated = _softmax([one / sampler.temperature for one in logs])
+    shares = [math.exp(one) for one in logs] if sampler.truncates_first else heated
+    sure, out, before = [], set(), 0.0
+    total = sum(shares[: sampler.top_k]) if sampler.top_k else 1.0
+    for place, share in enumerate(shares):
+        if (sampler.top_k and place >= sampler.top_k) or (sampler.top_p < 1 and before > sampler.top_p + SLACK):
+            out.add(ids[place])
+        elif sampler.top_p == 1 or before < sampler.top_p - SLACK:
+            sure.append(place)
+        before += share / total
+    kept = _softmax([logs[place] / sampler.temperature for place in sure])
+    return dict(zip((ids[place] for place in sure), kept, strict=True)), out
+
+
+def terms(
+    token: int, target: Mapping[int, float], draft: Mapping[int, float] | None, sampler: Sampler
+) -> dict[str, TermSum]:
+    """Return what one token, of those that the sampler surely keeps, adds to every sum."""
+    w, _ = weights(target, sampler)
+    mean = sum(one * math.log(one) for one in w.values() if one > 0)
+    least = mean - CUT
+    functions = {TEMPERATURE: {one: max(math.log(share), least) if share else least for one, share in w.items()}}
+    before, tail = 0.0, {}
+    for one, share in w.items():
+        tail[one] = float(before >= LIKELIEST)
+        before += share
+    functions[NUCLEUS] = tail
+    if draft:
+        q, _ = weights(draft, sampler)
+        functions[DRAFT] = {one: min(1.0, q.get(one, 0.0) / share) if share else 0.0 for one, share in w.items()}
+        first = next(iter(draft))
+        functions[DRAFT_FIRST] = {one: float(one == first) for one in w}
+    found = {}
+    for name, g in functions.items():
+        expected = sum(share * g[one] for one, share in w.items())
+        variance = max(0.0, sum(share * g[one] ** 2 for one, share in w.items()) - expected**2)
+        third = sum(share * (g[one] - expected) ** 3 for one, share in w.items())
+        found[name] = TermSum(excess=g[token] - expected, variance=variance, third=third, expected=expected)
+    return found
+
+
+def added(answers: Sequence[TokenScores], name: str) -> TermSum | None:
+    """Return a sum over several answers; `None` where none has it."""
+    every = [one.sums[name] for one in answers if name in one.sums]
+    return reduce(TermSum.plus, every) if every else None
+
+
+def p_of(total: TermSum, name: str) -> float:
+    """Return the two-sided p-value of a sum."""
+    from scipy.stats import pearson3
+
+    size = abs(total.excess)
+    if size == 0:
+        return 1.0
+    if total.variance < FEW * STEP[name]:
+        return min(1.0, 2 * math.exp(-(size**2) / (2 * (total.variance + STEP[name] * size / 3))))
+    skew, z = total.third / total.variance**1.5, total.excess / math.sqrt(total.variance)
+    one_side = pearson3.sf(z, skew) if z > 0 else pearson3.cdf(z, skew)
+    return min(1.0, 2 * float(one_side))
+
+
+def token_tests(arm: Sequence[TokenScores], baseline: Sequence[TokenScores]) -> dict[str, float]:
+    """Return the p-value of every token-level test of an arm."""
+    from scipy.stats import fisher_exact
+
+    found = {name: p_of(total, name) for name in TERMS if (total := added(arm, name)) is not None}
+    far, near = sum(one.far for one in arm), sum(one.tokens - one.far for one in arm)
+    theirs, others = sum(one.far for one in baseline), sum(one.tokens - one.far for one in baseline)
+    table = [[far, near], [theirs, others]]
+    return found | {FAR: float(fisher_exact(table, alternative="greater").pvalue)}
+
+
+def token_power(arm: Sequence[TokenScores], level: float) -> TokenPower:
+    """Return the power of the tests of an arm's tokens, each at `level`."""
+    heat, tail, draft = (added(arm, name) for name in (TEMPERATURE, NUCLEUS, DRAFT))
+    return TokenPower(
+        tokens=sum(one.tokens for one in arm),
+        temperature=_visible(heat, TEMPERATURE, level, heat.variance if heat else 0.0),
+        nucleus=_visible(tail, NUCLEUS, level, tail.expected if tail else 0.0),
+        residual=_chance(draft, level),
+    )
+
+
+def critical(total: TermSum, name: str, level: float) -> float:
+    """Return the size from which a sum is significant, on its harder side."""
+    from scipy.stats import pearson3
+
+    if total.variance < FEW * STEP[name]:
+        log, step = math.log(2 / level), STEP[name]
+        return log * step / 3 + math.sqrt((log * step / 3) ** 2 + 2 * log * total.variance)
+    skew = abs(total.third / total.variance**1.5)
+    return float(pearson3.isf(level / 2, skew)) * math.sqrt(total.variance)
+
+
+def _visible(total: TermSum | None, name: str, level: float, moved: float) -> float | None:
+    """Return the smallest relative change that is detected nine times in ten; a whole one moves the sum by `moved`."""
+    if total is None or moved <= 0:
+        return None
+    change = (critical(total, name, level) + OFTEN * math.sqrt(total.variance)) / moved
+    return change if change <= 1 else None
+
+
+def _chance(total: TermSum | None, level: float) -> float | None:
+    """Return the power against a residual drawn from the target: it moves a token, on average, by its variance."""
+    if total is None or total.variance <= 0:
+        return None
+    excess = IN_ROUNDS * total.variance - critical(total, DRAFT, level)
+    return 0.5 * math.erfc(-excess / math.sqrt(2 * total.variance))
+
+
+def _softmax(logs: Sequence[float]) -> list[float]:
+    top = max(logs, default=0.0)
+    powers = [math.exp(one - top) for one in logs]
+    return [one / sum(powers) for one in powers]

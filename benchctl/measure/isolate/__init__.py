@@ -1,1 +1,0 @@
-"""Which tensors' quantization damages a model: quantizing and measuring."""

@@ -1,0 +1,55 @@
+"""A diagnosis on disk: lists of numbers on one line each, and files that an older benchctl wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchctl.data.chain import sealed
+from benchctl.experiments.diagnose.stored import (
+    DOCUMENT,
+    DiagnosedDraft,
+    Diagnosis,
+    DiagnosisSettings,
+    ForcedAnswer,
+    read_diagnosis,
+    write_diagnosis,
+)
+from tests.analysis.conftest import build_manifest
+
+TEXT = "[\n 1,\n 2\n]"
+
+
+def made() -> Diagnosis:
+    answer = ForcedAnswer(
+        task="code",
+        prompt_idx=0,
+        temperature=0.6,
+        tokens=3,
+        starts=[1, 2],
+        overlap=[[0.5, 1e-9], [-1.25]],
+        accept=[[1.0, 0.0], []],
+        agree=[True, False],
+        distance=[],
+        steps_target=[0.1] * 200,
+    )
+    draft = DiagnosedDraft(name=TEXT, arms=["a", "b"], kind="part", exact=True, answers=[answer], error=TEXT)
+    settings = DiagnosisSettings(tokens=64, temperature=0.6, depth=8, stride=4, top=100)
+    return Diagnosis(settings=settings, manifest=build_manifest({"baseline": None}, 1, 1), drafts=[draft])
+
+
+def test_lists_of_numbers_take_a_line_each(tmp_path: Path) -> None:
+    found = made()
+    write_diagnosis(tmp_path, found)
+    text = (tmp_path / DOCUMENT).read_text()
+    assert read_diagnosis(tmp_path) == found
+    assert '"overlap": [[0.5, 1e-9], [-1.25]],' in text
+    assert '"accept": [[1.0, 0.0], []],' in text
+    assert '"agree": [true, false],' in text
+    assert text.count("0.1,") == 199 and len(text.splitlines()) < 150
+    assert '"arms": [\n' in text, "other lists stay an item a line"
+
+
+def test_a_file_of_one_number_a_line_reads_as_before(tmp_path: Path) -> None:
+    found = made()
+    (tmp_path / DOCUMENT).write_text(sealed(found.model_dump_json(by_alias=True, indent=1)) + "\n")
+    assert read_diagnosis(tmp_path) == found

@@ -1,0 +1,210 @@
+"""A hunt with the real programs: stopped in its middle, gone on with, asked again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchctl.data.writer import LOCK
+from benchctl.errors import StorageError, UsageError
+from benchctl.experiments.isolate import measure
+from benchctl.experiments.isolate.finding import divergence_of
+from benchctl.experiments.isolate.session import IsolateProgress, Search, TextSource, isolate
+from benchctl.experiments.isolate.source_model import SourceModel, find_source_model
+from benchctl.experiments.isolate.stored import (
+    ISOLATION,
+    TEXT,
+    Isolation,
+    Kept,
+    Measurement,
+    NextMeasurement,
+    read_isolation,
+)
+from benchctl.measure.preflight.probes import probe_items
+from benchctl.recipes.schema import Recipe
+from benchmarks.outliers import FAMILIES, Outliers, write_model
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cache")]
+
+
+class Watched(IsolateProgress):
+    """Remembers what was measured, and interrupts after so many measurements."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.stop_after = stop_after
+        self.new = self.old = 0
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def measured(self, found: Measurement, *, stored: bool, more: int, seconds_left: float | None) -> None:
+        self.old += stored
+        self.new += not stored
+        if self.new == self.stop_after:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def few_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three probes in place of eighteen: enough for a judgement, and quick."""
+    monkeypatch.setattr(measure, "probe_items", lambda: probe_items()[:3])
+
+
+@pytest.fixture
+def source(tmp_path: Path, llama_server: Path, tiny_target: Path) -> SourceModel:
+    """A model whose ssm_in does not survive quantization."""
+    damage = Outliers("ssm_in", (1, 2), 4, 7)
+    write_model(tiny_target, tmp_path / "model.gguf", [damage], np.random.default_rng(1))
+    recipe = Recipe.model_validate(
+        {
+            "name": "hunt",
+            "engine": {"device": "cpu", "context": 1024, "threads": 1},
+            "models": {"target": {"source": "model.gguf"}},
+            "prompts": {"suite": "tiny.json"},
+            "arms": [{"name": "baseline"}],
+        }
+    )
+    return find_source_model(recipe, recipe_folder=tmp_path, base="q8_0", binary=str(llama_server))
+
+
+def stored(folder: Path) -> Isolation:
+    found = read_isolation(folder)
+    assert found is not None
+    return found
+
+
+def one(*wanted: Kept) -> Search[list[Measurement]]:
+    found = []
+    for kept in wanted:
+        found.append((yield NextMeasurement(kept, 0)))
+    return found
+
+
+@pytest.mark.engine
+@pytest.mark.usefixtures("few_probes")
+def test_an_interrupted_hunt_goes_on_and_measures_nothing_twice(
+    source: SourceModel, tmp_path: Path, cache: Path
+) -> None:
+    out, wish = tmp_path / "results", TextSource(tokens=1024)
+    family, layers = frozenset({"ssm_in"}), frozenset({"blk.1.ssm_in", "blk.2.ssm_in"})
+
+    def ask() -> Search[list[Measurement]]:
+        return one(None, frozenset(), family, layers)
+
+    stopped = Watched(stop_after=2)
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        isolate(source, ask, wish, out, stopped)
+    (folder,) = (out / "hunt").iterdir()
+    assert "the same command continues" in str(interrupt.value) and str(folder) in str(interrupt.value)
+    assert folder.name.startswith("isolate-q8_0-")
+    assert [found.kept for found in stored(folder).measurements] == [None, []]
+    first = json.loads((folder / ISOLATION).read_text())["measurements"]
+
+    progress = Watched()
+    again, isolation, found = isolate(source, ask, wish, out, progress)
+    assert again == folder
+    assert (progress.old, progress.new) == (2, 2)
+    assert json.loads((folder / ISOLATION).read_text())["measurements"][:2] == first
+    assert not list(cache.glob("isolate/*"))  # nothing large stays
+    assert isolation.text is not None
+    assert isolation.text.origin == "tiny, with the source's own answers"
+    assert isolation.text.places >= 255
+
+    whole, full, kept, kept_layers = map(divergence_of, found)
+    assert whole < kept < 0.01 < full
+    assert kept < kept_layers < 0.01  # two of four layers are enough, and no more than the whole family
+    assert found[1].bytes < found[3].bytes < found[2].bytes < found[0].bytes
+
+    silent = Watched()
+    isolate(source, ask, wish, out, silent)
+    assert (silent.old, silent.new) == (4, 0)
+
+
+@pytest.mark.engine
+def test_the_damage_of_these_tests_is_none_in_full_precision(
+    source: SourceModel, tmp_path: Path, tiny_target: Path
+) -> None:
+    text, silent, log = tmp_path / "text", tmp_path / "silent.gguf", tmp_path / "log"
+    text.write_text("The children opened the window because it was raining.\n" * 40)
+    for family in FAMILIES:
+        damage, seed = [Outliers(family, (0, 2), 4, 8)], 3
+        write_model(tiny_target, silent, damage, np.random.default_rng(seed), loud=False)
+        write_model(tiny_target, source.files[0], damage, np.random.default_rng(seed))
+        assert source.files[0].read_bytes() != silent.read_bytes()
+        source.divergence.write_reference(silent, text, tmp_path / family, log, context=64, pieces=4)
+        found = source.divergence.compare(source.files[0], tmp_path / family, log, context=64)
+        assert found.divergence == pytest.approx(0, abs=1e-5)
+        assert found.same_top == 1
+
+
+@pytest.mark.engine
+@pytest.mark.usefixtures("few_probes")
+def test_a_text_of_ones_own_is_another_question(source: SourceModel, tmp_path: Path) -> None:
+    text = tmp_path / "own.txt"
+    text.write_text("The children opened the window at the hotel because it was raining.\n" * 20)
+    wish = TextSource(text, 1024)
+    folder, isolation, _ = isolate(source, lambda: one(None), wish, tmp_path, IsolateProgress())
+    assert isolation.text is not None
+    assert isolation.text.origin == "own.txt"
+    assert isolation.text.context < 512  # too short for two whole pieces
+    assert (folder / TEXT).read_text() == text.read_text()
+    (folder / TEXT).write_text("something else")
+    with pytest.raises(StorageError, match="is missing or has changed"):
+        isolate(source, lambda: one(frozenset()), wish, tmp_path, IsolateProgress())
+    text.write_text("Short.")
+    with pytest.raises(UsageError, match=r"the text has \d+ tokens, which are too few"):
+        isolate(source, lambda: one(None), TextSource(text, 1024), tmp_path, IsolateProgress())
+
+
+@pytest.mark.engine
+@pytest.mark.usefixtures("few_probes")
+def test_a_disk_that_fills_up_costs_nothing_that_was_measured(
+    source: SourceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "own.txt"
+    text.write_text("The children opened the window at the hotel because it was raining.\n" * 20)
+    wish = TextSource(text, 1024)
+    folder, *_ = isolate(source, lambda: one(None), wish, tmp_path, IsolateProgress())
+
+    def full(*args: object) -> None:
+        raise StorageError("the quantized model cannot be kept: No space left on device")
+
+    monkeypatch.setattr(measure, "quantize_to", full)
+    with pytest.raises(StorageError, match="No space left"):
+        isolate(source, lambda: one(frozenset()), wish, tmp_path, IsolateProgress())
+    assert len(stored(folder).measurements) == 1
+
+
+def test_two_at_once_are_refused(source: SourceModel, tmp_path: Path) -> None:
+    import fcntl
+
+    def measuring() -> Generator[NextMeasurement, Measurement, None]:
+        (folder,) = (tmp_path / "hunt").iterdir()
+        with (folder / LOCK).open() as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(StorageError, match=r"Another benchctl \(process \d+\) is measuring here"):
+            isolate(source, lambda: one(None), TextSource(), tmp_path, IsolateProgress())
+        return
+        yield
+
+    isolate(source, measuring, TextSource(), tmp_path, IsolateProgress())
+
+
+def test_a_damaged_file_of_results_is_not_overwritten(source: SourceModel, tmp_path: Path) -> None:
+    def nothing() -> Generator[NextMeasurement, Measurement, None]:
+        return
+        yield
+
+    folder, *_ = isolate(source, nothing, TextSource(), tmp_path, IsolateProgress())
+    (folder / ISOLATION).write_text("{half")
+    with pytest.raises(StorageError, match="The isolation cannot be read"):
+        isolate(source, nothing, TextSource(), tmp_path, IsolateProgress())
+    assert (folder / ISOLATION).read_text() == "{half"
+    (folder / ISOLATION).write_text('{"schema": 99}')
+    with pytest.raises(StorageError, match="newer benchctl"):
+        isolate(source, nothing, TextSource(), tmp_path, IsolateProgress())
