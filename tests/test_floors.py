@@ -17,13 +17,14 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "benchctl"
 
 FLOORS = (
-    ("recipes", "collector", "errors", "text", "paths"),
+    ("recipes", "collector", "errors", "text", "paths", "offers"),
     ("models", "prompts"),
     ("data", "machine", "permissions"),
     ("analysis",),
     ("engines",),
     ("measure", "reports"),
     ("cli",),
+    ("experiments",),
 )
 FLOOR = {part: number for number, parts in enumerate(FLOORS) for part in parts}
 NEIGHBOURS = {
@@ -98,6 +99,18 @@ def test_nothing_is_circular() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as circle:
         pytest.fail(" -> ".join(reversed(circle.args[1])))
+
+
+def test_no_experiment_imports_another() -> None:
+    """What the trunk imports is held by the floors."""
+    wrong = []
+    for module, found in IMPORTS.items():
+        names = module.split(".")
+        for line, other in found if names[1:2] == ["experiments"] else ():
+            there = other.split(".")
+            if there[1:2] == ["experiments"] and there[2:3] != names[2:3]:
+                wrong.append(f"{places(module, line)} imports {other}")
+    assert not wrong, "\n".join(wrong)
 
 
 def adapters() -> set[str]:

@@ -231,7 +231,7 @@ def _outcome(
     if unequal and not greedy:
         return "undetermined", (
             "The answers are sampled, not greedy: a different answer may also be the target's own, and "
-            "`benchctl verify-lossless --sampling` compares their distributions."
+            "`benchctl verify-sampling` compares their distributions."
         )
     if unequal and constrained:
         return "undetermined", (

@@ -35,9 +35,7 @@ from benchctl.cli.runs import app as runs
 from benchctl.cli.tune import tune
 from benchctl.cli.verify_lossless import verify_lossless
 from benchctl.errors import BenchctlError, StorageError
-from benchctl.experiments.diagnose.command import diagnose
-from benchctl.experiments.isolate.command import isolate
-from benchctl.experiments.race.command import race
+from benchctl.offers import experiments, load
 
 EPILOG = (
     "Exit codes: 0 done (and lossless) · 1 not lossless, or a gate failed · 2 the recipe or the command line is wrong"
@@ -72,18 +70,18 @@ def benchctl(
 app.command("demo")(demo)
 app.command("run", cls=SweepCommand)(run)
 app.command("tune", cls=SweepCommand)(tune)
-app.command("race")(race)
 app.command("verify-lossless")(verify_lossless)
 app.command("compare")(compare)
 app.command("report")(report)
 app.command("explain")(explain)
 app.command("breakeven")(breakeven)
 app.command("predict")(predict)
-app.command("diagnose")(diagnose)
+for experiment in experiments().values():
+    for word, path in experiment.commands.items():
+        app.command(word)(load(path))
 app.command("doctor")(doctor)
 app.command("inspect")(inspect)
 app.command("quantize")(quantize)
-app.command("isolate")(isolate)
 app.add_typer(runs, name="runs")
 app.add_typer(recipes, name="recipes")
 app.add_typer(prompts, name="prompts")

@@ -13,7 +13,7 @@ from benchctl.cli.json_output import print_json
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
     from benchctl.data.store import RunData
-    from benchctl.experiments.isolate.stored import Isolation
+    from benchctl.reports.tables.study import Tensors
 
 
 def report(
@@ -61,7 +61,7 @@ def report(
     if data.manifest is None:  # a bare file of records is named by its file
         analysis = analysis.model_copy(update={"recipe": path.stem, "run": path.name})
     if layout is not None:
-        _print_study(data, analysis, _search_beside(path, isolation), as_json=as_json)
+        _print_study(data, analysis, _tensors(path, isolation), as_json=as_json)
         return
     if isolation is not None:
         raise UsageError("This option needs --layout.", where="--isolation", fix="Add --layout plamo2-study.")
@@ -93,26 +93,15 @@ def report(
         typer.launch(str(files.page.resolve()))
 
 
-def _search_beside(run: Path, named: Path | None) -> Isolation | None:
-    """Return the search that was named, else the newest one beside the run. Raises UsageError, StorageError."""
-    from benchctl.errors import UsageError
-    from benchctl.experiments.isolate.stored import ISOLATION, read_isolation
+def _tensors(run: Path, named: Path | None) -> Tensors | None:
+    """Return the tensor table that an experiment has for a run, from the folder that was named if one was."""
+    from benchctl.offers import experiments, load
 
-    if named is not None:
-        found = read_isolation(named)
-        if found is None:
-            raise UsageError(
-                "There is no search of `benchctl isolate` here.",
-                where=str(named),
-                fix=f"Name the folder that holds {ISOLATION}.",
-            )
-        return found
-    files = run.resolve().parent.glob(f"isolate-*/{ISOLATION}") if run.is_dir() else ()
-    newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
-    return None if newest is None else read_isolation(newest.parent)
+    found = (load(experiment.study)(run, named) for experiment in experiments().values() if experiment.study)
+    return next((tensors for tensors in found if tensors is not None), None)
 
 
-def _print_study(data: RunData, analysis: Analysis, isolation: Isolation | None, *, as_json: bool) -> None:
+def _print_study(data: RunData, analysis: Analysis, tensors: Tensors | None, *, as_json: bool) -> None:
     """Print the tensor table and the configuration table of the PLaMo 2 study."""
     from dataclasses import asdict
 
@@ -123,19 +112,18 @@ def _print_study(data: RunData, analysis: Analysis, isolation: Isolation | None,
 
     if as_json:
         alone = study.draft_alone(analysis, data.costs)
-        tensors = study.tensor_rows(isolation)[0] if isolation is not None else []
         document = {
             "run": analysis.run,
-            "tensors": [{"kept": row.what, "role": row.role, "damage": row.damage} for row in tensors],
+            "tensors": [] if tensors is None else tensors.rows,
             "configurations": [asdict(row) for row in study.configurations(analysis)],
             "draft_alone": None if alone is None else asdict(alone),
         }
         print_json("report --layout", document)
         return
     console = table_console()
-    for table in (*((study.tensor_table(isolation),) if isolation else ()), study.configuration_table(analysis)):
+    for table in (*((tensors.table,) if tensors else ()), study.configuration_table(analysis)):
         console.print(Text(table.title, style="bold"))
         print_table(console, table)
         console.print(Text(table.explanation + "\n", style="dim"))
-    for sentence in study.sentences(analysis, data.costs, isolation):
+    for sentence in study.sentences(analysis, data.costs, tensors):
         console.print(Text(sentence))

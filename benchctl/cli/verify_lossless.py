@@ -16,7 +16,7 @@ def verify_lossless(
         str | None,
         typer.Argument(
             metavar="[RUN]",
-            help="A run folder, a recipe's name or folder, a study's JSONL file; with --sampling also a recipe.",
+            help="A run folder, a recipe's name or folder, a study's JSONL file.",
             show_default="the latest run",
             autocompletion=complete.runs,
         ),
@@ -63,23 +63,12 @@ def verify_lossless(
     models_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Look for the target's files here first.", file_okay=False)
     ] = None,
-    sampling: Annotated[
-        bool,
-        typer.Option("--sampling", help="Test on new answers whether the arms sample from the target's distribution."),
-    ] = False,
-    seeds: Annotated[int | None, typer.Option(min=2, help="With --sampling: answers per prompt and arm.")] = None,
-    prompts: Annotated[
-        int | None, typer.Option(min=1, help="With --sampling: prompts, taken from the tasks in turn.")
-    ] = None,
-    tokens: Annotated[int | None, typer.Option(min=2, help="With --sampling: longest answer in tokens.")] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(min=0.01, max=10, help="With --sampling.", show_default="the recipe's; 0.8 where that is greedy"),
-    ] = None,
-    level: Annotated[
-        float | None,
-        typer.Option(min=0.0001, max=0.05, help="With --sampling: family-wise significance level."),
-    ] = None,
+    sampling: Annotated[bool, typer.Option("--sampling", hidden=True)] = False,
+    seeds: Annotated[str | None, typer.Option(hidden=True)] = None,
+    prompts: Annotated[str | None, typer.Option(hidden=True)] = None,
+    tokens: Annotated[str | None, typer.Option(hidden=True)] = None,
+    temperature: Annotated[str | None, typer.Option(hidden=True)] = None,
+    level: Annotated[str | None, typer.Option(hidden=True)] = None,
     as_json: JsonForTables = False,
     trust_recipe: Annotated[
         bool, typer.Option("--trust-recipe", help="Accept a run whose recipe opens the machine; see `run`.")
@@ -102,47 +91,23 @@ def verify_lossless(
     separate the effects of engine, precision and speculation; no engine is started, and it exits with 0 when every
     answer is identical to the reference.
 
-    Hashes cannot verify sampled answers. With --sampling every arm and the baseline answer some prompts with many
-    seeds, and permutation tests compare the distributions; exits with 0 when no difference was found. The smallest
-    difference that would have been detected is reported, too.
+    Sampled answers are compared by `benchctl verify-sampling`.
     """
     from benchctl.errors import UsageError
 
+    moved = {"seeds": seeds, "prompts": prompts, "tokens": tokens, "temperature": temperature, "level": level}
+    if sampling or any(value is not None for value in moved.values()):
+        what = "Sampled answers are compared by a command of its own."
+        raise UsageError(what, where="verify-lossless", fix="benchctl verify-sampling RUN, with the same options.")
     _refuse_ignored(
-        "--sampling" if sampling else "--offline" if offline else f"--audit {audit}",
+        "--offline" if offline else f"--audit {audit}",
         {
-            "--audit": audit != "full" and (sampling or offline),
-            "--audit-minutes": audit_minutes is not None and (sampling or offline or audit != "full"),
-            "--accept": accept != "identical" and sampling,
-            "--engine-binary": engine_binary is not None and not sampling and (offline or audit == "off"),
-            "--models-dir": models_dir is not None and not sampling and (offline or audit == "off"),
+            "--audit": audit != "full" and offline,
+            "--audit-minutes": audit_minutes is not None and (offline or audit != "full"),
+            "--engine-binary": engine_binary is not None and (offline or audit == "off"),
+            "--models-dir": models_dir is not None and (offline or audit == "off"),
         },
     )
-    settings = {"seeds": seeds, "prompts": prompts, "tokens": tokens, "temperature": temperature, "level": level}
-    if sampling:
-        from benchctl.experiments.sampling.command import verify_sampling
-
-        if against:
-            raise UsageError("--sampling takes no reference run.", where="--against", fix="Leave out one of the two.")
-
-        verify_sampling(
-            run,
-            {name: value for name, value in settings.items() if value is not None},
-            results=results,
-            baseline=baseline,
-            arms=arm or (),
-            offline=offline,
-            scored=audit == "full",
-            engine_binary=engine_binary,
-            models_dir=models_dir,
-            as_json=as_json,
-            quiet=quiet,
-            trusted=trust_recipe,
-        )
-        return
-    for name, value in settings.items():
-        if value is not None:
-            raise UsageError("This option needs --sampling.", where=f"--{name}", fix="Leave it out, or add --sampling.")
     if against:
         from benchctl.cli.show_reference import verify_against
 

@@ -12,11 +12,7 @@ from benchctl.data.manifest import Manifest
 from benchctl.data.store import MANIFEST, RECORDS, checked_manifest
 from benchctl.data.writer import LOGS, cannot_write, folder_lock
 from benchctl.errors import BenchctlError, UsageError
-from benchctl.experiments.diagnose import stored as diagnosis
-from benchctl.experiments.sampling import stored as sampling
-
-OWN_FOLDERS = {LOGS, sampling.FOLDER, diagnosis.FOLDER}
-"""The folders that benchctl makes in a run's folder."""
+from benchctl.offers import experiments
 
 
 @dataclass(frozen=True)
@@ -69,10 +65,11 @@ def remove_runs(folders: Sequence[Path]) -> None:
     Raises UsageError for a folder that is no run, before anything is deleted, and StorageError for a run that another
     benchctl is writing and for what cannot be deleted.
     """
+    own = {LOGS, *(name for experiment in experiments().values() for name in experiment.folders)}
     for folder in folders:
         if folder.is_symlink() or not (folder / MANIFEST).is_file() or (folder / ".git").exists():
             raise UsageError("this is no run folder, so it is not deleted", where=str(folder))
-        strange = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in OWN_FOLDERS)
+        strange = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name not in own)
         if strange:
             raise UsageError(
                 f"this run folder contains something that is not benchctl's: {', '.join(strange[:3])}",

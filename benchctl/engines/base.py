@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from benchctl.data.expectations import DiagnosisSettings, Expectations
 from benchctl.data.record import FinishReason, sha256_text
 from benchctl.engines.common.programs import FoundBinary
-from benchctl.experiments.diagnose.stored import DiagnosisSettings, Expectations
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.adapters import ModelFormat

@@ -18,8 +18,8 @@ from benchctl.data.traces import COSTS, CostTraces, DraftAlone, PassTime, Traced
 from benchctl.data.writer import folder_lock, write_scores
 from benchctl.engines.base import Launch, Server, TracingEngine
 from benchctl.errors import BenchctlError, EngineError
-from benchctl.experiments.sampling.draw import spread_over_tasks
 from benchctl.measure.cell import fresh_log, running
+from benchctl.measure.plan import spread_over_tasks
 from benchctl.measure.prepare import Prepared
 from benchctl.measure.recording import now, require_attested
 from benchctl.measure.requests import warm_up

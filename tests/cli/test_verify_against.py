@@ -80,7 +80,7 @@ def test_sixteen_bits_say_what_float32_says_and_two_bits_do_not(there: None) -> 
     [
         (("coarse", "--against", "nowhere"), "no such run"),
         (("coarse", "--against", "coarse"), "cannot be its own reference"),
-        (("coarse", "--against", "whole", "--sampling"), "takes no reference run"),
+        (("coarse", "--against", "whole", "--sampling"), "command of its own"),
         (("coarse", "--against", "whole", "--accept", "consistent"), "compares stored answers"),
         (("coarse", "--against", "whole", "--arm", "sepc"), "There is no arm"),
     ],

@@ -16,7 +16,7 @@ from tests.security.conftest import Listener
 SECRET = "a-secret-of-mine-0123456789"
 DRY = ("run", "r.yaml", "--dry-run")
 COMMANDS = [DRY, ("run", "r.yaml", "-q"), ("recipes", "check", "r.yaml"), ("race", "r.yaml"), ("tune", "r.yaml"),
-            ("diagnose", "r.yaml"), ("breakeven", "r.yaml"), ("verify-lossless", "r.yaml", "--sampling")]  # fmt: skip
+            ("diagnose", "r.yaml"), ("breakeven", "r.yaml"), ("verify-sampling", "r.yaml")]  # fmt: skip
 
 
 def written(url: str, key: str | None = None, more: str = "") -> None:

@@ -40,7 +40,7 @@ def written(binary: str | None, kind: str = "llama.cpp", arms: str = ARMS) -> Pa
     "words",
     [("run", "r.yaml", "-q"), ("run", "r.yaml", "--dry-run"), ("run", "r.yaml", "--json"), ("breakeven", "r.yaml"),
      ("tune", "r.yaml"), ("diagnose", "r.yaml"), ("race", "r.yaml"), ("recipes", "check", "r.yaml"),
-     ("isolate", "r.yaml", "--type", "q8_0"), ("verify-lossless", "r.yaml", "--sampling")],
+     ("isolate", "r.yaml", "--type", "q8_0"), ("verify-sampling", "r.yaml")],
     ids=" ".join,
 )  # fmt: skip
 def test_a_recipes_own_program_does_not_run(home: Path, words: tuple[str, ...]) -> None:

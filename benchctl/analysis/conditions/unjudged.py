@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from benchctl.analysis.frame import Frame
 
 WHY = "Concurrent outputs are not reproducible on these engines"
-SAMPLED = "Single sampled answers cannot be compared (`benchctl verify-lossless --sampling` compares distributions)"
+SAMPLED = "Single sampled answers cannot be compared (`benchctl verify-sampling` compares distributions)"
 MEASURE = "Measure the same arms one request at a time, too: `concurrency: [1, …]`, without `rate`."
 
 

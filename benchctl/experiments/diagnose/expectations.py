@@ -13,7 +13,7 @@ from statistics import median
 
 import numpy as np
 
-from benchctl.experiments.diagnose.stored import Expectations
+from benchctl.data.expectations import Expectations
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ import numpy as np
 from benchctl.analysis.prediction import RoundCosts, predict
 from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.results import ALL_TASKS
-from benchctl.experiments.diagnose.stored import DiagnosedDraft, Diagnosis, Expectations, ForcedAnswer
+from benchctl.data.expectations import Expectations
+from benchctl.experiments.diagnose.stored import DiagnosedDraft, Diagnosis, ForcedAnswer
 
 DEPTHS = (2, 4, 8)
 """Depths at which all-token acceptance is reported."""

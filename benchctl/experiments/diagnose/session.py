@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchctl.data.expectations import DiagnosisSettings, Expectations
 from benchctl.data.writer import LOGS, cannot_write, folder_lock
 from benchctl.engines.base import ComparingEngine, Rendered, ScoringEngine, Server
 from benchctl.errors import EngineError, UsageError
@@ -23,15 +24,13 @@ from benchctl.experiments.diagnose.stored import (
     FOLDER,
     DiagnosedDraft,
     Diagnosis,
-    DiagnosisSettings,
     DraftCosts,
-    Expectations,
     ForcedAnswer,
     write_diagnosis,
 )
-from benchctl.experiments.sampling.draw import spread_over_tasks, spread_seed
 from benchctl.measure.audit.session import scores_of
 from benchctl.measure.cell import running, scoring
+from benchctl.measure.plan import spread_over_tasks, spread_seed
 from benchctl.measure.prepare import Prepared, PreparedSetup, new_manifest
 from benchctl.measure.run import signals_interrupt
 from benchctl.models.footprint import step_flops

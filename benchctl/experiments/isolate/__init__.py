@@ -1,1 +1,10 @@
-"""Finding the tensors whose quantization breaks a model: which to try next, and what the measurements show."""
+"""Which tensors of a model must not be quantized."""
+
+from __future__ import annotations
+
+from benchctl.offers import Experiment
+
+EXPERIMENT = Experiment(
+    commands={"isolate": "benchctl.experiments.isolate.command:isolate"},
+    study="benchctl.experiments.isolate.table:tensors_beside",
+)

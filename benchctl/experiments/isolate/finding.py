@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from benchctl.experiments.isolate.stored import Measurement
+from benchctl.measure.preflight.session import DAMAGED
 
 BEYOND_USUAL = 10.0
 """So many times the usual divergence is no rounding any more. The full quantization of sound models (the bundled
@@ -14,9 +15,6 @@ targets at q8_0, q4_0, q4_k_m and q2_k) diverges by 0.8 to 2.4 times it."""
 LEAST = 0.01
 """Nats below which a divergence is no damage, whatever caused it: between the 0.005 of q6_k and the 0.03 of q4_k_m that
 llama.cpp's own table has for a model of 8 billion parameters (tools/perplexity/README.md)."""
-DAMAGED = 0.25
-"""Kullback-Leibler divergence in nats from the unquantized model. Measured on the bundled target: q8_0 0.00, q4_k_m
-0.01, q2_k 0.08; one tensor family at tq2_0 0.35 to 0.64; all at tq2_0 1.85."""
 MOST = DAMAGED
 """Nats above which it always is: where the preflight of a run warns."""
 

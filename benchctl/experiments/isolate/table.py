@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from benchctl.errors import UsageError
 from benchctl.experiments.isolate.finding import damage
-from benchctl.experiments.isolate.stored import Family, Isolation, Measurement
+from benchctl.experiments.isolate.search import recall
+from benchctl.experiments.isolate.stored import ISOLATION, Family, Isolation, Measurement, read_isolation
+from benchctl.reports.columns import Column, Name, Table
+from benchctl.reports.tables.study import Tensors
+from benchctl.text import one_line
 
 _ROLES = {
     "token_embd": "token embedding",
@@ -107,3 +113,44 @@ def _family_of(patterns: Sequence[str]) -> str | None:
 
 def _flawed(one: Measurement) -> int:
     return sum(probe.flaw is not None for probe in one.probes)
+
+
+def tensors_beside(run: Path, named: Path | None) -> Tensors | None:
+    """Return the table of the search that was named, else of the newest one beside the run.
+
+    Raises UsageError where the named folder holds none, StorageError.
+    """
+    if named is None:
+        files = run.resolve().parent.glob(f"isolate-*/{ISOLATION}") if run.is_dir() else ()
+        newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
+        found = None if newest is None else read_isolation(newest.parent)
+        return None if found is None else tensor_table(found)
+    found = read_isolation(named)
+    if found is None:
+        raise UsageError(
+            "There is no search of `benchctl isolate` here.",
+            where=str(named),
+            fix=f"Name the folder that holds {ISOLATION}.",
+        )
+    return tensor_table(found)
+
+
+def tensor_table(isolation: Isolation) -> Tensors:
+    """Return tensors kept, role and output as published; of an unfinished search by its health probes alone."""
+    finding = recall(isolation)
+    found = rows(isolation, float("inf") if finding is None else finding.limit)
+    columns: list[Column[Row]] = [
+        Column("Tensors", lambda row: row.what, cell=lambda row: Name(row.what), heads=True),
+        Column("Role", lambda row: row.role),
+        Column(
+            "Output",
+            lambda row: "; ".join(row.damage) or "sound",
+            tone=lambda row: "bad" if row.damage else "good",
+            wrap=True,
+        ),
+    ]
+    note = "The search was interrupted: only the health probes are reported." if finding is None else ""
+    source = isolation.source.files[0].name if isolation.source.files else isolation.source.source
+    title = f"Tensors ({one_line(isolation.type)}) of {one_line(source)}"
+    plain = [{"kept": row.what, "role": row.role, "damage": row.damage} for row in found]
+    return Tensors(Table("study-tensors", title, columns, found, note), plain)

@@ -1,4 +1,4 @@
-"""`benchctl verify-lossless --sampling`: does an arm sample from the target's distribution?
+"""`benchctl verify-sampling`: does an arm sample from the target's distribution?
 
 Names come from recipes and are untrusted text.
 """
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,43 +18,76 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from benchctl.experiments.sampling.results import ArmSampling, SamplingResult
-from benchctl.reports.terminal import PIPE_WIDTH
+from benchctl.cli import complete
+from benchctl.cli.options import EngineBinary, JsonForTables, ModelsDir, Quiet, TrustRecipe
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.data.integrity import Integrity
     from benchctl.data.store import RunData
+    from benchctl.experiments.sampling.results import ArmSampling, SamplingResult
     from benchctl.recipes.schema import Recipe
 
 COLOUR = {"no difference found": "green", "difference found": "red", "lossy by design": "red", "undetermined": "yellow"}
 
 
 def verify_sampling(
-    target: str | None,
-    settings: Mapping[str, Any],
-    *,
-    results: Path,
-    baseline: str | None = None,
-    arms: Sequence[str] = (),
-    offline: bool = False,
-    scored: bool = True,
-    engine_binary: str | None = None,
-    models_dir: Path | None = None,
-    as_json: bool = False,
-    quiet: bool = False,
-    trusted: bool = False,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="A recipe, a run, a recipe's name, or the folder of a check.",
+            show_default="the latest run",
+            autocompletion=complete.runs,
+        ),
+    ] = None,
+    results: Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.")] = Path("results"),
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The arm to compare with.", show_default="the run's own", autocompletion=complete.arms
+        ),
+    ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Check only this arm; may be repeated.", autocompletion=complete.arms),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=2, help="Answers per prompt and arm.", show_default="200")] = None,
+    prompts: Annotated[
+        int | None, typer.Option(min=1, help="Prompts, taken from the tasks in turn.", show_default="6")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(min=2, help="Longest answer in tokens.", show_default="32")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.01, max=10, show_default="the recipe's; 0.8 where that is greedy")
+    ] = None,
+    level: Annotated[
+        float | None,
+        typer.Option(min=0.0001, max=0.05, help="Family-wise significance level.", show_default="0.01"),
+    ] = None,
+    score: Annotated[bool, typer.Option(help="Also score tokens on the target alone.")] = True,
+    offline: Annotated[bool, typer.Option("--offline", help="Assess the latest stored check again.")] = False,
+    engine_binary: EngineBinary = None,
+    models_dir: ModelsDir = None,
+    as_json: JsonForTables = False,
+    trust_recipe: TrustRecipe = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Check the arms of a recipe or a run, or (offline) assess the latest stored check of a run again.
+    """Test on new answers whether the arms sample from the target's distribution.
 
-    `target` as a user names it: a recipe's file, a run, a recipe's name, the folder of a check; `None` for the latest
-    run. `settings`: the fields of `CheckPlan` that the user set. Exits with 0 when no arm shows a difference, with 1
-    when one does, is lossy by design or undetermined; raises EngineError when an engine failed.
+    Hashes cannot verify sampled answers. Every arm and the baseline answer some prompts with many seeds, and
+    permutation tests compare the distributions; tokens are also compared with the target's own distribution. The
+    smallest difference that would have been detected is reported, too.
+
+    Exits with 0 when no difference was found, with 1 when one was, or an arm is lossy by design or undetermined, with 3
+    when an engine failed.
     """
     from benchctl.errors import EngineError, UsageError
     from benchctl.experiments.sampling.conclude import sampling_verdict
     from benchctl.experiments.sampling.stored import open_check
 
+    given = {"seeds": seeds, "prompts": prompts, "tokens": tokens, "temperature": temperature, "level": level}
+    settings = {name: value for name, value in given.items() if value is not None}
+    arms = tuple(arm or ())
     if not offline:
         silent = quiet or as_json
         folder = _draw(
@@ -65,9 +98,9 @@ def verify_sampling(
             arms,
             engine_binary,
             models_dir,
-            scored=scored,
+            scored=score,
             quiet=silent,
-            trusted=trusted,
+            trusted=trust_recipe,
         )
     elif settings or arms or baseline:
         what = "A stored check is assessed with its own settings."
@@ -82,11 +115,11 @@ def verify_sampling(
     elif not quiet:
         _print_sampling(found, folder, check.integrity)
     if found.failed_arms:
-        arm, reason = next(iter(found.failed_arms.items()))
-        log = next(cell.log for cell in reversed(check.check.manifest.cells) if cell.arm == arm)
+        failed, reason = next(iter(found.failed_arms.items()))
+        log = next(cell.log for cell in reversed(check.check.manifest.cells) if cell.arm == failed)
         fix = f"Read its log: {folder / log}."
-        raise EngineError(f"The engine of {arm} failed: {reason}", kind="crash", where=str(folder), fix=fix)
-    if any(arm.verdict != "no difference found" for arm in found.arms):
+        raise EngineError(f"The engine of {failed} failed: {reason}", kind="crash", where=str(folder), fix=fix)
+    if any(checked.verdict != "no difference found" for checked in found.arms):
         raise typer.Exit(1)
 
 
@@ -197,9 +230,9 @@ def _with_baseline(recipe: Recipe, baseline: str | None, arms: Sequence[str]) ->
 
 def _print_sampling(found: SamplingResult, folder: Path, integrity: Integrity) -> None:
     """Print the verdicts, then a sentence for each arm."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PIPE_WIDTH)
+    from benchctl.reports.terminal import table_console
+
+    console = table_console()
     cut = "".join(
         [f", top-k {found.top_k}" if found.top_k else "", f", top-p {found.top_p:g}" if found.top_p < 1 else ""]
     )

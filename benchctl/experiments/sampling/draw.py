@@ -9,7 +9,6 @@ see `spread_seed`.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from benchctl.experiments.sampling.stored import (
     open_check,
 )
 from benchctl.measure.cell import CellContext, EngineCell
-from benchctl.measure.plan import CellPlan, EarlierProcesses
+from benchctl.measure.plan import CellPlan, EarlierProcesses, spread_over_tasks, spread_seed
 from benchctl.measure.prepare import Prepared, files_of, new_manifest
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import now
@@ -40,8 +39,6 @@ from benchctl.recipes.schema import Recipe, Sampling
 
 Request = tuple[PromptItem, int]
 """A prompt and the seed of its answer."""
-SEED_BITS = 31
-"""Every engine takes seeds of so many bits, unsigned."""
 USUAL_TEMPERATURE = 0.8
 """Used where a recipe is greedy: at temperature 0 there is no distribution to check."""
 
@@ -95,33 +92,6 @@ def sampled_recipe(recipe: Recipe, plan: CheckPlan, arms: Sequence[str] = ()) ->
     return recipe.model_copy(
         update={"sampling": given.model_copy(update=changes), "blocks": 1, "schedule": "blocks", "arms": drawn}
     )
-
-
-def spread_over_tasks(prompts: Iterable[PromptItem], count: int) -> tuple[PromptItem, ...]:
-    """Return `count` prompts, taken from the tasks in turn, in the order of the suite."""
-    by_task: dict[str, list[PromptItem]] = {}
-    order = list(prompts)
-    for item in order:
-        by_task.setdefault(item.task, []).append(item)
-    turns = [item for turn in itertools.zip_longest(*by_task.values()) for item in turn if item is not None]
-    chosen = {(item.task, item.prompt_idx) for item in turns[:count]}
-    return tuple(item for item in order if (item.task, item.prompt_idx) in chosen)
-
-
-def spread_seed(number: int) -> int:
-    """Return the seed of the answer with this number: another for each number below 2^31, far from its neighbours'.
-
-    Generators that are seeded with consecutive numbers give correlated draws. llama-server seeds a Mersenne Twister
-    (mt19937) with the number as it is: with the seeds 1 to 60 the baseline's own tokens fell 2 times beyond the
-    likeliest 90 %, where 16.2 were expected (p = 2e-5). So the number is mixed first: a step of a Weyl sequence, then
-    xor-shifts and odd multipliers, all modulo 2^31 and each a bijection (constants: those of splitmix32).
-    """
-    mask = (1 << SEED_BITS) - 1
-    mixed = number * 0x9E3779B9 + 0x7F4A7C15 & mask
-    for shift, factor in ((16, 0x21F0AAAD), (15, 0x735A2D97)):
-        mixed ^= mixed >> shift
-        mixed = mixed * factor & mask
-    return mixed ^ mixed >> 15
 
 
 def seeds_of(seeding: Seeding, first: int, count: int) -> list[int]:

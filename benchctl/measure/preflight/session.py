@@ -17,7 +17,6 @@ from benchctl.data.manifest import PreflightProbe, PreflightRecord
 from benchctl.data.record import Record
 from benchctl.engines.base import Engine, Launch, Scorer, ScoringEngine
 from benchctl.errors import EngineError, GateError
-from benchctl.experiments.isolate.finding import DAMAGED
 from benchctl.measure.cell import scoring
 from benchctl.measure.memory import SHARE, free_bytes
 from benchctl.measure.preflight.probes import (
@@ -56,6 +55,9 @@ output is word salad, -2.6; from 64 tokens on these figures hardly move."""
 EXPECTED = 0.45
 """Share of the probes' own tokens among the 64 likeliest of the model: the bundled models reach 0.60, small
 as they are; the target with one tensor family scaled, shuffled or zeroed 0.19 to 0.37."""
+DAMAGED = 0.25
+"""Kullback-Leibler divergence in nats from the unquantized model. Measured on the bundled target: q8_0 0.00, q4_k_m
+0.01, q2_k 0.08; one tensor family at tq2_0 0.35 to 0.64; all at tq2_0 1.85."""
 
 
 def preflight(prepared: Prepared, log: Path) -> PreflightRecord:

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.data.traces import CostTraces
-from benchctl.experiments.isolate.search import recall
-from benchctl.experiments.isolate.stored import Isolation
-from benchctl.experiments.isolate.table import Row, rows
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, numeric
-from benchctl.text import one_line
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """The tensor table, as an experiment offers it."""
+
+    table: Table[Any]
+    rows: list[dict[str, Any]]
+    """The same as plain data."""
 
 
 @dataclass(frozen=True)
@@ -132,34 +137,7 @@ def _bytes(value: int | None) -> str:
     return numbers.ABSENT if value is None else numbers.count(value)
 
 
-def tensor_rows(isolation: Isolation) -> tuple[list[Row], Literal["finished", "unfinished"]]:
-    """Return the configurations that `benchctl isolate` measured; of an unfinished search by its health probes."""
-    finding = recall(isolation)
-    if finding is None:
-        return rows(isolation, float("inf")), "unfinished"
-    return rows(isolation, finding.limit), "finished"
-
-
-def tensor_table(isolation: Isolation) -> Table[Row]:
-    """Tensors kept, role, output, as published."""
-    found, state = tensor_rows(isolation)
-    columns: list[Column[Row]] = [
-        Column("Tensors", lambda row: row.what, cell=lambda row: Name(row.what), heads=True),
-        Column("Role", lambda row: row.role),
-        Column(
-            "Output",
-            lambda row: "; ".join(row.damage) or "sound",
-            tone=lambda row: "bad" if row.damage else "good",
-            wrap=True,
-        ),
-    ]
-    note = "" if state == "finished" else "The search was interrupted: only the health probes are reported."
-    source = isolation.source.files[0].name if isolation.source.files else isolation.source.source
-    title = f"Tensors ({one_line(isolation.type)}) of {one_line(source)}"
-    return Table("study-tensors", title, columns, found, note)
-
-
-def sentences(analysis: Analysis, costs: CostTraces | None, isolation: Isolation | None) -> Iterator[str]:
+def sentences(analysis: Analysis, costs: CostTraces | None, tensors: Tensors | None) -> Iterator[str]:
     """Yield the sentences below the tables."""
     alone = draft_alone(analysis, costs)
     if alone is not None:
@@ -167,5 +145,5 @@ def sentences(analysis: Analysis, costs: CostTraces | None, isolation: Isolation
         yield f"The draft alone decodes {numbers.rate(alone.tok_per_sec)} tok/s{ratio}."
     else:
         yield "The draft's own rate was not measured: benchctl explain RUN times it."
-    if isolation is None:
+    if tensors is None:
         yield "There is no search for breaking tensors beside this run: benchctl isolate RECIPE makes one."

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchctl.analysis.cost import expected_tokens
+from benchctl.data.expectations import DiagnosisSettings, Expectations
 from benchctl.experiments.diagnose import judge
 from benchctl.experiments.diagnose.expectations import Place, distances, expectations
 from benchctl.experiments.diagnose.judge import (
@@ -20,9 +21,7 @@ from benchctl.experiments.diagnose.judge import (
 from benchctl.experiments.diagnose.stored import (
     DiagnosedDraft,
     Diagnosis,
-    DiagnosisSettings,
     DraftCosts,
-    Expectations,
     ForcedAnswer,
     read_diagnosis,
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchctl.data.chain import sealed
+from benchctl.data.expectations import DiagnosisSettings
 from benchctl.experiments.diagnose.stored import (
     DOCUMENT,
     DiagnosedDraft,
     Diagnosis,
-    DiagnosisSettings,
     ForcedAnswer,
     read_diagnosis,
     write_diagnosis,

@@ -1,4 +1,4 @@
-"""`benchctl verify-lossless --sampling` as a user runs it: a real check, the same offline, and wrong command lines."""
+"""`benchctl verify-sampling` as a user runs it: a real check, the same offline, and wrong command lines."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ arms:
 """
 
 
-verify = partial(benchctl, "verify-lossless")
+verify = partial(benchctl, "verify-sampling")
 
 
 @pytest.mark.engine
 def test_a_check_and_the_same_offline(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(RECIPE)
-    drawn = verify("--sampling", "small.yaml", "--seeds", 60, "--tokens", 18, "--json", cwd=tmp_path)
+    drawn = verify("small.yaml", "--seeds", 60, "--tokens", 18, "--json", cwd=tmp_path)
     assert drawn.returncode == 1, drawn.stderr
     document = json.loads(drawn.stdout)
     spec, synthetic = document["arms"]
@@ -46,10 +46,10 @@ def test_a_check_and_the_same_offline(tmp_path: Path) -> None:
     assert (document["temperature"], document["top_k"], document["seeds"]) == (0.8, 0, 60)
     assert Path(document["folder"]).parent == Path("results/small/sampling")
     for name in ("small", document["folder"]):
-        again = verify("--sampling", "--offline", name, "--json", cwd=tmp_path)
+        again = verify("--offline", name, "--json", cwd=tmp_path)
         assert again.returncode == 1
         assert json.loads(again.stdout)["arms"] == document["arms"]
-    shown = verify("--sampling", "--offline", "small", cwd=tmp_path).stdout
+    shown = verify("--offline", "small", cwd=tmp_path).stdout
     assert "would have detected" in shown
     assert "lossy by design: synthetic acceptance" in shown
 
@@ -57,13 +57,12 @@ def test_a_check_and_the_same_offline(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--seeds", 9), "needs --sampling"),
-        (("--sampling", "small.yaml", "--arm", "spek"), "The arms are: spec"),
-        (("--sampling", "small.yaml", "--baseline", "spec"), "speculates, so"),
-        (("--sampling", "nowhere"), "nowhere"),
-        (("--sampling",), "no run yet"),
-        (("--sampling", "--offline"), "no run yet"),
-        (("--sampling", "--offline", "--seeds", 9), "with its own settings"),
+        (("small.yaml", "--arm", "spek"), "The arms are: spec"),
+        (("small.yaml", "--baseline", "spec"), "speculates, so"),
+        (("nowhere"), "nowhere"),
+        ((), "no run yet"),
+        (("--offline"), "no run yet"),
+        (("--offline", "--seeds", 9), "with its own settings"),
     ],
 )
 def test_a_wrong_command_line_is_two(tmp_path: Path, words: tuple[object, ...], said: str) -> None:

@@ -13,15 +13,13 @@ from benchctl.engines.base import Completion
 from benchctl.errors import EngineError, StorageError, UsageError
 from benchctl.experiments.sampling.conclude import sampling_verdict
 from benchctl.experiments.sampling.draw import (
-    SEED_BITS,
     CheckPlan,
     run_check,
     sampled_recipe,
     seeds_of,
-    spread_over_tasks,
-    spread_seed,
 )
 from benchctl.experiments.sampling.stored import ANSWERS, CHECK, latest_check, open_check
+from benchctl.measure.plan import SEED_BITS, spread_over_tasks, spread_seed
 from benchctl.measure.prepare import Prepared, prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.prompts.suite import Prompt, PromptItem

@@ -1,0 +1,1 @@
+"""Experiments beyond a run: each folder has its command, what it measures, analyses, stores and shows."""

@@ -1,0 +1,7 @@
+"""One prompt with and without speculation, side by side."""
+
+from __future__ import annotations
+
+from benchctl.offers import Experiment
+
+EXPERIMENT = Experiment(commands={"race": "benchctl.experiments.race.command:race"})
