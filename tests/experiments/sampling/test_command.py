@@ -59,9 +59,9 @@ def test_a_check_and_the_same_offline(tmp_path: Path) -> None:
     [
         (("small.yaml", "--arm", "spek"), "The arms are: spec"),
         (("small.yaml", "--baseline", "spec"), "speculates, so"),
-        (("nowhere"), "nowhere"),
+        (("nowhere",), "nowhere"),
         ((), "no run yet"),
-        (("--offline"), "no run yet"),
+        (("--offline",), "no run yet"),
         (("--offline", "--seeds", 9), "with its own settings"),
     ],
 )
