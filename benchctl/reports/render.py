@@ -13,11 +13,10 @@ from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.data.prompt_texts import prompt_texts
 from benchctl.data.store import RunData
-from benchctl.reports import conclusion, numbers, page, page_data
+from benchctl.reports import conclusion, numbers, page
 from benchctl.reports.columns import Cell, Code, Folded, Name, Table, lossy_labels
 from benchctl.reports.page import cards
-from benchctl.reports.tables import acceptance, axes, breakeven, output, provenance, resources, rounds, speed, sweep
-from benchctl.reports.tables.advice import production_commands, what_to_run
+from benchctl.reports.tables import acceptance, axes, breakeven, output, provenance, rounds, speed, sweep
 from benchctl.text import one_line, visible
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
     environment = _environment(visible, autoescape=True)
     environment.filters |= {"table": page.html_table, "facts": page.html_facts, "prose": page.prose}
     environment.filters |= {"first_word": _first_word, "probabilities": output.probabilities}
-    texts = page_data.scripts()
+    texts = page.scripts()
     answers = whole_answers(run, analysis)
     included = _within_budget(answers)
     return environment.get_template("page.html.j2").render(
@@ -49,8 +48,8 @@ def render_html(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -
         answers=included,
         answers_left_out=len(answers) - len(included),
         scripts=[Markup(text) for text in texts],  # noqa: S704 - files of this package
-        script_hashes=Markup(page_data.hashes(texts)),  # noqa: S704 - base64
-        data=Markup(page_data.plot_data(analysis)),  # noqa: S704 - JSON without `<`
+        script_hashes=Markup(page.hashes(texts)),  # noqa: S704 - base64
+        data=Markup(page.plot_data(analysis)),  # noqa: S704 - JSON without `<`
         glance=provenance.glance(run.manifest) if run.manifest else [],
     )
 
@@ -128,7 +127,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         arm.arm: [comparison for comparison in arm.comparisons if comparison.outcome != "identical"]
         for arm in analysis.losslessness
     }
-    to_run, decided = what_to_run(analysis), conclusion.only_group(analysis)
+    to_run, decided = conclusion.what_to_run(analysis), conclusion.only_group(analysis)
     methods = {row.interval.method for row in analysis.speedups if row.interval}
     return {
         "analysis": analysis,
@@ -156,7 +155,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "warning_groups": conclusion.grouped_warnings(analysis),
         "advice_command": decided.overall.command if decided else None,
         "what_to_run": to_run,
-        "production_commands": production_commands(to_run.rows),
+        "production_commands": conclusion.production_commands(to_run.rows),
         "experiment": analysis.decision.next if analysis.decision else None,
         "advice_lines": conclusion.advice_lines(analysis),
         "null_control": conclusion.null_control(analysis),
@@ -179,7 +178,7 @@ def _tables(analysis: Analysis) -> dict[str, Any]:
         "needs": breakeven.needs(analysis),
         "points": breakeven.points(analysis),
         "throughput": speed.throughput(analysis),
-        "resources": resources.resources(analysis),
+        "resources": speed.resources(analysis),
         "positions": acceptance.acceptance_by_position(analysis),
         "positions_conditional": acceptance.acceptance_by_position(analysis, conditional=True),
         "rounds_by_count": acceptance.rounds(analysis),

@@ -17,7 +17,6 @@ from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis, Verdict
 from benchctl.reports import conclusion, numbers
 from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone, numeric
-from benchctl.reports.tables.advice import production_commands, what_to_run
 from benchctl.reports.tables.speed import conclusions
 from benchctl.reports.tables.sweep import summary
 from benchctl.text import one_line
@@ -135,8 +134,8 @@ def print_decision(console: Console, analysis: Analysis, page: str | None = None
     console.print()
     for line in conclusion.advice_lines(analysis):
         console.print(Text(one_line(line, 400), "bold"))
-    table = what_to_run(analysis)
-    commands = production_commands(table.rows)
+    table = conclusion.what_to_run(analysis)
+    commands = conclusion.production_commands(table.rows)
     if any(row.arm for row in table.rows) and len(table.rows) > 1:
         console.print(Text(f"\n{table.title}", "bold"))
         print_table(console, replace(table, columns=[column for column in table.columns if column.header in _DECISIVE]))

@@ -23,9 +23,8 @@ from benchctl.reports.tables.acceptance import acceptance
 from benchctl.reports.tables.axes import by_axis
 from benchctl.reports.tables.breakeven import needs, points
 from benchctl.reports.tables.output import answers
-from benchctl.reports.tables.resources import resources
 from benchctl.reports.tables.rounds import forecasts, round_splits, unit_costs
-from benchctl.reports.tables.speed import costs, decode_rates, speedups
+from benchctl.reports.tables.speed import costs, decode_rates, resources, speedups
 from benchctl.reports.tables.sweep import conditions
 from benchctl.text import one_line
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchctl.analysis.analyse import analyse
 from benchctl.measure.plan import arms_of_block, with_second_baseline
-from benchctl.reports.figures import speedup
+from benchctl.reports.figures import arms
 from benchmarks.bundled_runs import bundled_recipe, drafting, plain
 
 
@@ -41,7 +41,7 @@ def test_both_cells_are_the_baselines_pace(make_record: Any, make_run: Any, make
     analysis = analyse(make_run(records, manifest))
     assert [one.arm for one in analysis.verdicts] == ["spec"], "the second cell is no arm of its own"
     assert {one.arm for one in analysis.consistency} >= {"baseline-again"}
-    figure = speedup.draw(analysis)
+    figure = arms.draw_speedup(analysis)
     assert figure is not None
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["spec"], "nor a row of the figure"
     overall = next(row for row in analysis.speedups if row.task == "all")

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from benchctl.analysis.results import Analysis, Caution, Verdict
 from benchctl.data.store import RunData
-from benchctl.reports.page_data import hashes, scripts
+from benchctl.reports.page import hashes, scripts
 from benchctl.reports.render import markdown_block, markdown_code, markdown_text
 from benchctl.reports.terminal import print_summary
 from benchctl.reports.write import render_files, spreadsheet_text

@@ -17,9 +17,9 @@ from benchctl.analysis.whole_answers import find_whole_answers
 from benchctl.data.record import Record
 from benchctl.data.replays import Position, Reading, Replays
 from benchctl.data.store import RunData
-from benchctl.reports import page_data
-from benchctl.reports.figures.acceptance import drawn_positions
-from benchctl.reports.page_data import plot_data
+from benchctl.reports import page
+from benchctl.reports.figures.arms import drawn_positions
+from benchctl.reports.page import plot_data
 from benchctl.reports.render import render_html
 from benchctl.reports.write import render_files
 from tests.reports.handmade import ARMS, TASKS, build_analysis, build_manifest
@@ -122,7 +122,7 @@ def test_a_page_of_twelve_prompts_and_six_arms_is_below_a_megabyte() -> None:
 
 
 def test_the_library_has_what_the_page_calls_and_no_more() -> None:
-    library, own = page_data.scripts()
+    library, own = page.scripts()
     called = set(re.findall(r"\bPlot\.(\w+)", own))
     exported = re.search(r"\{(?=[^{}]*\bboxX:\(\)=>)([^{}]*)\}", library)
     assert exported is not None

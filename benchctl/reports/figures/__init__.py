@@ -1,1 +1,1 @@
-"""The four figures of a report: a module each, and `benchctl.reports.figures.draw`, which draws them all."""
+"""The figures of a report, and `benchctl.reports.figures.draw`, which draws them all."""

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from benchctl.analysis.results import Analysis
 from benchctl.reports.figures import (
-    acceptance,
+    arms,
     axes,
     breakeven,
     concurrency,
-    payoff,
     rounds,
-    speedup,
     style,
     temperature,
-    throughput,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +58,7 @@ def _with_energy(drawing: Drawing, analysis: Analysis) -> Drawing:
 
 _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
     (
-        speedup.draw,
+        arms.draw_speedup,
         Drawing(
             name="speedup",
             title="Speed-up by task and arm",
@@ -73,7 +70,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        acceptance.draw,
+        arms.draw_acceptance,
         Drawing(
             name="acceptance",
             title="Acceptance by depth and position",
@@ -86,7 +83,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        throughput.draw,
+        arms.draw_throughput,
         Drawing(
             name="throughput",
             title="Throughput distributions",
@@ -99,7 +96,7 @@ _FIGURES: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        payoff.draw,
+        arms.draw_payoff,
         Drawing(
             name="payoff",
             title="Acceptance against realised speed-up",

@@ -1,0 +1,293 @@
+"""The figures of every report, drawn from its arms: speed-up, acceptance, throughput, acceptance against speed-up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis, Cost, SpeedUp
+from benchctl.reports import numbers
+from benchctl.reports.figures import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SPEEDUP_COLUMNS = 4
+VALUE_COLUMN = 0.7
+"""Right of this share of a panel are the numbers, and no data."""
+
+
+def draw_speedup(analysis: Analysis) -> Figure | None:
+    """One panel a task (all tasks first), one row an arm; `None` when no arm has a speed-up."""
+    compared = {row.arm for row in analysis.speedups}  # a baseline that was measured a second time is not
+    arms = [arm for arm in analysis.arms if arm in compared]
+    found = {(row.task, row.arm): row for row in analysis.speedups if row.pooled is not None and row.arm in arms}
+    tasks = [task for task in (ALL_TASKS, *analysis.tasks) if any((task, arm) in found for arm in arms)]
+    if not tasks:
+        return None
+    if len(analysis.tasks) == 1:
+        tasks = tasks[-1:]
+    names = ["all tasks" if task == ALL_TASKS else task for task in tasks]
+    figure, panels = style.panels(names, len(arms), SPEEDUP_COLUMNS)
+    marks = style.marks_of(analysis)
+    highest = max(1.0, *(_right_end(row) for row in found.values()))
+    panels[0].set_xlim(0, highest / VALUE_COLUMN)
+    for axes, task in zip(panels, tasks, strict=True):
+        axes.axvline(1, color=style.INK, linewidth=1)
+        axes.grid(axis="both")
+        for y, arm in enumerate(arms):
+            if (task, arm) in found:
+                _draw_speedup(axes, y, found[task, arm], marks[arm])
+            else:
+                axes.text(0.02, y, "no pairs", transform=axes.get_yaxis_transform(), va="center", color=style.SOFT)
+        style.name_rows(axes, arms)
+    figure.supxlabel("decode speed-up over the baseline (×; 1 = as fast)", fontsize=9)
+    return figure
+
+
+def _right_end(row: SpeedUp) -> float:
+    """The right end of a row; an interval beyond twice its highest block is cut off."""
+    highest = max([row.pooled or 0.0, *row.by_block])
+    return max(highest, min(row.interval.high, 2 * highest) if row.interval else 0.0)
+
+
+def _draw_speedup(axes: Axes, y: int, row: SpeedUp, mark: style.Mark) -> None:
+    value = row.pooled or 0.0
+    axes.plot([1, value], [y, y], color=mark.colour, linewidth=2.2, alpha=0.55, solid_capstyle="butt")
+    if row.interval:
+        ends = [max(0.0, value - row.interval.low)], [max(0.0, row.interval.high - value)]
+        axes.errorbar(value, y, xerr=ends, color=style.INK, capsize=3, linewidth=1, zorder=4)
+    if len(row.by_block) > 1:
+        axes.plot(
+            row.by_block, [y - 0.34] * len(row.by_block), "|", color=style.SOFT, markersize=3, markeredgewidth=0.8
+        )
+    axes.plot(
+        value, y, mark.marker, color=mark.colour, markersize=5, markeredgecolor=style.INK, markeredgewidth=0.5, zorder=5
+    )
+    axes.annotate(
+        numbers.ratio(value),
+        (1, y),
+        xycoords=axes.get_yaxis_transform(),
+        ha="right",
+        va="center",
+        fontsize=7.5,
+        bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6},
+        zorder=6,
+    )
+
+
+_TASK_MARKERS = ("|", "x", "+", "1", "2", "3", "4", "_", "$a$", "$b$")
+"""Thin markers, so that tasks are not mistaken for arms."""
+
+
+FEWEST_ROUNDS = 20
+"""An arm with fewer verify rounds is not drawn: its shares would be noise."""
+MOST_POSITIONS = 16
+"""Limit of drawn positions."""
+
+
+def drawn_positions(analysis: Analysis) -> list[Acceptance]:
+    """The rows whose acceptance by position is drawn, cut to `MOST_POSITIONS`."""
+    return [
+        row.model_copy(update={"position_unconditional": row.position_unconditional[:MOST_POSITIONS]})
+        for row in analysis.acceptance
+        if row.task == ALL_TASKS and row.arm not in analysis.baselines and row.position_unconditional and _enough(row)
+    ]
+
+
+def _enough(row: Acceptance) -> bool:
+    return row.rounds is None or row.rounds >= FEWEST_ROUNDS
+
+
+def draw_acceptance(analysis: Analysis) -> Figure | None:
+    """Left the rate by depth, right the share by position; `None` when no arm reports drafted tokens."""
+    rows = {(row.task, row.arm): row for row in analysis.acceptance if row.rate is not None and _enough(row)}
+    arms = [arm for arm in analysis.arms if arm not in analysis.baselines and (ALL_TASKS, arm) in rows]
+    if not arms:
+        return None
+    positions = drawn_positions(analysis)
+    figure = style.new_figure(max(3.0, 1.3 + 0.25 * len(arms)))
+    panels = figure.subplots(1, 2 if positions else 1, squeeze=False)[0]
+    marks = style.distinct_marks(analysis)
+    _draw_rates(panels[0], analysis, arms, rows, marks)
+    handles, labels = panels[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(handles)), handletextpad=0.2)
+    if positions:
+        _draw_positions(panels[1], positions, marks)
+    return figure
+
+
+def _draw_rates(
+    axes: Axes,
+    analysis: Analysis,
+    arms: list[str],
+    rows: dict[tuple[str, str], Acceptance],
+    marks: dict[str, style.Mark],
+) -> None:
+    depths = {cost.arm: cost.depth for cost in analysis.costs if cost.depth is not None}
+    settings = {verdict.arm: verdict.setting for verdict in analysis.verdicts}
+    for task, marker in zip(analysis.tasks if len(analysis.tasks) > 1 else (), _TASK_MARKERS * 9, strict=False):
+        points = [
+            (100 * row.rate, y) for y, arm in enumerate(arms) if (row := rows.get((task, arm))) and row.rate is not None
+        ]
+        if points:
+            axes.plot(
+                *zip(*points, strict=True),
+                marker,
+                color=style.SOFT,
+                markersize=6,
+                zorder=2,
+                label=style.shorten(task, 20),
+            )
+    shares = [100 * (rows[ALL_TASKS, arm].rate or 0.0) for arm in arms]
+    for y, arm in enumerate(arms):
+        mark = marks[arm]
+        axes.plot(shares[y], y, mark.marker, color=mark.colour, markersize=7, markeredgecolor=style.INK,
+                  markeredgewidth=0.6, zorder=4)  # fmt: skip
+        before = arms[y - 1] if y else None
+        if (
+            before in depths
+            and arm in depths
+            and depths[before] < depths[arm]
+            and settings.get(before, "-").split(",")[0] == settings.get(arm, "").split(",")[0]
+        ):
+            axes.plot(shares[y - 1 : y + 1], [y - 1, y], color=style.INK, linewidth=1, zorder=3)
+    axes.grid()
+    style.name_rows(axes, [f"{style.shorten(arm, 16)} (k={depths[arm]})" if arm in depths else arm for arm in arms])
+    axes.set_xlim(0, 102)
+    axes.set_title("Acceptance rate by depth k" if depths else "Acceptance rate")
+    axes.set_xlabel("accepted / drafted tokens (%)")
+
+
+def _draw_positions(axes: Axes, rows: list[Acceptance], marks: dict[str, style.Mark]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for row in rows:
+        shares = [100 * share for share in row.position_unconditional or ()]
+        mark = marks[row.arm]
+        axes.plot(range(1, len(shares) + 1), shares, color=mark.colour, marker=mark.marker, markersize=5, linewidth=1.2,
+                  markeredgecolor=style.INK, markeredgewidth=0.4)  # fmt: skip
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.grid(axis="y")
+    axes.set_ylim(0, 102)
+    axes.set_title("By position (marks as on the left)")
+    axes.set_xlabel("position of the draft token")
+    axes.set_ylabel("rounds that accepted it (%)")
+
+
+THROUGHPUT_COLUMNS = 3
+MOST_POINTS = 300
+"""Of more records in a row, this number is drawn."""
+_GOLDEN = 0.618034
+
+
+def draw_throughput(analysis: Analysis) -> Figure | None:
+    """One panel a task, one row an arm, the baseline on top; `None` when no record has a decode rate."""
+    found = {(row.task, row.arm): row.tok_per_sec for row in analysis.throughput if row.tok_per_sec}
+    arms = sorted(analysis.arms, key=lambda arm: analysis.sweep is None and arm != analysis.baseline)
+    arms = [arm for arm in arms if any((task, arm) in found for task in (*analysis.tasks, ALL_TASKS))]
+    if not arms:
+        return None
+    tasks = [task for task in analysis.tasks if any((task, arm) in found for arm in arms)] or [ALL_TASKS]
+    figure, panels = style.panels(tasks, len(arms), THROUGHPUT_COLUMNS)
+    marks = style.marks_of(analysis)
+    panels[0].set_xlim(0, 1.05 * max(max(values) for values in found.values()))
+    for axes, task in zip(panels, tasks, strict=True):
+        axes.grid(axis="x")
+        for y, arm in enumerate(arms):
+            if values := found.get((task, arm)):
+                _draw_rates_of(axes, y, values, marks[arm])
+            else:
+                axes.text(0.02, y, "no records", transform=axes.get_yaxis_transform(), va="center", color=style.SOFT)
+        style.name_rows(axes, arms)
+    figure.supxlabel("decode throughput of one answer (tokens per second)", fontsize=9)
+    return figure
+
+
+def _draw_rates_of(axes: Axes, y: int, values: list[float], mark: style.Mark) -> None:
+    axes.boxplot(
+        [values],
+        positions=[y],
+        orientation="horizontal",
+        widths=0.66,
+        showfliers=False,
+        patch_artist=True,
+        manage_ticks=False,
+        boxprops={"facecolor": style.GRID, "edgecolor": style.SOFT, "linewidth": 0.8},
+        medianprops={"color": style.INK, "linewidth": 1.8},
+        whiskerprops={"color": style.SOFT, "linewidth": 0.9},
+        capprops={"color": style.SOFT, "linewidth": 0.9},
+        zorder=2,
+    )
+    values = style.thinned(values, MOST_POINTS)
+    # Points are spread by their place in the list, not at random, so that the figure can be drawn again.
+    offsets = [0.4 * ((i * _GOLDEN) % 1 - 0.5) for i in range(len(values))]
+    axes.plot(values, [y + offset for offset in offsets], mark.marker, color=mark.colour, markersize=3, alpha=0.9,
+              markeredgewidth=0, zorder=3)  # fmt: skip
+
+
+def draw_payoff(analysis: Analysis) -> Figure | None:
+    """Left a point an arm, right measured beside break-even acceptance; `None` when no arm has both numbers."""
+    rates = {row.arm: row.rate for row in analysis.acceptance if row.task == ALL_TASKS and row.rate is not None}
+    points = {
+        row.arm: (100 * rates[row.arm], row)
+        for row in analysis.speedups
+        if row.task == ALL_TASKS and row.pooled is not None and row.arm in rates and row.arm != analysis.baseline
+    }
+    if not points:
+        return None
+    arms = [arm for arm in analysis.arms if arm in points]
+    costs = [cost for cost in analysis.costs if cost.arm in arms and cost.alpha is not None]
+    figure = style.new_figure(max(3.3, 1.9 + 0.22 * len(arms)))
+    panels = figure.subplots(1, 2 if costs else 1, squeeze=False)[0]
+    marks = style.distinct_marks(analysis)
+    axes = panels[0]
+    highest = 1.0
+    for arm in arms:
+        x, row = points[arm]
+        y = row.pooled or 0.0
+        if row.interval:
+            axes.vlines(x, row.interval.low, row.interval.high, color=marks[arm].colour, linewidth=1.2)
+        axes.plot(x, y, marks[arm].marker, color=marks[arm].colour, markersize=7, markeredgecolor=style.INK,
+                  markeredgewidth=0.6, label=style.shorten(arm, 18))  # fmt: skip
+        highest = max(highest, y, min(row.interval.high, 2 * y) if row.interval else 0)  # a longer whisker is cut
+    axes.set_ylim(0, 1.25 * highest)
+    axes.set_xlim(-3, 103)
+    axes.axhline(1, color=style.INK, linewidth=1, label="break-even: pays above")
+    axes.grid()
+    axes.set_title("Acceptance, realised speed-up")
+    axes.set_xlabel("accepted / drafted tokens (%)")
+    axes.set_ylabel("decode speed-up (×)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=min(4, len(arms) + 1))
+    if costs:
+        _draw_need(panels[1], costs, marks)
+    return figure
+
+
+def _draw_need(axes: Axes, costs: list[Cost], marks: dict[str, style.Mark]) -> None:
+    for y, cost in enumerate(costs):
+        mark, alpha = marks[cost.arm], 100 * (cost.alpha or 0.0)
+        axes.axhline(y, color=style.GRID, linewidth=0.6, zorder=0)
+        if cost.break_even_alpha is not None:
+            axes.plot([alpha, 100 * cost.break_even_alpha], [y, y], color=mark.colour, linewidth=1.2)
+            axes.plot(100 * cost.break_even_alpha, y, mark.marker, markersize=7, markerfacecolor=style.PAPER,
+                      markeredgecolor=mark.colour, markeredgewidth=1.3)  # fmt: skip
+        else:
+            right = alpha <= 55  # on the side with more space
+            axes.text(
+                alpha + (4 if right else -4),
+                y,
+                "over 100 %",
+                ha="left" if right else "right",
+                va="center",
+                fontsize=7.5,
+                bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 1},
+            )
+        axes.plot(
+            alpha, y, mark.marker, color=mark.colour, markersize=7, markeredgecolor=style.INK, markeredgewidth=0.6
+        )
+    style.name_rows(axes, [style.shorten(cost.arm, 16) for cost in costs])
+    axes.set_xlim(-3, 103)
+    axes.set_title("Measured (filled), break-even (hollow)")
+    axes.set_xlabel("acceptance α of one draft token (%)")
