@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from benchctl.cli import complete
+from benchctl.cli.json_output import json_text, print_json
 from benchctl.cli.options import Accept, JsonForTables
 
 
@@ -47,16 +49,14 @@ def compare(
     runs with other drafts, targets, engines or machines, are compared where they are comparable; the report lists what
     is not. Exits with 0, with 1 when a gate failed, with 2 when nothing is comparable or the command line is wrong.
     """
-    from benchctl.analysis.comparison.gates import check_gate, parse_gate
-
-    gates = [parse_gate(text) for text in fail_if or ()]
     from benchctl.analysis.comparison.compare import compare_runs
+    from benchctl.analysis.comparison.gates import check_gate, gate_error, parse_gate
     from benchctl.analysis.comparison.workload import OtherModelsError
-    from benchctl.cli.compare_several import compare_many
-    from benchctl.cli.show_compare import gate_error, print_comparison, print_document
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
+    from benchctl.reports.comparison import print_comparison
 
+    gates = [parse_gate(text) for text in fail_if or ()]
     if accept != "identical" and not any(gate.word == "lossy" for gate in gates):
         raise UsageError("--accept is for the gate `lossy`.", where="--accept", fix="Add --fail-if lossy.")
     if len(runs) < 2:
@@ -69,20 +69,40 @@ def compare(
                 where="--fail-if, --baseline",
                 fix="Compare each run with the first in a command of its own.",
             )
-        compare_many(paths, arms=arm, out=out, as_json=as_json, quiet=quiet)
+        _compare_several(paths, arms=arm, out=out, as_json=as_json, quiet=quiet)
         return
-    data = [open_run(path) for path in paths]
     try:
-        found = compare_runs(*data, baseline=baseline, arms=arm, names=[path.name for path in paths])
+        found = compare_runs(*map(open_run, paths), baseline=baseline, arms=arm, names=[path.name for path in paths])
     except OtherModelsError:
         if gates or baseline:
             raise
-        compare_many(paths, arms=arm, out=None, as_json=as_json, quiet=quiet)
+        _compare_several(paths, arms=arm, out=None, as_json=as_json, quiet=quiet)
         return
     checked = [check_gate(gate, found, accept) for gate in gates]
     if as_json:
-        print_document(found, checked)
+        print_json("compare", {**found.model_dump(), "gates": [result.as_dict() for result in checked]})
     elif not quiet:
         print_comparison(found, checked)
-    if not all(gate_result.passed for gate_result in checked):
+    if not all(result.passed for result in checked):
         raise gate_error(found, checked)
+
+
+def _compare_several(
+    paths: Sequence[Path], *, arms: Sequence[str] | None, out: Path | None, as_json: bool, quiet: bool
+) -> None:
+    """Compare any number of runs; write the report below `out`, and print."""
+    from benchctl.analysis.comparison.several import compare_several
+    from benchctl.analysis.comparison.summary import summaries_of
+    from benchctl.reports.comparison import print_several, write_several
+    from benchctl.text import one_line
+
+    found = compare_several(summaries_of(paths), arms)
+    document = json_text("compare", found.model_dump())
+    if out is not None:
+        write_several(out, found, document)
+    if as_json:
+        typer.echo(document, nl=False)
+    elif not quiet:
+        print_several(found)
+        if out is not None:
+            typer.echo(f"Report: {one_line(str(out / 'compare.md'))}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.results import ACCEPTED, Accepted
-from benchctl.errors import UsageError
+from benchctl.errors import GateError, UsageError
 from benchctl.recipes.problems import did_you_mean
+from benchctl.text import one_line
 
 if TYPE_CHECKING:
     from benchctl.analysis.comparison.results import ArmComparison, RunComparison
@@ -42,6 +44,10 @@ class GateResult:
     def passed(self) -> bool:
         """Whether there is no failure."""
         return not self.failures
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {"gate": str(self.gate), "passed": self.passed, "failures": self.failures, "note": self.note}
 
 
 def parse_gate(text: str) -> Gate:
@@ -105,3 +111,11 @@ def _lossy(found: RunComparison, accept: Accepted) -> list[str]:
         many = " one request at a time" if found.lossless_b else ""
         return [f"undetermined, because no arm of B beside its baseline was compared{many}."]
     return [f"{arm.arm}: {arm.verdict}. {arm.reason}" for arm in judged if arm.verdict not in ACCEPTED[accept]]
+
+
+def gate_error(found: RunComparison, checked: Sequence[GateResult]) -> GateError:
+    """Return the error that lists the failed gates and the reasons."""
+    failed = [result for result in checked if not result.passed]
+    lines = [f"{len(failed)} of {len(checked)} {'gate' if len(checked) == 1 else 'gates'} failed."]
+    lines += [f"  {result.gate}: {one_line(reason)}" for result in failed for reason in result.failures]
+    return GateError("\n".join(lines), where=f"{found.a.run} and {found.b.run}")

@@ -5,6 +5,11 @@ Times and answers are kept by arm, block and prompt as arrays, everything else a
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,11 +24,15 @@ from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.statistics import level_for
 from benchctl.data.manifest import Manifest, SetupIdentity
-from benchctl.data.store import RunData
+from benchctl.data.store import RunData, open_run
+from benchctl.data.summaries import keep_summary, kept_summary
+from benchctl.errors import UsageError
 from benchctl.recipes.groups import ComparedArm
 
 SUMMARY_VERSION = f"2 {__version__}"
 """A summary of another version is made again."""
+FEW = 4
+"""Up to this number, runs without a summary are read one after the other; more of them on several cores."""
 ABSENT = 0
 """In place of an answer's number where no sound answer is there."""
 
@@ -188,3 +197,30 @@ def _engine(of: SetupIdentity | Manifest | None) -> str:
 
 def _draft(arm: ComparedArm) -> str | None:
     return ", ".join([arm.draft.source, *(sha[:12] for sha in arm.draft.identity)]) if arm.draft else None
+
+
+def summaries_of(paths: Sequence[Path]) -> list[RunSummary]:
+    """Return the summaries of runs, making those that are not stored, on all cores. Raises UsageError, StorageError."""
+    places = [path.resolve() for path in paths]
+    twice = [path for number, path in enumerate(paths) if places[number] in places[:number]]
+    if twice:
+        raise UsageError("This run is named twice.", where=str(twice[0]), fix="Name every run once.")
+    kept = {path: kept_summary(path, SUMMARY_VERSION) for path in paths}
+    lacking = [path for path, summary in kept.items() if summary is None]
+    if len(lacking) > FEW:
+        workers = min(os.cpu_count() or 1, len(lacking))
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            kept |= dict(zip(lacking, pool.map(_made, lacking, chunksize=4), strict=True))
+    else:
+        kept |= {path: _made(path) for path in lacking}
+    decoder = msgspec.msgpack.Decoder(RunSummary)
+    return [decoder.decode(kept[path] or b"") for path in paths]
+
+
+def _made(path: Path) -> bytes:
+    """Summarise one run and store the summary beside it; a bare JSONL file has no folder for one."""
+
+    def make() -> bytes:
+        return msgspec.msgpack.encode(summarise(open_run(path)))
+
+    return keep_summary(path, SUMMARY_VERSION, make) if path.is_dir() else make()

@@ -15,7 +15,7 @@ from benchctl.analysis.comparison.summary import RunSummary, summarise
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
-from benchctl.reports.tables.comparison import several_arms, unlike_work
+from benchctl.reports.comparison import several_arms, unlike_work
 from tests.analysis.comparison.test_compare import Runs
 
 MODEL = ModelIdentity(source="one", path="one", files=[FileIdentity(name="one", size=1, sha256="1" * 64)])

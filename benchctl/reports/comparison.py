@@ -1,0 +1,318 @@
+"""Runs side by side, an arm a row: two of the same work, or any number. Names are untrusted text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from benchctl.analysis.comparison.gates import GateResult
+from benchctl.analysis.comparison.results import ArmComparison, RunComparison, RunFacts
+from benchctl.analysis.comparison.several import ArmRow, SeveralRuns
+from benchctl.analysis.comparison.workload import Change
+from benchctl.analysis.lossy import lossy_label
+from benchctl.errors import StorageError
+from benchctl.reports import numbers
+from benchctl.reports.columns import Column, Name, Table, interval, numeric
+from benchctl.reports.tables.output import OUTPUT_TONE
+from benchctl.reports.tables.speed import SPEED_TONE
+from benchctl.reports.terminal import print_table, table_console
+from benchctl.text import one_line
+
+_PARTS = {"rate": "decode rates", "speedup": "speed-ups", "answers": "answers"}
+MOST_NAMED = 6
+"""Arms, runs and prompts that a sentence lists; the others are counted."""
+VALUE_CHARACTERS = 64
+"""Characters of a differing value, such as a list of hashes; --json has all."""
+MOST_ROWS = 120
+"""Rows of a table in a terminal; a report has them all."""
+
+
+def compared_arms(found: RunComparison) -> Table[ArmComparison]:
+    """A row an arm: its speed and its output in both runs."""
+    labels = {arm.arm: f"{arm.arm}{lossy_label(arm.lossy)}" for arm in found.arms}
+    return Table(
+        "compared",
+        "Both runs",
+        (
+            Column("arm", lambda arm: arm.arm, cell=lambda arm: Name(labels[arm.arm]), heads=True),
+            numeric("A tok/s", lambda arm: arm.rate.a, numbers.rate),
+            numeric("B tok/s", lambda arm: arm.rate.b, numbers.rate),
+            numeric("B/A", lambda arm: arm.rate.ratio, numbers.ratio),
+            interval("95 % interval", lambda arm: arm.rate.interval, optional=True),
+            Column("speed", lambda arm: arm.speed, tone=lambda arm: SPEED_TONE.get(arm.speed, "")),
+            Column("speed-up A → B", lambda arm: arm.speedup.ratio, cell=_speedups),
+            Column("accepted A → B", lambda arm: arm.acceptance_b, cell=_accepted),
+            Column(
+                "output A → B",
+                lambda arm: arm.lossless_b,
+                cell=lambda arm: _arrow(arm.lossless_a or numbers.ABSENT, arm.lossless_b or numbers.ABSENT),
+                tone=lambda arm: OUTPUT_TONE.get(arm.lossless_b or "", ""),
+            ),
+            Column(
+                "answers",
+                lambda arm: arm.outputs.same,
+                cell=_answers,
+                tone=lambda arm: "open" if arm.outputs.differing or arm.outputs.undetermined else "good",
+            ),
+        ),
+        found.arms,
+    )
+
+
+def several_arms(found: SeveralRuns) -> Table[ArmRow]:
+    """A row for every arm of every run, compared with the first run's."""
+    rows = sorted(
+        found.rows, key=lambda row: (list(dict.fromkeys(other.arm for other in found.rows)).index(row.arm), row.run)
+    )
+    return Table(
+        "several",
+        "All runs",
+        (
+            Column("arm", lambda row: row.arm, cell=lambda row: Name(row.arm), heads=True, key="arm"),
+            numeric("run", lambda row: row.run + 1, key="run"),
+            numeric("tok/s", lambda row: row.rate, numbers.rate, key="tok_per_s"),
+            numeric(
+                "/ run 1",
+                lambda row: row.rate_ratio and row.rate_ratio.ratio,
+                numbers.ratio,
+                key="rate_ratio",
+                optional=True,
+            ),
+            interval(
+                "95 % interval",
+                lambda row: row.rate_ratio.interval if row.rate_ratio else None,
+                key="rate_ratio",
+                optional=True,
+            ),
+            Column(
+                "speed",
+                lambda row: row.speed,
+                tone=lambda row: SPEED_TONE.get(row.speed or "", ""),
+                optional=True,
+                key="speed",
+            ),
+            numeric(
+                "speed-up",
+                lambda row: row.speedup,
+                cell=lambda row: "baseline" if row.is_baseline else numbers.ratio(row.speedup),
+                key="speedup",
+            ),
+            interval("of its own baseline", lambda row: row.interval, key="speedup"),
+            numeric(
+                "speed-up / run 1",
+                lambda row: row.speedup_ratio and row.speedup_ratio.ratio,
+                numbers.ratio,
+                key="speedup_ratio",
+                optional=True,
+            ),
+            interval(
+                "95 %",
+                lambda row: row.speedup_ratio.interval if row.speedup_ratio else None,
+                key="speedup_ratio",
+                optional=True,
+            ),
+            numeric("accepted", lambda row: row.acceptance, numbers.percent, key="acceptance"),
+            Column(
+                "output",
+                lambda row: row.lossless,
+                tone=lambda row: OUTPUT_TONE.get(row.lossless or "", ""),
+                key="output",
+            ),
+            Column(
+                "answers as run 1",
+                lambda row: row.answers_same,
+                cell=_same_answers,
+                key="answers_same",
+                optional=True,
+            ),
+            Column("", lambda row: row.answers_differing, key="answers_differing"),
+            Column("", lambda row: "; ".join(f"{k}: {v}" for k, v in row.not_compared.items()), key="not_compared"),
+        ),
+        rows,
+    )
+
+
+def _same_answers(row: ArmRow) -> str:
+    if row.answers_same is None:
+        return numbers.ABSENT
+    parts = [f"{row.answers_same} same"]
+    parts += [f"{row.answers_differing} differ"] if row.answers_differing else []
+    parts += [f"{row.answers_unsteady} not reproducible"] if row.answers_unsteady else []
+    return ", ".join(parts)
+
+
+def unlike_work(found: SeveralRuns) -> list[str]:
+    """Return what was not compared and why, a sentence for each reason."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for row in found.rows:
+        for why in dict.fromkeys(row.not_compared.values()):
+            parts = ", ".join(_PARTS[part] for part, reason in row.not_compared.items() if reason == why)
+            by_reason.setdefault((parts, why), []).append(f"{row.arm} of run {row.run + 1}")
+    sentences = []
+    for (parts, why), arms in by_reason.items():
+        listed = ", ".join(arms[:MOST_NAMED])
+        listed += f" and {len(arms) - MOST_NAMED} more" if len(arms) > MOST_NAMED else ""
+        sentences.append(f"{parts.capitalize()} not compared with run 1: {why} ({listed}).")
+    for arm, runs in found.alone.items():
+        where = ", ".join(str(number + 1) for number in runs[:MOST_NAMED]) + (", …" if len(runs) > MOST_NAMED else "")
+        sentences.append(f"{arm} is not in run 1, so not compared: run {where}.")
+    return sentences
+
+
+def _arrow(a: str, b: str) -> str:
+    return a if a == b else f"{a} → {b}"
+
+
+def _speedups(arm: ArmComparison) -> str:
+    return "baseline" if arm.is_baseline else _arrow(numbers.ratio(arm.speedup.a), numbers.ratio(arm.speedup.b))
+
+
+def _accepted(arm: ArmComparison) -> str:
+    return _arrow(numbers.percent(arm.acceptance_a), numbers.percent(arm.acceptance_b))
+
+
+def _answers(arm: ArmComparison) -> str:
+    found = arm.outputs
+    if not found.differing and not found.undetermined:
+        return "the same"
+    parts = [f"{found.same} same"]
+    if found.differing:
+        parts.append(f"{len(found.differing)} differ")
+    if found.undetermined:
+        parts.append(f"{len(found.undetermined)} undetermined")
+    return ", ".join(parts)
+
+
+def print_comparison(found: RunComparison, checked: Sequence[GateResult]) -> None:
+    """Print both runs, what changed, the table of arms, and the gates."""
+    console = table_console()
+    for letter, run in (("A", found.a), ("B", found.b)):
+        _print_run(console, letter, run)
+    _print_changes(console, found)
+    console.print()
+    print_table(console, compared_arms(found))
+    console.print()
+    for arm in found.arms:
+        _print_remarks(console, arm)
+    for names, where in ((found.only_in_a, "A"), (found.only_in_b, "B")):
+        if names:
+            console.print(Text(f"Only in {where}, so not compared: {one_line(', '.join(names))}.", style="yellow"))
+    for result in checked:
+        sign, style, outcome = ("✓", "green", "passed") if result.passed else ("✗", "red", "failed")
+        line = Text(f"{sign} {result.gate}: {outcome}.", style=style)
+        line.append(f" {one_line(result.note)}" if result.note else "", style="default")
+        console.print(line)
+
+
+def _print_run(console: Console, letter: str, run: RunFacts) -> None:
+    when = f", {numbers.moment(run.created_at)}" if run.created_at else ""
+    state = "" if run.status in (None, "finished") else f", {run.status}"
+    blocks = "one block" if run.blocks == 1 else f"{run.blocks} blocks"
+    console.print(Text(f"{letter}  {one_line(run.recipe)} {one_line(run.run)}{when}, {blocks}{state}"))
+    for cell in run.failed_cells:
+        console.print(Text(f"   Failed cell: {one_line(cell, 300)}", style="yellow"))
+    for sentence in run.damage[:MOST_NAMED]:
+        console.print(Text(f"   Damaged: {one_line(sentence, 300)}", style="yellow"))
+    if run.warnings:
+        console.print(Text(f"   Warnings (see its report): {', '.join(run.warnings)}", style="yellow"))
+
+
+def _print_changes(console: Console, found: RunComparison) -> None:
+    for sentence in found.on_trust:
+        console.print(Text(one_line(sentence), style="yellow"))
+    if not found.changed:
+        console.print(Text("What changed: nothing that the manifests record."))
+        return
+    console.print(Text("What changed:"))
+    columns: tuple[Column[Change], ...] = (
+        Column("what", lambda change: f"  {change.what}", wrap=True),
+        Column("A", lambda change: change.a, wrap=True),
+        Column("→", lambda change: "→"),
+        Column("B", lambda change: change.b, wrap=True),
+    )
+    print_table(console, Table("changed", "What changed", columns, found.changed), headings=False)
+
+
+def _print_remarks(console: Console, arm: ArmComparison) -> None:
+    name = one_line(arm.arm)
+    if arm.doubt:
+        console.print(Text(f"{name}: {arm.doubt}", style="yellow"))
+    if arm.prompts and arm.prompts_left_out:
+        console.print(Text(f"{name}: {arm.prompts_left_out} prompts were not timed in every block.", style="yellow"))
+    if arm.outputs.differing:
+        prompts = ", ".join(arm.outputs.differing[:MOST_NAMED]) + (
+            ", …" if len(arm.outputs.differing) > MOST_NAMED else ""
+        )
+        whose = "the target alone" if arm.is_baseline else name
+        console.print(Text(f"Answers of {whose} differ from A: {one_line(prompts)}", style="yellow"))
+
+
+def print_several(found: SeveralRuns) -> None:
+    """Print the runs, what differs between them, the table of arms, and what was not compared."""
+    console = table_console()
+    for number, run in enumerate(found.runs):
+        state = "" if run["status"] in (None, "finished") else f", {run['status']}"
+        failed = f", {run['failed_cells']} failed cells" if run["failed_cells"] else ""
+        line = f"{number + 1:>3}  {run['recipe']} {run['run']}, {run['blocks']} blocks, {run['records']} records"
+        console.print(Text(one_line(f"{line}{state}{failed}")))
+        if run["damage"]:
+            console.print(Text(f"     Damaged: {one_line(str(run['damage']), 300)}", style="yellow"))
+    _print_differing(console, found)
+    console.print()
+    table = several_arms(found)
+    if len(table.rows) > MOST_ROWS:
+        first = {id(row) for row in table.rows[:MOST_ROWS]}
+        table = table.where(lambda row: id(row) in first)
+    print_table(console, table)
+    for sentence in unlike_work(found):
+        console.print(Text(one_line(sentence, 400), style="yellow"))
+    if len(found.rows) > MOST_ROWS:
+        console.print(Text(f"{len(found.rows) - MOST_ROWS:,} more rows: --out DIR writes them all."))
+
+
+def _print_differing(console: Console, found: SeveralRuns) -> None:
+    if not found.differing:
+        console.print(Text("What differs: nothing that the manifests record."))
+    for difference in found.differing:
+        values: dict[str, list[int]] = {}
+        for number, value in enumerate(difference.values):
+            values.setdefault(value, []).append(number + 1)
+        by_value = "; ".join(
+            f"{one_line(value, VALUE_CHARACTERS)} (run {_numbers(runs)})" for value, runs in values.items()
+        )
+        console.print(Text(f"{difference.what}: {one_line(by_value, 600)}"))
+
+
+def _numbers(runs: Sequence[int]) -> str:
+    return ", ".join(map(str, runs[:8])) + (", …" if len(runs) > 8 else "")
+
+
+def write_several(out: Path, found: SeveralRuns, document: str) -> None:
+    """Write compare.md, .csv and .json (the `document`) below `out`. Raises StorageError."""
+    from benchctl.reports.render import markdown_table, markdown_text
+    from benchctl.reports.write import csv_table
+
+    table = several_arms(found)
+    lines = ["# Runs side by side", ""]
+    lines += [
+        f"{number + 1}. {markdown_text(' '.join((str(run['recipe']), str(run['run']))))}"
+        for number, run in enumerate(found.runs)
+    ]
+    lines += [
+        "",
+        *(f"- **{difference.what}** differs." for difference in found.differing),
+        "",
+        markdown_table(table),
+        "",
+    ]
+    lines += [markdown_text(sentence) for sentence in unlike_work(found)]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "compare.md").write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")
+        (out / "compare.csv").write_text(csv_table(table, {}), encoding="utf-8", errors="backslashreplace")
+        (out / "compare.json").write_text(document, encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"The report could not be written: {error.strerror}.", where=str(out)) from None
