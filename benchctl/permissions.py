@@ -23,7 +23,7 @@ from benchctl.models.files import file_sha256, finish, unfinished
 from benchctl.paths import cache_folder, config_folder, on_path
 from benchctl.recipes.options import CODE
 from benchctl.recipes.schema import Recipe
-from benchctl.recipes.trust import Finding, find_openings, refuse
+from benchctl.recipes.trust import Finding, find_openings, origin_of, refuse
 from benchctl.text import one_line
 
 FILE = "permissions.json"
@@ -105,6 +105,36 @@ def remembering() -> Iterator[Permissions]:
                 part.chmod(0o600)
                 part.write_text(given.model_dump_json(indent=1), "utf-8")
                 finish(part, path)
+
+
+def change(url: str, variables: Sequence[str] = (), *, remove: bool = False) -> Permissions:
+    """Give a server, and the variables that may be sent there as its key; return everything that is given then.
+
+    `remove`: take the server back, or only these variables, or the program at that path; what was trusted as a whole is
+    distrusted, too, since it would still get them. Raises UsageError, and StorageError where it cannot be kept.
+    """
+    where = origin_of(url)
+    program = str(Path(url).expanduser().absolute())
+    if where is None and not (remove and program in read_permissions().programs):
+        raise UsageError("This is no address of a server.", where=url, fix="Such as http://192.168.1.5:8000")
+    with remembering() as given:
+        if remove:
+            given.distrust()
+        if where is None:
+            del given.programs[program]
+        elif not remove:
+            given.give(where[0])
+            for name in variables:
+                given.give(where[0], name)
+        elif where[0] not in given.servers:
+            raise UsageError("This server is not allowed.", where=where[0], fix="benchctl engines allow lists them.")
+        elif variables:
+            given.servers[where[0]] = [name for name in given.servers[where[0]] if name not in variables]
+        else:
+            del given.servers[where[0]]
+    if not remove and read_permissions() != given:
+        raise StorageError("What you allow cannot be kept.", where=str(config_folder() / FILE))
+    return given
 
 
 def settle(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.errors import StorageError, UsageError
+from benchctl.cli.json_output import print_json
+from benchctl.cli.options import JsonForText
+from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
     from benchctl.engines.installing import Installed, Report
     from benchctl.engines.registry import FoundEngine
 
 app = typer.Typer(help="Find and install engines.", no_args_is_help=True)
-
-_JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
 @app.command("install")
@@ -43,7 +42,7 @@ def install_engine(
         typer.Option("--jobs", "-j", min=1, help="Files compiled at once; default: by cores and memory."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Reinstall even when the same build is installed.")] = False,
-    as_json: _JsonOption = False,
+    as_json: JsonForText = False,
 ) -> None:
     """Build or install an engine for this machine, once; it is stored in the per-user cache.
 
@@ -71,7 +70,7 @@ def install_engine(
     with show_progress(installer.title) as report:
         installed = installer.install(options, report)
     if as_json:
-        typer.echo(json.dumps(installed.facts, indent=2))
+        print_json("engines install", installed.facts)
     else:
         _show_installed(installed)
 
@@ -88,7 +87,7 @@ def allow(
     remove: Annotated[
         bool, typer.Option("--remove", help="Take the server back, or only its --key; trust in recipes, too.")
     ] = False,
-    as_json: _JsonOption = False,
+    as_json: JsonForText = False,
 ) -> None:
     """Let recipes send prompts to a server, and the key of a variable of yours; without URL, list what is allowed.
 
@@ -96,41 +95,14 @@ def allow(
     recipe's `api_key_env` needs that variable allowed for that server, on this machine too.
     """
     from benchctl.paths import config_folder
-    from benchctl.permissions import FILE, Permissions, read_permissions, remembering
-    from benchctl.recipes.trust import origin_of
+    from benchctl.permissions import FILE, Permissions, change, read_permissions
     from benchctl.text import one_line
 
-    if url is None:
-        if key or remove:
-            raise UsageError("Name the server.", where="--key, --remove", fix="benchctl engines allow URL")
-        given = read_permissions()
-    else:
-        where = origin_of(url)
-        program = str(Path(url).expanduser().absolute())
-        if where is None and not (remove and program in read_permissions().programs):
-            raise UsageError("This is no address of a server.", where=url, fix="Such as http://192.168.1.5:8000")
-        with remembering() as given:
-            if remove:  # a recipe or a run that was trusted as a whole would still get it
-                given.distrust()
-            if where is None:
-                del given.programs[program]
-            elif not remove:
-                given.give(where[0])
-                for name in key or ():
-                    given.give(where[0], name)
-            elif where[0] not in given.servers:
-                raise UsageError(
-                    "This server is not allowed.", where=where[0], fix="benchctl engines allow lists them."
-                )
-            elif key:
-                given.servers[where[0]] = [name for name in given.servers[where[0]] if name not in key]
-            else:
-                del given.servers[where[0]]
-        if not remove and read_permissions() != given:
-            raise StorageError("What you allow cannot be kept.", where=str(config_folder() / FILE))
+    if url is None and (key or remove):
+        raise UsageError("Name the server.", where="--key, --remove", fix="benchctl engines allow URL")
+    given = read_permissions() if url is None else change(url, key or (), remove=remove)
     if as_json:
-        shown = Permissions.model_dump(given, include={"servers", "programs", "files"})
-        typer.echo(json.dumps(shown, indent=2))
+        print_json("engines allow", Permissions.model_dump(given, include={"servers", "programs", "files"}))
         return
     for origin, names in given.servers.items():
         typer.echo(one_line(f"server   {origin}  {'key: ' + ', '.join(names) if names else 'no key'}", 400))
@@ -141,13 +113,13 @@ def allow(
 
 
 @app.command("list")
-def list_engines(as_json: _JsonOption = False) -> None:
+def list_engines(as_json: JsonForText = False) -> None:
     """List the engines found on this machine: path, build, and the speculation types each supports."""
     from benchctl.engines.registry import find_engines
 
     found = find_engines()
     if as_json:
-        typer.echo(json.dumps({"engines": [engine.to_json() for engine in found]}, indent=2))
+        print_json("engines list", {"engines": [engine.to_json() for engine in found]})
     else:
         _show_engines(found)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchctl.cli.json_output import print_json
 from benchctl.cli.options import JsonForText
 from benchctl.errors import UsageError
 
@@ -25,17 +25,14 @@ _HASH_CHARACTERS = 12
 
 @app.command("list")
 def list_models(
-    json_output: JsonForText = False,
+    as_json: JsonForText = False,
 ) -> None:
     """List the models that come with benchctl: name, role, architecture, parameters, size, SHA-256, licence."""
     from benchctl.models.sources import bundled_models
 
     found = bundled_models()
-    if json_output:
-        import json
-
-        json.dump([model.as_dict() for model in found], sys.stdout, indent=2, ensure_ascii=True)
-        sys.stdout.write("\n")
+    if as_json:
+        print_json("models list", [model.as_dict() for model in found])
     elif found:
         _print_models(found)
     else:
@@ -74,23 +71,16 @@ def export(
 
 
 def _print_models(models: tuple[BundledModel, ...]) -> None:
-    titles = ("name", "role", "architecture", "parameters", "MB", "sha256", "licence")
-    rows = [
-        (
-            f"bundled:{model.name}",
-            model.role,
-            model.architecture,
-            f"{model.parameters / 1e6:.2f} M",
-            f"{model.size / 1e6:.1f}",
-            model.sha256[:_HASH_CHARACTERS],
-            model.licence,
-        )
-        for model in models
-    ]
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    for row in (titles, *rows):
-        cells = (
-            cell.rjust(width) if title in {"parameters", "MB"} else cell.ljust(width)
-            for cell, width, title in zip(row, widths, titles, strict=True)
-        )
-        typer.echo("  ".join(cells).rstrip())
+    from benchctl.reports.columns import Column, Table, numeric
+    from benchctl.reports.terminal import print_table, table_console
+
+    columns: tuple[Column[BundledModel], ...] = (
+        Column("name", lambda model: f"bundled:{model.name}", heads=True),
+        Column("role", lambda model: model.role),
+        Column("architecture", lambda model: model.architecture),
+        numeric("parameters", lambda model: model.parameters, lambda count: f"{count / 1e6:.2f} M"),
+        numeric("MB", lambda model: model.size, lambda size: f"{size / 1e6:.1f}"),
+        Column("sha256", lambda model: model.sha256, lambda sha256: sha256[:_HASH_CHARACTERS]),
+        Column("licence", lambda model: model.licence),
+    )
+    print_table(table_console(), Table("models", "Models", columns, models))

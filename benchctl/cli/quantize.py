@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchctl.cli.json_output import print_json
 from benchctl.cli.options import JsonForText
+from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
+
+    from rich.console import Console
+
+    from benchctl.recipes.schema import QuantizeSpec
 
 
 def quantize(
@@ -46,63 +52,69 @@ def quantize(
     Settings that llama-quantize would silently ignore or replace are refused before it starts. The file appears only
     when it is complete and as requested.
     """
-    import sys
-
-    from rich.console import Console
-
     from benchctl.cli.show_inspection import show_inspection
-    from benchctl.engines.common.programs import program
-    from benchctl.engines.quantizing import QuantizingEngine
-    from benchctl.engines.registry import make_engine
-    from benchctl.measure.run import signals_interrupt
-    from benchctl.models.gguf_facts import model_name
     from benchctl.models.inspection import inspect_model
-    from benchctl.models.quantize import check_arguments, quantize_to
-    from benchctl.models.sources import locate_model
-    from benchctl.recipes.adapters import default_spec
+    from benchctl.models.quantize import check_arguments
     from benchctl.recipes.schema import QuantizeSpec
-    from benchctl.text import one_line
 
     spec = QuantizeSpec(type=base, tensors=_overrides(tensor or []), allow_requantize=allow_requantize)
     check_arguments(spec)
     if output is not None:
         _check_free(output, force)
-    engine = make_engine(default_spec(), binary=engine_binary)
-    if not isinstance(engine, QuantizingEngine):
-        raise TypeError("the default engine has no quantizer")
-    notes = Console(stderr=True, highlight=False)
-
-    def note(text: str) -> None:
-        notes.print(one_line(text), markup=False)
-
-    with signals_interrupt():
-        files = locate_model(
-            model,
-            recipe_folder=Path.cwd(),
-            models_dir=models_dir,
-            on_progress=note,
-            find_tool=lambda name: program(engine.tool(name)),
-        )
-        folder = Path(model).expanduser()  # a converted file of safetensors is named by its hash
-        name = folder.resolve().name if folder.is_dir() else model_name(files[0])
-        target = output or Path(f"{name}-{base.lower()}.gguf")
-        _check_free(target, force)
-        with _bar(notes) as steps:
-            quantize_to(files, spec, program(engine.quantizer()), target, steps=steps)
+    target = _quantized(model, spec, output, force=force, engine_binary=engine_binary, models_dir=models_dir)
     found = inspect_model(target)
     if as_json:
-        import json
-
-        json.dump(found.as_dict(), sys.stdout, indent=2, ensure_ascii=True)
-        sys.stdout.write("\n")
+        print_json("quantize", found.as_dict())
     else:
         show_inspection(found, brief=True)
         _show_fallbacks(target, spec)
 
 
+def _quantized(
+    model: str,
+    spec: QuantizeSpec,
+    output: Path | None,
+    *,
+    force: bool,
+    engine_binary: str | None,
+    models_dir: Path | None,
+) -> Path:
+    """Find the model, quantize it with progress on stderr, and return the file that was written."""
+    from rich.console import Console
+
+    from benchctl.engines.common.programs import program
+    from benchctl.engines.quantizing import QuantizingEngine
+    from benchctl.engines.registry import make_engine
+    from benchctl.measure.run import signals_interrupt
+    from benchctl.models.gguf_facts import model_name
+    from benchctl.models.quantize import quantize_to
+    from benchctl.models.sources import locate_model
+    from benchctl.recipes.adapters import default_spec
+    from benchctl.text import one_line
+
+    engine = make_engine(default_spec(), binary=engine_binary)
+    if not isinstance(engine, QuantizingEngine):
+        raise TypeError("the default engine has no quantizer")
+    notes = Console(stderr=True, highlight=False)
+    with signals_interrupt():
+        files = locate_model(
+            model,
+            recipe_folder=Path.cwd(),
+            models_dir=models_dir,
+            on_progress=lambda text: notes.print(one_line(text), markup=False),
+            find_tool=lambda name: program(engine.tool(name)),
+        )
+        folder = Path(model).expanduser()  # a converted file of safetensors is named by its hash
+        name = folder.resolve().name if folder.is_dir() else model_name(files[0])
+        target = output or Path(f"{name}-{spec.type.lower()}.gguf")
+        _check_free(target, force)
+        with _bar(notes) as steps:
+            quantize_to(files, spec, program(engine.quantizer()), target, steps=steps)
+    return target
+
+
 def _check_free(target: Path, force: bool) -> None:
     """Raise UsageError when the result cannot, or must not, take this name."""
-    from benchctl.errors import UsageError
     from benchctl.text import one_line
 
     where = one_line(str(target))
@@ -116,8 +128,6 @@ def _check_free(target: Path, force: bool) -> None:
 
 def _overrides(given: list[str]) -> dict[str, str]:
     """Read `PATTERN=TYPE` arguments. Raises UsageError."""
-    from benchctl.errors import UsageError
-
     overrides: dict[str, str] = {}
     for word in given:
         pattern, equals, kind = word.partition("=")
@@ -130,38 +140,28 @@ def _overrides(given: list[str]) -> dict[str, str]:
     return overrides
 
 
-def _show_fallbacks(target: Path, spec: object) -> None:
+def _show_fallbacks(target: Path, spec: QuantizeSpec) -> None:
     """Print where llama-quantize replaced the base type, because rows did not fit it."""
     from rich.console import Console
     from rich.text import Text
 
     from benchctl.models.gguf_header import read_header
     from benchctl.models.tensor_types import fallback_sentence
-    from benchctl.recipes.schema import QuantizeSpec
 
-    assert isinstance(spec, QuantizeSpec)
     sentence = fallback_sentence(read_header(target).tensors, spec.type, spec.tensors)
     if sentence:
         Console(highlight=False, soft_wrap=True).print(Text(f"warning: {sentence}", style="yellow"))
 
 
-def _bar(console: object) -> AbstractContextManager[Callable[[int, int], None] | None]:
+@contextmanager
+def _bar(console: Console) -> Iterator[Callable[[int, int], None] | None]:
     """Show a progress bar on a terminal, and nothing elsewhere."""
-    from contextlib import contextmanager
-
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    assert isinstance(console, Console)
-
-    @contextmanager
-    def bar() -> Iterator[Callable[[int, int], None] | None]:
-        if not console.is_terminal:
-            yield None
-            return
-        columns = (TextColumn("Quantizing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as progress:
-            task = progress.add_task("", total=None)
-            yield lambda done, total: progress.update(task, completed=done, total=total)
-
-    return bar()
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("Quantizing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
