@@ -27,6 +27,12 @@ class Experiment:
     """By the word of the shell, the path of the command's function; its module imports nothing heavy at its top."""
     folders: tuple[str, ...] = ()
     """Folders that it makes in a run's folder."""
+    sweeps: tuple[str, ...] = ()
+    """Commands that take `-L KEY V1,V2`."""
+    nodes: str | None = None
+    """Path of `(where, *, models_dir, binary)`, a context in which a run is measured on other machines: `run --on`."""
+    search: str | None = None
+    """Path of a class that chooses the cells of a run that searches (`benchctl.measure.run.Search`)."""
     study: str | None = None
     """Path of `(run, named folder or None) -> benchctl.reports.tables.study.Tensors | None`: a table of a study."""
 
@@ -35,6 +41,14 @@ class Experiment:
 def experiments() -> dict[str, Experiment]:
     """Load every registered experiment, by name. One that cannot be loaded raises what its import raises."""
     return {entry.name: entry.load() for entry in sorted(_entries())}
+
+
+def offered(what: str) -> Any:  # noqa: ANN401 - whatever the path names
+    """Return what an experiment offers as `nodes` or `search`. Raises LookupError where none is installed that does."""
+    for experiment in experiments().values():
+        if path := getattr(experiment, what):
+            return load(path)
+    raise LookupError(f"no installed experiment offers {what}")
 
 
 def load(path: str) -> Any:  # noqa: ANN401 - whatever the path names

@@ -32,6 +32,7 @@ NEIGHBOURS = {
     ("recipes", "text"),
     ("recipes", "paths"),
     ("paths", "errors"),
+    ("recipes", "offers"),
     ("prompts", "models"),
 }
 """On one floor: errors, text and paths are used by everything, and importers of prompts fetch through the hub."""
@@ -111,6 +112,12 @@ def test_no_experiment_imports_another() -> None:
             if there[1:2] == ["experiments"] and there[2:3] != names[2:3]:
                 wrong.append(f"{places(module, line)} imports {other}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_two_folders_import_each_other() -> None:
+    arrows = {(part(module), part(other)) for module, found in IMPORTS.items() for _, other in found}
+    arrows = {(here, there) for here, there in arrows if here and there and here != there}
+    assert not {(here, there) for here, there in arrows if (there, here) in arrows}
 
 
 def adapters() -> set[str]:

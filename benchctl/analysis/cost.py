@@ -6,11 +6,20 @@ With a per-token acceptance α that is the same at every position, a round at dr
 
 tokens, the bonus token counted once (Leviathan et al. 2023, equation 1). Against a baseline step of cost 1 the round
 costs 1 + k·c + o, c being a draft step and o what verifying and keeping state add, and the speed-up is
-E / (1 + k·c + o). From the records only the sum k·c + o is known.
+E / (1 + k·c + o). From the records only the sum k·c + o is known. A prediction before anything is measured adds w, what
+each further position costs the target's pass (0 where decoding is bound by memory bandwidth):
+
+    S(α, k) = E(α, k) / (1 + k·(c + w) + o)
+
+Leviathan et al. 2023, theorem 3.8, has the same with w = o = 0. With α = 0.8, k = 5, c = 0.1, S is 2.46; a formula that
+adds the bonus token a second time says 3.3.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,14 +27,45 @@ import numpy as np
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from benchctl.analysis.counters import Counters
     from benchctl.analysis.frame import Frame
 
 
 DRAFTED_SHARE = 1 / 3
 """Where fewer of an arm's steps had a draft, the noise of the others would be attributed to the few rounds."""
+
+
+@dataclass(frozen=True)
+class RoundCosts:
+    """What a round costs, in decode steps of the target alone."""
+
+    draft_step: float
+    """c: one draft token."""
+    overhead: float = 0.0
+    """o: everything of a round that is neither drafting nor the target's pass."""
+    verify_token: float = 0.0
+    """w: what each further position adds to the target's pass."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} is a cost in target steps: expected 0 or more, got {value:g}")
+
+    def of_round(self, depth: int) -> float:
+        """Return the cost of a round that drafts `depth` tokens."""
+        return 1 + depth * (self.draft_step + self.verify_token) + self.overhead
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One draft depth. `break_even_alpha` is `None` where no acceptance pays for the round."""
+
+    depth: int
+    tokens_per_round: float
+    round_cost: float
+    """In target steps."""
+    speedup: float
+    break_even_alpha: float | None
 
 
 def expected_tokens(alpha: float, depth: int) -> float:
@@ -44,6 +84,22 @@ def alpha_for(tokens: float, depth: int) -> float | None:
         middle = (low + high) / 2
         low, high = (middle, high) if expected_tokens(middle, depth) < tokens else (low, middle)
     return high
+
+
+def predict(alpha: float, depths: Sequence[int], costs: RoundCosts) -> list[Prediction]:
+    """Return the prediction for every draft depth; `alpha` is the acceptance of one token, the same at every position.
+
+    Raises ValueError for an α outside 0 to 1 and for depths below 1.
+    """
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"α is a share: expected 0 to 1, got {alpha:g}")
+    if not depths or min(depths) < 1:
+        raise ValueError("a draft depth is at least 1")
+    rows = []
+    for depth in depths:
+        tokens, cost = expected_tokens(alpha, depth), costs.of_round(depth)
+        rows.append(Prediction(depth, tokens, cost, tokens / cost, alpha_for(cost, depth)))
+    return rows
 
 
 def find_cost(

@@ -16,23 +16,19 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from benchctl import __version__
-from benchctl.cli.breakeven import breakeven
 from benchctl.cli.compare import compare
 from benchctl.cli.demo import demo
 from benchctl.cli.doctor import doctor
 from benchctl.cli.engines import app as engines
-from benchctl.cli.explain import explain
 from benchctl.cli.inspect import inspect
 from benchctl.cli.models import app as models
 from benchctl.cli.options import SweepCommand
-from benchctl.cli.predict import predict
 from benchctl.cli.prompts import app as prompts
 from benchctl.cli.quantize import quantize
 from benchctl.cli.recipes import app as recipes
 from benchctl.cli.report import report
 from benchctl.cli.run import run
 from benchctl.cli.runs import app as runs
-from benchctl.cli.tune import tune
 from benchctl.cli.verify_lossless import verify_lossless
 from benchctl.errors import BenchctlError, StorageError
 from benchctl.offers import experiments, load
@@ -69,19 +65,16 @@ def benchctl(
 
 app.command("demo")(demo)
 app.command("run", cls=SweepCommand)(run)
-app.command("tune", cls=SweepCommand)(tune)
 app.command("verify-lossless")(verify_lossless)
 app.command("compare")(compare)
 app.command("report")(report)
-app.command("explain")(explain)
-app.command("breakeven")(breakeven)
-app.command("predict")(predict)
-for experiment in experiments().values():
-    for word, path in experiment.commands.items():
-        app.command(word)(load(path))
 app.command("doctor")(doctor)
 app.command("inspect")(inspect)
 app.command("quantize")(quantize)
+for experiment in experiments().values():
+    for word, path in experiment.commands.items():
+        command_class = SweepCommand if word in experiment.sweeps else None
+        app.command(word, cls=command_class, rich_help_panel="Experiments")(load(path))
 app.add_typer(runs, name="runs")
 app.add_typer(recipes, name="recipes")
 app.add_typer(prompts, name="prompts")

@@ -51,7 +51,8 @@ def check_installation(models: Path | None = None) -> list[Check]:
     import benchctl.models
     from benchctl.engines.registry import find_engines
     from benchctl.machine.doctor import Check
-    from benchctl.recipes.adapters import load, registered
+    from benchctl.offers import load
+    from benchctl.recipes.adapters import registered
 
     found = find_engines()
     usable = [engine for engine in found if engine.runs and not engine.problem]

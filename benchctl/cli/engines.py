@@ -50,7 +50,8 @@ def install_engine(
     taken from the environment variable CMAKE_ARGS.
     """
     from benchctl.engines.installing import Backend, Installer, InstallOptions
-    from benchctl.recipes.adapters import kinds_with, load, registered
+    from benchctl.offers import load
+    from benchctl.recipes.adapters import kinds_with, registered
 
     flags: dict[Backend, bool] = {"cuda": cuda, "metal": metal, "cpu": cpu}
     backends = [backend for backend, typed in flags.items() if typed]

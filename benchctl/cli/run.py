@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,6 @@ from benchctl.cli.options import Blocks, EngineBinary, JsonAtEnd, Limit, ModelsD
 
 if TYPE_CHECKING:
     from benchctl.data.store import RunData
-    from benchctl.measure.cluster.session import OnCluster
     from benchctl.measure.prepare import Prepared
     from benchctl.recipes.schema import Recipe
 
@@ -130,6 +128,7 @@ def run(
     its recipe in its folder. Ctrl-C ends a run cleanly; `--resume RUN` finishes it.
     """
     import sys
+    from contextlib import nullcontext
     from functools import partial
 
     from rich.console import Console
@@ -140,6 +139,7 @@ def run(
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import prepare_again, recipe_of, resume_run, signals_interrupt, start_run
+    from benchctl.offers import offered
 
     if [recipe, resume, target].count(None) != 2:
         raise UsageError(
@@ -211,7 +211,8 @@ def run(
 
         show_plan(prepared, earlier, out, as_json=as_json)
         return
-    with _cluster(on, models_dir=models_dir, binary=engine_binary) as cluster:
+    elsewhere = nullcontext() if on is None else offered("nodes")(on, models_dir=models_dir, binary=engine_binary)
+    with elsewhere as cluster:
         where = (
             resume_run(prepared, earlier, progress, stop_at_failure=stop_at_failure, on=cluster)
             if earlier is not None
@@ -225,22 +226,6 @@ def run(
             )
         )
     _show_run(where, as_json=as_json, quiet=quiet)
-
-
-@contextmanager
-def _cluster(where: str | None, *, models_dir: Path | None, binary: str | None) -> Iterator[OnCluster | None]:
-    """Stay connected to the cluster that `--on` names, if any, while a run is measured there."""
-    if where is None:
-        yield None
-        return
-    from benchctl.measure.cluster.on_ray import connect
-    from benchctl.measure.cluster.session import OnCluster
-
-    cluster = connect(where)
-    try:
-        yield OnCluster(cluster, models_dir, binary)
-    finally:
-        cluster.close()
 
 
 def _confirm(recipe: Recipe) -> None:

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchctl.engines.base import Engine
-from benchctl.recipes.adapters import adapter_of, load, registered
+from benchctl.offers import load
+from benchctl.recipes.adapters import adapter_of, registered
 from benchctl.recipes.engine_spec import EngineSpec
 
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, groupby
 from math import ceil
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
 from benchctl.analysis.precision import describe_stop, half_widths, why_stop
-from benchctl.analysis.tuning import best_so_far
 from benchctl.data.chain import canonical_sha256
 from benchctl.data.identity import home_relative, workload_sha256
 from benchctl.data.manifest import IdlePower, Manifest, Tuning
@@ -25,7 +24,6 @@ from benchctl.data.store import MANIFEST, RunData, open_run
 from benchctl.data.writer import LOGS, RunWriter, cannot_write
 from benchctl.errors import GateError, StorageError, UsageError
 from benchctl.machine.energy import mean_power
-from benchctl.measure.cluster.session import OnCluster, discard_unfinished
 from benchctl.measure.estimate import estimate_run, size_of
 from benchctl.measure.plan import CellPlan, earlier_processes, make_plan, measured, unclosed
 from benchctl.measure.preflight.session import preflight, stop_if_strict, why_not_probed
@@ -33,13 +31,62 @@ from benchctl.measure.prepare import Notice, Prepared, Recorded, files_of, new_m
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import now
 from benchctl.measure.runner import Runner
-from benchctl.measure.tune.halving import halving_blocks
+from benchctl.offers import offered
 from benchctl.permissions import known_run, remember_run
 from benchctl.prompts.context import load_context
 from benchctl.recipes.load import stored_recipe
 from benchctl.recipes.saved import RECIPE, recipe_text
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks, Recipe
 from benchctl.text import spoken
+
+
+class Search(Protocol):
+    """What chooses the cells of a run that searches for the fastest arm."""
+
+    def blocks(self, prepared: Prepared, writer: RunWriter, progress: RunProgress) -> Iterator[list[CellPlan]]:
+        """Yield the cells of one block after the other until an arm is chosen."""
+        ...
+
+    def best_yet(self, run: RunData) -> str:
+        """Return what a search that was cut off has found, in sentences."""
+        ...
+
+
+class CellRunner(Protocol):
+    """What measures cells, here or elsewhere."""
+
+    stopped: bool
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is to be measured."""
+        ...
+
+    def get_ready(self, progress: RunProgress) -> None:
+        """Do what comes before the first cell."""
+        ...
+
+    def run(self, plan: list[CellPlan], progress: RunProgress) -> None:
+        """Measure these cells."""
+        ...
+
+
+class Nodes(Protocol):
+    """Other machines that measure a run."""
+
+    @property
+    def where(self) -> str:
+        """What `--on` named."""
+        ...
+
+    def runner(self, prepared: Prepared, writer: RunWriter, context_text: str, *, stop_at_failure: bool) -> CellRunner:
+        """Return what measures a run's cells there."""
+        ...
+
+    def discard_unfinished(self, writer: RunWriter, recipe: Recipe, plan: Iterable[CellPlan]) -> None:
+        """Let no group of a resumed run count of which something is left to measure."""
+        ...
+
 
 IDLE_S = 5.0
 """How long the machine is watched doing nothing, where it reports its power."""
@@ -54,7 +101,7 @@ def start_run(
     tuning: Tuning | None = None,
     tuned_in: RunData | None = None,
     stop_at_failure: bool = False,
-    on: OnCluster | None = None,
+    on: Nodes | None = None,
 ) -> Path:
     """Run a recipe into a new folder below `out` and return that folder; `stop_at_failure`: of a cell or a request.
 
@@ -182,7 +229,7 @@ def resume_run(
     progress: RunProgress,
     *,
     stop_at_failure: bool = False,
-    on: OnCluster | None = None,
+    on: Nodes | None = None,
 ) -> Path:
     """Measure what a run lacks, and nothing twice. Raises UsageError when engine, models or prompts have changed.
 
@@ -199,7 +246,7 @@ def resume_run(
         if on is not None:
             done = measured(earlier, len(prepared.prompts))
             blocks = range(max(prepared.recipe.first_blocks, manifest.blocks))
-            discard_unfinished(writer, prepared.recipe, make_plan(prepared.recipe, prepared.prompts, done, blocks))
+            on.discard_unfinished(writer, prepared.recipe, make_plan(prepared.recipe, prepared.prompts, done, blocks))
             earlier = open_run(run.folder, as_stored=True)
         done = measured(earlier, len(prepared.prompts))
         progress.note(f"Run folder: {run.folder} ({len(done)} measurements are there already)")
@@ -210,7 +257,7 @@ def resume_run(
     return run.folder
 
 
-def _must_be_there(manifest: Manifest, on: OnCluster | None, folder: Path) -> None:
+def _must_be_there(manifest: Manifest, on: Nodes | None, folder: Path) -> None:
     """A run that began on a cluster is resumed there, and one that began here is resumed here."""
     if manifest.cells and (on is None) != (not manifest.machines):
         begun, fix = (
@@ -255,13 +302,13 @@ def _execute(
     progress: RunProgress,
     *,
     stop_at_failure: bool,
-    on: OnCluster | None = None,
+    on: Nodes | None = None,
 ) -> None:
     manifest, rule = writer.manifest, prepared.recipe.blocks
     done = measured(earlier, len(prepared.prompts)) if earlier else set()
     opened = unclosed(earlier, done) if earlier else set()
     context_text = context_of(prepared.recipe, prepared.recipe_folder)
-    runner = (
+    runner: CellRunner = (
         Runner(
             prepared.recipe,
             prepared.engines,
@@ -278,8 +325,9 @@ def _execute(
     sure = range(0 if manifest.tuning else max(prepared.recipe.first_blocks, manifest.blocks))
     plan = make_plan(prepared.recipe, prepared.prompts, done, sure, unclosed=opened, ordering=manifest.ordering)
     batches, tokens = iter([plan]), prepared.recipe.sampling.max_tokens
-    if manifest.tuning is not None:
-        batches = halving_blocks(prepared, writer, progress)
+    search: Search | None = None if manifest.tuning is None else offered("search")
+    if search is not None:
+        batches = search.blocks(prepared, writer, progress)
     elif isinstance(rule, AutoBlocks):
         batches = blocks_as_needed(rule, prepared, writer, plan, progress)
     try:
@@ -309,10 +357,10 @@ def _execute(
         if not isinstance(stop, StorageError):
             writer.save()
         if isinstance(stop, KeyboardInterrupt):
-            if manifest.tuning is not None:
-                progress.note(best_so_far(open_run(writer.folder, check=False)))
+            if search is not None:
+                progress.note(search.best_yet(open_run(writer.folder, check=False)))
             finish = "run" if manifest.tuning is None and manifest.tuned_in is None else "tune"
-            at = f" --on {on.cluster.where}" if on else ""
+            at = f" --on {on.where}" if on else ""
             resume = f"benchctl {finish} --resume {shlex.quote(str(writer.folder))}{at}"
             stop.args = (f"Interrupted. To finish it: {resume}",)
         raise

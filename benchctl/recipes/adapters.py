@@ -7,7 +7,6 @@ imported when it is used.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -202,13 +201,6 @@ def target_settings(adapter: Adapter, args: Sequence[str]) -> dict[str, tuple[st
 def kinds_with(flag: Callable[[Adapter], bool]) -> str:
     """Return the kinds of which `flag` is true, for a message."""
     return ", ".join(kind for kind, adapter in registered().adapters.items() if flag(adapter))
-
-
-def load(place: str) -> Callable[..., Any]:
-    """Import the class or function that a declaration names as `module:attribute`."""
-    module, _, name = place.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
 
 
 def lossy_settings(kind: str, argv: Sequence[str], env: Mapping[str, str]) -> list[str]:

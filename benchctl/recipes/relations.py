@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
-from benchctl.recipes.adapters import Adapter, adapter_of, kinds_with, load, target_settings
+from benchctl.offers import load
+from benchctl.recipes.adapters import Adapter, adapter_of, kinds_with, target_settings
 from benchctl.recipes.engine_spec import EndpointSpec, EngineSpec, LaunchedEngineSpec
 from benchctl.recipes.problems import KeyPath, did_you_mean, quoted
 from benchctl.recipes.quantization import quantize_problems

@@ -15,8 +15,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from benchctl.errors import UsageError
+from benchctl.offers import load
 from benchctl.paths import prompts_file, shipped_folder
-from benchctl.recipes.adapters import adapter_of, load
+from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.engine_spec import EndpointSpec, LaunchedEngineSpec
 from benchctl.recipes.options import FILES, NETWORK, OptionList
 from benchctl.recipes.schema import Recipe

@@ -12,7 +12,8 @@ from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.engine import LlamaCppEngine
 from benchctl.engines.registry import make_engine
 from benchctl.errors import UsageError
-from benchctl.recipes.adapters import adapter_of, default_spec, kinds, load, registered
+from benchctl.offers import load
+from benchctl.recipes.adapters import adapter_of, default_spec, kinds, registered
 from benchctl.recipes.engine_spec import EngineSpec
 
 ADAPTER = """
@@ -41,7 +42,7 @@ def test_every_declaration_is_that_of_an_engine(kind: str) -> None:
     for method in ("probe", "check", "launch", "tool", "start"):
         assert callable(getattr(engine, method))
     made = make_engine(adapter.spec.model_validate({"kind": kind}))
-    assert isinstance(made, engine)  # type: ignore[arg-type]
+    assert isinstance(made, engine)
     assert made.model_format == adapter.model_format
     assert load(adapter.inventory)()[0].kind == kind
     for place in (adapter.installer, adapter.doctor):

@@ -11,7 +11,8 @@ from benchctl.engines.sglang.adapter import SglangSpec
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.errors import UsageError
-from benchctl.recipes.adapters import load, registered
+from benchctl.offers import load
+from benchctl.recipes.adapters import registered
 from benchctl.recipes.engine_spec import LaunchedEngineSpec
 from benchctl.recipes.load import load_recipe
 from benchctl.recipes.speculation import Speculation

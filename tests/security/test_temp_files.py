@@ -17,7 +17,7 @@ from benchctl.data.writer import LOCK, folder_lock
 from benchctl.engines.common.access import LEFT_FOR_S, make_access
 from benchctl.engines.common.process import EngineProcess
 from benchctl.errors import StorageError
-from benchctl.measure.cluster import node
+from benchctl.experiments.cluster import node
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ from benchctl.engines.common.process import EngineProcess, engine_environment
 from benchctl.errors import UsageError
 from benchctl.models.files import file_sha256
 from benchctl.models.quantize import OnLine, Program
+from benchctl.offers import load
 from benchctl.paths import on_path
-from benchctl.recipes.adapters import load, registered
+from benchctl.recipes.adapters import registered
 
 _POLL_S = 0.1
 _BLOCK_BYTES = 2**20

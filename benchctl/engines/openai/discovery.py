@@ -18,7 +18,8 @@ from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.values import count_in, seconds_in
 from benchctl.engines.openai.address import Address
 from benchctl.errors import EngineError
-from benchctl.recipes.adapters import load, registered
+from benchctl.offers import load
+from benchctl.recipes.adapters import registered
 from benchctl.text import one_line
 
 _MOST_MODELS = 10_000

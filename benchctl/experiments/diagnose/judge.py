@@ -23,7 +23,7 @@ from typing import Literal
 
 import numpy as np
 
-from benchctl.analysis.prediction import RoundCosts, predict
+from benchctl.analysis.cost import RoundCosts, predict
 from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.data.expectations import Expectations

@@ -66,10 +66,10 @@ def tune(
     from rich.console import Console
 
     from benchctl.errors import UsageError
+    from benchctl.experiments.tune.session import all_candidates, measure_chosen, resume_search, search
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import prepare_again, signals_interrupt
-    from benchctl.measure.tune.session import all_candidates, measure_chosen, resume_search, search
     from benchctl.permissions import settle
 
     if (subject is None) == (resume is None):
@@ -238,8 +238,8 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     from rich.text import Text
 
     from benchctl.analysis.analyse import analyse
-    from benchctl.analysis.tuning import find_standings
-    from benchctl.measure.tune.session import recipe_file_of
+    from benchctl.experiments.tune.session import recipe_file_of
+    from benchctl.experiments.tune.standings import find_standings
     from benchctl.reports.terminal import print_decision, print_summary
 
     tuning = found.manifest.tuning if found.manifest else None

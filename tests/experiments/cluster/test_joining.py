@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.measure.cluster.on_ray import ATTEMPTS, _join
+from benchctl.experiments.cluster.on_ray import ATTEMPTS, _join
 
 
 class Ray:

@@ -15,9 +15,9 @@ from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Launch
 from benchctl.errors import EngineError
+from benchctl.experiments.tune.halving import by_turns, halving_blocks
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.runner import Runner
-from benchctl.measure.tune.halving import by_turns, halving_blocks
 from benchctl.prompts.suite import Prompt, PromptItem
 from benchctl.recipes.schema import Recipe
 from tests.measure.toy_engine import ToyEngine, answer

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.tuning import rungs_of
 from benchctl.errors import UsageError
+from benchctl.experiments.tune.standings import rungs_of
 from benchctl.measure.cell import running
 from benchctl.measure.requests import as_warm_up, warm_up
 from benchctl.recipes.schema import Recipe

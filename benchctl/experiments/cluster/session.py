@@ -15,7 +15,7 @@ from benchctl.data.manifest import EngineIdentity, MachineIdentity
 from benchctl.data.record import Record
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.errors import BenchctlError, EngineError
-from benchctl.measure.cluster.work import CellWork, GroupWork, Message, NodeFacts, NodeWork, package_sha256
+from benchctl.experiments.cluster.work import CellWork, GroupWork, Message, NodeFacts, NodeWork, package_sha256
 from benchctl.measure.plan import CellPlan, GroupPlan, groups_of
 from benchctl.measure.prepare import Prepared, model_files
 from benchctl.measure.progress import RunProgress
@@ -319,19 +319,6 @@ class ClusterRunner:
                 progress.note(f"Waiting for node {node[:8]}: other work is running on it.")
 
 
-def discard_unfinished(writer: RunWriter, recipe: Recipe, plan: Iterable[CellPlan]) -> None:
-    """Let no group of a resumed run count of which something is left to measure: it is measured anew, on one node."""
-    begun = {(cell.block, cell.group) for cell in plan}
-    groups = {arm.name: recipe.group_of(arm) for arm in recipe.arms}
-    writer.manifest.cells = [
-        cell.model_copy(update={"discarded": cell.discarded or UNFINISHED})
-        if (cell.block, groups.get(cell.arm)) in begun
-        else cell
-        for cell in writer.manifest.cells
-    ]
-    writer.save()
-
-
 @dataclass(frozen=True)
 class OnCluster:
     """Where a run is measured, with the options of the command line that nodes need, too."""
@@ -339,6 +326,23 @@ class OnCluster:
     cluster: Cluster
     models_dir: Path | None = None
     binary: str | None = None
+
+    @property
+    def where(self) -> str:
+        """What `--on` named."""
+        return self.cluster.where
+
+    def discard_unfinished(self, writer: RunWriter, recipe: Recipe, plan: Iterable[CellPlan]) -> None:
+        """Let no group of a resumed run count of which something is left: it is measured anew, on one node."""
+        begun = {(cell.block, cell.group) for cell in plan}
+        groups = {arm.name: recipe.group_of(arm) for arm in recipe.arms}
+        writer.manifest.cells = [
+            cell.model_copy(update={"discarded": cell.discarded or UNFINISHED})
+            if (cell.block, groups.get(cell.arm)) in begun
+            else cell
+            for cell in writer.manifest.cells
+        ]
+        writer.save()
 
     def runner(
         self, prepared: Prepared, writer: RunWriter, context_text: str, *, stop_at_failure: bool

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from benchctl.analysis.prediction import Prediction, RoundCosts, Variation
+    from benchctl.analysis.cost import Prediction, RoundCosts
+    from benchctl.experiments.explain.prediction import Variation
     from benchctl.models.footprint import Footprint
 
 MOST_DEPTH = 256
@@ -51,7 +52,8 @@ def predict(
     The model is simple: every token has the same acceptance probability, every draft step the same cost. Measure with
     `benchctl run` before you deploy.
     """
-    from benchctl.analysis import prediction
+    from benchctl.analysis import cost as model
+    from benchctl.experiments.explain.prediction import sensitivity
 
     depths = _depths(depth)
     pair = [
@@ -59,9 +61,9 @@ def predict(
     ]
     step_cost, from_models = _draft_cost(cost, pair[0], pair[1], context)
     try:
-        costs = prediction.RoundCosts(step_cost, overhead, verify_cost)
-        rows = prediction.predict(alpha, depths, costs)
-        changes = prediction.sensitivity(alpha, depths, costs)
+        costs = model.RoundCosts(step_cost, overhead, verify_cost)
+        rows = model.predict(alpha, depths, costs)
+        changes = sensitivity(alpha, depths, costs)
     except ValueError as error:
         raise UsageError(f"{error}.", fix="See: benchctl predict --help") from None
     if figure is not None:
@@ -149,8 +151,8 @@ def _fit(
 
 
 def _write_figure(file: Path, alpha: float, depths: list[int], costs: RoundCosts) -> None:
-    from benchctl.analysis.prediction import speedup_grid
-    from benchctl.reports.figures import prediction as figure
+    from benchctl.experiments.explain import figure
+    from benchctl.experiments.explain.prediction import speedup_grid
     from benchctl.reports.figures import style
 
     if file.suffix not in {".png", ".svg"}:
@@ -200,7 +202,7 @@ def _print(
     from rich.console import Console
     from rich.text import Text
 
-    from benchctl.analysis.prediction import best_of
+    from benchctl.experiments.explain.prediction import best_of
 
     console = Console(highlight=False)
     best = best_of(rows)
@@ -243,7 +245,7 @@ def _heat_map(depths: list[int], costs: RoundCosts) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from benchctl.analysis.prediction import speedup_grid
+    from benchctl.experiments.explain.prediction import speedup_grid
 
     columns = depths if len(depths) <= 12 else depths[:: -(-len(depths) // 12)]
     table = Table(box=None, pad_edge=False, padding=(0, 0), header_style="bold")

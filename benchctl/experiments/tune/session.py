@@ -19,10 +19,7 @@ from benchctl.data.manifest import Tuning
 from benchctl.data.store import RunData, open_run, resolve_run
 from benchctl.engines.base import TunableEngine
 from benchctl.errors import UsageError
-from benchctl.measure.prepare import Prepared, lossy_of, with_arms
-from benchctl.measure.progress import RunProgress
-from benchctl.measure.run import recipe_of, resume_run, standing_of, start_run
-from benchctl.measure.tune.budget import (
+from benchctl.experiments.tune.budget import (
     KEPT_BACK,
     LEAST_BLOCKS,
     ArmCost,
@@ -32,6 +29,9 @@ from benchctl.measure.tune.budget import (
     measured_costs,
     time_baseline,
 )
+from benchctl.measure.prepare import Prepared, lossy_of, with_arms
+from benchctl.measure.progress import RunProgress
+from benchctl.measure.run import recipe_of, resume_run, standing_of, start_run
 from benchctl.recipes.saved import RECIPE
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
 from benchctl.recipes.speculation import DRAFTS, Speculation

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.analysis.tuning import any_drafted, best_so_far, find_standings, rungs_of
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, Manifest, ModelIdentity, Tuning, TuningRung
 from benchctl.data.record import Record
 from benchctl.data.store import RunData
+from benchctl.experiments.tune.standings import any_drafted, best_yet, find_standings, rungs_of
 
 
 def record(arm: str, block: int, rate: float, *, drafted: int | None = None, prompt: int = 0) -> Record:
@@ -101,9 +101,9 @@ def test_every_rung_has_half_of_the_arms_before(arms: int, rungs: list[int]) -> 
 def test_the_best_of_an_unfinished_search_is_no_result() -> None:
     tuning = Tuning(budget_s=60, prompts_per_block=1, rungs=[TuningRung(arms=["fast"], first_block=0, blocks=2)])
     records = [record("baseline", 0, 10.0), record("fast", 0, 20.0, drafted=4)]
-    sentence = best_so_far(run_of(records, ["baseline", "fast"], tuning))
+    sentence = best_yet(run_of(records, ["baseline", "fast"], tuning))
     assert sentence.startswith("Best so far: fast, 2.00× no speculation over 1 block.")
     assert "no result" in sentence and "not measured again" in sentence
-    assert best_so_far(run_of([], ["baseline"], None)).startswith("Nothing was measured")
+    assert best_yet(run_of([], ["baseline"], None)).startswith("Nothing was measured")
     nothing = run_of([record("baseline", 0, 10.0)], ["baseline", "fast"], tuning)
-    assert best_so_far(nothing).startswith("No arm has drafted")
+    assert best_yet(nothing).startswith("No arm has drafted")

@@ -80,7 +80,7 @@ def any_drafted(standings: Sequence[Standing]) -> bool:
     return any(one.races and one.drafted != 0 for one in standings)
 
 
-def best_so_far(run: RunData) -> str:
+def best_yet(run: RunData) -> str:
     """Return what a search that was cut off has found so far, in sentences."""
     tuning = run.manifest.tuning if run.manifest else None
     if tuning is None or not tuning.rungs:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, zip_longest
 
-from benchctl.analysis.tuning import Standing, any_drafted, find_standings, rungs_of
 from benchctl.data.manifest import Tuning, TuningRung
 from benchctl.data.store import open_run
 from benchctl.data.writer import RunWriter
+from benchctl.experiments.tune.budget import FRESH_BLOCKS, FRESH_SHARE, ArmCost, block_cost, measured_costs, rung_blocks
+from benchctl.experiments.tune.standings import Standing, any_drafted, best_yet, find_standings, rungs_of
 from benchctl.measure.plan import CellPlan, make_plan, measured, unclosed
 from benchctl.measure.prepare import Prepared
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.tune.budget import FRESH_BLOCKS, FRESH_SHARE, ArmCost, block_cost, measured_costs, rung_blocks
 from benchctl.prompts.suite import PromptItem
 
 
@@ -44,6 +44,13 @@ def halving_blocks(prepared: Prepared, writer: RunWriter, progress: RunProgress)
                 _heading(tuning), list(map(str, find_standings(open_run(writer.folder, check=False), rung.arms)))
             )
         _close(tuning, rung, prepared, writer, progress)
+
+
+class Halving:
+    """What `benchctl.measure.run` asks of a search."""
+
+    blocks = staticmethod(halving_blocks)
+    best_yet = staticmethod(best_yet)
 
 
 def by_turns(prompts: tuple[PromptItem, ...]) -> list[PromptItem]:

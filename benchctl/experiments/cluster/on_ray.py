@@ -10,15 +10,17 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from benchctl.errors import BenchctlError, EngineError, UsageError
-from benchctl.measure.cluster.node import inspect_node, measure_group
-from benchctl.measure.cluster.session import DisconnectedError, Happened
-from benchctl.measure.cluster.work import GroupWork, Message, NodeFacts, NodeWork
+from benchctl.experiments.cluster.node import inspect_node, measure_group
+from benchctl.experiments.cluster.session import DisconnectedError, Happened, OnCluster
+from benchctl.experiments.cluster.work import GroupWork, Message, NodeFacts, NodeWork
 from benchctl.text import one_line
 
 LOCAL = "ray"
@@ -108,7 +110,7 @@ class _Inbox:
 
 
 class RayCluster:
-    """See `benchctl.measure.cluster.session.Cluster`."""
+    """See `benchctl.experiments.cluster.session.Cluster`."""
 
     def __init__(self, where: str) -> None:
         import ray
@@ -231,3 +233,13 @@ def _reason(error: BaseException) -> str:
     """Return the last line of Ray's message, which is the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return one_line(f"{type(error).__name__}: {lines[-1] if lines else ''}", 300)
+
+
+@contextmanager
+def connected(where: str, *, models_dir: Path | None, binary: str | None) -> Iterator[OnCluster]:
+    """Stay connected to a cluster, `ray` or `ray://HOST:PORT`. Raises UsageError where there is none."""
+    cluster = connect(where)
+    try:
+        yield OnCluster(cluster, models_dir, binary)
+    finally:
+        cluster.close()

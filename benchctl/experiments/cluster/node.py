@@ -16,8 +16,16 @@ from benchctl.data.manifest import EngineIdentity, Manifest
 from benchctl.data.writer import LOGS, RunWriter
 from benchctl.engines.base import Completion
 from benchctl.errors import BenchctlError, StorageError
+from benchctl.experiments.cluster.work import (
+    MACHINE_NAME,
+    GroupWork,
+    NodeFacts,
+    NodeWork,
+    Send,
+    host_id,
+    package_sha256,
+)
 from benchctl.machine.describe import describe_machine
-from benchctl.measure.cluster.work import MACHINE_NAME, GroupWork, NodeFacts, NodeWork, Send, host_id, package_sha256
 from benchctl.measure.plan import CellPlan, EarlierProcesses
 from benchctl.measure.prepare import Prepared, Recorded, files_of, model_files, prepare, setup_engines
 from benchctl.measure.progress import RunProgress

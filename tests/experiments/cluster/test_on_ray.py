@@ -20,7 +20,7 @@ import pytest
 
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import open_run
-from tests.measure.cluster.conftest import RECIPE
+from tests.experiments.cluster.conftest import RECIPE
 
 pytest.importorskip("ray", reason="Ray is not installed (pip install 'benchctl[ray]')")
 

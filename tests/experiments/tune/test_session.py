@@ -10,8 +10,8 @@ import pytest
 
 from benchctl.engines.base import Launch
 from benchctl.errors import UsageError
+from benchctl.experiments.tune.session import all_candidates
 from benchctl.measure.prepare import Prepared, PreparedSetup
-from benchctl.measure.tune.session import all_candidates
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation

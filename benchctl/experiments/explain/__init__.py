@@ -1,0 +1,15 @@
+"""Why (not) faster? The parts of a round, the acceptance that a depth needs, and predictions."""
+
+from __future__ import annotations
+
+from benchctl.offers import Experiment
+
+_HERE = "benchctl.experiments.explain"
+
+EXPERIMENT = Experiment(
+    commands={
+        "explain": f"{_HERE}.command:explain",
+        "breakeven": f"{_HERE}.breakeven:breakeven",
+        "predict": f"{_HERE}.predict:predict",
+    }
+)

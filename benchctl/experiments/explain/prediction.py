@@ -1,0 +1,65 @@
+"""What the best depth and its speed-up depend on: from acceptance, draft depth and costs given by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchctl.analysis.cost import Prediction, RoundCosts, predict
+
+ALPHA_STEP = 0.05
+"""How far the sensitivity varies α."""
+COST_FACTOR = 1.25
+"""By what it varies the cost of a draft step."""
+OVERHEAD_STEP = 0.1
+"""What it adds to the overhead of a round, in target steps."""
+
+
+@dataclass(frozen=True)
+class Variation:
+    """What the best depth and its speed-up become when one number is another."""
+
+    changed: str
+    depth: int
+    speedup: float
+
+
+def best_of(rows: Sequence[Prediction]) -> Prediction:
+    """Return the depth with the highest speed-up, the smallest one where several have it."""
+    return max(rows, key=lambda row: (row.speedup, -row.depth))
+
+
+def speedup_grid(alphas: Sequence[float], depths: Sequence[int], costs: RoundCosts) -> np.ndarray:
+    """Return the speed-up for every α (rows) and depth (columns)."""
+    return np.array([[row.speedup for row in predict(alpha, depths, costs)] for alpha in alphas])
+
+
+def sensitivity(alpha: float, depths: Sequence[int], costs: RoundCosts) -> list[Variation]:
+    """Return what the best depth becomes when α, c or o turns out different from what was given."""
+    dearer, cheaper = costs.draft_step * COST_FACTOR, costs.draft_step / COST_FACTOR
+    cases = [
+        (f"α {max(0.0, alpha - ALPHA_STEP):.2f} instead of {alpha:.2f}", max(0.0, alpha - ALPHA_STEP), costs),
+        (f"α {min(1.0, alpha + ALPHA_STEP):.2f} instead of {alpha:.2f}", min(1.0, alpha + ALPHA_STEP), costs),
+        (
+            f"a draft step costs {dearer:.3g} instead of {costs.draft_step:.3g}",
+            alpha,
+            replace(costs, draft_step=dearer),
+        ),
+        (
+            f"a draft step costs {cheaper:.3g} instead of {costs.draft_step:.3g}",
+            alpha,
+            replace(costs, draft_step=cheaper),
+        ),
+        (
+            f"a round costs {OVERHEAD_STEP:g} target steps more",
+            alpha,
+            replace(costs, overhead=costs.overhead + OVERHEAD_STEP),
+        ),
+    ]
+    found = []
+    for changed, changed_alpha, changed_costs in cases:
+        best = best_of(predict(changed_alpha, depths, changed_costs))
+        found.append(Variation(changed, best.depth, best.speedup))
+    return found
