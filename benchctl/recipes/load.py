@@ -13,10 +13,9 @@ from pydantic import ValidationError
 from benchctl.errors import UsageError
 from benchctl.paths import shipped_folder
 from benchctl.recipes.adapters import adapter_of, kinds
-from benchctl.recipes.axes import Combination, combinations_of, merged, needs_draft, replaced
-from benchctl.recipes.conditions import Found, conditions_of, under_conditions
+from benchctl.recipes.axes import axes_of, lists_as_axes, merged, needs_draft, too_many_arms
 from benchctl.recipes.document import Document, read_document
-from benchctl.recipes.matrix import MAX_ARMS, ExpandedArm, expand
+from benchctl.recipes.matrix import MAX_ARMS, Combination, ExpandedArm, Found, expand, replaced
 from benchctl.recipes.problems import KeyPath, Plain, Problem, RecipeError, did_you_mean, quoted
 from benchctl.recipes.relations import relation_problems
 from benchctl.recipes.schema import (
@@ -28,7 +27,6 @@ from benchctl.recipes.schema import (
     ModelSpec,
     Recipe,
     RecipeBase,
-    Sampling,
 )
 from benchctl.recipes.translate import translate, value_at
 from benchctl.recipes.written import WrittenRecipe
@@ -71,10 +69,12 @@ def _recipe_of(document: Document, overrides: Mapping[str, object]) -> Recipe:
         data = replaced(data, key.split("."), value)
     if data.get(EXPANDED) is True:
         recipe, wrong = _saved(document, {key: value for key, value in data.items() if key != EXPANDED})
-    elif data.get("matrix") is None:
-        recipe, wrong = _loaded(document, {key: value for key, value in data.items() if key != "matrix"})
     else:
-        recipe, wrong = _with_axes(document, data)
+        data, elsewhere = lists_as_axes(data)
+        if data.get("matrix") is None:
+            recipe, wrong = _loaded(document, data, Combination())
+        else:
+            recipe, wrong = _with_axes(document, data, elsewhere)
     if wrong or recipe is None:
         raise _recipe_error(document, wrong)
     return recipe
@@ -90,57 +90,57 @@ def _saved(document: Document, data: dict[str, Plain]) -> tuple[Recipe | None, F
     return recipe, [problem for part in recipe.parts.values() for problem in relation_problems(part)]
 
 
-def _with_axes(document: Document, data: dict[str, Plain]) -> tuple[Recipe | None, Found]:
+def _with_axes(
+    document: Document, data: dict[str, Plain], elsewhere: Mapping[str, KeyPath]
+) -> tuple[Recipe | None, Found]:
     """Return the recipe of a file with axes, each combination loaded as a recipe of its own."""
-    combinations, wrong = combinations_of(data["matrix"])
-    filled = [combination.filled(data) for combination in combinations]
-    drafts = [value_at(setup, ("models", "draft")) for setup in filled]
+    combinations, wrong = axes_of(data["matrix"], elsewhere)
+    wrong += too_many_arms(combinations, len(_expanded_arms(data)[0]))
+    if wrong:
+        return None, wrong
+    drafts = [value_at(combination.filled(data), ("models", "draft")) for combination in combinations]
     only_with_draft = any(drafts) and not all(drafts)
     parts: list[tuple[Combination, Recipe]] = []
-    for one, here in zip(combinations, filled, strict=True):
-        recipe, problems = _loaded(document, here, only_with_draft=only_with_draft)
-        wrong += [(one.in_file(path), message) for path, message in problems]
+    for combination in combinations:
+        recipe, problems = _loaded(document, data, combination, only_with_draft=only_with_draft)
+        wrong += problems
         if recipe is not None:
-            parts.append((one, recipe))
+            parts.append((combination, recipe))
     if wrong:
         return None, wrong
     return merged(parts)
 
 
 def _loaded(
-    document: Document, data: dict[str, Plain], *, only_with_draft: bool = False
+    document: Document, whole: dict[str, Plain], combination: Combination, *, only_with_draft: bool = False
 ) -> tuple[Recipe | None, Found]:
-    """Return the recipe of plain data without axes, or what is wrong with it, by its place in that data.
+    """Return the recipe of a file's data under a combination of its axes, or what is wrong with it in the file.
 
     `only_with_draft`: an arm that needs a draft model is left out where there is none, instead of being refused.
     """
     wrong: Found = []
     written = None
+    data = combination.filled(whole)
     try:
         written = WrittenRecipe.model_validate(data)
     except ValidationError as error:
-        found = translate(
-            error.errors(include_url=False, include_input=False), data, WrittenRecipe, document.written.get
-        )
-        wrong += [problem for problem in found if problem[0][2:3] != ("matrix",)]  # of a matrix, `matrix.py` knows more
+        errors = error.errors(include_url=False, include_input=False)
+        wrong += translate(errors, data, WrittenRecipe, lambda path: document.written.get(combination.in_file(path)))
     if data.get("models") is None and not _serves(data.get("engine")):
         wrong.append((("models",), f"this key is missing; expected {ABOUT_MODELS[0].lower()}{ABOUT_MODELS[1:]}"))
     expanded, wrong_matrices = _expanded_arms(data)
     arms, wrong_arms = _concrete(expanded, document)
     reported = {path for path, _ in wrong}
-    wrong += wrong_matrices + [problem for problem in _in_file(wrong_arms, expanded) if problem[0] not in reported]
-    if written is None or wrong:
-        return None, wrong
-    if only_with_draft and written.models is not None and written.models.draft is None:
-        expanded = [one for one, arm in zip(expanded, arms, strict=True) if not needs_draft(arm)]
-        arms = [arm for arm in arms if not needs_draft(arm)]
-    conditions, wrong = conditions_of(written)
-    recipe = _filled_in(written, arms)
-    wrong += _in_file(relation_problems(recipe), expanded)
-    if not wrong:
-        recipe, problems = under_conditions(recipe, conditions)
-        wrong += _in_file(problems, expanded)
-    return (None if wrong else recipe), wrong
+    wrong += wrong_matrices + [found for found in _in_file(wrong_arms, expanded) if found[0] not in reported]
+    if written is not None and not wrong:
+        if only_with_draft and written.models is not None and written.models.draft is None:
+            expanded = [origin for origin, arm in zip(expanded, arms, strict=True) if not needs_draft(arm)]
+            arms = [arm for arm in arms if not needs_draft(arm)]
+        recipe = _filled_in(written, arms)
+        wrong = _in_file(relation_problems(recipe), expanded)
+        if not wrong:
+            return recipe, []
+    return None, [(combination.in_file(path), message) for path, message in wrong]
 
 
 def _serves(engine: Plain) -> bool:
@@ -150,25 +150,20 @@ def _serves(engine: Plain) -> bool:
 
 
 def _filled_in(written: WrittenRecipe, arms: list[Arm]) -> Recipe:
-    """Return the recipe of a file with these arms; where several temperatures stand, the first is the recipe's."""
-    same = {key: getattr(written, key) for key in RecipeBase.model_fields}
-    sampling = {key: getattr(written.sampling, key) for key in Sampling.model_fields}
-    if isinstance(sampling["temperature"], list):
-        sampling["temperature"] = sampling["temperature"][0]
+    """Return the recipe of a file with these arms, each with what the file sets once for all of them."""
     cache = written.cache_type
-    if isinstance(cache, str):
-        cache = CacheTypes(target=cache, draft=cache)
-    if cache is not None:
-        arms = [arm.model_copy(update={"cache_type": cache}) for arm in arms]
-    return Recipe(
-        **same
-        | {
-            "models": written.models or ModelPair(target=ModelSpec(source="served:")),
-            "sampling": Sampling(**sampling),
-            "blocks": AutoBlocks() if written.blocks == "auto" else written.blocks,
-            "arms": arms,
-        }
-    )
+    every = {
+        "concurrency": written.concurrency,
+        "rate": written.rate,
+        "context_length": written.context_length,
+        "cache_type": CacheTypes(target=cache, draft=cache) if isinstance(cache, str) else cache,
+    }
+    own = {
+        "models": written.models or ModelPair(target=ModelSpec(source="served:")),
+        "blocks": AutoBlocks() if written.blocks == "auto" else written.blocks,
+        "arms": [arm.model_copy(update=every) for arm in arms],
+    }
+    return Recipe(**{key: getattr(written, key) for key in RecipeBase.model_fields} | own)
 
 
 def _spelled(document: Document, arm: int, path: KeyPath) -> str | None:

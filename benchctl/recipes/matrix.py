@@ -1,17 +1,223 @@
-"""A matrix of an arm, expanded: one entry of the file stands for the product of its values."""
+"""`matrix`: the one way in which a recipe gives several values; every combination of them is measured.
+
+    matrix:
+      cache_type: [f16, q8_0]                  # an axis: a list of values, or names with their values
+      concurrency: {few: 1, many: 8}
+      exclude: [{cache_type: q8_0, concurrency: many}]
+      include: [{cache_type: q4_0, concurrency: few}]
+
+Beside `arms` an axis is a dotted key of the recipe (`benchctl.recipes.axes`). In an arm it is a word, and `{word}` in
+the arm's values stands for its value. `include` and `exclude` work as in GitHub's matrices.
+"""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from benchctl.recipes.placeholders import PLACEHOLDER
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, quoted
+from benchctl.recipes.schema import NAME_PATTERN
+from benchctl.recipes.speculation import PLACEHOLDER
 
 MAX_ARMS = 200
-"""More arms than this in one recipe are taken for a mistake."""
+"""More arms than this in one recipe, or in one setup under all conditions, are taken for a mistake."""
+MAX_COMBINATIONS = 20_000
+ARM = "arm"
+"""In `exclude` beside `arms`: a pattern of arms; the other keys limit where they are left out."""
 
-Scalar = str | int | float | bool
+Found = list[tuple[KeyPath, str]]
+"""What is wrong, by its place in the file."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of an axis."""
+
+    label: str
+    value: Plain
+    place: KeyPath
+    """Where in the file it is."""
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One value of every axis, by the axis."""
+
+    values: Mapping[str, Value] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    """Patterns of arms that are excluded from it."""
+
+    def filled(self, data: Mapping[str, Plain]) -> dict[str, Plain]:
+        """Return a recipe's data with the values in their places."""
+        found = {key: value for key, value in data.items() if key != "matrix"}
+        for axis in sorted(self.values, key=len):  # a model before its quantization
+            found = replaced(found, axis.split("."), self.values[axis].value)
+        return found
+
+    def in_file(self, path: KeyPath) -> KeyPath:
+        """Return where in the file the value at a path of the filled-in data stands."""
+        for axis in sorted(self.values, key=len, reverse=True):
+            keys = tuple(axis.split("."))
+            if path[: len(keys)] == keys:
+                return (*self.values[axis].place, *path[len(keys) :])
+        return path
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the axes of a matrix may be where it stands."""
+
+    place: KeyPath
+    wrong_name: Callable[[str], str | None]
+    """What is wrong with an axis's name; `None`: nothing."""
+    labels: Callable[[str, Sequence[Plain]], list[str]]
+    """Short names of an axis's values, in their order."""
+    example: str
+    takes_arms: bool = False
+    """Whether an entry of `exclude` may name arms."""
+    most: int = MAX_COMBINATIONS
+    elsewhere: Mapping[str, KeyPath] = field(default_factory=dict)
+    """Axes whose values stand in another place of the file."""
+
+
+def replaced(data: dict[str, Plain], keys: Sequence[str], value: object) -> dict[str, Plain]:
+    """Return `data` with another value at a path of keys; a mapping is made where there is none."""
+    if len(keys) == 1:
+        return {**data, keys[0]: value}
+    inner = data.get(keys[0])
+    return {**data, keys[0]: replaced(inner if isinstance(inner, dict) else {}, keys[1:], value)}
+
+
+def combinations_of(matrix: Plain, rules: Rules) -> tuple[list[Combination], Found]:
+    """Return what a file's `matrix` stands for, and what is wrong with it."""
+    if not isinstance(matrix, dict) or not matrix:
+        got = "an empty one" if matrix == {} else quoted(matrix)
+        return [], [(rules.place, f"expected a mapping such as {rules.example}, got {got}.")]
+    axes, problems = _axes({key: value for key, value in matrix.items() if key not in ("include", "exclude")}, rules)
+    included, wrong = _entries(matrix, "include", axes, rules)
+    problems += wrong
+    excluded, wrong = _entries(matrix, "exclude", axes, rules)
+    problems += wrong
+    size = math.prod(map(len, axes.values()))
+    if size > rules.most:
+        problems.append((rules.place, f"the axes have {size} combinations; at most {rules.most} are allowed."))
+    if problems:
+        return [], problems
+    product = itertools.product(*axes.values()) if axes else ()
+    every = [Combination(dict(zip(axes, values, strict=True))) for values in product]
+    kept = [left for combination in every if (left := _excluded(combination, excluded)) is not None]
+    kept = _include(kept, included, set(axes), rules)
+    if not kept:
+        problems.append((rules.place, "nothing is left to measure: every combination is excluded."))
+    return kept, problems
+
+
+def _axes(matrix: dict[str, Plain], rules: Rules) -> tuple[dict[str, list[Value]], Found]:
+    axes: dict[str, list[Value]] = {}
+    problems: Found = []
+    for axis, values in matrix.items():
+        place = rules.elsewhere.get(axis, (*rules.place, axis))
+        if message := rules.wrong_name(axis):
+            problems.append((place, message))
+        elif not isinstance(values, list | dict) or not values:
+            got = "an empty one" if values in ([], {}) else quoted(values)
+            problems.append((place, f"expected a list of values, or a mapping of names to values; got {got}."))
+        else:
+            axes[axis], wrong = _values(axis, values, place, rules)
+            problems += wrong
+    return axes, problems
+
+
+def _values(axis: str, values: Plain, place: KeyPath, rules: Rules) -> tuple[list[Value], Found]:
+    if isinstance(values, dict):
+        wrong: Found = [
+            ((*place, name), "expected a name of letters, digits, '_', '.' and '+'.")
+            for name in values
+            if not re.fullmatch(NAME_PATTERN, name) or len(name) > 40
+        ]
+        return [Value(name, value, (*place, name)) for name, value in values.items()], wrong
+    problems: Found = [
+        ((*place, number), f"{quoted(value)} is here twice.")
+        for number, value in enumerate(values)
+        if value in values[:number]
+    ]
+    labels = rules.labels(axis, values)
+    return [
+        Value(label if labels.count(label) == 1 else f"{label}.{number + 1}", value, (*place, number))
+        for number, (label, value) in enumerate(zip(labels, values, strict=True))
+    ], problems
+
+
+def _entries(
+    matrix: dict[str, Plain], which: str, axes: Mapping[str, list[Value]], rules: Rules
+) -> tuple[list[tuple[KeyPath, dict[str, Plain]]], Found]:
+    entries = matrix.get(which, [])
+    if not isinstance(entries, list):
+        return [], [((*rules.place, which), f"expected a list of mappings, got {quoted(entries)}.")]
+    found, problems = [], []
+    for number, entry in enumerate(entries):
+        place: KeyPath = (*rules.place, which, number)
+        if not isinstance(entry, dict) or not entry:
+            problems.append((place, f"expected a mapping such as {{cache_type: q8_0}}, got {quoted(entry)}."))
+            continue
+        for key, value in entry.items():
+            if which == "exclude" and rules.takes_arms and key == ARM:
+                continue
+            if which == "exclude" and key in axes and not any(_is(known, value) for known in axes[key]):
+                labels = [known.label for known in axes[key]]
+                message = f"no value of this axis is {quoted(value)}; they are called {', '.join(labels)}."
+                problems.append(((*place, key), message + did_you_mean(value, labels)))
+            elif key not in axes and (which == "exclude" or rules.wrong_name(key)):
+                problems.append(((*place, key), f"there is no axis of this name.{did_you_mean(key, (*axes, ARM))}"))
+        found.append((place, entry))
+    return found, problems
+
+
+def _is(value: Value, requested: Plain) -> bool:
+    """Whether an entry matches a value: by its label, its whole value, or some of its keys."""
+    if isinstance(requested, dict) and isinstance(value.value, dict):
+        return all(key in value.value and value.value[key] == part for key, part in requested.items())
+    return requested == value.value or (requested is not None and str(requested) == value.label)
+
+
+def _excluded(combination: Combination, entries: Sequence[tuple[KeyPath, dict[str, Plain]]]) -> Combination | None:
+    without: list[str] = []
+    for _, entry in entries:
+        if all(_is(combination.values[axis], value) for axis, value in entry.items() if axis != ARM):
+            if ARM not in entry:
+                return None
+            without.append(str(entry[ARM]))
+    return replace(combination, without=tuple(without))
+
+
+def _include(
+    kept: list[Combination], entries: Sequence[tuple[KeyPath, dict[str, Plain]]], axes: set[str], rules: Rules
+) -> list[Combination]:
+    """Add the entries of `include`: to every combination that has their values, else as one more."""
+    extra: list[Combination] = []
+    for place, entry in entries:
+        own = {axis: Value(rules.labels(axis, [value])[0], value, (*place, axis)) for axis, value in entry.items()}
+        fits = [
+            number
+            for number, combination in enumerate(kept)
+            if all(axis not in axes or _is(combination.values[axis], value) for axis, value in entry.items())
+        ]
+        new = {axis: value for axis, value in own.items() if axis not in axes}
+        if fits and new:
+            for number in fits:
+                kept[number] = replace(kept[number], values={**kept[number].values, **new})
+        elif not fits:
+            known = {
+                axis: next(
+                    (had[axis] for had in (c.values for c in kept) if axis in had and _is(had[axis], raw)), own[axis]
+                )
+                for axis, raw in entry.items()
+            }
+            extra.append(Combination(known))
+    return kept + extra
 
 
 @dataclass(frozen=True)
@@ -20,66 +226,60 @@ class ExpandedArm:
 
     data: Plain
     index: int
-    values: dict[str, Scalar]
+    values: dict[str, Plain]
     """The matrix values it stands for; empty without a matrix."""
 
 
-def expand(arms: list[Plain]) -> tuple[list[ExpandedArm], list[tuple[KeyPath, str]]]:
-    """Return the arms that a file's `arms` stand for, and what is wrong with its matrices."""
+def expand(arms: list[Plain]) -> tuple[list[ExpandedArm], Found]:
+    """Return the arms that a file's `arms` stand for, and what is wrong with their matrices."""
     expanded: list[ExpandedArm] = []
-    problems: list[tuple[KeyPath, str]] = []
+    problems: Found = []
     for index, arm in enumerate(arms):
-        if not isinstance(arm, dict) or "matrix" not in arm:
+        if not isinstance(arm, dict) or arm.get("matrix") is None:
             expanded.append(ExpandedArm(arm, index, {}))
             continue
         rest = {key: value for key, value in arm.items() if key != "matrix"}
-        wrong = _check(arm["matrix"], rest, ("arms", index))
-        if wrong:
-            problems += wrong
-            continue
-        keys = list(arm["matrix"])
-        size = 1
-        for key in keys:
-            size *= len(arm["matrix"][key])
-        if len(expanded) + size > MAX_ARMS:
-            message = f"the matrices make {len(expanded) + size} arms or more; at most {MAX_ARMS} are allowed."
-            problems.append((("arms", index, "matrix"), message))
-            continue
-        for combination in itertools.product(*arm["matrix"].values()):
-            values = dict(zip(keys, combination, strict=True))
-            filled = _fill(rest, values)
-            if isinstance(rest.get("name"), str):  # a name is text, even where it is one placeholder alone
-                filled["name"] = str(filled["name"])
-            expanded.append(ExpandedArm(filled, index, values))
+        used = _placeholders(rest, ("arms", index))
+        combinations, wrong = combinations_of(arm["matrix"], _rules_of_arm(index, {name for _, name in used}))
+        wrong += [found for combination in combinations for found in _unfit(combination, used)]
+        if not wrong and len(expanded) + len(combinations) > MAX_ARMS:
+            count = len(expanded) + len(combinations)
+            message = f"the matrices make {count} arms or more; at most {MAX_ARMS} are allowed."
+            wrong.append((("arms", index, "matrix"), message))
+        problems += wrong
+        if not wrong:
+            expanded += [_arm_of(rest, combination, index) for combination in combinations]
     return expanded, problems
 
 
-def _check(matrix: Plain, rest: dict[str, Plain], arm: KeyPath) -> list[tuple[KeyPath, str]]:
-    here = (*arm, "matrix")
-    if not isinstance(matrix, dict) or not matrix:
-        got = "an empty one" if matrix == {} else quoted(matrix)
-        return [(here, f"expected a mapping such as {{depth: [2, 4]}}, got {got}.")]
-    problems: list[tuple[KeyPath, str]] = []
-    used = _placeholders(rest, arm)
-    names = {name for _, name in used}
-    for key, values in matrix.items():
-        if not PLACEHOLDER.fullmatch(f"{{{key}}}"):
-            problems.append(((*here, key), "expected a word of letters, digits and '_'."))
-        elif not isinstance(values, list) or not values:
-            got = "an empty one" if values == [] else quoted(values)
-            problems.append(((*here, key), f"expected a list of at least one value, got {got}."))
-        elif key not in names:
-            problems.append(((*here, key), f"no value of this arm uses it; write {{{key}}} where it belongs."))
-        else:
-            for position, value in enumerate(values):
-                if not isinstance(value, str | int | float | bool):
-                    message = f"expected a number or text, got {quoted(value)}."
-                    problems.append(((*here, key, position), message))
+def _rules_of_arm(index: int, used: set[str]) -> Rules:
+    def wrong_name(axis: str) -> str | None:
+        if not PLACEHOLDER.fullmatch(f"{{{axis}}}"):
+            return "expected a word of letters, digits and '_'."
+        return None if axis in used else f"no value of this arm uses it; write {{{axis}}} where it belongs."
+
+    return Rules(("arms", index, "matrix"), wrong_name, lambda _, values: list(map(_text, values)), "{depth: [2, 4]}")
+
+
+def _unfit(combination: Combination, used: Sequence[tuple[KeyPath, str]]) -> Found:
+    """Return what placeholders and values of an arm have no use for each other."""
+    problems: Found = []
+    for value in combination.values.values():
+        if not isinstance(value.value, str | int | float | bool):
+            problems.append((value.place, f"expected a number or text, got {quoted(value.value)}."))
     for path, name in used:
-        if name not in matrix:
-            message = f"the placeholder {{{name}}} has no values; the matrix has: {', '.join(map(str, matrix))}."
-            problems.append((path, message + did_you_mean(name, matrix)))
+        if name not in combination.values:
+            message = f"the placeholder {{{name}}} has no values; the matrix has: {', '.join(combination.values)}."
+            problems.append((path, message + did_you_mean(name, combination.values)))
     return problems
+
+
+def _arm_of(rest: dict[str, Plain], combination: Combination, index: int) -> ExpandedArm:
+    values = {axis: value.value for axis, value in combination.values.items()}
+    data = _fill(rest, values)
+    if isinstance(rest.get("name"), str):  # a name is text, even where it is one placeholder alone
+        data["name"] = str(_fill(rest["name"], {axis: value.label for axis, value in combination.values.items()}))
+    return ExpandedArm(data, index, values)
 
 
 def _placeholders(data: Plain, path: KeyPath) -> list[tuple[KeyPath, str]]:
@@ -92,7 +292,7 @@ def _placeholders(data: Plain, path: KeyPath) -> list[tuple[KeyPath, str]]:
     return []
 
 
-def _fill(data: Plain, values: dict[str, Scalar]) -> Plain:
+def _fill(data: Plain, values: Mapping[str, Plain]) -> Plain:
     """Substitute placeholders; text that is one placeholder alone takes the value with its type."""
     if isinstance(data, dict):
         return {key: _fill(value, values) for key, value in data.items()}
@@ -106,5 +306,5 @@ def _fill(data: Plain, values: dict[str, Scalar]) -> Plain:
     return PLACEHOLDER.sub(lambda match: _text(values[match.group(1)]), data)
 
 
-def _text(value: Scalar) -> str:
+def _text(value: Plain) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -17,6 +17,8 @@ from benchctl.recipes.schema import Arm, ModelSpec, Recipe
 from benchctl.recipes.source import BundledSource, ServedSource, Source, bundled_names, parse_source
 from benchctl.recipes.speculation import COPIES, DRAFTS, NEEDS_DRAFT_MODEL, SPECULATION_TYPES, TAKEN_BY, Speculation
 
+ALONE = {"concurrency": 1, "rate": None}
+"""Conditions, and their values under which no two requests are in flight at a time."""
 Found = Iterator[tuple[KeyPath, str]]
 
 
@@ -32,6 +34,7 @@ def relation_problems(recipe: Recipe) -> list[tuple[KeyPath, str]]:
         *_cache_types(recipe),
         *_same_target(recipe),
         *_schedule(recipe),
+        *_conditions(recipe),
         *_arms(recipe),
     ]
 
@@ -213,6 +216,18 @@ def _schedule(recipe: Recipe) -> Found:
             f"interleaved keeps several engines up at once, which benchctl does not support for {recipe.engine.kind}."
         )
         yield ("schedule",), f"{message} Write `schedule: blocks`."
+
+
+def _conditions(recipe: Recipe) -> Found:
+    crowd = next((name for name, alone in ALONE.items() if any(getattr(a, name) != alone for a in recipe.arms)), None)
+    if recipe.schedule == "interleaved" and crowd is not None:
+        message = f"interleaved has one request in flight at a time, and {quoted(crowd)} needs more."
+        yield ("schedule",), f"{message} Write `schedule: blocks`."
+    longest = max((arm.context_length or 0 for arm in recipe.arms), default=0)
+    answer, most = recipe.sampling.max_tokens, recipe.engine.context
+    if longest and longest + answer > most:
+        message = f"{longest} tokens of prompt and {answer} of answer do not fit engine.context, which is {most}."
+        yield ("context_length",), message
 
 
 def _arms(recipe: Recipe) -> Found:

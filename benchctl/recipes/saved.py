@@ -11,11 +11,10 @@ from pydantic import ValidationError
 
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of
-from benchctl.recipes.axes import replaced
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.from_options import DRAFT_TYPE, LOOKUP_TYPE, absolute, arm_of_type
 from benchctl.recipes.load import EXPANDED, stored_recipe
-from benchctl.recipes.matrix import expand
+from benchctl.recipes.matrix import expand, replaced
 from benchctl.recipes.problems import path_text
 from benchctl.recipes.relations import relation_problems
 from benchctl.recipes.schema import MAX_ARM_NAME, Arm, Recipe

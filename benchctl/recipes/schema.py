@@ -94,10 +94,16 @@ class PromptsSpec(Strict):
     )
 
 
-class SamplingBase(Strict):
-    """What both forms of `sampling` have."""
+Concurrency = Annotated[int, Field(ge=1, le=1024)]
+ContextLength = Annotated[int, Field(ge=16, le=10_000_000)]
+Rate = Annotated[float, Field(gt=0, le=100_000)]
+Temperature = Annotated[float, Field(ge=0, le=10)]
 
-    temperature: Any
+
+class Sampling(Strict):
+    """How tokens are chosen. The default is greedy."""
+
+    temperature: Temperature = Field(default=0.0, description="0 is greedy.")
     top_k: int = Field(default=1, ge=0, description="Sample among so many most probable tokens; 0: all.")
     top_p: float = Field(default=1.0, gt=0, le=1, description="Sample among the most probable tokens up to this mass.")
     max_tokens: int = Field(default=128, ge=1, le=1_000_000, description="Longest answer in tokens.")
@@ -117,18 +123,6 @@ class CacheTypes(Strict):
 
     target: KvType | None = Field(default=None, description="Of the target's KV cache.", examples=["q8_0"])
     draft: KvType | None = Field(default=None, description="Of the draft's KV cache.")
-
-
-Concurrency = Annotated[int, Field(ge=1, le=1024)]
-ContextLength = Annotated[int, Field(ge=16, le=10_000_000)]
-Rate = Annotated[float, Field(gt=0, le=100_000)]
-Temperature = Annotated[float, Field(ge=0, le=10)]
-
-
-class Sampling(SamplingBase):
-    """How tokens are chosen. The default is greedy."""
-
-    temperature: Temperature = Field(default=0.0, description="0 is greedy.")
 
 
 class ArmBase(Strict):
@@ -221,7 +215,7 @@ class RecipeBase(Strict):
     engine: AnyEngine = Field(default_factory=default_spec, description="Which engine, and how it is started.")
     models: Any
     prompts: PromptsSpec
-    sampling: Any
+    sampling: Sampling = Sampling()
     blocks: Any
     schedule: Schedule = Field(
         default="blocks",
@@ -262,7 +256,6 @@ class Recipe(RecipeBase):
     """
 
     models: ModelPair = Field(description=ABOUT_MODELS)
-    sampling: Sampling = Sampling()
     blocks: Annotated[Number | Mapped, BY_KIND] = BLOCKS
     arms: list[Arm] = Field(min_length=1, description=ABOUT_ARMS)
     setups: list[Setup] = Field(default_factory=list, description="What `matrix` stands for; empty without one.")

@@ -13,8 +13,8 @@ from pydantic_core import ErrorDetails
 
 from benchctl.recipes.adapters import registered
 from benchctl.recipes.engine_spec import Strict
-from benchctl.recipes.placeholders import PLACEHOLDER
 from benchctl.recipes.problems import KeyPath, Plain, did_you_mean, excerpt, quoted
+from benchctl.recipes.speculation import PLACEHOLDER
 
 Annotation: TypeAlias = Any
 """A type annotation as `typing` hands it out at run time."""

@@ -1,4 +1,4 @@
-"""The recipe as a file writes it: matrices, placeholders, and conditions that stand once for all arms.
+"""The recipe as a file has it: matrices, placeholders, and conditions that stand once for all arms.
 
 Its JSON Schema is what editors check and complete with; `benchctl.recipes.load` expands it.
 """
@@ -6,12 +6,12 @@ Its JSON Schema is what editors check and complete with; `benchctl.recipes.load`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, Tag, WithJsonSchema
 
 from benchctl.recipes.adapters import registered
-from benchctl.recipes.placeholders import DESCRIBED
+from benchctl.recipes.axes import CONDITIONS
 from benchctl.recipes.schema import (
     ABOUT_ARMS,
     ABOUT_MODELS,
@@ -27,39 +27,16 @@ from benchctl.recipes.schema import (
     Number,
     Rate,
     RecipeBase,
-    SamplingBase,
-    Temperature,
 )
-from benchctl.recipes.speculation import SPECULATION_TYPES, WrittenSpeculation
+from benchctl.recipes.speculation import DESCRIBED, SPECULATION_TYPES, WrittenSpeculation
 
-Value = TypeVar("Value")
-OneOrSeveral: TypeAlias = Value | Annotated[list[Value], Field(min_length=1)]
-"""A condition: one value, or several, under each of which every arm is measured."""
-
-MatrixKey = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-Matrix = Annotated[dict[MatrixKey, Annotated[list[int | float | str | bool], Field(min_length=1)]], Field(min_length=1)]
-
-
-AXES_SCHEMA = {"type": "object", "additionalProperties": {"anyOf": [{"type": "array"}, {"type": "object"}]}}
-Axes = Annotated[dict[str, Any], WithJsonSchema(AXES_SCHEMA)]
-"""Lists, or mappings of names to values, by axis; `benchctl.recipes.axes` checks them."""
-
-
-PLACES: dict[str, tuple[str, ...]] = {
-    "context_length": ("context_length",),
-    "concurrency": ("concurrency",),
-    "rate": ("rate",),
-    "temperature": ("sampling", "temperature"),
+AXES_SCHEMA = {
+    "type": "object",
+    "minProperties": 1,
+    "additionalProperties": {"anyOf": [{"type": "array", "minItems": 1}, {"type": "object", "minProperties": 1}]},
 }
-"""Where in a file the condition of an arm's field stands, in the order of the suffix."""
-
-
-class WrittenSampling(SamplingBase):
-    """How tokens are chosen. The default is greedy."""
-
-    temperature: OneOrSeveral[Temperature] = Field(
-        default=0.0, description="0 is greedy; a list: every arm under each of them."
-    )
+Axes = Annotated[Any, WithJsonSchema({"anyOf": [AXES_SCHEMA, {"type": "null"}]})]
+"""Lists, or mappings of names to values, by axis; `benchctl.recipes.matrix` checks them."""
 
 
 class WrittenArm(ArmBase):
@@ -69,15 +46,16 @@ class WrittenArm(ArmBase):
         description="The arm's name, which is also its label in the records.", examples=["baseline", "spec_d{depth}"]
     )
     speculation: WrittenSpeculation | None = Field(default=None, description="Null: the target alone.")
-    matrix: Matrix | None = Field(
+    matrix: Axes = Field(
         default=None,
-        description="Values by key; the arm is repeated for every combination, and {key} is replaced in its values.",
+        description="Values by key, every combination of which is an arm; {key} is replaced in its values; with "
+        "include and exclude.",
         examples=[{"depth": [2, 4, 8, 16]}],
     )
     elsewhere: ClassVar[Mapping[str, str]] = (
         dict.fromkeys(("of", "setup", "group"), "")
         | {"cache_type": " of an arm; it is set once for all arms, as `cache_type`"}
-        | {key: f" of an arm; it is set once for all arms, as `{'.'.join(place)}`" for key, place in PLACES.items()}
+        | {key.rpartition(".")[2]: f" of an arm; it is set once for all arms, as `{key}`" for key in CONDITIONS}
     )
 
 
@@ -98,31 +76,25 @@ class WrittenRecipe(RecipeBase):
     """One benchmark of speculative decoding: engine, model pair, quantization, prompts, sampling and arms."""
 
     models: ModelPair | None = Field(default=None, description=ABOUT_MODELS)
-    sampling: WrittenSampling = WrittenSampling()
     blocks: Annotated[Number | Annotated[Literal["auto"], Tag("word")] | Mapped, BY_KIND] = BLOCKS
     arms: list[WrittenArm] = Field(min_length=1, description=ABOUT_ARMS)
-    concurrency: OneOrSeveral[Concurrency] = Field(
-        default=1, description="Most requests in flight at a time; a list: every arm under each of them."
+    concurrency: Concurrency = Field(default=1, description="Most requests in flight at a time.")
+    rate: Rate | None = Field(
+        default=None, description="Requests sent a second, whatever is in flight; null: as they end."
     )
-    rate: OneOrSeveral[Rate] | None = Field(
-        default=None,
-        description="Requests sent a second, whatever is in flight; null: as they end; a list: every arm under each.",
-    )
-
-    context_length: OneOrSeveral[ContextLength] | None = Field(
-        default=None,
-        description="Pad or cut prompts before their question to so many tokens; a list: every arm under each.",
+    context_length: ContextLength | None = Field(
+        default=None, description="Pad or cut prompts before their question to so many tokens."
     )
     cache_type: KvType | CacheTypes | None = Field(
         default=None,
         description="Type of the KV caches of target and draft, or of each; null: what the engine chooses.",
         examples=["q8_0", {"target": "f16", "draft": "q8_0"}],
     )
-    matrix: Axes | None = Field(
+    matrix: Axes = Field(
         default=None,
-        description="Axes: values by dotted key of the recipe, such as models.draft or cache_type, every combination "
-        "of which is measured; with include and exclude.",
-        examples=[{"models.draft": [{"source": "d.gguf"}], "cache_type": ["f16", "q8_0"]}],
+        description="Axes: values by dotted key of the recipe, such as models.draft, cache_type or concurrency, every "
+        "combination of which is measured; with include and exclude.",
+        examples=[{"models.draft": [{"source": "d.gguf"}], "cache_type": ["f16", "q8_0"], "concurrency": [1, 8]}],
     )
 
     model_config = ConfigDict(title="benchctl recipe", json_schema_extra=_restrict_types_without_own_methods)

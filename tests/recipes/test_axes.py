@@ -154,7 +154,7 @@ def test_labels_leave_out_what_all_values_begin_with(load: Load) -> None:
     [
         ("{cache_tpye: [f16]}", "matrix.cache_tpye: there is no axis of this name; known: models.target"),
         ("{cache_tpye: [f16]}", "Did you mean 'cache_type'?"),
-        ("{concurrency: [1, 2]}", "Write it as a list in its own place."),
+        ("{temperature: [0, 1]}", "Did you mean 'sampling.temperature'?"),
         ("{cache_type: f16}", "matrix.cache_type: expected a list of values, or a mapping of names to values"),
         ("{cache_type: []}", "got an empty one"),
         ("{cache_type: [f16, f16]}", "matrix.cache_type[1]: 'f16' is here twice."),

@@ -374,11 +374,12 @@ MATRICES = {
     ),
     "empty list": (
         matrix('- name: "d{depth}"\n  matrix: {depth: []}'),
-        "recipe.yaml:9: arms[1].matrix.depth: expected a list of at least one value, got an empty one.",
+        "recipe.yaml:9: arms[1].matrix.depth: expected a list of values, or a mapping of names to values; "
+        "got an empty one.",
     ),
     "no list": (
         matrix('- name: "d{depth}"\n  matrix: {depth: 4}'),
-        "recipe.yaml:9: arms[1].matrix.depth: expected a list of at least one value, got 4.",
+        "recipe.yaml:9: arms[1].matrix.depth: expected a list of values, or a mapping of names to values; got 4.",
     ),
     "no mapping": (
         matrix("- name: d\n  matrix: [1]"),

@@ -71,7 +71,7 @@ def test_without_conditions_a_request_is_alone(load: Load) -> None:
 
 
 WRONG = {
-    "nothing": ("concurrency: []", "recipe.yaml:6: concurrency: expected a value, or a list of at least one, got an"),
+    "nothing": ("concurrency: []", "recipe.yaml:6: concurrency: expected a list of values"),
     "zero": ("concurrency: [1, 0]", "recipe.yaml:6: concurrency[1]: expected at least 1, got 0."),
     "too many": ("concurrency: 2000", "recipe.yaml:6: concurrency: expected at most 1024, got 2000."),
     "a fraction": ("concurrency: 1.5", "recipe.yaml:6: concurrency: expected an integer, got 1.5."),
@@ -81,13 +81,13 @@ WRONG = {
     "null in a list": ("rate: [1, null]", "recipe.yaml:6: rate[1]: expected a number, got nothing."),
     "infinite": ("rate: .inf", "recipe.yaml:6: rate: expected a finite number, got .inf."),
     "no rate": ("rate: 0", "recipe.yaml:6: rate: expected more than 0, got 0."),
-    "twice": ("rate: [1, 2, 1.0]", "recipe.yaml:6: rate[2]: 1 is here twice."),
+    "twice": ("rate: [1, 2, 1.0]", "recipe.yaml:6: rate[2]: 1.0 is here twice."),
     "a mapping": ("concurrency: {from: 1}", "recipe.yaml:6: concurrency: expected an integer, got a mapping."),
     "a hot list": ("sampling: {temperature: [0, 11]}", "sampling.temperature[1]: expected at most 10, got 11."),
     "a hot value": ("sampling: {temperature: 11}", "recipe.yaml:6: sampling.temperature: expected at most 10, got 11."),
     "greedy all the same": (
         "sampling: {temperature: [0, 0.8]}",
-        "recipe.yaml:6: sampling.temperature: top_k is 1, so that the answers at 0.8 would be those at 0. Write",
+        "recipe.yaml:6: sampling.temperature[1]: top_k is 1, so that the answers at 0.8 would be those at 0. Write",
     ),
     "prompt by prompt": (
         "concurrency: [1, 2]\nschedule: interleaved",
@@ -97,7 +97,7 @@ WRONG = {
     "prompt by prompt at a rate": ("rate: 3\nschedule: interleaved", "and 'rate' needs more."),
     "too many arms": (
         f"concurrency: {list(range(1, 101))}",
-        "recipe.yaml:6: concurrency: 100 values make 300 arms or more; at most 200 are allowed.",
+        "recipe.yaml:6: concurrency: 100 conditions make 300 arms or more; at most 200 are allowed.",
     ),
     "misspelled": ("concurency: 4", "recipe.yaml:6: concurency: unknown key. Did you mean 'concurrency'?"),
     "a baseline by its full name": (
@@ -134,5 +134,43 @@ def test_a_problem_of_an_arm_is_told_once_however_many_conditions_there_are(refu
 
 
 def test_a_name_must_have_room_for_its_condition(refusal: Refusal) -> None:
-    told = refusal(f"{HEAD}concurrency: [1, 16]\narms:\n  - name: baseline\n  - name: {'x' * 61}\n")
-    assert told == f"recipe.yaml:9: arms[1].name: with its condition it is '{'x' * 61}-c16', longer than 64."
+    place = "{many_requests_in_flight_at_the_same_time: 16, few_requests_in_flight: 20}"
+    axes = f"matrix: {{concurrency: {place}, context_length: {place}, rate: {place}}}\n"
+    assert "longer than 160" in refusal(f"{HEAD}{axes}arms:\n  - name: baseline\n  - name: {'x' * 61}\n")
+
+
+@pytest.mark.parametrize(
+    ("listed", "axes"),
+    [
+        ("concurrency: [1, 8]", "matrix: {concurrency: [1, 8]}"),
+        (
+            "sampling: {temperature: [0, 0.8], top_k: 0}",
+            "sampling: {top_k: 0}\nmatrix: {sampling.temperature: [0, 0.8]}",
+        ),
+        (
+            "rate: [2, 0.5]\nmatrix: {cache_type: [f16, q8_0]}",
+            "matrix: {rate: [2, 0.5], cache_type: [f16, q8_0]}",
+        ),
+    ],
+)
+def test_a_list_in_its_own_place_is_read_as_an_axis(listed: str, axes: str, load: Load) -> None:
+    assert load(f"{HEAD}{listed}\n{ARMS}") == load(f"{HEAD}{axes}\n{ARMS}")
+
+
+def test_conditions_have_names_and_are_excluded_as_any_axis(load: Load) -> None:
+    axes = "matrix:\n  concurrency: {few: 1, many: 8}\n  exclude: [{concurrency: many, arm: spec_d4}]\n"
+    recipe = load(f"{HEAD}{axes}{ARMS}")
+    assert [arm.name for arm in recipe.arms[3:]] == ["baseline-cmany", "spec_d2-cmany"]
+    assert recipe.setups == []
+
+
+def test_the_matrix_of_an_arm_takes_names_and_exclude_too(load: Load) -> None:
+    arms = """\
+arms:
+  - name: baseline
+  - name: spec_{depth}_{p}
+    speculation: {type: draft-simple, max: "{depth}", p_min: "{p}"}
+    matrix: {depth: {short: 2, long: 8}, p: [0.0, 0.5], exclude: [{depth: long, p: 0.5}]}
+"""
+    found = {arm.name: arm.speculation.max for arm in load(HEAD + arms).arms if arm.speculation}
+    assert found == {"spec_short_0.0": 2, "spec_short_0.5": 2, "spec_long_0.0": 8}

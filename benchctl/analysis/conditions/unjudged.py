@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WHY = "Concurrent outputs are not reproducible on these engines"
 SAMPLED = "Single sampled answers cannot be compared (`benchctl verify-sampling` compares distributions)"
-MEASURE = "Measure the same arms one request at a time, too: `concurrency: [1, …]`, without `rate`."
+MEASURE = "Measure the same arms one request at a time, too: `matrix: {concurrency: [1, …]}`, without `rate`."
 
 
 def find_unjudged(
