@@ -8,12 +8,7 @@ from typing import Any
 
 from torch import Tensor, cat, nn
 from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import (
-    LlamaMLP,
-    LlamaRMSNorm,
-    LlamaRotaryEmbedding,
-    apply_rotary_pos_emb,
-)
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from training.architectures.qwen3_5 import SequentialModel
 from training.draft_attention import DraftKeys

@@ -7,11 +7,7 @@ drafted from the head's own output after `mtp.norm`.
 
 from torch import Tensor, cat, chunk, nn
 from transformers import Qwen3_5TextConfig
-from transformers.models.qwen3_5.modeling_qwen3_5 import (
-    Qwen3_5DecoderLayer,
-    Qwen3_5RMSNorm,
-    apply_rotary_pos_emb,
-)
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer, Qwen3_5RMSNorm, apply_rotary_pos_emb
 
 from training.draft_attention import DraftKeys
 

@@ -70,7 +70,7 @@ def weights_of(folder: Path) -> tuple[set[str], Counter[str]]:
 def vocabulary_differences(target: Path, draft: Path) -> list[str]:
     """Return in which ways two folders' tokenizers differ; empty when token ids mean the same in both.
 
-    By `tokenizer.json`; folders without one (a sentencepiece model alone) are compared by the size of the vocabulary.
+    By `tokenizer.json`; folders without it (a sentencepiece model alone) are compared by the size of the vocabulary.
     Raises UsageError for a file that cannot be read.
     """
     ours, theirs = (_vocabulary(folder) for folder in (target, draft))

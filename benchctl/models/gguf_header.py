@@ -350,7 +350,7 @@ class _Parser:
         return Tensor(name, shape, type_id, offset, tensor.elements // known.block * known.size)
 
     def check_places(self, tensors: tuple[Tensor, ...], start: int, alignment: int) -> None:
-        """Tensors lie one after the other in the order of the list, as llama.cpp demands, and within the file."""
+        """Tensors lie side by side in the order of the list, as llama.cpp demands, and within the file."""
         names = {tensor.name for tensor in tensors}
         if len(names) < len(tensors):
             raise _BrokenError("the header is corrupt: two tensors have the same name")

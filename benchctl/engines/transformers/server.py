@@ -35,7 +35,7 @@ _ROUNDS_NEED_TOKENS = 3
 def contradiction(ledger: Ledger, tokens: int, *, loose: bool) -> str | None:
     """Return how an answer's counts contradict its tokens: each step brings what was accepted and a token more.
 
-    `loose`: one more is counted where a draft ended the answer, or the first round also read the prompt.
+    `loose`: another step is counted where a draft ended the answer, or the first round also read the prompt.
     """
     drafted, accepted = ledger.drafted or 0, ledger.accepted or 0
     steps = 1 + (ledger.rounds or 0) + (ledger.plain_steps or 0)

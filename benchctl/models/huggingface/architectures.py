@@ -231,7 +231,7 @@ def _qwen3_5_tensors(config: Config) -> Iterator[TensorPair]:
         yield from _block("mtp", block, _QWEN3_5_HEAD)
 
 
-# An EAGLE-3 draft: one Llama layer on the hidden states of three of its target's layers. Only drafts that use their
+# An EAGLE-3 draft: a Llama layer on the hidden states of three of its target's layers. Only drafts that use their
 # target's embeddings, output projection and vocabulary; what brings its own has tensors that are not listed.
 
 _EAGLE3: _Names = (

@@ -242,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"data: " + data.encode() + b"\n\n")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Keep requests out of the log: each prompt makes one."""
+        """Keep requests out of the log: each prompt makes a line."""
 
 
 class _UnixServer(TCPServer):

@@ -1,6 +1,6 @@
 """The engine's process: load a model, test it, serve it.
 
-Whatever is wrong is one line on standard error, `benchctl-serve: error: WHAT | FIX`, and exit status 2.
+Whatever is wrong is a line on standard error, `benchctl-serve: error: WHAT | FIX`, and exit status 2.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchctl.engines.transformers.serving.loading import RefusedError, choose_d
 from benchctl.engines.transformers.serving.variants import Variants, items_of
 
 TOLERANCE = 1e-3
-"""In float32: the largest difference of a log-probability between one pass and single steps. Measured: below 1e-4."""
+"""In float32: the largest difference of a log-probability between a pass and single steps. Measured: below 1e-4."""
 HALF_TOLERANCE = 0.05
 """In bfloat16 and float16: the mean difference that passes however little the recurrent state matters."""
 _PREFIX, _WIDTH, _KEPT = 24, 6, 2
@@ -38,7 +38,7 @@ class SelfTest:
     """What was found. Differences are of natural logarithms of probabilities."""
 
     difference: float
-    """Between one pass over several tokens and single steps, and after a rollback: the largest."""
+    """Between a pass over several tokens and single steps, and after a rollback: the largest."""
     mean_difference: float
     lost_difference: float | None
     """The mean difference where the recurrent state is forgotten on purpose; `None` without such a state."""
@@ -65,7 +65,7 @@ class SelfTest:
 
 
 def run_self_test(decoder: Decoder) -> SelfTest:
-    """Read the same tokens one by one, at once, and after a rejected draft."""
+    """Read the same tokens singly, at once, and after a rejected draft."""
     generator = torch.Generator().manual_seed(0)
     length = _PREFIX + _WIDTH + 1
     tokens = torch.randint(0, decoder.vocabulary, (length + _WIDTH,), generator=generator).tolist()

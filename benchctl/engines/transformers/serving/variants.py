@@ -2,7 +2,7 @@
 
 Every part is called as its own layer calls it, the layer's other parts silent, so that norms and multipliers are the
 model's own. Attention and MLP read all variants in a row, a mask keeping each variant to itself, so that the keys and
-values of the past are not copied; recurrent parts read them as a batch, or one by one where they mix up a batch. The
+values of the past are not copied; recurrent parts read them as a batch, or singly where they mix up a batch. The
 state is as it was afterwards, to the very tensors.
 """
 
@@ -153,7 +153,7 @@ def logits_of(decoder: Decoder, hidden: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def _only(decoder: Decoder, first: Callable[..., object]) -> Iterator[None]:
-    """Run the model without its layers; `first` stands in for the first one."""
+    """Run the model without its layers; `first` stands in for the first."""
     others: Parts = frozenset((number, "layer") for number in range(1, len(decoder.layers)))
     whole = decoder.layers[0].whole
     whole.forward = first

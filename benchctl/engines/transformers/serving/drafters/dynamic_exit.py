@@ -7,8 +7,8 @@ the most tokens per layer, E(a, k) / (k l + L). A draft ends early after a token
 the paper does not specify it, or where this differs:
 
 - a verification here reads all L layers again; the study's keeps what the draft's layers computed, and counts L - l.
-- shares are sums over all rounds of the request, older ones weighing `decay` a round less: 0.95. Each begins with one
-  right and one wrong, so that an exit of which nothing is known is neither certain nor hopeless.
+- shares are sums over all rounds of the request, older ones weighing `decay` a round less: 0.95. Each begins with a
+  right and a wrong token, so that an exit of which nothing is known is neither certain nor hopeless.
 - confidence: the middle between the mean probability that an exit gave its right and its wrong tokens.
 - until the first verification: half of the layers, to the depth of the recipe.
 - the output layer at every exit takes time, which counts as search. `interval`: rounds between two choices, 1.

@@ -1,7 +1,7 @@
 """Drafting with a fixed part of the target: without its attention, or with some of its layers.
 
 `self-ssm`, `self-linear`: the recurrent part of a hybrid. In a parallel hybrid every layer keeps its recurrent branch;
-in a sequential one the attention layers pass their input on. Not specified by the ablation study that proposes this:
+in a sequential hybrid the attention layers pass their input on. Not specified by the ablation study that proposes this:
 the MLP of such a layer stays, unless `mlp: false` has it left out as well. `self-layerskip`, `self-early-exit`: a share
 of the layers skipped evenly, or the first alone, as in LayerSkip (Elhoushi et al. 2024,
 https://arxiv.org/abs/2404.16710) but without its training: the final norm and the output projection read whatever the
