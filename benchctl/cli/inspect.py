@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from benchctl.cli.json_output import print_json
 from benchctl.cli.options import JsonForText, ModelsDir
 
 
@@ -23,9 +24,6 @@ def inspect(
 
     Reads only the headers (of every shard), so it is quick and needs little memory.
     """
-    import json
-    import sys
-
     from benchctl.models.inspection import compare_models, inspect_model
     from benchctl.models.sources import locate_model
 
@@ -50,5 +48,4 @@ def inspect(
                 show_tensors(inspection.path)
             return
         document = inspection.as_dict()
-    json.dump(document, sys.stdout, indent=2, ensure_ascii=True)
-    sys.stdout.write("\n")
+    print_json("inspect", document)

@@ -23,16 +23,20 @@ class Envelope(TypedDict):
     is a stored file: that file's."""
 
 
-def json_text(command: str, content: Mapping[str, Any] | Sequence[Any], *, schema: int = 1) -> str:
-    """Return the document as ASCII, one key of the content a line; a number that JSON lacks (NaN) becomes `null`."""
+def json_text(command: str | None, content: Mapping[str, Any] | Sequence[Any], *, schema: int = 1) -> str:
+    """Return the document as ASCII, one key of the content a line; a number that JSON lacks (NaN) becomes `null`.
+
+    `command`: as in the envelope; `None` where the content is a file of its own kind, such as a recipe.
+    """
     if not isinstance(content, Mapping):
         return f"{_text(content)}\n"
-    envelope = Envelope(benchctl=__version__, document=command, schema=schema)
-    lines = (f"{json.dumps(str(key))}: {_text(value)}" for key, value in {**envelope, **content}.items())
+    if command is not None:
+        content = {**Envelope(benchctl=__version__, document=command, schema=schema), **content}
+    lines = (f"{json.dumps(str(key))}: {_text(value)}" for key, value in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def print_json(command: str, content: Mapping[str, Any] | Sequence[Any], *, schema: int = 1) -> None:
+def print_json(command: str | None, content: Mapping[str, Any] | Sequence[Any], *, schema: int = 1) -> None:
     """Print the document on stdout."""
     sys.stdout.write(json_text(command, content, schema=schema))
 

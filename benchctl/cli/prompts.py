@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli import complete
+from benchctl.cli.json_output import print_json
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def list_suites(json_output: Json = False) -> None:
     folder = shipped_folder("prompts")
     suites = [load_suite(str(path), recipe_folder=folder) for path in sorted(folder.glob("*.json"))]
     if json_output:
-        _print_json([{**_head(suite), "tasks": _counts(suite)} for suite in suites])
+        print_json("prompts list", [{**_head(suite), "tasks": _counts(suite)} for suite in suites])
         return
     _print_table(
         ("suite", "kind", "licence", "prompts", "tasks"),
@@ -74,7 +74,7 @@ def show(
             ]
             for task, prompts in loaded.tasks.items()
         }
-        _print_json({**_head(loaded), "tasks": tasks})
+        print_json("prompts show", {**_head(loaded), "tasks": tasks})
         return
     for key, value in _head(loaded).items():
         typer.echo(f"{key:8} {one_line(value)}")
@@ -182,10 +182,3 @@ def _print_table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> No
     for row in rows:
         table.add_row(*(Text(one_line(cell)) for cell in row))
     Console(highlight=False).print(table)
-
-
-def _print_json(value: object) -> None:
-    import json
-
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=True)
-    sys.stdout.write("\n")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchctl.cli import complete
+from benchctl.cli.json_output import print_json
 from benchctl.errors import BenchctlError, StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def list_recipes(json_output: Json = False) -> None:
 
     recipes = {name: load_recipe(path) for name, path in shipped_recipes().items()}
     if json_output:
-        _print_json([{"name": name, **_summary(recipe)} for name, recipe in recipes.items()])
+        print_json("recipes list", [{"name": name, **_summary(recipe)} for name, recipe in recipes.items()])
         return
     from rich.console import Console
     from rich.table import Table
@@ -63,7 +64,7 @@ def show(
     path = find_recipe(recipe)
     loaded = load_recipe(path)
     if json_output:
-        _print_json(loaded.model_dump(mode="json"))
+        print_json(None, loaded.model_dump(mode="json"))
     elif expanded:
         _print_arms(loaded)
     else:
@@ -87,7 +88,8 @@ def check(
     barred = {file: not trust_recipe and any(opening.opens for opening in found) for file, found in openings.items()}
     failed = any(problems or barred[file] for file, _, problems, _ in results)
     if json_output:
-        _print_json(
+        print_json(
+            "recipes check",
             [
                 {
                     "file": file,
@@ -97,7 +99,7 @@ def check(
                     "problems": [{"line": p.line or None, "key": _key(p), "message": p.message} for p in problems],
                 }
                 for file, recipe, problems, _ in results
-            ]
+            ],
         )
     else:
         from benchctl.text import plural, visible
@@ -282,13 +284,6 @@ def _key(problem: Problem) -> str | None:
     from benchctl.recipes.problems import path_text
 
     return path_text(problem.path) or None
-
-
-def _print_json(value: object) -> None:
-    import json
-
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=True)
-    sys.stdout.write("\n")
 
 
 def _write(path: Path, text: str, force: bool) -> None:

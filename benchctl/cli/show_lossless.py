@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import sys
 
 from rich.console import Console
 from rich.padding import Padding
@@ -12,15 +10,13 @@ from rich.text import Text
 
 from benchctl.analysis.replay.results import NoiseFloor
 from benchctl.analysis.results import Losslessness, SelfConsistency
+from benchctl.cli.json_output import print_json
 from benchctl.cli.replay_forks import Explained
 from benchctl.data.replays import Replays
 from benchctl.data.store import RunData
 from benchctl.reports.tables.output import OUTPUT_TONE, divergences, verdict_counts
 from benchctl.reports.terminal import STYLES, print_table, table_console
 from benchctl.text import one_line
-
-DOCUMENT_SCHEMA = 1
-"""The version of the JSON document; it rises when a key changes its meaning or is removed."""
 
 MOST_PROMPTS = 6
 """Diverging prompts of an arm that are printed."""
@@ -35,7 +31,6 @@ def print_document(run: RunData, explained: Explained) -> None:
         explained.replays,
     )
     document = {
-        "schema": DOCUMENT_SCHEMA,
         "run": run.name,
         "baseline": explained.outputs.baseline,
         "blocks": len(frame.blocks),
@@ -50,7 +45,7 @@ def print_document(run: RunData, explained: Explained) -> None:
     }
     if explained.outputs.unjudged:
         document["unjudged"] = explained.outputs.unjudged
-    sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
+    print_json("verify-lossless", document)
 
 
 def print_tables(run: RunData, explained: Explained) -> None:

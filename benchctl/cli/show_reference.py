@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,13 +16,13 @@ from benchctl.analysis.comparison.reference import (
     ReferenceComparison,
     compare_with_references,
 )
+from benchctl.cli.json_output import print_json
 from benchctl.data.store import open_run, resolve_run
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.reports.terminal import print_table, table_console
 from benchctl.text import one_line
 
-DOCUMENT_SCHEMA = 1
 MOST_PROMPTS = 6
 """Prompts that are printed one by one."""
 _CAUSES = {"baseline": "engine or precision", "speculation": "speculation", "both": "both"}
@@ -43,8 +41,8 @@ def verify_against(
     data, *others = (open_run(resolve_run(name, results)) for name in (run, *references))
     found = compare_with_references(data, others, arms=arms)
     if as_json:
-        document = {"schema": DOCUMENT_SCHEMA, "identical": found.identical, **found.model_dump()}
-        sys.stdout.write(json.dumps(document) + "\n")
+        document = {"identical": found.identical, **found.model_dump()}
+        print_json("verify-lossless --against", document)
     elif not quiet:
         _print(found)
     return found.identical

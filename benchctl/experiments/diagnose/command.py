@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchctl.cli.json_output import print_json
 from benchctl.cli.options import JsonForTables, Quiet
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ def diagnose(
 
     Exits with 0 whatever is found, with 3 where no draft could be scored.
     """
-    import json
     import sys
 
     from rich.console import Console
@@ -94,7 +94,7 @@ def diagnose(
             display.stop()
     drafts = judge_diagnosis(found)
     if as_json:
-        typer.echo(json.dumps(_document(folder, found, drafts), ensure_ascii=True))
+        print_json("diagnose", _document(folder, found, drafts))
     elif not quiet:
         _show(folder, found, drafts)
     failed = [draft for draft in drafts if draft.error]

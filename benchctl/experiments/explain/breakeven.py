@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchctl.cli.json_output import print_json
 from benchctl.cli.options import Blocks, EngineBinary, Limit, ModelsDir, Quiet, Settings, TrustRecipe
 from benchctl.errors import StorageError, UsageError
 
@@ -127,8 +128,6 @@ def _measure(
 def _show(
     run: RunData, references: list[Reference], write_to: Path | None, reports: Path, *, as_json: bool, quiet: bool
 ) -> None:
-    import json
-    import sys
 
     from benchctl.analysis.analyse import analyse
     from benchctl.analysis.breakeven import find_breakeven, measured_arms
@@ -147,9 +146,8 @@ def _show(
         _write_references(write_to, run, analysis)
     files = write_report(run, analysis, report_folder(analysis, reports))
     if as_json:
-        document = {"schema": 1, "run": str(run.folder), "page": str(files.page), **found.model_dump()}
-        json.dump(document, sys.stdout, indent=1, ensure_ascii=True)
-        sys.stdout.write("\n")
+        document = {"run": str(run.folder), "page": str(files.page), **found.model_dump()}
+        print_json("breakeven", document)
     elif not quiet:
         _print(analysis, files.page)
 

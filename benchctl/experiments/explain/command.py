@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchctl.cli.json_output import print_json
 from benchctl.cli.options import JsonForTables, Quiet
 
 if TYPE_CHECKING:
@@ -118,18 +119,14 @@ def _print(run: RunData, analysis: Analysis, reason: str | None) -> None:
 
 def _print_json(run: RunData, analysis: Analysis, reason: str | None) -> None:
     """Print everything as one JSON document."""
-    import json
-    import sys
 
     from benchctl.reports.tables.rounds import round_statements
 
     document = {
-        "schema": 1,
         "run": str(run.folder),
         "not_timed": reason,
         "rounds": analysis.rounds.model_dump(),
         "costs": [row.model_dump() for row in analysis.costs],
         "said": round_statements(analysis),
     }
-    json.dump(document, sys.stdout, indent=1, ensure_ascii=True)
-    sys.stdout.write("\n")
+    print_json("explain", document)

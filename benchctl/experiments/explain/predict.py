@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from benchctl.cli.json_output import print_json
 from benchctl.cli.options import JsonForText
 from benchctl.errors import StorageError, UsageError
 
@@ -175,8 +176,6 @@ def _print_json(
     changes: list[Variation],
     fit: dict[str, Any] | None,
 ) -> None:
-    import json
-    import sys
     from dataclasses import asdict
 
     document = {
@@ -186,8 +185,7 @@ def _print_json(
         "sensitivity": [asdict(row) for row in changes],
         "memory": fit,
     }
-    json.dump(document, sys.stdout, indent=2, ensure_ascii=True)
-    sys.stdout.write("\n")
+    print_json("predict", document)
 
 
 def _print(

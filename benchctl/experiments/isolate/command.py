@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from benchctl.cli import complete
+from benchctl.cli.json_output import print_json
 from benchctl.cli.options import JsonAtEnd, Quiet, TrustRecipe
 
 
@@ -53,8 +54,6 @@ def isolate(
     text. Results are saved as they come: a second call with the same inputs continues where the first one stopped.
     Exits with 1 when the source is broken before it is quantized, with 0 otherwise.
     """
-    import json
-    import sys
 
     from rich.console import Console
 
@@ -103,8 +102,7 @@ def isolate(
             "repair": repair,
             "rows": [row.as_dict() for row in table],
         }
-        json.dump(document, sys.stdout, indent=2, ensure_ascii=True)
-        sys.stdout.write("\n")
+        print_json("isolate", document)
     elif not quiet:
         show_isolation(isolation, finding, table, repair, folder)
     if finding.verdict == "source damaged":

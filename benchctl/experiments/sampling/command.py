@@ -5,7 +5,6 @@ Names come from recipes and are untrusted text.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchctl.cli import complete
+from benchctl.cli.json_output import print_json
 from benchctl.cli.options import EngineBinary, JsonForTables, ModelsDir, Quiet, TrustRecipe
 from benchctl.text import one_line
 
@@ -110,8 +110,8 @@ def verify_sampling(
     check = open_check(folder)
     found = sampling_verdict(check)
     if as_json:
-        document = {"schema": 1, "folder": str(folder), **found.model_dump(), "integrity": check.integrity.as_dict()}
-        sys.stdout.write(json.dumps(document) + "\n")
+        document = {"folder": str(folder), **found.model_dump(), "integrity": check.integrity.as_dict()}
+        print_json("verify-sampling", document)
     elif not quiet:
         _print_sampling(found, folder, check.integrity)
     if found.failed_arms:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from benchctl.cli.json_output import print_json
 from benchctl.cli.options import EngineBinary, JsonAtEnd, Limit, ModelsDir, Quiet, Settings, TrustRecipe
 
 if TYPE_CHECKING:
@@ -190,7 +191,6 @@ def _labels(drafts: list[str]) -> list[str]:
 
 def _show_candidates(prepared: Prepared, *, as_json: bool) -> None:
     """Print the settings to search; starts no engine."""
-    import json
     import shlex
 
     from rich.console import Console
@@ -201,7 +201,7 @@ def _show_candidates(prepared: Prepared, *, as_json: bool) -> None:
     recipe = prepared.recipe
     if as_json:
         commands = {name: list(launch.argv) for name, launch in prepared.launches.items()}
-        typer.echo(json.dumps({"recipe": recipe.model_dump(mode="json"), "commands": commands}, indent=1))
+        print_json("tune --dry-run", {"recipe": recipe.model_dump(mode="json"), "commands": commands})
         return
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(f"{recipe.name}: {len(recipe.arms) - 1} settings to search within the budget."))
@@ -231,7 +231,6 @@ def _outcome(analysis: Analysis, winner: str | None) -> str:
 
 def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) -> None:
     """Print the result of the confirmation run, and the files."""
-    import json
     import shlex
 
     from rich.console import Console
@@ -250,7 +249,6 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     winner = decided.arm if decided else None
     if as_json:
         document = {
-            "schema": 1,
             "search": str(found.folder),
             "searched": [{"arm": arm.arm, "selected_on": arm.speedup, "blocks": arm.blocks} for arm in searched],
             "left_out": tuning.left_out,
@@ -261,7 +259,7 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
             "command": decided.command if decided else None,
             "analysis": None if analysis is None else analysis.model_dump(by_alias=True),
         }
-        typer.echo(json.dumps(document, indent=1))
+        print_json("tune", document)
         return
     if quiet:
         return
