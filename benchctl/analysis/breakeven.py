@@ -85,14 +85,14 @@ def find_breakeven(arms: Sequence[Measured], references: Sequence[Reference] = (
             point = _point(arm, "synthetic", tokens, speedup)
             curves.setdefault(arm.depth, []).append(point)
     for curve in curves.values():
-        curve.sort(key=lambda one: one.tokens)
+        curve.sort(key=lambda point: point.tokens)
     drafts = [_on_curve(_point(arm, "draft", tokens, speedup), curves.get(arm.depth, []))
               for arm, tokens, speedup in known if not arm.synthetic]  # fmt: skip
     notes = [f"{arm.name}: its rounds or its speed are not reported, so it is not on the curve."
              for arm in arms if arm.tokens is None or arm.speedup is None]  # fmt: skip
     placed = []
-    for one in references:
-        there, lack = _place(one, curves)
+    for reference in references:
+        there, lack = _place(reference, curves)
         placed += [there] if there else []
         notes += [lack] if lack else []
     depths = sorted({arm.depth for arm in arms if arm.synthetic})
@@ -137,15 +137,15 @@ def _on_curve(draft: Point, curve: Sequence[Point]) -> Point:
     return draft.model_copy(update={"curve": at, "curve_holds": holds, "note": off})
 
 
-def _place(one: Reference, curves: dict[int, list[Point]]) -> tuple[Point | None, str | None]:
-    name = f"{one.model}, {one.mode}, depth {one.depth}"
-    if one.depth not in curves:
+def _place(reference: Reference, curves: dict[int, list[Point]]) -> tuple[Point | None, str | None]:
+    name = f"{reference.model}, {reference.mode}, depth {reference.depth}"
+    if reference.depth not in curves:
         return None, f"{name}: this depth was not measured, so the reference is left out."
-    speedup = speed_at(curves[one.depth], one.acceptance_length)
+    speedup = speed_at(curves[reference.depth], reference.acceptance_length)
     if speedup is None:
-        return None, f"{name}: {one.acceptance_length:g} tokens per round are outside the measured range."
-    alpha = alpha_for(one.acceptance_length, one.depth) or 0.0
-    return Point(name=name, kind="reference", depth=one.depth, tokens=one.acceptance_length, alpha=alpha,
+        return None, f"{name}: {reference.acceptance_length:g} tokens per round are outside the measured range."
+    alpha = alpha_for(reference.acceptance_length, reference.depth) or 0.0
+    return Point(name=name, kind="reference", depth=reference.depth, tokens=reference.acceptance_length, alpha=alpha,
                  speedup=speedup), None  # fmt: skip
 
 

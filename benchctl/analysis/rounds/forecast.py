@@ -50,11 +50,11 @@ class DepthCost:
 
 def fit_rounds(setting: str, costs: Sequence[DepthCost]) -> RoundFit:
     """Fit a line to what rounds cost by depth; two depths give a line that cannot be checked."""
-    depths = [one.depth for one in costs]
+    depths = [cost.depth for cost in costs]
     if len(set(depths)) < 2:
         return RoundFit(setting=setting, depths=depths, intercept=None, slope=None, r2=None, worst=None,
                         refused="a line needs two depths")  # fmt: skip
-    x, y = np.array(depths, dtype=float), np.array([one.round_cost for one in costs])
+    x, y = np.array(depths, dtype=float), np.array([cost.round_cost for cost in costs])
     slope, intercept = np.polyfit(x, y, 1)
     residuals = y - (intercept + slope * x)
     spread = float(((y - y.mean()) ** 2).sum())
@@ -98,7 +98,7 @@ def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast
     tokens = expected_by_position(held_out.depth, others)
     if tokens is None:
         return None, f"{held_out.arm}: no forecast, since no other arm reports what it accepted."
-    plain = sum(one.undrafted for one in beside) / len(beside)
+    plain = sum(neighbour.undrafted for neighbour in beside) / len(beside)
     predicted = (tokens + plain) / (cost + plain)
     error = predicted / held_out.measured - 1
     ends = held_out.interval
@@ -107,7 +107,7 @@ def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast
     return Forecast(
         arm=held_out.arm,
         depth=held_out.depth,
-        from_depths=sorted(one.depth for one in beside),
+        from_depths=sorted(neighbour.depth for neighbour in beside),
         tokens=tokens,
         tokens_measured=held_out.tokens,
         round_cost=cost,
@@ -124,11 +124,11 @@ def forecast(held_out: DepthCost, others: Sequence[DepthCost]) -> tuple[Forecast
 
 def _beside(depth: int, others: Sequence[DepthCost]) -> list[DepthCost]:
     """Return the arms at the depths below and above, or the two nearest where one side has none; each depth once."""
-    by_depth = {one.depth: one for one in others if one.depth != depth}
-    below = sorted((one for one in by_depth if one < depth), reverse=True)
-    above = sorted(one for one in by_depth if one > depth)
+    by_depth = {other.depth: other for other in others if other.depth != depth}
+    below = sorted((other_depth for other_depth in by_depth if other_depth < depth), reverse=True)
+    above = sorted(other_depth for other_depth in by_depth if other_depth > depth)
     chosen = [below[0], above[0]] if below and above else (below or above)[:2]
-    return [by_depth[one] for one in sorted(chosen)]
+    return [by_depth[near] for near in sorted(chosen)]
 
 
 def expected_by_position(depth: int, arms: Sequence[DepthCost]) -> float | None:
@@ -136,13 +136,13 @@ def expected_by_position(depth: int, arms: Sequence[DepthCost]) -> float | None:
 
     Beyond the positions that they report, the last one's share goes on; where they report none, one α serves for all.
     """
-    reporting = [one for one in arms if one.accepted_at and one.rounds]
+    reporting = [arm for arm in arms if arm.accepted_at and arm.rounds]
     shares: list[float] = []
     for place in range(depth):
         reached = [
-            (one.accepted_at[place - 1] if place else one.rounds, one.accepted_at[place])
-            for one in reporting
-            if one.accepted_at and len(one.accepted_at) > place
+            (neighbour.accepted_at[place - 1] if place else neighbour.rounds, neighbour.accepted_at[place])
+            for neighbour in reporting
+            if neighbour.accepted_at and len(neighbour.accepted_at) > place
         ]
         before, here = sum(pair[0] for pair in reached), sum(pair[1] for pair in reached)
         if before:
@@ -153,7 +153,7 @@ def expected_by_position(depth: int, arms: Sequence[DepthCost]) -> float | None:
             break
     if shares:
         return 1 + sum(accumulate(shares, lambda left, right: left * right))
-    known = [(one.alpha, one.rounds) for one in arms if one.alpha is not None]
+    known = [(arm.alpha, arm.rounds) for arm in arms if arm.alpha is not None]
     weight = sum(rounds for _, rounds in known)
     return expected_tokens(sum(alpha * rounds for alpha, rounds in known) / weight, depth) if weight else None
 
@@ -172,4 +172,4 @@ def _why(arm: DepthCost, tokens: float, cost: float) -> str:
 
 
 def _listed(arms: Sequence[DepthCost]) -> str:
-    return ", ".join(str(depth) for depth in sorted({one.depth for one in arms})) or "none"
+    return ", ".join(str(depth) for depth in sorted({arm.depth for arm in arms})) or "none"

@@ -50,13 +50,13 @@ def find_rounds(
             continue  # no draft's acceptance, so it must not enter a forecast of one
         if not isinstance(depth, int) or rounds.drafted / rounds.rounds < FULL_DRAFTS * depth:
             continue
-        cost = next(one for one in costs if one.arm == name)
-        overall = next(one for one in acceptance if one.arm == name and one.task == ALL_TASKS)
-        speed = next(one for one in speedups if one.arm == name and one.task == ALL_TASKS)
+        cost = next(candidate for candidate in costs if candidate.arm == name)
+        overall = next(row for row in acceptance if row.arm == name and row.task == ALL_TASKS)
+        speed = next(speedup for speedup in speedups if speedup.arm == name and speedup.task == ALL_TASKS)
         if cost.overhead is None or speed.pooled is None:
             continue
         shares = overall.position_unconditional
-        one = DepthCost(
+        measured = DepthCost(
             arm=name,
             setting=_setting(settings),
             depth=depth,
@@ -69,7 +69,7 @@ def find_rounds(
             measured=speed.pooled,
             interval=speed.interval,
         )
-        depths.append(replace(one, parts_cost=_cost_of_parts(here[0])))
+        depths.append(replace(measured, parts_cost=_cost_of_parts(here[0])))
     found = RoundModel(units=units + _widths(frame, traces, units), splits=splits)
     return _with_forecasts(found, depths, traces)
 
@@ -77,14 +77,14 @@ def find_rounds(
 def _with_forecasts(found: RoundModel, depths: Sequence[DepthCost], traces: CostTraces | None) -> RoundModel:
     notes = list(traces.lacking) if traces else []
     fits, forecasts = [], []
-    for setting in dict.fromkeys(one.setting for one in depths):
-        arms = [one for one in depths if one.setting == setting]
-        if len({one.depth for one in arms}) < 2:
+    for setting in dict.fromkeys(arm.setting for arm in depths):
+        arms = [arm for arm in depths if arm.setting == setting]
+        if len({arm.depth for arm in arms}) < 2:
             continue
         fits.append(fit_rounds(setting, arms))
-        for one in arms:
-            others = [other for other in arms if other.depth != one.depth]
-            made, why = forecast(one, others)
+        for arm in arms:
+            others = [other for other in arms if other.depth != arm.depth]
+            made, why = forecast(arm, others)
             forecasts += [made] if made else []
             notes += [why] if why and len({other.depth for other in others}) > 1 else []
     return found.model_copy(update={"fits": fits, "forecasts": forecasts, "notes": notes})
@@ -132,7 +132,7 @@ def _cost_of_parts(split: RoundSplit) -> float | None:
 
 
 def _speculation(frame: Frame, name: str) -> dict[str, Any]:
-    identities = {one.name: one for one in frame.manifest.arms} if frame.manifest else {}
+    identities = {arm.name: arm for arm in frame.manifest.arms} if frame.manifest else {}
     return (identities[name].speculation if name in identities else None) or {}
 
 

@@ -53,10 +53,10 @@ class Trace:
 
     def of(self, kind: str) -> tuple[int, float, float]:
         """Return how many passes of a kind there are, the tokens in them, and how many steps they took together."""
-        found = [one for one in self.passes if one.kind == kind and one.width]
-        count = sum(one.count for one in found)
-        tokens = sum(one.count * one.width for one in found)
-        return count, tokens, sum(one.count * one.median_s for one in found) / self.plain_s
+        found = [pass_ for pass_ in self.passes if pass_.kind == kind and pass_.width]
+        count = sum(pass_.count for pass_ in found)
+        tokens = sum(pass_.count * pass_.width for pass_ in found)
+        return count, tokens, sum(pass_.count * pass_.median_s for pass_ in found) / self.plain_s
 
     def mean(self, kind: str) -> float:
         """Return the steps that a pass of a kind takes, 0 where there is none."""
@@ -103,8 +103,8 @@ def trace_of(traces: CostTraces | None, arm: str, baseline: str) -> Trace | None
     """Return the separately timed passes of an arm, with those of its baseline; `None` where either has none."""
     if traces is None:
         return None
-    by_arm = {one.arm: one.passes for one in traces.arms}
-    plain = next((one.median_s for one in by_arm.get(baseline, []) if one.kind == "plain"), 0.0)
+    by_arm = {traced.arm: traced.passes for traced in traces.arms}
+    plain = next((pass_.median_s for pass_ in by_arm.get(baseline, []) if pass_.kind == "plain"), 0.0)
     return Trace(by_arm[arm], plain) if arm in by_arm and plain else None
 
 
@@ -166,10 +166,10 @@ def width_curve(traces: CostTraces | None, baseline: str, arms: Sequence[str]) -
         return []
     sums: dict[int, tuple[float, int]] = {}
     for arm in traces.arms:
-        for one in arm.passes if arm.arm in arms else ():
-            if one.kind in ("plain", "verify", _REEVALUATED):
-                seconds, count = sums.get(one.width, (0.0, 0))
-                sums[one.width] = (seconds + one.count * one.median_s, count + one.count)
+        for pass_ in arm.passes if arm.arm in arms else ():
+            if pass_.kind in ("plain", "verify", _REEVALUATED):
+                seconds, count = sums.get(pass_.width, (0.0, 0))
+                sums[pass_.width] = (seconds + pass_.count * pass_.median_s, count + pass_.count)
     return [(width, seconds / count / trace.plain_s, count) for width, (seconds, count) in sorted(sums.items())]
 
 

@@ -43,7 +43,7 @@ def inspect_node(work: NodeWork) -> NodeFacts:
         prepared = _prepared(work)
     except BenchctlError as error:
         return replace(found, problem=" ".join(str(error).split()))
-    engines = {name or "": one.model_dump_json() for name, one in setup_engines(prepared).items()}
+    engines = {name or "": engine.model_dump_json() for name, engine in setup_engines(prepared).items()}
     other = "its model files differ from those that the run was prepared with"
     return replace(found, engines=engines, problem=None if model_files(prepared) == work.models else other)
 

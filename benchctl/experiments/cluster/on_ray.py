@@ -128,8 +128,8 @@ class RayCluster:
 
     def nodes(self, *, accelerator: bool) -> list[str]:
         """Return the ids of the nodes that are up."""
-        up = [one for one in self._ray.nodes() if one["Alive"] and one["Resources"].get("CPU")]
-        return [one["NodeID"] for one in up if not accelerator or one["Resources"].get("GPU")]
+        up = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        return [found_node["NodeID"] for found_node in up if not accelerator or found_node["Resources"].get("GPU")]
 
     def inspect_nodes(self, nodes: Sequence[str], work: NodeWork) -> dict[str, NodeFacts | str]:
         """Prepare the run on every node at once."""
@@ -137,14 +137,16 @@ class RayCluster:
         node_of = {task.options(**self._alone_on(node)).remote(work): node for node in nodes}
         tasks = list(node_of)
         ready, late = self._ray.wait(tasks, num_returns=len(tasks), timeout=INSPECT_S) if tasks else ([], [])
-        found: dict[str, NodeFacts | str] = {node_of[one]: f"it did not answer within {INSPECT_S:g} s" for one in late}
-        for one in late:
-            self._ray.cancel(one, force=True)
-        for one in ready:
+        found: dict[str, NodeFacts | str] = {
+            node_of[late_task]: f"it did not answer within {INSPECT_S:g} s" for late_task in late
+        }
+        for asked in late:
+            self._ray.cancel(asked, force=True)
+        for asked in ready:
             try:
-                found[node_of[one]] = self._ray.get(one)
+                found[node_of[asked]] = self._ray.get(asked)
             except Exception as error:  # whatever another version of benchctl, or none, makes of the task
-                found[node_of[one]] = f"benchctl does not run there, or is another version ({_reason(error)})"
+                found[node_of[asked]] = f"benchctl does not run there, or is another version ({_reason(error)})"
         return {node: found[node] for node in nodes}
 
     def start(self, node: str, work: GroupWork) -> None:
@@ -177,7 +179,7 @@ class RayCluster:
         self._ray.shutdown()
 
     def _alone_on(self, node: str) -> dict[str, Any]:
-        has: dict[str, float] = next((one["Resources"] for one in self._ray.nodes() if one["NodeID"] == node), {})
+        has: dict[str, float] = next((known["Resources"] for known in self._ray.nodes() if known["NodeID"] == node), {})
         return {
             "scheduling_strategy": self._on(node, soft=False),
             "num_cpus": has.get("CPU", 1),
@@ -224,7 +226,7 @@ def _ship(ray: Handle, left: queue.SimpleQueue[Message | None], inbox: Handle, n
         while not left.empty():
             batch.append(left.get())
         going = None not in batch
-        messages = [one for one in batch if one is not None]
+        messages = [message for message in batch if message is not None]
         if messages:
             ray.get(inbox.put.remote(node, messages))
 

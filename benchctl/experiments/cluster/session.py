@@ -109,7 +109,7 @@ class ClusterRunner:
 
     def get_ready(self, progress: RunProgress) -> None:
         """Inspect every node and keep those that can measure this run. Raises EngineError when none can."""
-        kinds = {one.recipe.engine.model_dump().get("device") for one in self.prepared.setups.values()}
+        kinds = {setup.recipe.engine.model_dump().get("device") for setup in self.prepared.setups.values()}
         up = self.cluster.nodes(accelerator=bool(kinds & {"cuda", "gpu"}))
         refused = []
         for node, found in self.cluster.inspect_nodes(up, self.work).items():
@@ -118,8 +118,8 @@ class ClusterRunner:
                 self.nodes[node] = found
             else:
                 refused.append(f"node {node[:8]}: {one_line(str(problem), 300)}")
-        for one in refused:
-            progress.note(f"Not used: {one}")
+        for reason in refused:
+            progress.note(f"Not used: {reason}")
         if not self.nodes:
             raise EngineError(
                 f"No node of {self.cluster.where} can measure this run"
@@ -147,9 +147,9 @@ class ClusterRunner:
                 self._hand_out(waiting, running)
                 if waiting and not running:
                     raise self._no_node_left(waiting)
-                for one in self.cluster.poll(POLL_S):
-                    if one.node in running:
-                        self._take(one, waiting, running, progress)
+                for event in self.cluster.poll(POLL_S):
+                    if event.node in running:
+                        self._take(event, waiting, running, progress)
                 self._note_waiting(running, progress)
         except DisconnectedError as error:
             self._stop(running, progress)
@@ -191,29 +191,31 @@ class ClusterRunner:
 
     def _next_attempt(self, cell: CellPlan) -> int:
         former = [
-            one.attempt for one in self.writer.manifest.cells if (one.block, one.arm) == (cell.block, cell.arm.name)
+            earlier.attempt
+            for earlier in self.writer.manifest.cells
+            if (earlier.block, earlier.arm) == (cell.block, cell.arm.name)
         ]
         return max(former, default=-1) + 1
 
     def _take(
-        self, one: Happened, waiting: deque[GroupPlan], running: dict[str, _Running], progress: RunProgress
+        self, event: Happened, waiting: deque[GroupPlan], running: dict[str, _Running], progress: RunProgress
     ) -> None:
-        group = running[one.node]
-        if one.message is not None:
+        group = running[event.node]
+        if event.message is not None:
             group.reported = True
-            self._receive(one.node, group, one.message, progress)
+            self._receive(event.node, group, event.message, progress)
             return
-        del running[one.node]
-        if one.done:
+        del running[event.node]
+        if event.done:
             return
-        if isinstance(one.error, BenchctlError):
-            raise one.error
-        reason = one.lost or f"{type(one.error).__name__}: {one_line(str(one.error), 200)}"
-        self.nodes.pop(one.node, None)
-        self._discard(one.node, group, LOST)
+        if isinstance(event.error, BenchctlError):
+            raise event.error
+        reason = event.lost or f"{type(event.error).__name__}: {one_line(str(event.error), 200)}"
+        self.nodes.pop(event.node, None)
+        self._discard(event.node, group, LOST)
         waiting.appendleft(group.plan)
         progress.note(
-            f"Node {one.node[:8]} was lost ({one_line(reason, 200)}); {group.plan.name} is measured again elsewhere."
+            f"Node {event.node[:8]} was lost ({one_line(reason, 200)}); {group.plan.name} is measured again elsewhere."
         )
 
     def _receive(self, node: str, group: _Running, message: Message, progress: RunProgress) -> None:
@@ -245,11 +247,11 @@ class ClusterRunner:
     def _machine_of(self, node: str, found: NodeFacts) -> MachineIdentity:
         """Return the kind of machine that a node is, which the manifest names from now on."""
         machines, kind = self.writer.manifest.machines, found.kind
-        for one in machines:
-            if one.kind == kind:
-                if node not in one.nodes:
-                    one.nodes.append(node)
-                return one
+        for machine in machines:
+            if machine.kind == kind:
+                if node not in machine.nodes:
+                    machine.nodes.append(node)
+                return machine
         engines = {name: EngineIdentity.model_validate_json(text) for name, text in found.engines.items()}
         machines.append(
             MachineIdentity(name=f"m{len(machines) + 1}", kind=kind, nodes=[node], facts=found.facts, engines=engines)
@@ -291,15 +293,15 @@ class ClusterRunner:
             self.cluster.stop(force=force)
             until = time.monotonic() + STOP_S
             while running and time.monotonic() < until:
-                for one in self.cluster.poll(POLL_S):
-                    group = running.get(one.node)
+                for event in self.cluster.poll(POLL_S):
+                    group = running.get(event.node)
                     if group is None:
                         continue
-                    if one.message is not None:
-                        self._receive(one.node, group, one.message, progress)
+                    if event.message is not None:
+                        self._receive(event.node, group, event.message, progress)
                     else:
-                        del running[one.node]
-                        self._discard(one.node, group, UNFINISHED)
+                        del running[event.node]
+                        self._discard(event.node, group, UNFINISHED)
         for node, group in running.items():
             self._discard(node, group, UNFINISHED)
 

@@ -82,8 +82,10 @@ def time_baseline(prepared: Prepared, log: Path) -> ArmCost:
         answers = [asyncio.run(server.complete(server.render(item.prompt), brief)) for item in prepared.prompts[:2]]
         answered_at = time.perf_counter()
     stopping_s = time.perf_counter() - answered_at
-    token_s = min(one.decode_s / max(1, one.after_first or one.least_after_first or 0) for one in (warm, *answers))
-    answer_s = min(one.ttft_s for one in answers) + token_s * recipe.sampling.max_tokens
+    token_s = min(
+        reply.decode_s / max(1, reply.after_first or reply.least_after_first or 0) for reply in (warm, *answers)
+    )
+    answer_s = min(answer.ttft_s for answer in answers) + token_s * recipe.sampling.max_tokens
     return ArmCost(ready - began + stopping_s, answer_s)
 
 
@@ -176,5 +178,5 @@ def fresh_design(
         count = min(prompts, limit * tasks)
         return int(left_s / (baseline.cell(count) + arm.cell(count)))
 
-    limit = max((one for one in range(1, per_task + 1) if fitting(one) >= good), default=1)
+    limit = max((number for number in range(1, per_task + 1) if fitting(number) >= good), default=1)
     return max(least, min(most, fitting(limit))), None if limit >= per_task else limit

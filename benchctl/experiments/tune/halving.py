@@ -94,8 +94,8 @@ def _open(tuning: Tuning, arms: list[str], prepared: Prepared, writer: RunWriter
 def _close(tuning: Tuning, rung: TuningRung, prepared: Prepared, writer: RunWriter, progress: RunProgress) -> None:
     """End a rung: the faster half stays, or fewer where the time left is too short for them."""
     searched = find_standings(open_run(writer.folder, check=False), tuning.rungs[0].arms)
-    standings = [one for one in searched if one.arm in rung.arms]
-    racing = [one.arm for one in standings if one.races and any_drafted(searched)]
+    standings = [entrant for entrant in searched if entrant.arm in rung.arms]
+    racing = [standing.arm for standing in standings if standing.races and any_drafted(searched)]
     keep = racing[: max(1, len(rung.arms) // 2)] if len(rung.arms) > 3 else racing[:1]
     costs, baseline = _costs(prepared, writer, tuning), prepared.recipe.baseline
     while len(keep) > 1:
@@ -133,8 +133,8 @@ def _heading(tuning: Tuning) -> str:
 
 
 def _rung_summary(number: int, standings: list[Standing], keep: list[str]) -> str:
-    stay = ", ".join(str(one) for one in standings if one.arm in keep)
-    out = ", ".join(str(one) for one in standings if one.arm not in keep)
+    stay = ", ".join(str(standing) for standing in standings if standing.arm in keep)
+    out = ", ".join(str(standing) for standing in standings if standing.arm not in keep)
     if not stay:
         return f"Rung {number}: no arm drafted anything that could be compared with no speculation ({out})."
     return f"Rung {number}: kept {stay}." + (f" Dropped: {out}." if out else "")

@@ -73,13 +73,13 @@ def all_candidates(prepared: Prepared, *, only_arms: bool) -> Prepared:
             fix="Leave out concurrency, rate, lists of temperatures and lengths, and what changes the target.",
         )
     arms = list(recipe.arms)
-    for setup, one in (prepared.setups if not only_arms else {}).items():
-        if not isinstance(one.engine, TunableEngine):
+    for setup, prepared_setup in (prepared.setups if not only_arms else {}).items():
+        if not isinstance(prepared_setup.engine, TunableEngine):
             raise UsageError(
                 f"For the engine {recipe.engine.kind} there is no list of settings to try.",
                 fix="Write the arms in a recipe and give --only-arms.",
             )
-        arms += _new_arms(one.engine.search_space(one.models), arms, setup)
+        arms += _new_arms(prepared_setup.engine.search_space(prepared_setup.models), arms, setup)
     found = with_arms(prepared, arms)
     honest = [arm for arm in arms if not lossy_of(found.setups[arm.setup].recipe, arm, found.launches[arm.name])]
     if len(honest) < 2:
@@ -188,7 +188,7 @@ def _chosen_recipe(found: RunData) -> Recipe | None:
     chosen = recipe.arm(tuning.chosen)
     of_no_axis = {"setup": None, "group": None}
     arms = [arm.model_copy(update=of_no_axis) for arm in (recipe.arm(recipe.baseline), chosen)]
-    pair = next((one for one in recipe.setups if one.name == chosen.setup), recipe)
+    pair = next((setup for setup in recipe.setups if setup.name == chosen.setup), recipe)
     return recipe.model_copy(
         update={
             "engine": pair.engine,
@@ -208,7 +208,7 @@ def _fresh_run_of(found: RunData, out: Path) -> RunData | None:
     assert found.manifest is not None
     folder = out / _named_run(found.manifest.recipe_name.removesuffix(SEARCH), CHOSEN)
     runs = list_runs(folder) if folder.is_dir() else []
-    mine = [one for one in runs if one.manifest is not None and one.manifest.tuned_in == found.name]
+    mine = [run for run in runs if run.manifest is not None and run.manifest.tuned_in == found.name]
     return open_run(mine[0].folder) if mine else None
 
 
@@ -221,19 +221,19 @@ def _new_arms(settings: Sequence[Speculation], known: Sequence[Arm], setup: str 
     first = known[0].setup == setup
     have = [(arm.setup if _drafts(arm.speculation) else None, arm.speculation) for arm in known]
     names = {arm.name for arm in known}
-    for one in settings:
-        if ((setup if _drafts(one) else None), one) in have or not (first or _drafts(one)):
+    for setting in settings:
+        if ((setup if _drafts(setting) else None), setting) in have or not (first or _drafts(setting)):
             continue
-        given = one.model_dump(exclude_none=True, exclude={"type", "options"})
+        given = setting.model_dump(exclude_none=True, exclude={"type", "options"})
         parts = [
-            "+".join(one.types).replace("-", "_"),
+            "+".join(setting.types).replace("-", "_"),
             *(f"{SHORT_KEYS[key]}{value:g}" for key, value in given.items()),
         ]
-        parts += [f"{key}{value}" for key, value in (one.options or {}).items()]
-        name = "_".join(parts)[:MAX_NAME] + (f"-{setup}" if setup and _drafts(one) else "")
+        parts += [f"{key}{value}" for key, value in (setting.options or {}).items()]
+        name = "_".join(parts)[:MAX_NAME] + (f"-{setup}" if setup and _drafts(setting) else "")
         if name not in names:
             names.add(name)
-            yield Arm(name=name, speculation=one, setup=setup, group=known[0].group)
+            yield Arm(name=name, speculation=setting, setup=setup, group=known[0].group)
 
 
 def _drafts(speculation: Speculation | None) -> bool:

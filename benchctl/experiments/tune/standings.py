@@ -61,7 +61,7 @@ def find_standings(run: RunData, arms: Sequence[str]) -> list[Standing]:
         ours, theirs = ours[timed], theirs[timed]
         columns = [frame.decoded[ours], frame.decode_s[ours], frame.decoded[theirs], frame.baseline_s(theirs)]
         sums, blocks = np.stack(columns, axis=1), frame.block[ours]
-        ratios = [pooled(sums[blocks == one]) or np.nan for one in np.unique(blocks)]
+        ratios = [pooled(sums[blocks == block]) or np.nan for block in np.unique(blocks)]
         drafted = [frame.records[row].draft_n for row in ours]
         reported = [count for count in drafted if count is not None]
         found.append(
@@ -72,12 +72,12 @@ def find_standings(run: RunData, arms: Sequence[str]) -> list[Standing]:
                 drafted=sum(reported) if reported else 0 if set(states(frame, name)) == {"idle"} else None,
             )
         )
-    return sorted(found, key=lambda one: (not one.races, -one.value, one.drafted == 0))
+    return sorted(found, key=lambda standing: (not standing.races, -standing.value, standing.drafted == 0))
 
 
 def any_drafted(standings: Sequence[Standing]) -> bool:
     """Whether some arm drafted: else there is nothing that a search could choose."""
-    return any(one.races and one.drafted != 0 for one in standings)
+    return any(standing.races and standing.drafted != 0 for standing in standings)
 
 
 def best_yet(run: RunData) -> str:
@@ -86,7 +86,7 @@ def best_yet(run: RunData) -> str:
     if tuning is None or not tuning.rungs:
         return "Nothing was measured yet, so there is no result."
     searched = find_standings(run, tuning.rungs[0].arms)
-    first = next((one for one in searched if one.races and one.arm in tuning.rungs[-1].arms), None)
+    first = next((standing for standing in searched if standing.races and standing.arm in tuning.rungs[-1].arms), None)
     if first is None or not any_drafted(searched):
         return "No arm has drafted anything yet that could be compared with no speculation."
     blocks = "1 block" if first.blocks == 1 else f"{first.blocks} blocks"
