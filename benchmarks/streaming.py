@@ -37,7 +37,7 @@ from benchctl.engines.common.completion_stream import CompletionReader
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.llama_cpp.stream import LlamaReader
-from benchctl.engines.sglang.stream import GenerateReader
+from benchctl.engines.sglang.server import GenerateReader
 from benchmarks import other_clients
 from benchmarks.keep import keep
 from benchmarks.stream_server import FORMS, serve

@@ -15,8 +15,7 @@ from benchctl.cli.options import JsonForText
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from benchctl.engines.installing import Installed, Report
-    from benchctl.engines.registry import FoundEngine
+    from benchctl.engines.registry import FoundEngine, Installed, Report
 
 app = typer.Typer(help="Find and install engines.", no_args_is_help=True)
 
@@ -49,7 +48,7 @@ def install_engine(
     What an engine is built from, and which of the options it takes, is in docs/engines.md. Further CMake arguments are
     taken from the environment variable CMAKE_ARGS.
     """
-    from benchctl.engines.installing import Backend, Installer, InstallOptions
+    from benchctl.engines.registry import Backend, Installer, InstallOptions
     from benchctl.offers import load
     from benchctl.recipes.adapters import kinds_with, registered
 

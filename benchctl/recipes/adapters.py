@@ -53,7 +53,7 @@ class Adapter:
     """`module:function(found, others=)` that makes `benchctl.machine.doctor.Check`s of its `FoundEngine`s for `benchctl
     doctor`; without one, an engine that is found is only listed there."""
     installer: str | None = None
-    """`module:class` of a `benchctl.engines.installing.Installer`; `None` where benchctl installs no such engine."""
+    """`module:class` of a `benchctl.engines.registry.Installer`; `None` where benchctl installs no such engine."""
     converting_python: str | None = None
     """`module:function` that returns the Python that its installer made, where that has torch, transformers and
     sentencepiece and is there: llama.cpp's converter of safetensors runs by it."""

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.common import http, short_run, stream
+from benchctl.engines.common import http, programs, stream
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import read_log
@@ -39,15 +39,14 @@ from benchctl.engines.llama_cpp.engine import read_passes
 from benchctl.engines.llama_cpp.probe import parse_help
 from benchctl.engines.llama_cpp.score import likeliest
 from benchctl.engines.llama_cpp.stream import LlamaReader
-from benchctl.engines.openai.address import parse_address
-from benchctl.engines.openai.discovery import discover
-from benchctl.engines.sglang import causes as sglang_causes
+from benchctl.engines.openai.discovery import discover, parse_address
+from benchctl.engines.sglang import server as sglang_server
 from benchctl.engines.sglang.attest import make_ledger as sglang_ledger
-from benchctl.engines.sglang.stream import GenerateReader
+from benchctl.engines.sglang.server import GenerateReader
 from benchctl.engines.transformers import server as transformers_server
 from benchctl.engines.vllm import causes as vllm_causes
-from benchctl.engines.vllm.ledger import make_ledger as vllm_ledger
-from benchctl.engines.vllm.ledger import tokens_a_step
+from benchctl.engines.vllm.attest import make_ledger as vllm_ledger
+from benchctl.engines.vllm.attest import tokens_a_step
 from benchctl.errors import EngineError
 from tests.engines.cells import read
 
@@ -463,7 +462,7 @@ def test_a_log_is_read_in_bounded_memory_and_time(tmp_path: Path) -> None:
         read_memory(lines)
         tokens_a_step("\n".join(lines))
         read_passes("\n".join(lines))
-        for causes in (llama_causes, vllm_causes, sglang_causes, transformers_server):
+        for causes in (llama_causes, vllm_causes, sglang_server, transformers_server):
             causes.launch_cause(lines)
     assert time.process_time() - began < 10
 
@@ -481,7 +480,7 @@ def test_a_probed_program_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     program = tmp_path / "llama-server"
     program.write_text(f"#!/bin/sh\n{PROGRAMS[name]}\n")
     program.chmod(0o755)
-    monkeypatch.setattr(short_run, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(programs, "MOST_BYTES", 2**20)
     monkeypatch.setattr(probe, "PROBE_TIMEOUT_S", 1.0 if name == "silent" else 20.0)
     began = time.monotonic()
     with little_memory(), pytest.raises(EngineError) as caught:

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.data.writer import LOCK, folder_lock
-from benchctl.engines.common.access import LEFT_FOR_S, make_access
-from benchctl.engines.common.process import EngineProcess
+from benchctl.engines.common.process import LEFT_FOR_S, EngineProcess, make_access
 from benchctl.errors import StorageError
 from benchctl.experiments.cluster import node
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Completion, MemoryReport, Progress, Rendered
-from benchctl.engines.common.access import Access
 from benchctl.engines.common.http import HttpClient, Streamed
 from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log, read_log
 from benchctl.engines.common.metrics import Tally
-from benchctl.engines.common.process import EngineProcess, describe_exit
+from benchctl.engines.common.process import Access, EngineProcess, describe_exit
 from benchctl.engines.common.stream import Answer, AnswerReader, protocol_error
 from benchctl.engines.common.values import ids_in
 from benchctl.errors import EngineError

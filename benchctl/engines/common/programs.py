@@ -1,4 +1,4 @@
-"""The programs that come with an engine and end by themselves, run under the same supervisor as the engine."""
+"""Programs that end by themselves: an engine's own tools, bounded probes, commands of installations."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import selectors
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 from benchctl.engines.common.process import EngineProcess, engine_environment
 from benchctl.errors import UsageError
@@ -152,3 +160,159 @@ def sibling_hashes(binary: Path) -> dict[str, str]:
         if library.is_file() and (".so" in library.name or library.suffix == ".dylib")
     }
     return {library.name: file_sha256(library) for library in sorted(found)}
+
+
+MOST_BYTES = 4 * 2**20
+"""Of each of its two streams."""
+_BLOCK = 65536
+
+
+class NoAnswerError(Exception):
+    """The program did not end, or printed without end; the message says which, without a full stop."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A program that has ended."""
+
+    status: int
+    output: bytes
+    errors: bytes
+    """Empty where both streams are one."""
+
+
+def short_run(
+    argv: Sequence[str], env: Mapping[str, str], *, timeout_s: float, cwd: str | None = None, one_stream: bool = False
+) -> Ended:
+    """Run `argv` to its end. Raises OSError where it cannot be run, NoAnswerError; it is then killed with its children.
+
+    `one_stream`: what it prints as an error is in `output`, at its place.
+    """
+    deadline = time.monotonic() + timeout_s
+    process = subprocess.Popen(
+        list(argv),
+        env=dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if one_stream else subprocess.PIPE,
+        process_group=0,
+    )
+    try:
+        with selectors.DefaultSelector() as waiting:
+            printed = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
+            for stream in printed:
+                waiting.register(stream, selectors.EVENT_READ)
+            while waiting.get_map():
+                ready = waiting.select(_POLL_S)
+                if not ready and process.poll() is not None:
+                    break  # a child that it left behind holds its streams open
+                for key, _ in ready:
+                    stream = next(stream for stream in printed if stream is key.fileobj)
+                    block = os.read(key.fd, _BLOCK)
+                    printed[stream] += block
+                    if not block:
+                        waiting.unregister(stream)
+                    elif len(printed[stream]) > MOST_BYTES:
+                        raise NoAnswerError(f"it printed more than {MOST_BYTES >> 20} MiB")
+                if time.monotonic() > deadline:
+                    raise NoAnswerError(f"it did not end within {timeout_s:g} s")
+        status = process.wait(max(0.0, deadline - time.monotonic()))
+    except BaseException as error:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise NoAnswerError(f"it did not end within {timeout_s:g} s") from None
+        raise
+    finally:
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+    output, errors = (*map(bytes, printed.values()), b"")[:2]
+    return Ended(status, output, errors)
+
+
+_KEPT_LINES = 4000
+_LONGEST_LINE = 8192
+_TAIL_LINES = 20
+_GRACE_S = 3.0
+_TROUBLE = re.compile(r"\berror\b|^FAILED:|CMake Error|undefined reference|\*\*\*|No space left|Killed", re.IGNORECASE)
+
+
+class CommandFailedError(Exception):
+    """A command ended with another status than 0. `lines` is the end of its output: untrusted text."""
+
+    def __init__(self, argv: Sequence[str], status: int, lines: Sequence[str]) -> None:
+        super().__init__(f"{argv[0]} exited with status {status}")
+        self.status = status
+        self.lines = tuple(lines)
+
+    def tail(self) -> tuple[str, ...]:
+        """Return the lines that show the cause: from the first sign of trouble on, else the last ones."""
+        for index, line in enumerate(self.lines):
+            if _TROUBLE.search(line):
+                return self.lines[index : index + _TAIL_LINES]
+        return self.lines[-_TAIL_LINES:]
+
+
+def run_logged(
+    argv: Sequence[str],
+    *,
+    log: TextIO,
+    env: Mapping[str, str] | None = None,
+    on_line: Callable[[str], None] | None = None,
+) -> tuple[str, ...]:
+    """Run `argv`; return the end of its output (stdout and stderr together). Raises CommandFailedError.
+
+    When we are interrupted, the command ends with all its children: a compiler that goes on would write into a folder
+    that is being removed.
+    """
+    log.write(f"$ {' '.join(argv)}\n")
+    lines: deque[str] = deque(maxlen=_KEPT_LINES)
+    process = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=env,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        for line in iter(partial(process.stdout.readline, _LONGEST_LINE), ""):
+            log.write(line)
+            lines.append(line.rstrip("\n"))
+            if on_line:
+                on_line(lines[-1])
+        status = process.wait()
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        if process.stdout:
+            process.stdout.close()
+        log.flush()
+    if status:
+        raise CommandFailedError(argv, status, lines)
+    return tuple(lines)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End the process and its descendants. Ninja gives each of its children a group, so killing ours is not enough."""
+    import psutil
+
+    family: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        family = psutil.Process(process.pid).children(recursive=True)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE_S)
+    for member in psutil.wait_procs(family, timeout=_GRACE_S)[1]:
+        with suppress(psutil.Error):
+            member.kill()
+    process.kill()
+    process.wait()

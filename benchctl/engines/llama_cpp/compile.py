@@ -17,11 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from benchctl.engines.common.logged_command import CommandFailedError, run_logged
-from benchctl.engines.installing import Report
+from benchctl.engines.common.programs import CommandFailedError, run_logged
 from benchctl.engines.llama_cpp.builds import Backend, Build, Host
 from benchctl.engines.llama_cpp.source import KNOWN_SHA256, Sdist, SourceTree, extract_llama_cpp, sha256_file
 from benchctl.engines.llama_cpp.trial import Trial, try_quantized
+from benchctl.engines.registry import Report
 from benchctl.errors import BenchctlError, EngineError, StorageError
 
 _NEEDED_CMAKE = (3, 14)

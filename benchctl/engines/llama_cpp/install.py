@@ -21,12 +21,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchctl.engines.installing import Installed, InstallOptions, Report
 from benchctl.engines.llama_cpp.builds import Backend, Build, Host, builds_folder
 from benchctl.engines.llama_cpp.compile import QUICK_BUILD, TARGETS, Toolchain, Work, find_toolchain, make_build
 from benchctl.engines.llama_cpp.source import KNOWN_SHA256, PINNED_VERSION, fetch_sdist, read_sdist, sha256_file
 from benchctl.engines.llama_cpp.trial import Trial, check_quantized, tried_once
-from benchctl.engines.registry import FoundEngine
+from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report
 from benchctl.errors import StorageError, UsageError
 from benchctl.machine.doctor import Check
 from benchctl.machine.processor import usable_cores
@@ -184,7 +183,7 @@ def _storage_error(error: OSError) -> StorageError:
 
 
 class LlamaCppInstaller:
-    """Builds llama-server and the programs beside it; see `benchctl.engines.installing.Installer`."""
+    """Builds llama-server and the programs beside it; see `benchctl.engines.registry.Installer`."""
 
     title = "llama.cpp"
 

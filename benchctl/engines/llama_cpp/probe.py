@@ -13,8 +13,7 @@ from typing import Literal
 from benchctl.engines.base import Capabilities
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.process import engine_environment
-from benchctl.engines.common.programs import sibling_hashes
-from benchctl.engines.common.short_run import NoAnswerError, short_run
+from benchctl.engines.common.programs import NoAnswerError, short_run, sibling_hashes
 from benchctl.errors import EngineError
 from benchctl.models.files import file_sha256
 from benchctl.recipes.speculation import SPECULATION_TYPES

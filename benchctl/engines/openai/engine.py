@@ -12,8 +12,16 @@ from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.openai.adapter import ADAPTER, OpenAiSpec
-from benchctl.engines.openai.address import Address, ApiKey, check_key, parse_address, read_key
-from benchctl.engines.openai.discovery import Endpoint, discover, shown
+from benchctl.engines.openai.discovery import (
+    Address,
+    ApiKey,
+    Endpoint,
+    check_key,
+    discover,
+    parse_address,
+    read_key,
+    shown,
+)
 from benchctl.engines.openai.request import unsupported
 from benchctl.engines.openai.score import echo_scorer
 from benchctl.engines.openai.server import EndpointServer, Terms

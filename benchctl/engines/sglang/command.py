@@ -1,16 +1,24 @@
-"""The command line of one cell: benchctl's own options, the arm's speculation, then the recipe's arguments."""
+"""The command line of a cell: benchctl's own options, the arm's speculation, then the recipe's arguments.
+
+Which algorithms and options there are comes from the installed package (`Package`); here is only what benchctl's names
+mean there. A draft depth of k is `--speculative-num-draft-tokens` k + 1: SGLang counts the token that the verify step
+adds.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from benchctl.engines.common.process import engine_environment, refused_variables
 from benchctl.engines.sglang.adapter import SglangSpec
-from benchctl.engines.sglang.package import Option, Package
-from benchctl.engines.sglang.speculation import speculation_flags
+from benchctl.models.folder_facts import vocabulary_differences
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
+from benchctl.recipes.speculation import SPECULATION_TYPES, OptionValue, Speculation
 
 MODEL_NAME = "benchctl"
 """The model's served name, whatever its folder is called."""
@@ -70,3 +78,211 @@ def argument_problems(args: Sequence[str], options: Mapping[str, Option]) -> lis
         elif name not in options:
             problems.append(f"This SGLang has no option {name}.{did_you_mean(name, list(options))}")
     return problems
+
+
+ALGORITHMS: Mapping[str, str] = {
+    "draft-simple": "STANDALONE",
+    "draft-eagle3": "EAGLE3",
+    "draft-mtp": "NEXTN",
+    "draft-dflash": "DFLASH",
+    "draft-dspark": "DSPARK",
+    "ngram-simple": "NGRAM",
+}
+"""benchctl's names of types, and SGLang's."""
+_NEEDS_MODEL = frozenset({"STANDALONE", "EAGLE", "EAGLE3", "DFLASH", "DSPARK"})
+_TAKES_MODEL = _NEEDS_MODEL | {"NEXTN", "FROZEN_KV_MTP"}
+_CHAINS = frozenset({"STANDALONE", "EAGLE", "EAGLE3", "NEXTN", "FROZEN_KV_MTP"})
+_MEANINGLESS = ("min", "p_min", "size_n", "size_m", "min_hits")
+_OTHER_KEYS = frozenset({"uno-lora-path", "enable-multi-layer-eagle"})
+_RECIPE_KEYS = {
+    "speculative-algorithm": "type",
+    "speculative-draft-model-path": "models.draft",
+    "speculative-draft-model": "models.draft",
+}
+REMEMBERS = (
+    "SGLang's n-gram lookup remembers every request of its process: later prompts are drafted from earlier answers, "
+    "and a repeated prompt from its own."
+)
+
+
+_WORTH_TRYING: tuple[dict[str, str | int], ...] = (
+    {"type": "draft-simple", "max": 4},
+    {"type": "ngram-simple", "max": 4},
+    {"type": "draft-simple", "max": 2},
+    {"type": "ngram-simple", "max": 8},
+    {"type": "draft-simple", "max": 8},
+    {"type": "ngram-simple", "max": 16},
+    {"type": "draft-simple", "max": 1},
+)
+"""The likeliest to pay first."""
+
+
+def worth_trying(package: Package, models: ResolvedPair) -> list[Speculation]:
+    """Return the settings that this SGLang can run with these models."""
+    settings = [Speculation.model_validate(trial) for trial in _WORTH_TRYING]
+    return [setting for setting in settings if not speculation_problems(setting, package, models)]
+
+
+def algorithm_of(type_name: str) -> str:
+    """Return SGLang's name for a speculation type of a recipe; SGLang's own names may be in any case."""
+    return ALGORITHMS.get(type_name, type_name.upper())
+
+
+def types_of(algorithms: Sequence[str]) -> tuple[str, ...]:
+    """Return the speculation types that recipes may name, benchctl's name first where there is one."""
+    names = [own for own, name in ALGORITHMS.items() if name in algorithms]
+    return (*names, *(name for name in algorithms if name not in ALGORITHMS.values()))
+
+
+def speculation_flags(speculation: Speculation, models: ResolvedPair, package: Package) -> list[str]:
+    """Return the options of one arm, the recipe's own last."""
+    (algorithm,) = map(algorithm_of, speculation.types)
+    flags = {"speculative-algorithm": algorithm}
+    if models.draft is not None and algorithm in _TAKES_MODEL:
+        flags["speculative-draft-model-path"] = str(models.draft.path)
+    if speculation.max is not None:
+        flags |= _depth(algorithm, speculation.max)
+    for key, value in (speculation.options or {}).items():
+        flags |= _written(key, value, package)
+    return [
+        argument for name, value in flags.items() for argument in ([f"--{name}", value] if value else [f"--{name}"])
+    ]
+
+
+def _depth(algorithm: str, depth: int) -> dict[str, str]:
+    """Return what makes every round draft `depth` tokens, one after the other."""
+    if algorithm == "DSPARK":
+        return {"speculative-dspark-block-size": str(depth)}
+    if algorithm in _CHAINS:
+        return {
+            "speculative-num-steps": str(depth),
+            "speculative-eagle-topk": "1",
+            "speculative-num-draft-tokens": str(depth + 1),
+        }
+    return {"speculative-num-draft-tokens": str(depth + 1)}
+
+
+def option_arguments(speculation: Speculation) -> list[str]:
+    """Return the recipe's own options as arguments, switches with their value as well: only the package tells those."""
+    return [f"--{_name(key)}={value}" for key, value in (speculation.options or {}).items()]
+
+
+def _name(key: str) -> str:
+    return key.replace("_", "-")
+
+
+def _written(key: str, value: OptionValue, package: Package) -> dict[str, str]:
+    name = _name(key)
+    if isinstance(value, bool) and package.options[f"--{name}"].flag:
+        return {name: ""} if value else {}
+    return {name: str(value).lower() if isinstance(value, bool) else str(value)}
+
+
+def recipe_problems(speculation: Speculation) -> list[str]:
+    """Return a sentence for everything in `speculation` that no SGLang can do."""
+    if len(speculation.types) > 1:
+        return [f"SGLang takes one algorithm at a time, not {' and '.join(speculation.types)}."]
+    (name,) = speculation.types
+    if name in SPECULATION_TYPES and name not in ALGORITHMS:
+        return [f"SGLang has nothing like `{name}`. Of benchctl's types it has {', '.join(ALGORITHMS)}."]
+    return [
+        f"{key} has no meaning for SGLang; give SGLang's own key in options."
+        for key in _MEANINGLESS
+        if getattr(speculation, key) is not None
+    ]
+
+
+def speculation_problems(speculation: Speculation, package: Package, models: ResolvedPair) -> list[str]:
+    """Return a sentence for everything in `speculation` that this SGLang cannot do with these models."""
+    if problems := recipe_problems(speculation):
+        return problems
+    (name,) = speculation.types
+    algorithm = algorithm_of(name)
+    if algorithm not in package.algorithms:
+        known = types_of(package.algorithms)
+        near = did_you_mean(name, known)
+        return [f"this SGLang {package.version} has no algorithm `{name}`.{near} It has {', '.join(known)}."]
+    problems = [text for key, value in (speculation.options or {}).items() for text in _option(key, value, package)]
+    if algorithm in _NEEDS_MODEL and models.draft is None:
+        problems.append(f"{name} needs a draft model; name one in models.draft.")
+    elif algorithm == "STANDALONE" and models.draft is not None and models.draft.folder and models.target.folder:
+        unlike = vocabulary_differences(models.target.folder, models.draft.folder)
+        problems += [f"the draft does not fit the target: {text}." for text in unlike]
+    return problems
+
+
+def speculation_warnings(speculation: Speculation) -> list[str]:
+    """Return warnings about how this setting drafts."""
+    return [REMEMBERS] if algorithm_of(speculation.types[0]) == "NGRAM" else []
+
+
+def _option(key: str, value: OptionValue, package: Package) -> list[str]:
+    name = _name(key)
+    if name in _RECIPE_KEYS:
+        return [f"options.{key} may not be in a recipe; use {_RECIPE_KEYS[name]}."]
+    known = [
+        option[2:] for option in package.options if option.startswith("--speculative-") or option[2:] in _OTHER_KEYS
+    ]
+    if name not in known:
+        return [f"this SGLang {package.version} has no option --{name} of speculation.{did_you_mean(name, known)}"]
+    option = package.options[f"--{name}"]
+    if isinstance(value, list | dict):
+        return [f"options.{key}: expected one value."]
+    if option.flag and not isinstance(value, bool):
+        return [f"options.{key}: expected true or false."]
+    if option.choices and str(value) not in option.choices:
+        return [
+            f"options.{key}: expected one of {', '.join(option.choices)}.{did_you_mean(str(value), option.choices)}"
+        ]
+    return []
+
+
+OWN_SETTINGS = {
+    # /health would generate a token and take a second for it.
+    "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0",
+    "HF_HUB_OFFLINE": "1",  # models are resolved before; a name that is no folder must not be fetched
+    "TRANSFORMERS_OFFLINE": "1",
+    # `python -m` would look for packages in the current folder first.
+    "PYTHONSAFEPATH": "1",
+    "NO_COLOR": "1",
+}
+_SIMULATES = re.compile(r"(?:SGLANG_)?SIMULATE_ACC")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of SGLang's argument parser."""
+
+    flag: bool
+    """Whether it takes no value."""
+    choices: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Package:
+    """What the installed package reports of itself."""
+
+    version: str
+    algorithms: tuple[str, ...]
+    options: Mapping[str, Option]
+
+
+def environment_problems(added: Mapping[str, str]) -> list[str]:
+    """Return a sentence for every variable of a recipe's `engine.env` that may not be set there."""
+    problems = refused_variables(added)
+    for name in added:
+        if _SIMULATES.match(name):
+            problems.append(f"{name} makes SGLang simulate acceptance, which is not a measurement.")
+        elif name == "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION":
+            problems.append(f"{name} may not be set: a health check that generates disturbs what is measured.")
+    return problems
+
+
+def sglang_environment(caller: Mapping[str, str], added: Mapping[str, str], *, cpu: bool) -> dict[str, str]:
+    """Return the whole environment: what is kept of the caller's, benchctl's settings, then the recipe's."""
+    return engine_environment(caller, {**own_settings(cpu=cpu), **added})
+
+
+def own_settings(*, cpu: bool) -> dict[str, str]:
+    """Return what benchctl sets."""
+    return OWN_SETTINGS | ({"SGLANG_USE_CPU_ENGINE": "1"} if cpu else {})

@@ -1,28 +1,47 @@
-"""The SGLang adapter: probe, check, command, start."""
+"""The SGLang adapter: find, probe, check, command, start.
+
+The `binary` of SGLang is the Python that it is installed in: the option `--engine-binary`, the recipe's
+`engine.binary`, `$BENCHCTL_SGLANG`, else the Python that runs benchctl.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import json
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.common.access import make_access
 from benchctl.engines.common.launched_server import StartUp
 from benchctl.engines.common.log import make_private
-from benchctl.engines.common.process import EngineProcess, free_port
-from benchctl.engines.common.programs import FoundBinary
+from benchctl.engines.common.process import EngineProcess, free_port, make_access
+from benchctl.engines.common.programs import FoundBinary, which
+from benchctl.engines.common.python_environment import Question
+from benchctl.engines.registry import FoundEngine
 from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
-from benchctl.engines.sglang.causes import launch_cause
-from benchctl.engines.sglang.command import argument_problems, command_line
-from benchctl.engines.sglang.package import environment_problems, own_settings, sglang_environment
-from benchctl.engines.sglang.probe import Probe, find_python, probe_sglang
+from benchctl.engines.sglang.command import (
+    Option,
+    Package,
+    argument_problems,
+    command_line,
+    environment_problems,
+    own_settings,
+    sglang_environment,
+    speculation_problems,
+    speculation_warnings,
+    types_of,
+    worth_trying,
+)
 from benchctl.engines.sglang.score import SglangScorer
-from benchctl.engines.sglang.server import SglangServer
-from benchctl.engines.sglang.speculation import speculation_problems, speculation_warnings, worth_trying
-from benchctl.errors import EngineError, UsageError
+from benchctl.engines.sglang.server import SglangServer, launch_cause
+from benchctl.errors import BenchctlError, EngineError, UsageError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation
@@ -133,3 +152,91 @@ def _options(argv: Sequence[str]) -> dict[str, str]:
             after = argv[place + 1] if place + 1 < len(argv) else ""
             found[name.replace("-", "_")] = value if equals else "" if after.startswith("--") else after
     return found
+
+
+VARIABLE = "BENCHCTL_SGLANG"
+_SCRIPT = Path(__file__).with_name("ask_package.py")
+_FIX = f"Name the Python that SGLang is installed in: engine.binary, --engine-binary, or {VARIABLE}."
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What probing found: the neutral capabilities, and what the adapter writes commands with."""
+
+    capabilities: Capabilities
+    package: Package
+    python: Path
+
+
+def find_python(recipe: str | None, option: str | None) -> FoundBinary:
+    """Return the Python to run. Raises EngineError (`launch`) when there is none."""
+    named = [(option, "option"), (recipe, "recipe"), (os.environ.get(VARIABLE), "environment")]
+    for value, found_in in named:
+        if not value:
+            continue
+        path = which(value)
+        if path is None:
+            raise EngineError("there is no such program", kind="launch", where=value, fix=_FIX)
+        return FoundBinary(path, found_in)
+    if importlib.util.find_spec("sglang") is None:
+        raise EngineError("no SGLang was found", kind="launch", where="sglang", fix=_FIX)
+    return FoundBinary(Path(sys.executable), "Python package")
+
+
+def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
+    """Probe what an installed SGLang can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
+    question = Question("sglang", python, python, _SCRIPT, sglang_environment(os.environ, added, cpu=False), added)
+    facts = question.known() or question.ask(lambda what, tail: _no_sglang(python, what, tail))
+    try:
+        package = Package(
+            version=str(facts["version"]),
+            algorithms=tuple(facts["algorithms"]),
+            options={
+                name: Option(one["takes"] == 0, _choices(one["choices"])) for name, one in facts["options"].items()
+            },
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _no_sglang(python, f"it does not report {error}", ()) from None
+    question.keep(facts)
+    capabilities = Capabilities(
+        kind="sglang",
+        binary=python,
+        found_in=found_in,
+        version=f"SGLang {package.version}",
+        build=package.version,
+        commit=None,
+        speculation_types=types_of(package.algorithms),
+        option_names=tuple(map(tuple, facts.get("names") or ([name] for name in package.options))),
+        details={
+            "python": facts.get("python"),
+            "algorithms": list(package.algorithms),
+            "flags": sorted(package.options),
+            # Of the list of files that were installed, which holds every file's hash.
+            "sha256": facts.get("record_sha256"),
+        },
+    )
+    return Probe(capabilities, package, python)
+
+
+def _choices(value: object) -> tuple[str, ...] | None:
+    return tuple(map(str, value)) if isinstance(value, list) else None
+
+
+def _no_sglang(python: Path, what: str, tail: tuple[str, ...]) -> EngineError:
+    return EngineError(f"This SGLang cannot be used: {what}", kind="launch", where=str(python), fix=_FIX, log_tail=tail)
+
+
+def inventory() -> list[FoundEngine]:
+    """Return where SGLang is; importing it takes 10 s and more, so it is not probed."""
+    named = os.environ.get(VARIABLE)
+    try:
+        found = find_python(None, None)
+    except BenchctlError as error:
+        if named:
+            return [FoundEngine("sglang", "environment", named, problem=error.what, hint=error.fix)]
+        return [FoundEngine("sglang", hint=f"install it and name its Python: {VARIABLE}; see docs/engines.md")]
+    version = None
+    if not named:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            version = importlib.metadata.version("sglang")
+    return [FoundEngine("sglang", found.found_in, str(found.path), runs=True, version=version)]

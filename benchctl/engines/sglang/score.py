@@ -1,7 +1,8 @@
-"""The target alone, scoring prefixes: SGLang's `/generate` returns logprobs of generated tokens, and of input tokens.
+"""Scoring prefixes on an SGLang, launched or running already, which is recognised by its `/server_info`.
 
-Those of the input stand in `meta_info` from token `logprob_start_len` on, and the first of them is always null
-(SGLang 0.5.23, `scheduler_output_processor_mixin.py`); a prefix from the cache is used up to that token alone.
+`/generate` returns logprobs of generated tokens and of input tokens; those of the input stand in `meta_info` from token
+`logprob_start_len` on, and the first of them is always null (SGLang 0.5.23, `scheduler_output_processor_mixin.py`); a
+prefix from the cache is used up to that token alone.
 """
 
 from __future__ import annotations
@@ -9,9 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchctl.engines.base import Scores
+from benchctl.engines.base import Ledger, Scores
+from benchctl.engines.common.endpoint import (
+    EndpointTarget,
+    Pages,
+    Recognised,
+    ServerFamily,
+    TokenizingTarget,
+    short_line,
+)
+from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.score import RequestScorer, Target, usable_scores
 from benchctl.engines.common.values import id_of, logprob_of
+from benchctl.engines.sglang.attest import drafts_are_counted, make_ledger
 
 MOST_LOGPROBS = 100
 """At a position. SGLang has no limit of its own, and fails where it is more than the vocabulary."""
@@ -82,3 +93,36 @@ def scoring_body(token_ids: Sequence[int], *, tokens: int, top: int) -> dict[str
 def _logprobs(entries: Sequence[Sequence[Any]]) -> dict[int, float]:
     """Read `[logprob, id, text]` of each token."""
     return {id_of(entry[1]): logprob_of(entry[0]) for entry in entries}
+
+
+def _recognise(pages: Pages) -> Recognised | None:
+    info = pages.object("/server_info")
+    if "speculative_algorithm" not in info and "internal_states" not in info:
+        return None
+    algorithm, version = info.get("speculative_algorithm"), short_line(info.get("version"))
+    known, states = "speculative_algorithm" in info, info.get("internal_states")
+    each = states if isinstance(states, list) else []
+    lengths = [state.get("avg_spec_accept_length") for state in each[:64] if isinstance(state, dict)]
+    evidence = [
+        f"GET /server_info: SGLang {version}, speculative_algorithm = {short_line(algorithm) if known else '?'}",
+        f"GET /server_info: avg_spec_accept_length = {', '.join(map(str, lengths)) or 'not reported'}"[:200],
+    ]
+    counted = drafts_are_counted(info)
+    if algorithm and not counted:
+        evidence.append("SGLang reports only the maximum number of draft tokens: drafted tokens are not reported")
+    return Recognised(version, bool(algorithm) if known else None, None, tuple(evidence), counted)
+
+
+def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
+    del before, after  # it has no counters of speculation
+    extension = extra.get("sglext")
+    details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
+    details = details[0] if isinstance(details, list) and details else details
+    return make_ledger(details, counted=server.drafts_counted) if isinstance(details, dict) else Ledger()
+
+
+def _scorer(target: EndpointTarget) -> SglangScorer:
+    return SglangScorer(TokenizingTarget.of(target), (), context=target.context, timeout_s=target.timeout_s)
+
+
+FAMILY = ServerFamily(_recognise, _ledger, scorer=_scorer)

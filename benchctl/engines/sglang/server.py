@@ -1,25 +1,37 @@
-"""One SGLang of one cell: rendering, answering, counting, attesting, stopping."""
+"""An SGLang of one cell: rendering, answering, counting, attesting, stopping, and why it ended.
+
+Every event of `/generate` carries all of the answer, several tokens longer: a verify step's tokens come in one event,
+and a slow client gets several steps in one, so that tokens are counted by their ids. (SGLang 0.5.23,
+`tokenizer_manager.py`: `text` and `output_ids` are cumulative unless the server was started with
+`--incremental-streaming-output`; figures of speculation stand in the last event's `meta_info`.) A process of SGLang's
+that fails has its launcher kill all of them with SIGKILL: status 137 is not memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from benchctl.data.record import FinishReason
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
-from benchctl.engines.common.access import Access
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp
-from benchctl.engines.common.log import hide
-from benchctl.engines.common.process import EngineProcess
-from benchctl.engines.common.stream import protocol_error
-from benchctl.engines.common.values import count_in
+from benchctl.engines.common.log import Cause, clean, first_cause, hide
+from benchctl.engines.common.process import Access, EngineProcess
+from benchctl.engines.common.stream import AnswerReader, protocol_error
+from benchctl.engines.common.values import TokenId, count_in, ids_in
 from benchctl.engines.sglang.attest import Observed, attest, drafts_are_counted, make_ledger
-from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import MODEL_NAME
-from benchctl.engines.sglang.stream import GenerateReader
+from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import EngineSpec
 from benchctl.recipes.schema import Sampling
+from benchctl.text import one_line
 
 _DYING_S = 8.0
 """A launcher whose worker has failed takes some seconds to kill the rest."""
@@ -133,3 +145,172 @@ def generate_body(token_ids: tuple[int, ...], sampling: Sampling) -> dict[str, A
         },
         "stream": True,
     }
+
+
+_FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+
+
+@dataclass(frozen=True)
+class GeneratedAnswer:
+    """One answer as it was received. Times are seconds since the request was sent."""
+
+    text: str
+    ids: tuple[int, ...]
+    finish_reason: FinishReason
+    ttft_s: float
+    decode_s: float
+    prompt_tokens: int
+    meta: Mapping[str, Any]
+    """`meta_info` of the last event."""
+    first_tokens: int = 1
+    """How many tokens came at `ttft_s`."""
+
+
+class _Meta(msgspec.Struct):
+    finish_reason: None
+
+
+class _Step(msgspec.Struct):
+    """What every event but the last holds; see `GenerateReader.payload`."""
+
+    text: msgspec.Raw
+    output_ids: msgspec.Raw
+    meta_info: _Meta
+    error: None = None
+
+
+_step_in = msgspec.json.Decoder(_Step).decode
+_QUOTE = ord('"')
+_ids_in = msgspec.json.Decoder(list[TokenId]).decode
+
+
+class GenerateReader(AnswerReader[GeneratedAnswer]):
+    """Reads a whole answer."""
+
+    most_bytes = 4 * 2**30  # every event repeats the answer so far
+    bytes_a_token = 2**20
+
+    def __init__(self, most_tokens: float = math.inf) -> None:
+        super().__init__(most_tokens)
+        self._ids: list[int] = []
+        self._known = b"["
+        """The ids so far as the last step wrote them, without the bracket at their end."""
+        self._answer: GeneratedAnswer | None = None
+
+    def payload(self, payload: bytes) -> None:
+        """Take one event: a step's at once, any other as a whole."""
+        try:
+            step = _step_in(payload)
+            added = self._added(bytes(step.output_ids)) if memoryview(step.text)[0] == _QUOTE else None
+        except (ValueError, RecursionError):
+            added = None
+        if added is None:
+            super().payload(payload)
+        elif added:
+            self.tokens(len(added))
+            self._ids += added
+            if self.count > self.most_tokens:
+                raise self.too_many(self.count)
+
+    def _added(self, written: bytes) -> list[int] | None:
+        """Return the ids behind those that are known; `None` where the beginning is written in another way.
+
+        What every event repeats is compared as bytes: to read 256 ids again for one more would take most of the time.
+        """
+        known = self._known
+        if not written.startswith(known) or not written.endswith(b"]"):
+            return None
+        rest = written[len(known) : -1].lstrip()
+        if self._ids and rest:
+            if not rest.startswith(b","):
+                return None
+            rest = rest[1:]
+        added = _ids_in(b"[" + rest + b"]")
+        self._known = written[:-1].rstrip()
+        return added
+
+    def event(self, event: dict[str, Any]) -> None:
+        """Take one event."""
+        text, so_far, meta = event["text"], ids_in(event["output_ids"]), event["meta_info"]
+        if not isinstance(text, str) or so_far is None or not isinstance(meta, dict):
+            raise TypeError("text, output_ids and meta_info")
+        self._go_on(so_far)
+        finish = meta.get("finish_reason")
+        if finish is not None:
+            self._answer = self._finished(text, finish, meta)
+            self.over = True
+
+    def _go_on(self, so_far: list[int]) -> None:
+        before = len(self._ids)
+        if so_far[:before] != self._ids:
+            raise protocol_error("The engine retracted tokens that it had sent.")
+        if len(so_far) > before:
+            self.tokens(len(so_far) - before)
+            self._ids = so_far
+            self._known = b"-"  # from here on every event is read as a whole
+        if self.count > self.most_tokens:
+            raise self.too_many(self.count)
+
+    def answer(self) -> GeneratedAnswer | None:
+        """Return the whole answer; `None` when the stream ended before its `finish_reason`."""
+        return self._answer
+
+    def _finished(self, text: str, finish: Mapping[str, Any], meta: Mapping[str, Any]) -> GeneratedAnswer:
+        kind = finish["type"]
+        if kind == "abort":
+            raise EngineError(
+                f"The engine aborted the request: {clean(str(finish.get('message', 'no message')))[:500]}", kind="http"
+            )
+        if kind not in _FINISH:
+            raise protocol_error(f"The answer ended for an unknown reason: {clean(str(kind))[:80]}")
+        counted, prompt_tokens = count_in(meta["completion_tokens"]), count_in(meta["prompt_tokens"], 2**31)
+        if counted != len(self._ids):
+            raise protocol_error(
+                f"{len(self._ids)} tokens were received, and the engine counts {one_line(str(counted), 20)}."
+            )
+        if prompt_tokens is None:
+            raise TypeError("prompt_tokens is a count")
+        first = max(1, self.first_tokens)
+        return GeneratedAnswer(
+            text, tuple(self._ids), _FINISH[kind], self.ttft_s, self.decode_s, prompt_tokens, meta, first
+        )
+
+
+_KNOWN = (
+    Cause(r"unrecognized arguments: (.*)", "This SGLang has no option {0}.", "Correct engine.args or the arm's args."),
+    Cause(r"error: argument (--\S+?)[:/].*?: (.*)", "SGLang refuses the value of {0}: {1}", "Correct the recipe."),
+    Cause(
+        r"No module named '(sgl_kernel[\w.]*)'",
+        "This SGLang lacks its compiled kernels ({0}).",
+        "Install the sgl-kernel that belongs to it; the package index has it for CUDA alone.",
+    ),
+    Cause(
+        r"((?:CUDA )?out of memory|OutOfMemoryError|Not enough memory)(.*)",
+        "There is too little memory: {0}{1}",
+        "Lower engine.context or --mem-fraction-static in engine.args, or take a smaller model.",
+    ),
+    Cause(
+        r"[Aa]ddress already in use|port .* is (?:already )?(?:in use|occupied)", "The port is taken.", "Run it again."
+    ),
+    Cause(
+        r"(\w+ speculative decoding is not supported by .*)",
+        "SGLang refuses: {0}",
+        "Use another algorithm, or another device.",
+    ),
+)
+_RAISED = re.compile(r"^(?:\[[^\]]*\]\s*)*(?:[\w.]*\.)?([A-Z]\w*(?:Error|Exception)): (.+)")
+_KILLED = re.compile(r"Received sigquit from a child process")
+
+
+def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
+    """Return (sentence, fix) for the first reason in the log's lines why SGLang ended; `None` when they show none."""
+    found = first_cause(log, _KNOWN)
+    if found is not None:
+        return found[:2]
+    for line in log:
+        if raised := _RAISED.match(line.strip()):
+            return f"{raised[1]}: {raised[2][:300]}", "Read the engine's log."
+    if any(_KILLED.search(line) for line in log):
+        what = "One of its processes failed, and its launcher killed the others (so SIGKILL is not lack of memory)."
+        return what, "Read the engine's log."
+    return None

@@ -12,9 +12,8 @@ from pydantic import ValidationError
 
 from benchctl.data.expectations import DiagnosisSettings, Expectations
 from benchctl.engines.base import Capabilities, Launch, Scores
-from benchctl.engines.common.access import make_access
 from benchctl.engines.common.launched_server import StartUp
-from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, refused_variables
+from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.score import ServerScorer
 from benchctl.engines.common.stream import protocol_error

@@ -18,12 +18,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
-from benchctl.engines.common.package_probe import Question
 from benchctl.engines.common.process import engine_environment
 from benchctl.engines.common.programs import FoundBinary, which
-from benchctl.engines.common.python_environment import PythonEnvironment
-from benchctl.engines.installing import Installed, InstallOptions, Report
-from benchctl.engines.registry import FoundEngine
+from benchctl.engines.common.python_environment import PythonEnvironment, Question
+from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report
 from benchctl.engines.transformers.methods import METHODS
 from benchctl.errors import BenchctlError, EngineError, UsageError
 from benchctl.paths import cache_folder
@@ -106,7 +104,7 @@ _TRIAL = "import torch, transformers; print(torch.__version__, transformers.__ve
 
 
 class TransformersInstaller:
-    """Installs what the package index has for this machine; see `benchctl.engines.installing.Installer`."""
+    """Installs what the package index has for this machine; see `benchctl.engines.registry.Installer`."""
 
     title = "transformers"
 

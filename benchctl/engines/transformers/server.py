@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
-from benchctl.engines.common.access import Access
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools
 from benchctl.engines.common.log import Cause, first_cause
 from benchctl.engines.common.metrics import DEEPEST, Tally
-from benchctl.engines.common.process import EngineProcess
+from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.common.values import count_in, counts_in, seconds_in
 from benchctl.engines.transformers.adapter import TransformersSpec

@@ -1,18 +1,22 @@
 """Checking that vLLM ran as its command line requests. It fails closed: without evidence there is no confirmation.
 
-The evidence is in the configuration that its engine logs at the start, in the counters of speculation,
-which a server without speculation does not have, and in each answer's own figures.
+The evidence is the configuration that its engine logs at the start, and three counts that must agree: an answer's
+`metrics` count its own steps; `/metrics` counts those of the server's whole life, and does not exist without
+speculation; and the tokens that came are one for every step, the reading of the prompt among them, and those accepted.
+`rounds` are the steps that had a draft: vLLM counts no other, so its acceptance length (1 + accepted / rounds) leaves
+steps without a draft out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from benchctl.engines.base import Attestation
-from benchctl.engines.common.metrics import Counters, Tally
-from benchctl.engines.vllm.ledger import evidence as drafts_of
+from benchctl.engines.base import Attestation, Ledger
+from benchctl.engines.common.metrics import DEEPEST, Counters, Tally, reached
+from benchctl.engines.common.values import count_in, counts_in
 
 _RELEVANT = re.compile(
     r"non-default args:|Initializing a V1 LLM engine|speculative|Speculative|core ids=|KV cache size|"
@@ -121,3 +125,120 @@ def _wrong_counts(observed: Observed) -> tuple[str, str] | None:
         f"vLLM's figures contradict each other: {observed.contradictions[0]}.",
         "No acceptance rate can be computed from them; report it to vLLM with the run's manifest.",
     )
+
+
+_A_STEP = re.compile(r"(?:max_num_batched_tokens=|max_num_scheduled_tokens is set to )(\d{1,9})\b")
+
+
+def make_ledger(metrics: Mapping[str, Any]) -> Ledger:
+    """Return the ledger of one answer from its own `metrics`; all `None` where it does not speculate."""
+    figures = metrics.get("speculative_decoding")
+    if not isinstance(figures, dict):
+        return Ledger()
+    steps, drafted = _counts(figures.get("per_step_accepted")), _counts(figures.get("per_step_drafted"))
+    depth = count_in(figures.get("num_spec_tokens"), DEEPEST)
+    accepted_at = drafted_at = None
+    if depth is not None and figures.get("num_spec_steps") == 0:
+        accepted_at = drafted_at = (0,) * depth
+    elif depth is not None and steps is not None and drafted is not None:
+        accepted_at, drafted_at = (_by_position(counts, depth) for counts in (steps, drafted))
+    elif counts := counts_in(figures.get("acceptance_histogram"), 2**53, longest=DEEPEST + 1):
+        accepted_at = reached(counts)
+    return Ledger(
+        drafted=_count(figures, "num_draft_tokens"),
+        accepted=_count(figures, "num_accepted_draft_tokens"),
+        rounds=_count(figures, "num_spec_steps"),
+        drafted_by_position=drafted_at,
+        accepted_by_position=accepted_at,
+    )
+
+
+def _count(figures: Mapping[str, Any], name: str) -> int | None:
+    return count_in(figures.get(name), 2**53)
+
+
+def _counts(values: object) -> list[int] | None:
+    return counts_in(values, 2**53)
+
+
+def _by_position(counts: list[int], depth: int) -> tuple[int, ...]:
+    """Return how many of these counts, one a step, are more than each position below `depth`."""
+    by_count = [0] * (depth + 1)
+    for count in counts:
+        by_count[min(count, depth)] += 1
+    return reached(by_count)
+
+
+def plain_steps(ledger: Ledger, tokens: int, steps: int | None) -> int | None:
+    """Return how many steps of an answer of `tokens` tokens had no draft; `None` where that is not known.
+
+    `steps`: of the engine meanwhile, the reading of the prompt, in one step, being the first. They and the accepted
+    tokens make `tokens`, and up to a draft more where the limit on tokens cut the last step.
+    """
+    if steps is None or ledger.rounds is None or ledger.accepted is None:
+        return None
+    cut, plain = steps + ledger.accepted - tokens, steps - 1 - ledger.rounds
+    return plain if plain >= 0 and 0 <= cut <= len(ledger.accepted_by_position or ()) else None
+
+
+def tokens_a_step(log: str) -> int | None:
+    """Return how many tokens a step reads at most, by the log of a server; `None` where it is not there."""
+    limits = [int(found) for found in _A_STEP.findall(log)]
+    return min(limits, default=None)
+
+
+def contradictions(ledger: Ledger, tokens: int, counted: Counters | None = None, steps: int | None = None) -> list[str]:
+    """Return a sentence for everything in which an answer's figures contradict each other, the server's, or its tokens.
+
+    `counted` and `steps`: what the server counted, and how many steps its engine made, while nothing but this answer
+    was made; `None` where that is not known.
+    """
+    if ledger.rounds is None or ledger.accepted is None or ledger.drafted is None:
+        return []
+    found = []
+    answer = Counters(ledger.rounds, ledger.drafted, ledger.accepted, ledger.accepted_by_position)
+    if counted is not None and answer.accepted_by_position is None:
+        counted = replace(counted, accepted_by_position=None)
+    if counted is not None and counted != answer:
+        found.append(f"an answer counts {_rendered(answer)}, and the server counted {_rendered(counted)} meanwhile")
+    by_position = ledger.accepted_by_position
+    if by_position is not None and sum(by_position) != ledger.accepted:
+        found.append(f"an answer counts {ledger.accepted} accepted tokens, and {sum(by_position)} by position")
+    if not ledger.rounds <= ledger.drafted or ledger.accepted > ledger.drafted:
+        found.append(f"an answer counts {_rendered(answer)}")
+    lost = ledger.rounds + ledger.accepted - (tokens - 1)
+    if lost > len(by_position or ()):
+        found.append(f"an answer counts {_rendered(answer)}, which make {lost} tokens more than the {tokens} that came")
+    if steps is not None and steps + ledger.accepted < tokens:
+        found.append(f"{steps} steps and {ledger.accepted} accepted tokens make fewer than the {tokens} that came")
+    return found
+
+
+def _rendered(counted: Counters) -> str:
+    counts = f"{counted.accepted} of {counted.drafted} draft tokens accepted in {counted.rounds} rounds"
+    places = counted.accepted_by_position
+    return counts if places is None else f"{counts} ({', '.join(map(str, places))} by position)"
+
+
+def drafts_of(tally: Tally) -> list[str]:
+    """Return the acceptance over all answers, by vLLM's definition and by benchctl's, one observation a line."""
+    if tally.drafted is None:
+        return []
+    rounds, accepted, plain = tally.rounds or 0, tally.accepted or 0, tally.plain_steps
+    lines = [f"answers: {accepted} of {tally.drafted} draft tokens accepted in {rounds} rounds"]
+    if rounds:
+        lines.append(f"acceptance length as vLLM defines it (1 + accepted / rounds): {1 + accepted / rounds:.3f}")
+    if plain is None:
+        lines.append("steps without a draft: not reported (requests overlapped, or prompts were read in several steps)")
+    elif steps := rounds + plain:
+        each = tally.decoded / steps
+        lines.append(f"steps without a draft: {plain} of {steps}; tokens a step, all counted: {each:.3f}")
+    return lines
+
+
+def against(tally: Tally, counted: Counters) -> list[str]:
+    """Return what contradicts the server's counters over its whole life; only they include broken requests."""
+    if tally.broken or tally.agrees(counted) is not False:
+        return []
+    ours, theirs = Counters(tally.rounds, tally.drafted, tally.accepted), replace(counted, accepted_by_position=None)
+    return [f"all answers together count {_rendered(ours)}, and the server counted {_rendered(theirs)}"]

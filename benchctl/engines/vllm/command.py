@@ -1,21 +1,27 @@
-"""The command line of one cell: benchctl's own options, the arm's speculation, then the recipe's arguments.
+"""The command line of a cell: benchctl's own options, the arm's speculation, then the recipe's arguments.
 
 Everything that decides speed or numerics and that vLLM would choose by itself is written out, so that two arms differ
-in nothing but what the recipe says.
+in nothing but what the recipe says. Which methods and keys of speculation there are comes from the installed package.
+`size_n` is the length of the looked-up n-gram, so it is both `prompt_lookup_min` and `prompt_lookup_max`; `min`, the
+fewest draft tokens worth verifying, does not exist in vLLM: its `prompt_lookup_min` is a length of the key.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.package import Package
-from benchctl.engines.vllm.speculation import speculative_config, takes_draft
-from benchctl.models.resolved import ResolvedPair
+from benchctl.models.folder_facts import folder_facts, vocabulary_differences
+from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
+from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation
 
 MODEL_NAME = "benchctl"
 """The model's served name, whatever its folder is called."""
@@ -103,3 +109,214 @@ def missing_options(package: Package, *, speculates: bool) -> list[str]:
     if not lacking:
         return []
     return [f"this vLLM {package.version} has no {', '.join(lacking)}, without which nothing can be counted."]
+
+
+METHODS: Mapping[str, str] = {
+    "draft-simple": "draft_model",
+    "draft-eagle3": "eagle3",
+    "draft-mtp": "mtp",
+    "draft-dflash": "dflash",
+    "draft-dspark": "dspark",
+    "ngram-simple": "ngram",
+}
+"""benchctl's names of types, and vLLM's."""
+_NEEDS_MODEL = frozenset({"draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "dflash", "dspark"})
+_TAKES_MODEL = _NEEDS_MODEL | {"mtp"}
+_LOOKUPS = ("ngram", "ngram_gpu")
+_DEPTH_OPTIONAL = frozenset({"suffix", "mtp", "eagle", "eagle3", "medusa", "dflash", "dspark"})
+"""Methods whose depth comes from the head's own configuration, or has a default."""
+_RECIPE_KEYS = {
+    "method": "type",
+    "model": "models.draft",
+    "num_speculative_tokens": "max",
+    "tensor_parallel_size": "draft_tensor_parallel_size",
+}
+_NOT_ON_CPU = {
+    "ngram_gpu": "it needs an accelerator (use ngram-simple, which runs on the CPU)",
+    "mlp_speculator": "vLLM lists it, and on a CPU has nothing that drafts with it",
+}
+_FIXED: Mapping[str, Mapping[str, object]] = {
+    # The suffix tree is shared by all requests: the second block would be drafted from the first one's answers.
+    "suffix": {"suffix_decoding_max_cached_requests": 0},
+}
+
+
+_WORTH_TRYING: tuple[dict[str, Any], ...] = (
+    {"type": "draft-simple", "max": 4},
+    {"type": "ngram-simple", "max": 4, "size_n": 3},
+    {"type": "draft-simple", "max": 2},
+    {"type": "suffix", "max": 16},
+    {"type": "draft-simple", "max": 8},
+    {"type": "ngram-simple", "max": 8, "size_n": 4},
+    {"type": "ngram-simple", "max": 2, "size_n": 2},
+    {"type": "draft-simple", "max": 1},
+    {"type": "ngram-simple", "max": 16, "size_n": 6},
+)
+"""The likeliest to pay first."""
+
+
+def worth_trying(package: Package, models: ResolvedPair) -> list[Speculation]:
+    """Return the settings that this vLLM can run with these models."""
+    settings = [Speculation.model_validate(trial) for trial in _WORTH_TRYING]
+    return [setting for setting in settings if not speculation_problems(setting, package, models)]
+
+
+def method_of(type_name: str) -> str:
+    """Return vLLM's name for a speculation type of a recipe."""
+    return METHODS.get(type_name, type_name)
+
+
+def types_of(methods: Sequence[str]) -> tuple[str, ...]:
+    """Return the speculation types that recipes may name, benchctl's name first where there is one."""
+    names = [own for own, method in METHODS.items() if method in methods]
+    return (*names, *(name for name in methods if name not in METHODS.values()))
+
+
+def takes_draft(speculation: Speculation | None) -> bool:
+    """Whether an arm is given `models.draft`, where the recipe has one."""
+    return speculation is not None and any(method_of(name) in _TAKES_MODEL for name in speculation.types)
+
+
+def speculative_config(speculation: Speculation, draft: ResolvedModel | None) -> str:
+    """Return the value of `--speculative-config`: the method always by name, the recipe's own keys last."""
+    (method,) = map(method_of, speculation.types)
+    config: dict[str, Any] = {"method": method}
+    if draft is not None and method in _TAKES_MODEL:
+        config["model"] = str(draft.path)
+    depth = speculation.max if speculation.max is not None else speculation.size_m
+    if depth is not None:
+        config["num_speculative_tokens"] = depth
+    if speculation.size_n is not None:
+        config |= {"prompt_lookup_max": speculation.size_n, "prompt_lookup_min": speculation.size_n}
+    config |= {**_FIXED.get(method, {}), **(speculation.options or {})}
+    return json.dumps(config)
+
+
+def option_arguments(speculation: Speculation) -> list[str]:
+    """Return the recipe's own keys as vLLM takes single keys of `--speculative-config` on its command line."""
+    return [f"--speculative-config.{key}={json.dumps(value)}" for key, value in (speculation.options or {}).items()]
+
+
+def recipe_problems(speculation: Speculation) -> list[str]:
+    """Return a sentence for everything in `speculation` that no vLLM can do."""
+    if len(speculation.types) > 1:
+        return [f"vLLM takes one method at a time, not {' and '.join(speculation.types)}."]
+    (name,) = speculation.types
+    if name in SPECULATION_TYPES and name not in METHODS:
+        return [f"vLLM has nothing like `{name}`. Of benchctl's types it has {', '.join(METHODS)}."]
+    return _keys(speculation, method_of(name)) if name in METHODS else []
+
+
+def speculation_problems(speculation: Speculation, package: Package, models: ResolvedPair) -> list[str]:
+    """Return a sentence for everything in `speculation` that this vLLM cannot do with these models."""
+    if problems := recipe_problems(speculation):
+        return problems
+    (name,) = speculation.types
+    method = method_of(name)
+    lack = _unknown_method(name, package) or _impossible_here(method, package)
+    if lack:
+        return [lack]
+    problems = [*_keys(speculation, method), *_options(speculation, method, package)]
+    if method in _NEEDS_MODEL and models.draft is None:
+        problems.append(f"{name} needs a draft model; name one in models.draft.")
+    elif method == "draft_model" and models.draft is not None and models.draft.folder is not None:
+        problems += _pair(models.target, models.draft, speculation)
+    return problems
+
+
+def _unknown_method(name: str, package: Package) -> str | None:
+    method = method_of(name)
+    if method in package.methods:
+        return None
+    if method in package.deprecated_methods:
+        return f"`{name}` is an old name; this vLLM {package.version} turns it into mtp. Write draft-mtp."
+    runnable = [method_name for method_name in package.methods if not _impossible_here(method_name, package)]
+    known = types_of(runnable)
+    near = did_you_mean(name, [*package.methods, *METHODS])
+    return f"this vLLM {package.version} has no method `{name}`.{near} Here it has {', '.join(known)}."
+
+
+def _impossible_here(method: str, package: Package) -> str | None:
+    if package.cpu and method in _NOT_ON_CPU:
+        return f"{method} does not run here: {_NOT_ON_CPU[method]}."
+    if method == "suffix" and not package.arctic_inference:
+        return (
+            "suffix decoding needs the package arctic-inference in vLLM's own environment "
+            "(its suffix_decoding is enough), and it is not there."
+        )
+    return None
+
+
+def _keys(speculation: Speculation, method: str) -> list[str]:
+    problems = []
+    for key in ("min", "p_min", "min_hits"):
+        if getattr(speculation, key) is not None:
+            more = (
+                " Its prompt_lookup_min is the shortest n-gram looked up: write it in options." if key == "min" else ""
+            )
+            problems.append(f"`{key}` has no effect on vLLM's {method}.{more}")
+    if method not in _LOOKUPS:
+        problems += [f"`{key}` is for n-gram methods." for key in ("size_n", "size_m") if _given(speculation, key)]
+    depth = speculation.max or speculation.size_m
+    if depth is None and method not in _DEPTH_OPTIONAL and method != "custom_class":
+        problems.append(f"vLLM's {method} has no depth of its own; give `max`.")
+    return problems
+
+
+def _given(speculation: Speculation, key: str) -> bool:
+    return getattr(speculation, key) is not None
+
+
+def _options(speculation: Speculation, method: str, package: Package) -> list[str]:
+    problems = []
+    for key in speculation.options or {}:
+        if key in _RECIPE_KEYS and not (key == "model" and method == "custom_class"):
+            problems.append(f"options.{key}: use instead `{_RECIPE_KEYS[key]}`.")
+        elif key not in package.keys:
+            near = did_you_mean(key, package.keys)
+            problems.append(f"options.{key}: this vLLM {package.version} has no such key of speculation.{near}")
+    if speculation.size_n is not None:
+        twice = [key for key in ("prompt_lookup_max", "prompt_lookup_min") if key in (speculation.options or {})]
+        problems += [f"options.{key}: `size_n` sets it already; give one of them." for key in twice]
+    return problems
+
+
+def _pair(target: ResolvedModel, draft: ResolvedModel, speculation: Speculation) -> list[str]:
+    """Return why vLLM cannot draft with this model for this target."""
+    problems = []
+    if folder_facts(draft.path)["memory"] in ("hybrid", "recurrent"):
+        problems.append(
+            "the draft keeps a recurrent state, and vLLM drafts only with models whose layers all share one kind of "
+            "cache. Take a draft of attention layers alone, or an n-gram method."
+        )
+    if not (speculation.options or {}).get("use_heterogeneous_vocab"):
+        differences = vocabulary_differences(target.path, draft.path)
+        problems += [f"the draft's vocabulary is not the target's: {'; '.join(differences)}."] if differences else []
+    return problems
+
+
+def speculation_warnings(speculation: Speculation, package: Package, target: ResolvedModel) -> list[str]:
+    """Return what vLLM accepts although it has another effect than expected."""
+    warnings = []
+    if package.cpu and folder_facts(target.path)["memory"] in ("hybrid", "recurrent"):
+        warnings.append(
+            "the target keeps a recurrent state, and vLLM on a CPU is known to corrupt such models when it speculates: "
+            "see docs/vllm-hybrids.md, and check with verify-lossless."
+        )
+    if (speculation.options or {}).get("suffix_decoding_max_cached_requests"):
+        warnings.append("its suffix tree is shared by all requests: blocks after the first are drafted from answers.")
+    return warnings
+
+
+def requested_method(argv: Sequence[str]) -> str | None:
+    """Read from a command line which method it requests; `None` for the target alone."""
+    return method if isinstance(method := requested_config(argv).get("method"), str) else None
+
+
+def requested_config(argv: Sequence[str]) -> dict[str, Any]:
+    """Read the speculative configuration of a command line; empty for the target alone."""
+    for argument, value in itertools.pairwise(argv):
+        if argument == "--speculative-config":
+            config: dict[str, Any] = json.loads(value)
+            return config
+    return {}

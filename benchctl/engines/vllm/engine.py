@@ -8,19 +8,24 @@ from functools import cached_property
 from pathlib import Path
 
 from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.common.access import make_access
 from benchctl.engines.common.launched_server import StartUp
-from benchctl.engines.common.process import EngineProcess, free_port
+from benchctl.engines.common.process import EngineProcess, free_port, make_access
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
 from benchctl.engines.vllm.causes import launch_cause
-from benchctl.engines.vllm.command import argument_problems, command_line, missing_options
-from benchctl.engines.vllm.find import find_vllm
+from benchctl.engines.vllm.command import (
+    argument_problems,
+    command_line,
+    missing_options,
+    requested_method,
+    speculation_problems,
+    speculation_warnings,
+    worth_trying,
+)
+from benchctl.engines.vllm.installation import Probe, find_vllm, probe_vllm
 from benchctl.engines.vllm.package import environment_problems, own_settings, vllm_environment
-from benchctl.engines.vllm.probe import Probe, probe_vllm
 from benchctl.engines.vllm.score import VllmScorer
 from benchctl.engines.vllm.server import VllmServer
-from benchctl.engines.vllm.speculation import requested_method, speculation_problems, speculation_warnings, worth_trying
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.folder_facts import folder_facts
 from benchctl.models.resolved import ResolvedPair

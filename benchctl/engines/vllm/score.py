@@ -1,13 +1,27 @@
-"""The target alone, scoring prefixes: vLLM returns logprobs of generated tokens, and of prompt tokens."""
+"""Scoring prefixes on a vLLM, launched or running already, which is recognised by its metrics.
+
+vLLM returns logprobs of generated tokens, and of prompt tokens.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchctl.engines.base import Scores
+from benchctl.engines.base import Ledger, Scores
+from benchctl.engines.common.endpoint import (
+    EndpointTarget,
+    Pages,
+    Reading,
+    Recognised,
+    ServerFamily,
+    TokenizingTarget,
+    short_line,
+)
+from benchctl.engines.common.metrics import Counters, since
 from benchctl.engines.common.score import RequestScorer, Target, usable_scores
 from benchctl.engines.common.values import id_named, id_of, logprob_of
+from benchctl.engines.vllm.attest import make_ledger
 from benchctl.engines.vllm.command import MODEL_NAME
 from benchctl.engines.vllm.server import scoring_body
 
@@ -68,3 +82,44 @@ def _prompt_scores(answer: Mapping[str, Any], evaluated: int) -> list[Scores]:
     except (KeyError, TypeError, ValueError, AttributeError):
         return []
     return found
+
+
+MOST_LOGPROBS = 20
+"""Log-probabilities at a position, unless the server was started with another `--max-logprobs`."""
+
+
+def _metrics(pages: Pages) -> Reading | None:
+    return pages.metrics("vllm", "vllm:generation_tokens_total")
+
+
+def _recognise(pages: Pages) -> Recognised | None:
+    reading = _metrics(pages)
+    if reading is None:
+        return None
+    version = short_line(pages.object("/version").get("version"))
+    # vLLM has the counters of speculation exactly where speculation is on.
+    speculates = reading.counters.rounds is not None or reading.counters.drafted is not None
+    return Recognised(version, speculates, reading, (f"GET /version: vLLM {version}", str(reading)))
+
+
+def _ledger(server: Recognised, extra: Mapping[str, Any], before: Counters, after: Counters) -> Ledger:
+    del server
+    metrics = extra.get("metrics")
+    found = make_ledger(metrics) if isinstance(metrics, dict) else Ledger()
+    if found != Ledger():
+        return found
+    return since(before, after).ledger()
+
+
+def _scorer(target: EndpointTarget) -> VllmScorer:
+    return VllmScorer(
+        TokenizingTarget.of(target),
+        (),
+        context=target.context,
+        vocabulary=MOST_LOGPROBS,
+        timeout_s=target.timeout_s,
+        model=target.model,
+    )
+
+
+FAMILY = ServerFamily(_recognise, _ledger, _metrics, _scorer)

@@ -13,19 +13,25 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
-from benchctl.engines.common.access import Access
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools
 from benchctl.engines.common.log import read_log
 from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
-from benchctl.engines.common.process import EngineProcess
+from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.common.values import seconds_in, text_in
 from benchctl.engines.vllm.adapter import VllmSpec
-from benchctl.engines.vllm.attest import Observed, attest
+from benchctl.engines.vllm.attest import (
+    Observed,
+    against,
+    attest,
+    contradictions,
+    make_ledger,
+    plain_steps,
+    tokens_a_step,
+)
 from benchctl.engines.vllm.causes import known_cause, launch_cause
 from benchctl.engines.vllm.command import MODEL_NAME
-from benchctl.engines.vllm.ledger import against, contradictions, make_ledger, plain_steps, tokens_a_step
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.schema import Sampling

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from benchctl.engines.common.access import make_access
 from benchctl.engines.common.completion_stream import CompletionReader
 from benchctl.engines.common.http import HttpClient
+from benchctl.engines.common.process import make_access
 from benchctl.errors import EngineError
 
 CERTIFICATE = Path(__file__).parent / "data" / "server.test.pem"

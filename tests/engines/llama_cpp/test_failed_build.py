@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.engines.common.logged_command import CommandFailedError, run_logged
+from benchctl.engines.common.programs import CommandFailedError, run_logged
 from benchctl.engines.llama_cpp.compile import explain
 from benchctl.errors import EngineError, StorageError
 

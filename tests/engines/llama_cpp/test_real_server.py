@@ -108,7 +108,7 @@ def test_requests_without_the_key_are_refused(start_server: StartServer, tiny_pa
 def test_a_build_without_sockets_is_reached_by_a_port_with_a_key(
     start_server: StartServer, tiny_pair: ResolvedPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchctl.engines.common.access._takes_sockets", lambda path: False)
+    monkeypatch.setattr("benchctl.engines.common.process._takes_sockets", lambda path: False)
     server = start_server(arm_of(), tiny_pair)
     assert isinstance(server, LlamaServer)
     (address,) = {one.laddr for one in psutil.Process(server.pid).net_connections() if one.status == "LISTEN"}

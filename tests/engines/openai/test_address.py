@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from benchctl.engines.openai.adapter import OpenAiSpec
-from benchctl.engines.openai.address import Address, ApiKey, check_key, parse_address, read_key
+from benchctl.engines.openai.discovery import Address, ApiKey, check_key, parse_address, read_key
 from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.engines.registry import make_engine
 from benchctl.errors import UsageError

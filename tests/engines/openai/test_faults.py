@@ -12,7 +12,7 @@ import pytest
 from benchctl.engines.common.connection import Connection, connect
 from benchctl.engines.common.http import HttpClient, Reply
 from benchctl.engines.openai.adapter import OpenAiSpec
-from benchctl.engines.openai.address import ApiKey
+from benchctl.engines.openai.discovery import ApiKey
 from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Message, Prompt

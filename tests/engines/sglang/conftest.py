@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from benchctl.engines.sglang.adapter import SglangSpec
-from benchctl.engines.sglang.engine import SglangEngine
-from benchctl.engines.sglang.probe import Probe, probe_sglang
+from benchctl.engines.sglang.engine import Probe, SglangEngine, probe_sglang
 from benchctl.engines.sglang.server import SglangServer
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchctl.engines.sglang.stream import GenerateReader
+from benchctl.engines.sglang.server import GenerateReader
 from benchctl.errors import EngineError
 
 

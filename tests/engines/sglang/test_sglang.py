@@ -12,16 +12,13 @@ import psutil
 import pytest
 
 from benchctl.engines.base import Ledger
-from benchctl.engines.common.access import Access
-from benchctl.engines.common.process import EngineProcess
+from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.registry import make_engine
 from benchctl.engines.sglang.adapter import OPTIONS, SglangSpec
 from benchctl.engines.sglang.attest import drafts_are_counted, make_ledger
-from benchctl.engines.sglang.causes import launch_cause
 from benchctl.engines.sglang.command import _RESERVED
 from benchctl.engines.sglang.engine import SglangEngine
-from benchctl.engines.sglang.server import SglangServer
-from benchctl.engines.sglang.stream import GenerateReader
+from benchctl.engines.sglang.server import GenerateReader, SglangServer, launch_cause
 from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.prompts.suite import Message, Prompt

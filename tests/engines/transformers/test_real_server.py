@@ -117,7 +117,7 @@ def test_a_request_is_refused_for_what_is_no_number_and_costs_nothing_else(
 def test_without_sockets_it_listens_on_a_port_and_wants_the_key(
     start: Callable[[Arm], TransformersServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchctl.engines.common.access._takes_sockets", lambda path: False)
+    monkeypatch.setattr("benchctl.engines.common.process._takes_sockets", lambda path: False)
     server = start(arm_of())
     assert httpx.get(f"{server.http._base}/info", trust_env=False).status_code == 401
     assert complete(server, server.render(CHAT), GREEDY).n_predicted == 24

@@ -12,9 +12,8 @@ import pytest
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.python_environment import MARKER
 from benchctl.engines.registry import find_engines
-from benchctl.engines.vllm import install
-from benchctl.engines.vllm.find import candidates, find_vllm, python_of
-from benchctl.engines.vllm.probe import probe_vllm, remembered_probe
+from benchctl.engines.vllm import installation
+from benchctl.engines.vllm.installation import candidates, find_vllm, probe_vllm, python_of, remembered_probe
 from benchctl.errors import EngineError, UsageError
 
 FACTS: dict[str, Any] = {
@@ -69,9 +68,9 @@ def test_without_any_there_is_advice() -> None:
 
 def test_the_users_own_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own, named = environment(tmp_path / "own"), environment(tmp_path / "named")
-    installed = environment(install.environment_folder())
+    installed = environment(installation.environment_folder())
     assert candidates() == []  # without its last file an installation is not whole
-    (install.environment_folder() / MARKER).write_text("{}")
+    (installation.environment_folder() / MARKER).write_text("{}")
     assert find_vllm() == FoundBinary(installed, "bundled")
     monkeypatch.setenv("BENCHCTL_VLLM", str(own))
     assert find_vllm() == FoundBinary(own, "environment")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchctl.engines.common.python_environment import MARKER, PythonEnvironment
-from benchctl.engines.vllm import install
+from benchctl.engines.vllm import installation
 from benchctl.errors import EngineError, StorageError
 from benchctl.models.files import file_sha256
 
@@ -39,7 +39,7 @@ def quiet(stage: str, done: int, total: int) -> None:
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Lay down an environment with a pip that only notes what it is asked; return the notes."""
     monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path / "cache"))
-    folder = install.environment_folder()
+    folder = installation.environment_folder()
     (folder / "bin").mkdir(parents=True)
     (folder / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
     python = folder / "bin" / "python"
@@ -54,27 +54,27 @@ def fail(calls: Path, where: str, text: str) -> None:
 
 def test_the_steps_and_their_order(calls: Path) -> None:
     stages: list[str] = []
-    program = install.install_cpu(lambda stage, done, total: stages.append(stage))
+    program = installation.install_cpu(lambda stage, done, total: stages.append(stage))
     lines = [line.split("--no-input ")[1] for line in calls.read_text().splitlines()]
-    lock = Path(install.__file__).with_name("lock.txt")
+    lock = Path(installation.__file__).with_name("lock.txt")
     assert lines == [
         f"install --progress-bar off --no-deps --require-hashes --only-binary :all: --requirement {lock}",
         "install --progress-bar off torch==2.13.0",
     ]
-    assert program == install.installed_program()
-    named = install.environment_folder() / "lib" / "python3.11" / "site-packages" / "vllm-0.32.0+cpu.dist-info"
+    assert program == installation.installed_program()
+    named = installation.environment_folder() / "lib" / "python3.11" / "site-packages" / "vllm-0.32.0+cpu.dist-info"
     assert "Version: 0.32.0+cpu" in (named / "METADATA").read_text()
-    facts = json.loads((install.environment_folder() / MARKER).read_text())
+    facts = json.loads((installation.environment_folder() / MARKER).read_text())
     assert facts["torch"] == "2.13.0"
     assert facts["lock_sha256"] == file_sha256(lock)
     assert "trying the result" in stages
     calls.unlink()
-    assert install.install_cpu(quiet) == program
+    assert installation.install_cpu(quiet) == program
     assert not calls.exists()  # it is there: nothing is asked for again
 
 
 def test_every_package_of_the_lock_has_a_version_and_hashes() -> None:
-    lines = Path(install.__file__).with_name("lock.txt").read_text().replace("\\\n", "").splitlines()
+    lines = Path(installation.__file__).with_name("lock.txt").read_text().replace("\\\n", "").splitlines()
     packages = [line for line in lines if not line.startswith("#")]
     assert len(packages) > 100
     for line in packages:
@@ -110,12 +110,12 @@ def test_pip_refuses_other_bytes_than_the_locked_ones(tmp_path: Path) -> None:
 def test_an_interrupted_installation_goes_on(calls: Path) -> None:
     fail(calls, "--require-hashes", "ERROR: broken")
     with pytest.raises(EngineError, match="ended with status 1") as caught:
-        install.install_cpu(quiet)
-    assert install.installed_program() is None
+        installation.install_cpu(quiet)
+    assert installation.installed_program() is None
     assert "continues from there" in (caught.value.fix or "")
     assert "ERROR: broken" in caught.value.log_tail
     calls.with_name("asked.fail").unlink()
-    assert install.install_cpu(quiet).is_file()
+    assert installation.install_cpu(quiet).is_file()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_an_interrupted_installation_goes_on(calls: Path) -> None:
 def test_why_it_failed(calls: Path, text: str, message: str) -> None:
     fail(calls, "--require-hashes", text.replace("\\n", "\n"))
     with pytest.raises(EngineError) as caught:
-        install.install_cpu(quiet)
+        installation.install_cpu(quiet)
     assert message in caught.value.what
     assert caught.value.kind == "install"
 
@@ -137,11 +137,11 @@ def test_why_it_failed(calls: Path, text: str, message: str) -> None:
 def test_a_full_disk(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fail(calls, "torch", "OSError: [Errno 28] No space left on device")
     with pytest.raises(StorageError, match="the disk is full"):
-        install.install_cpu(quiet)
+        installation.install_cpu(quiet)
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**10, 9 * 10**9, 10**9))
     with pytest.raises(StorageError, match="GB are free"):
-        install.install_cpu(quiet)
+        installation.install_cpu(quiet)
 
 
 def test_for_a_gpu_there_is_advice() -> None:

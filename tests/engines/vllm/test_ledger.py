@@ -12,7 +12,7 @@ import pytest
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
 from benchctl.engines.common.metrics import Counters, Tally, read_counters, read_total, since
-from benchctl.engines.vllm.ledger import against, contradictions, evidence, make_ledger, plain_steps, tokens_a_step
+from benchctl.engines.vllm.attest import against, contradictions, drafts_of, make_ledger, plain_steps, tokens_a_step
 from tests.engines.cells import read
 
 DATA = Path(__file__).parent / "data"
@@ -126,7 +126,7 @@ def test_tokens_that_no_step_made(ledger: Ledger, counted: tuple[Counters, int])
 def test_both_definitions_of_acceptance_length_are_reported(ledger: Ledger, counted: tuple[Counters, int]) -> None:
     tally = Tally()
     tally.add(96, replace(ledger, plain_steps=plain_steps(ledger, 96, counted[1])))
-    lines = evidence(tally)
+    lines = drafts_of(tally)
     assert "acceptance length as vLLM defines it (1 + accepted / rounds): 2.000" in lines
     assert "steps without a draft: 74 of 85; tokens a step, all counted: 1.118" in lines
     assert against(tally, counted[0]) == []
@@ -139,7 +139,7 @@ def test_both_definitions_of_acceptance_length_are_reported(ledger: Ledger, coun
 def test_unknown_steps_are_reported_as_unknown(ledger: Ledger) -> None:
     tally = Tally()
     tally.add(96, ledger)
-    assert any("not reported" in line for line in evidence(tally))
+    assert any("not reported" in line for line in drafts_of(tally))
 
 
 def test_how_much_of_a_prompt_is_read_in_one_step() -> None:

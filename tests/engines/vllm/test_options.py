@@ -9,7 +9,7 @@ import pytest
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.vllm.adapter import OPTIONS, VllmSpec
 from benchctl.engines.vllm.command import _RESERVED
-from benchctl.engines.vllm.probe import probe_vllm
+from benchctl.engines.vllm.installation import probe_vllm
 from benchctl.recipes.schema import Recipe
 from benchctl.recipes.trust import find_openings
 from tests.engines.cells import arm_of, recipe_of

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from benchctl.engines.vllm.adapter import VllmSpec
+from benchctl.engines.vllm.attest import plain_steps
 from benchctl.engines.vllm.engine import VllmEngine
-from benchctl.engines.vllm.ledger import plain_steps
 from benchctl.engines.vllm.server import VllmServer
 from benchctl.errors import EngineError
 from benchctl.models.resolved import ResolvedModel, ResolvedPair

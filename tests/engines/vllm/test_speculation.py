@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.vllm.package import Package
-from benchctl.engines.vllm.speculation import (
+from benchctl.engines.vllm.command import (
     method_of,
     requested_method,
     speculation_problems,
@@ -18,6 +17,7 @@ from benchctl.engines.vllm.speculation import (
     types_of,
     worth_trying,
 )
+from benchctl.engines.vllm.package import Package
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.adapters import SYNTHETIC, lossy_settings
 from benchctl.recipes.speculation import Speculation

