@@ -55,16 +55,11 @@ _BYTES_A_JOB = 1.5e9
 
 
 @dataclass(frozen=True)
-class InstallRequest:
-    """What to build. `cmake_args` are further CMake arguments, placed after benchctl's own."""
+class InstallRequest(InstallOptions):
+    """What to build; the version is llama-cpp-python's, by default the pinned version, or that of `sdist`."""
 
-    backend: Backend
-    version: str | None = None
-    """Of llama-cpp-python; `None` is the pinned version, or that of `sdist`."""
-    sdist: Path | None = None
     cmake_args: tuple[str, ...] = ()
-    jobs: int | None = None
-    force: bool = False
+    """Further CMake arguments, placed after benchctl's own."""
 
 
 def default_backend() -> Backend:
@@ -82,7 +77,8 @@ def cmake_args_from_environment() -> tuple[str, ...]:
 
 def install(request: InstallRequest, report: Report) -> Build:
     """Return the build of `request`, from the cache when it is there. Raises BenchctlError."""
-    if request.backend == "metal" and sys.platform != "darwin":
+    backend = request.backend or default_backend()
+    if backend == "metal" and sys.platform != "darwin":
         raise UsageError("Metal exists on macOS only", where="--metal", fix="Build with --cuda or --cpu.")
     sdist = read_sdist(request.sdist) if request.sdist else None
     if sdist and request.version and sdist.version != request.version:
@@ -90,10 +86,10 @@ def install(request: InstallRequest, report: Report) -> Build:
     version = sdist.version if sdist else request.version or PINNED_VERSION
     if not re.fullmatch(r"[0-9]+(\.[0-9A-Za-z]+)*", version):
         raise UsageError(f"{version!r} is no version", where="--version", fix=f"The tested one is {PINNED_VERSION}.")
-    toolchain = find_toolchain(request.backend)
-    flags = (*_FLAGS, *_BACKEND_FLAGS[request.backend], *request.cmake_args, *_LAST_FLAGS)
+    toolchain = find_toolchain(backend)
+    flags = (*_FLAGS, *_BACKEND_FLAGS[backend], *request.cmake_args, *_LAST_FLAGS)
     key = _key(version, sdist.sha256 if sdist else KNOWN_SHA256.get(version), flags, toolchain)
-    final = builds_folder() / f"{version}-{request.backend}-{key}"
+    final = builds_folder() / f"{version}-{backend}-{key}"
     if not request.force and (build := _usable(final, report)):
         return build
     try:
@@ -103,7 +99,7 @@ def install(request: InstallRequest, report: Report) -> Build:
                 return build
             for leftover in builds_folder().glob(".building-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
-            _check_space(request.backend)
+            _check_space(backend)
             log_path = builds_folder() / "logs" / f"{final.name}.log"
             with tempfile.TemporaryDirectory(
                 dir=builds_folder(), prefix=".building-", ignore_cleanup_errors=True
@@ -112,7 +108,7 @@ def install(request: InstallRequest, report: Report) -> Build:
                     report("fetching the source", 0, 0)
                     sdist = sdist or fetch_sdist(version, log)
                     jobs = request.jobs or _jobs()
-                    work = Work(Path(temporary), toolchain, request.backend, flags, jobs, log, log_path, report)
+                    work = Work(Path(temporary), toolchain, backend, flags, jobs, log, log_path, report)
                     finished = make_build(work, sdist, key)
                 _put_in_place(finished, final)
     except OSError as error:
@@ -189,15 +185,7 @@ class LlamaCppInstaller:
 
     def install(self, options: InstallOptions, report: Report) -> Installed:
         """Build, with further CMake arguments from `$CMAKE_ARGS`."""
-        request = InstallRequest(
-            backend=options.backend or default_backend(),
-            version=options.version,
-            sdist=options.sdist,
-            cmake_args=cmake_args_from_environment(),
-            jobs=options.jobs,
-            force=options.force,
-        )
-        build = install(request, report)
+        build = install(InstallRequest(**vars(options), cmake_args=cmake_args_from_environment()), report)
         return Installed(
             heading=f"llama.cpp for {build.backend}, from llama-cpp-python {build.version}",
             lines=(build.version_output, str(build.folder / "bin")),
