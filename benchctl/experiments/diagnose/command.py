@@ -108,7 +108,7 @@ def diagnose(
 
 
 def _progress(display: Display) -> Callable[[str, int, int], None]:
-    """Show the current step: one line for each step, and on a terminal its progress."""
+    """Show the current step: a line for each step, and on a terminal its progress."""
     from rich.text import Text
 
     doing = ""
@@ -169,7 +169,6 @@ def _document(folder: Path, found: Diagnosis, drafts: list[DraftDiagnosis]) -> d
     from benchctl.experiments.diagnose.judge import calibration_of
 
     return {
-        "schema": 1,
         "folder": str(folder),
         "status": found.status,
         "settings": found.settings.model_dump(),

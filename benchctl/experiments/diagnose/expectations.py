@@ -1,4 +1,4 @@
-"""Two readings of one answer, side by side: the distributions of target and draft at each of its places.
+"""Two readings of an answer, side by side: the distributions of target and draft at each of its places.
 
 For engines that report only the likeliest tokens of a model. A token that the draft does not report counts with
 probability 0, so that acceptances are lower limits; what is not reported of a distribution is bounded.
@@ -18,7 +18,7 @@ from benchctl.data.expectations import Expectations
 
 @dataclass(frozen=True)
 class Place:
-    """A model's distribution at one place: natural logarithms of the likeliest tokens' probabilities, by id."""
+    """A model's distribution at a place: natural logarithms of the likeliest tokens' probabilities, by id."""
 
     logprobs: Mapping[int, float]
 
@@ -28,7 +28,7 @@ class Place:
         weights = {token: math.exp((value - best) / temperature) for token, value in self.logprobs.items()}
         beyond = max(0.0, 1.0 - sum(map(math.exp, self.logprobs.values())))
         least = min(self.logprobs.values())
-        # Each token beyond is no likelier than the least likely reported one.
+        # Each token beyond is no likelier than the least likely that is reported.
         most = beyond * math.exp(least * (1 / temperature - 1)) / math.exp(best / temperature)
         total = sum(weights.values())
         return {token: weight / total for token, weight in weights.items()}, most / (total + most)
@@ -41,7 +41,7 @@ def expectations(
     temperature: float,
     top: int,
 ) -> Expectations:
-    """Compare two readings of one answer, place by place; each has the logprobs of its own likeliest tokens.
+    """Compare two readings of an answer, place by place; each has the logprobs of its own likeliest tokens.
 
     A token that the draft does not report counts with probability 0: acceptances are lower limits.
     """
@@ -49,20 +49,20 @@ def expectations(
     beyond = []
     for place in found.starts:
         theirs, ours, token = target[place], draft[place], answer[place]
-        likeliest = max(ours, key=lambda one: ours[one])
+        likeliest = max(ours, key=lambda candidate: ours[candidate])
         if temperature:
             p, cut = Place(theirs).sharpened(temperature)
             q, also = Place(ours).sharpened(temperature)
             beyond.append(max(cut, also))
             found.overlap.append(
-                [min(1.0, sum(min(value, q.get(one, 0.0)) for one, value in p.items()))]
+                [min(1.0, sum(min(value, q.get(candidate, 0.0)) for candidate, value in p.items()))]
             )  # but for rounding
             known = p.get(token)
             found.accept.append([min(1.0, q.get(token, 0.0) / known) if known else 0.0])
         else:
             found.overlap.append([float(likeliest == token)])
             found.accept.append([float(likeliest == token)])
-        found.agree.append(likeliest == max(theirs, key=lambda one: theirs[one]))
+        found.agree.append(likeliest == max(theirs, key=lambda candidate: theirs[candidate]))
         least, most = distances(theirs, ours, top)
         found.distance.append(least)
         found.distance_most.append(most)
@@ -72,7 +72,7 @@ def expectations(
 
 def distances(target: Mapping[int, float], draft: Mapping[int, float], top: int) -> tuple[float, float]:
     """Return the least and the most that the distance over the target's likeliest tokens can be."""
-    likeliest = sorted(target, key=lambda one: -target[one])[:top]
+    likeliest = sorted(target, key=lambda candidate: -target[candidate])[:top]
     p = {token: math.exp(target[token]) for token in likeliest}
     q = {token: math.exp(value) for token, value in draft.items()}
     known = sum(abs(p[token] - q[token]) for token in likeliest if token in q)
@@ -89,5 +89,5 @@ def distances(target: Mapping[int, float], draft: Mapping[int, float], top: int)
 
 
 def typical(seconds: Sequence[float]) -> float | None:
-    """Return the middle one of some times; `None` of none."""
+    """Return the median of some times; `None` of none."""
     return median(seconds) if seconds else None

@@ -5,7 +5,7 @@ share of starts at which the draft's likeliest token is the answer's k times in 
 that is what a round does, because a draft that was accepted so far equals the answer's tokens. Of answers drawn from
 the target it is the mean over contexts of Σ over x1…xk of Π min(p, q) (Leviathan et al. 2023, section 3), of which
 
-    Π over the first k - 1 places of min(1, q/p) at the answer's token · Σ min(p, q) at the last one
+    Π over the first k - 1 places of min(1, q/p) at the answer's token · Σ min(p, q) at the last
 
 is an unbiased estimate: the answer's tokens come from p, so that the factor q/p weighs them as drafts. α(1) is the
 acceptance per token. The speed-up is E / (1 + k·c) with E(α, k) of the acceptance *per token*: α(k) fed into it would
@@ -50,7 +50,7 @@ class Estimate(Result):
 
 
 class DraftAcceptance(Result):
-    """One way to draft, for one task or all, greedy or sampled."""
+    """A way to draft, for a task or all, greedy or sampled."""
 
     draft: str
     task: str
@@ -59,7 +59,7 @@ class DraftAcceptance(Result):
     starts: int
     """Places at which the draft began."""
     per_token: Estimate
-    """Acceptance of one token, over all places that were drafted."""
+    """Acceptance of a token, over all places that were drafted."""
     all_tokens: dict[int, Estimate]
     """α(k) by depth; a depth that no answer is long enough for is left out."""
     distance: float | None = None
@@ -70,7 +70,7 @@ class DraftAcceptance(Result):
 
 
 class Payoff(Result):
-    """What speculation would yield at one depth."""
+    """What speculation would yield at a depth."""
 
     depth: int
     temperature: float
@@ -88,7 +88,7 @@ PerplexityVerdict = Literal["viable", "between", "not viable"]
 
 
 class DraftDiagnosis(Result):
-    """Everything about one way to draft."""
+    """Everything about a way to draft."""
 
     draft: str
     kind: Literal["pair", "part"]
@@ -123,8 +123,8 @@ def judge_diagnosis(found: Diagnosis) -> list[DraftDiagnosis]:
 def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
     acceptance = [
         row
-        for temperature in sorted({one.temperature for one in draft.answers})
-        for task in (ALL_TASKS, *dict.fromkeys(one.task for one in draft.answers))
+        for temperature in sorted({answer.temperature for answer in draft.answers})
+        for task in (ALL_TASKS, *dict.fromkeys(answer.task for answer in draft.answers))
         if (row := _acceptance(draft.name, task, temperature, draft.answers)) is not None
     ]
     costs = draft.costs
@@ -133,16 +133,21 @@ def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
     whole, removed = _perplexities(draft.answers)
     ratio = _ratio(removed, whole)
     payoff = [
-        one for row in acceptance if row.task == ALL_TASKS for one in _payoffs(row, draft.answers, cost, cost_flops)
+        predicted
+        for row in acceptance
+        if row.task == ALL_TASKS
+        for predicted in _payoffs(row, draft.answers, cost, cost_flops)
     ]
-    greedy = [one for one in payoff if one.temperature == 0 and one.speedup_measured is not None]
+    greedy = [
+        predicted for predicted in payoff if predicted.temperature == 0 and predicted.speedup_measured is not None
+    ]
     return DraftDiagnosis(
         draft=draft.name,
         kind=draft.kind,
         arms=draft.arms,
         what=draft.what,
         exact=draft.exact,
-        truncated=max((one.truncated for one in draft.answers), default=0.0),
+        truncated=max((answer.truncated for answer in draft.answers), default=0.0),
         acceptance=acceptance,
         cost=cost,
         cost_flops=cost_flops,
@@ -152,7 +157,7 @@ def _judge(draft: DiagnosedDraft) -> DraftDiagnosis:
         perplexity_ratio=ratio,
         perplexity_verdict=verdict_of(ratio),
         payoff=payoff,
-        best=max(greedy, key=lambda one: (one.speedup_measured or 0.0, -one.depth), default=None),
+        best=max(greedy, key=lambda predicted: (predicted.speedup_measured or 0.0, -predicted.depth), default=None),
         error=draft.error,
     )
 
@@ -164,16 +169,16 @@ def verdict_of(ratio: float | None) -> PerplexityVerdict | None:
     return "viable" if ratio < VIABLE else "not viable" if ratio > HOPELESS else "between"
 
 
-def _ratio(one: float | None, other: float | None) -> float | None:
-    return one / other if one is not None and other else None
+def _ratio(numerator: float | None, denominator: float | None) -> float | None:
+    return numerator / denominator if numerator is not None and denominator else None
 
 
 def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[ForcedAnswer]) -> DraftAcceptance | None:
-    chosen = [one for one in answers if one.temperature == temperature and task in (ALL_TASKS, one.task)]
-    chosen = [one for one in chosen if one.starts]
+    chosen = [answer for answer in answers if answer.temperature == temperature and task in (ALL_TASKS, answer.task)]
+    chosen = [answer for answer in chosen if answer.starts]
     if not chosen:
         return None
-    by_answer = [windows(one) for one in chosen]
+    by_answer = [windows(answer) for answer in chosen]
     depths = {depth: [row[depth] for row in by_answer if len(row.get(depth, ()))] for depth in DEPTHS}
     greedy = temperature == 0
     return DraftAcceptance(
@@ -181,19 +186,19 @@ def _acceptance(draft: str, task: str, temperature: float, answers: Sequence[For
         task=task,
         temperature=temperature,
         prompts=len(chosen),
-        starts=sum(len(one.starts) for one in chosen),
-        per_token=_estimate([np.concatenate([np.asarray(row) for row in one.overlap]) for one in chosen]),
+        starts=sum(len(answer.starts) for answer in chosen),
+        per_token=_estimate([np.concatenate([np.asarray(row) for row in answer.overlap]) for answer in chosen]),
         all_tokens={depth: _estimate(rows) for depth, rows in depths.items() if rows},
-        distance=_mean([one.distance for one in chosen]) if greedy else None,
-        distance_most=_mean([one.distance_most for one in chosen]) if greedy else None,
-        agreement=_mean([[float(same) for same in one.agree] for one in chosen]) if greedy else None,
+        distance=_mean([answer.distance for answer in chosen]) if greedy else None,
+        distance_most=_mean([answer.distance_most for answer in chosen]) if greedy else None,
+        agreement=_mean([[float(same) for same in answer.agree] for answer in chosen]) if greedy else None,
     )
 
 
 def windows(answer: Expectations) -> dict[int, np.ndarray]:
     """Return by depth k, from 1, the estimates of α(k) at every start from which k places were read.
 
-    The rows of a draft with a state of its own hold one place; they are laid end to end.
+    The rows of a draft with a state of its own hold a single place; they are laid end to end.
     """
     rows = list(zip(answer.overlap, answer.accept, strict=True))
     if all(len(overlap) == 1 for overlap, _ in rows):
@@ -226,11 +231,15 @@ def _mean(rows: Sequence[Sequence[float]]) -> float | None:
 
 def _perplexities(answers: Sequence[ForcedAnswer]) -> tuple[float | None, float | None]:
     """Return the perplexity of the target and of what is left of it."""
-    both = [one for one in answers if one.loss_target is not None and one.loss_draft is not None and one.scored]
-    scored = sum(one.scored for one in both)
+    both = [
+        answer
+        for answer in answers
+        if answer.loss_target is not None and answer.loss_draft is not None and answer.scored
+    ]
+    scored = sum(answer.scored for answer in both)
     if not scored:
         return None, None
-    losses = (sum(one.loss_target or 0.0 for one in both), sum(one.loss_draft or 0.0 for one in both))
+    losses = (sum(answer.loss_target or 0.0 for answer in both), sum(answer.loss_draft or 0.0 for answer in both))
     whole, removed = (math.exp(min(loss / scored, 700.0)) for loss in losses)
     return whole, removed
 
@@ -245,7 +254,7 @@ def _payoffs(
         name: None if c is None else predict(alpha, depths, RoundCosts(c))
         for name, c in (("measured", cost), ("flops", cost_flops))
     }
-    chances = _chances([one for one in answers if one.temperature == row.temperature])
+    chances = _chances([answer for answer in answers if answer.temperature == row.temperature])
     plain = predict(alpha, depths, RoundCosts(0.0))
     found = []
     for place, depth in enumerate(depths):
@@ -265,7 +274,7 @@ def _payoffs(
 
 def _chances(answers: Sequence[ForcedAnswer]) -> list[float]:
     """Return α(1), α(2), … as far as every depth was read."""
-    by_answer = [windows(one) for one in answers if one.starts]
+    by_answer = [windows(answer) for answer in answers if answer.starts]
     found = []
     for depth in range(1, DEEPEST + 1):
         values = [row[depth] for row in by_answer if len(row.get(depth, ()))]
@@ -303,12 +312,12 @@ CALIBRATION: tuple[Calibrated, ...] = (
 def calibration_of(draft: DraftDiagnosis) -> str | None:
     """Say what the parts that benchctl has diagnosed itself were worth in this draft's range of perplexity ratios."""
     verdict = draft.perplexity_verdict
-    like = [one for one in CALIBRATION if verdict_of(one.ratio) == verdict]
+    like = [part for part in CALIBRATION if verdict_of(part.ratio) == verdict]
     if verdict is None or not CALIBRATION:
         return None
     if not like:
         return f"none of {len(CALIBRATION)} parts was in this range"
-    paying = [one for one in like if one.per_token > one.cost]
-    low, high = (f(one.per_token for one in like) for f in (min, max))
+    paying = [part for part in like if part.per_token > part.cost]
+    low, high = (f(part.per_token for part in like) for f in (min, max))
     accepted = f"{low:.2f}" if len(like) == 1 else f"{low:.2f} to {high:.2f}"
     return f"of {len(like)} parts in this range {len(paying)} would pay by FLOP; accepted per token: {accepted}"

@@ -1,8 +1,8 @@
 """Diagnosing drafts: the target's own answers, read by the target and by what drafts.
 
 First the target alone answers every prompt, greedily and sampled. Then an engine that can read an answer with an arm's
-draft and its target together (`ComparingEngine`) does so; of the others the target and the draft model are scored one
-after the other, each alone, as far as their logprobs reach, and the draft model alone answers the prompts, too, so that
+draft and its target together (`ComparingEngine`) does so; of the others the target and the draft model are scored in
+turn, each alone, as far as their logprobs reach, and the draft model alone answers the prompts, too, so that
 its step is timed.
 """
 
@@ -153,7 +153,7 @@ def diagnose(
     prompts = spread_over_tasks(prepared.prompts, plan.prompts)
     manifest = new_manifest(prepared, command)
     chosen = {(item.task, item.prompt_idx) for item in prompts}
-    manifest.prompts = [one for one in manifest.prompts if (one.task, one.prompt_idx) in chosen]
+    manifest.prompts = [prompt for prompt in manifest.prompts if (prompt.task, prompt.prompt_idx) in chosen]
     found = Diagnosis(settings=plan.settings, manifest=manifest, not_reached=not_reached)
     folder = out / prepared.recipe.name / FOLDER / manifest.run
     with folder_lock(folder, "diagnosing here"):
@@ -197,7 +197,7 @@ def _keep(folder: Path, found: Diagnosis) -> None:
 
 
 class _Session:
-    """The diagnosis of one target: its answers, then one way to draft after the other."""
+    """The diagnosis of a target: its answers, then each way to draft."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class _Session:
         """Have the target alone answer every prompt, greedily and sampled."""
         with self._server("the target answers", self._setup.models) as server:
             self._target_answers, self._target_step_s = self._answers(server, sampled=True)
-        if not any(len(one.token_ids) > 1 for one in self._target_answers):
+        if not any(len(answer.token_ids) > 1 for answer in self._target_answers):
             raise EngineError(
                 "The target ends every answer at once, so there is nothing to draft.",
                 kind="protocol",
@@ -229,7 +229,7 @@ class _Session:
             )
 
     def read(self, way: Way) -> DiagnosedDraft:
-        """Read the answers with one way to draft."""
+        """Read the answers with a way to draft."""
         exact = isinstance(self._setup.engine, ComparingEngine)
         draft = DiagnosedDraft(
             name=way.name,
@@ -247,29 +247,31 @@ class _Session:
         return draft
 
     def _compare(self, way: Way, draft: DiagnosedDraft) -> None:
-        """Read with draft and target in one process."""
+        """Read with draft and target in the same process."""
         engine = self._setup.engine
         assert isinstance(engine, ComparingEngine)
         arm = way.arms[0]
         log = self._log(way.name)
         with running(engine.start_comparer(self._prepared.launches[arm.name], log), log) as comparer:
             draft.what = {name: value for name, value in comparer.describe().items() if name != "max"}
-            for number, one in enumerate(self._target_answers):
+            for number, answer in enumerate(self._target_answers):
                 self._progress(f"{way.name}: reading", number, len(self._target_answers))
-                if len(one.token_ids) > 1:
-                    read = comparer.compare(one.prompt.token_ids, one.token_ids, one.temperature, self._plan.settings)
-                    draft.answers.append(_forced(one, read))
+                if len(answer.token_ids) > 1:
+                    read = comparer.compare(
+                        answer.prompt.token_ids, answer.token_ids, answer.temperature, self._plan.settings
+                    )
+                    draft.answers.append(_forced(answer, read))
             target, own = comparer.flops(self._target_answers[0].prompt.token_ids)
             draft.costs = DraftCosts(
-                target_step_s=typical([step for one in draft.answers for step in one.steps_target]),
-                draft_step_s=typical([step for one in draft.answers for step in one.steps_draft]),
+                target_step_s=typical([step for answer in draft.answers for step in answer.steps_target]),
+                draft_step_s=typical([step for answer in draft.answers for step in answer.steps_draft]),
                 target_flops=target,
                 draft_flops=own,
                 flops_how="torch's own count of one step",
             )
 
     def _score(self, way: Way, draft: DiagnosedDraft) -> None:
-        """Score target and draft model one after the other, and time the draft model alone."""
+        """Score target and draft model in turn, and time the draft model alone."""
         models = way.setup.models
         assert models.draft is not None
         alone = ResolvedPair(models.draft, None)
@@ -277,10 +279,10 @@ class _Session:
             self._scores = self._scored("the target scores", self._setup.models)
         theirs = self._scores
         ours = self._scored(f"{draft.name} scores", alone)
-        for one, target, own in zip(self._target_answers, theirs, ours, strict=True):
-            if len(one.token_ids) > 1:
-                read = expectations(one.token_ids, target, own, one.temperature, self._plan.top)
-                draft.answers.append(_forced(one, read))
+        for answer, target, own in zip(self._target_answers, theirs, ours, strict=True):
+            if len(answer.token_ids) > 1:
+                read = expectations(answer.token_ids, target, own, answer.temperature, self._plan.top)
+                draft.answers.append(_forced(answer, read))
         with self._server(f"{draft.name} answers", alone) as server:
             _, step_s = self._answers(server, sampled=False)
         draft.costs = DraftCosts(
@@ -297,9 +299,9 @@ class _Session:
         launch = engine.launch(self._baseline, models)
         scored = []
         with scoring(engine, launch, self._log(what)) as scorer:
-            for number, one in enumerate(self._target_answers):
+            for number, answer in enumerate(self._target_answers):
                 self._progress(what, number, len(self._target_answers))
-                scores = scores_of(scorer, one.prompt.token_ids, one.token_ids, self._plan.top)
+                scores = scores_of(scorer, answer.prompt.token_ids, answer.token_ids, self._plan.top)
                 scored.append([place.logprobs for place in scores])
         return scored
 

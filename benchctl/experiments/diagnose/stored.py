@@ -31,7 +31,7 @@ _NUMBERS = re.compile(r"\[\n(?:[\s\d.,eE+\-\[\]]|true|false|null)*\]")
 
 
 class ForcedAnswer(Expectations):
-    """The same of one prompt's answer."""
+    """The same of a prompt's answer."""
 
     task: str
     prompt_idx: int
@@ -45,7 +45,7 @@ class DraftCosts(Part):
     target_step_s: float | None = None
     draft_step_s: float | None = None
     target_flops: float | None = None
-    """Floating-point operations of one decode step."""
+    """Floating-point operations of a decode step."""
     draft_flops: float | None = None
     flops_how: str = ""
     """How they were counted."""

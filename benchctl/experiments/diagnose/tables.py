@@ -58,14 +58,14 @@ def acceptance_table(drafts: Sequence[DraftDiagnosis]) -> Table[DraftAcceptance]
 
 
 def _all_tokens(depth: int) -> Column[DraftAcceptance]:
-    """All-token acceptance at one depth."""
+    """All-token acceptance at a depth."""
     explain = f"probability that all {depth} draft tokens in a row are accepted." if depth == DEPTHS[0] else ""
     return numeric(f"α({depth})", lambda row: row.all_tokens.get(depth), _estimate, explain=explain)
 
 
 @dataclass(frozen=True)
 class _Predicted:
-    """One draft at one depth."""
+    """A draft at a depth."""
 
     draft: str
     payoff: Payoff
@@ -73,7 +73,7 @@ class _Predicted:
 
 
 def payoff_table(drafts: Sequence[DraftDiagnosis]) -> Table[_Predicted]:
-    """The predicted speed-up at the depths `DEPTHS`, and at the best one."""
+    """The predicted speed-up at the depths `DEPTHS`, and at the best."""
     columns: list[Column[_Predicted]] = [
         Column("Draft", lambda row: row.draft, cell=lambda row: Name(row.draft), heads=True),
         Column(

@@ -51,10 +51,9 @@ def isolate(
     """Find the tensors whose quantization breaks the target of a recipe, and the command that keeps them.
 
     Quantizes the source in different ways, runs the health probes on each file and compares it with the source over a
-    text. Results are saved as they come: a second call with the same inputs continues where the first one stopped.
+    text. Results are saved as they come: a second call with the same inputs continues where the first stopped.
     Exits with 1 when the source is broken before it is quantized, with 0 otherwise.
     """
-
     from rich.console import Console
 
     from benchctl.experiments.isolate.search import search
@@ -93,7 +92,6 @@ def isolate(
     repair = repair_of(source, finding)
     if as_json:
         document = {
-            "schema": 1,
             "folder": str(folder),
             "source": isolation.source.model_dump(),
             "type": isolation.type,

@@ -19,17 +19,17 @@ MOST = DAMAGED
 """Nats above which it always is: where the preflight of a run warns."""
 
 Verdict = Literal["source damaged", "healthy", "one family", "several families", "spread"]
-"""`several families`: no single one repairs the model, these together do. `spread`: nor do fewer than half of them."""
+"""`several families`: no single family repairs the model, several do. `spread`: nor do fewer than half of them."""
 
 
 def usual(groups: Sequence[Measurement]) -> float | None:
     """Return what the type usually costs this model, in nats: the lower median of its groups, for all of them.
 
-    `groups` are measurements with one group of families quantized and the rest kept; between them, all families.
+    `groups` are measurements with a group of families quantized and the rest kept; between them, all families.
     Divergences of small independent errors add up. With four groups the lower median stays sound when two of them
     hold a broken family. None when that group's divergence is no number.
     """
-    values = sorted(divergence_of(one) for one in groups)
+    values = sorted(divergence_of(group) for group in groups)
     middle = values[(len(values) - 1) // 2]
     return None if middle == float("inf") else middle * len(values)
 

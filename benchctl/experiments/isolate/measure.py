@@ -1,4 +1,4 @@
-"""One measurement: quantize the source in one way, run the health probes on it, compare it with the source."""
+"""One measurement: quantize the source in a given way, run the health probes on it, compare it with the source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLACES = 100
 
 
 class Measurer:
-    """Measures one source. Large files lie in `work` and go away when they have been read."""
+    """Measures a source. Large files lie in `work` and go away when they have been read."""
 
     def __init__(self, source: SourceModel, folder: Path, work: Path, notice: Notice) -> None:
         self._source, self._folder, self._work = source, folder, work
@@ -43,7 +43,11 @@ class Measurer:
             try:
                 places = self._write_reference(text, context, tokens)
             except TextTooShortError as error:
-                fitting = [one for one in SHORTER if one < context and error.tokens // one * (one // 2 - 1) >= PLACES]
+                fitting = [
+                    length
+                    for length in SHORTER
+                    if length < context and error.tokens // length * (length // 2 - 1) >= PLACES
+                ]
                 if not fitting:
                     raise UsageError(
                         f"the text has {error.tokens} tokens, which are too few to measure with",

@@ -41,7 +41,8 @@ def search(
     `families`: largest first. `every`: measure every family alone as well, and kept where the model is damaged.
     `layers`: of each family that repairs it, find the layers.
     """
-    return _Search([one.name for one in families], {one.name: one.layers for one in families}).run(every, layers)
+    in_layers = {family.name: family.layers for family in families}
+    return _Search(list(in_layers), in_layers).run(every, layers)
 
 
 def recall(isolation: Isolation) -> Finding | None:
@@ -77,7 +78,7 @@ class _Search:
             for number, group in enumerate(groups):
                 alone[number] = yield from self._only(self._families, group, self._about() - number)
             level = usual(list(alone.values()))
-            groups = [groups[number] for number in sorted(alone, key=lambda one: -divergence_of(alone[one]))]
+            groups = [groups[number] for number in sorted(alone, key=lambda group: -divergence_of(alone[group]))]
             self._limit = limit_of(level, noise)
             healthy = not self._broken(full)
         breaking: list[str] = []
@@ -115,7 +116,7 @@ class _Search:
         )
 
     def _about(self) -> int:
-        """About how many measurements follow that of the full quantization, if one family is the cause."""
+        """About how many measurements follow that of the full quantization, if a single family is the cause."""
         groups = min(GROUPS, len(self._families))
         return groups + 2 * ceil(log2(max(1, len(self._families) / groups))) + 1
 
@@ -143,7 +144,7 @@ class _Search:
                 return breaking, [*breaking]
         members = [unit for group in groups for unit in group]
         alone = yield from self._by_severity(units, [unit for unit in members if unit not in breaking])
-        if not breaking and units is self._families:  # of layers it matters little whether one would do
+        if not breaking and units is self._families:  # of layers it matters little whether a single layer would do
             for unit in alone:
                 if (yield from self._repairs([unit])):
                     return [], [unit]
@@ -152,9 +153,9 @@ class _Search:
     def _break_down(
         self, units: Sequence[str], group: Sequence[str], breaking: list[str]
     ) -> Generator[NextMeasurement, Measurement, list[Sequence[str]]]:
-        """Follow one group down to a family that breaks the model, added to `breaking`; return what was not tested.
+        """Follow a group down to a family that breaks the model, added to `breaking`; return what was not tested.
 
-        Where the left half does not break it, the right one must, and is not measured as a whole.
+        Where the left half does not break it, the right must, and is not measured as a whole.
         """
         if not self._broken((yield from self._only(units, group, 2 * ceil(log2(len(group))) + 1))):
             return []

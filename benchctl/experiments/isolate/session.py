@@ -39,7 +39,7 @@ TOKENS = 4096
 
 
 class IsolateProgress:
-    """What a session reports. This one shows nothing, and is the base of those that do."""
+    """What a session reports. This class shows nothing, and is the base of those that do."""
 
     def __enter__(self) -> IsolateProgress:
         """Begin to show."""

@@ -22,11 +22,11 @@ from benchctl.models.quantize import quantize_arguments
 from benchctl.text import listed, one_line, spoken
 
 _TABLE_WIDTH = 120
-"""Characters in which every number fits on one line."""
+"""Characters in which every number fits on a line."""
 
 
 class IsolateDisplay(IsolateProgress):
-    """One line a measurement, and on a terminal the current step."""
+    """A line a measurement, and on a terminal the current step."""
 
     def __init__(self, console: Console) -> None:
         self.display = Display(console)
@@ -54,7 +54,7 @@ class IsolateDisplay(IsolateProgress):
         self.display.line(Text(f"[{self.count}] {self.sentence(found, stored, more, seconds_left)}"))
 
     def sentence(self, found: Measurement, stored: bool, more: int, seconds_left: float | None) -> str:
-        """One line for a measurement."""
+        """A line for a measurement."""
         kept = found.kept
         what = "unquantized" if kept is None else f"{len(kept)} kept" if kept else "all quantized"
         what += f" ({one_line(kept[0], 60)})" if kept is not None and len(kept) == 1 else ""

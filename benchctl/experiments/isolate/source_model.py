@@ -51,7 +51,7 @@ class SourceModel:
     recipe: Recipe
     engine: Engine
     scoring: ScoringEngine
-    """The same engine, as one that reports probabilities."""
+    """The same engine, as an engine that reports probabilities."""
     engine_identity: Mapping[str, object]
     """SHA-256 of the engine's binary and its libraries."""
     model: ResolvedModel
@@ -66,7 +66,7 @@ class SourceModel:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The source's files, first one first."""
+        """The source's files, the first shard first."""
         return tuple(file.path for file in self.model.files)
 
     def spec_with(self, kept: Collection[str]) -> QuantizeSpec:
@@ -133,7 +133,7 @@ def find_source_model(
     if not found:
         raise UsageError("this quantization changes no tensor of the model", where=one_line(str(files[0])))
     check_arguments(
-        spec.model_copy(update={"tensors": {one.name: one.keep for one in found}})
+        spec.model_copy(update={"tensors": {changed.name: changed.keep for changed in found}})
     )  # before any work is done
     assert isinstance(engine, ScoringEngine)
     models = tuple(ModelFile(file, file.stat().st_size, file_sha256(file, notice)) for file in files)
@@ -171,17 +171,17 @@ def families_of(tensors: Sequence[Tensor], spec: QuantizeSpec) -> tuple[Family, 
         )
         for name, members in changed.items()
     ]
-    return tuple(sorted(found, key=lambda one: (-one.parameters, one.name)))
+    return tuple(sorted(found, key=lambda member: (-member.parameters, member.name)))
 
 
 def spec_with(
     spec: QuantizeSpec, families: Sequence[Family], kept: Collection[str], tensors: Sequence[Tensor]
 ) -> QuantizeSpec:
-    """Return `spec` with the tensors of the patterns in `kept` (families, or single blocks of one) left as they are.
+    """Return `spec` with the tensors of the patterns in `kept` (families, or single blocks) left as they are.
 
     An override of `spec` that has nothing left to decide is dropped: llama-quantize takes the first that matches.
     """
-    types = {pattern: one.keep for one in families for pattern in (one.name, *one.layers)}
+    types = {pattern: known.keep for known in families for pattern in (known.name, *known.layers)}
     overrides = {pattern: types[pattern] for pattern in sorted(kept)}
     names = [tensor.name for tensor in tensors if takes_other_type(tensor)]
     taken = {name for name in names for pattern in overrides if re.search(tensor_regex(pattern), name)}
@@ -237,7 +237,7 @@ def own_answers(source: SourceModel, tokens: int, log: Path, notice: Notice) -> 
     parts: list[str] = []
     written = 0
     with running(source.engine.start(source.launch(source.files[0]), log), log) as server:
-        for item in sorted(source.prompts, key=lambda item: item.prompt_idx):  # one of every task before a second
+        for item in sorted(source.prompts, key=lambda item: item.prompt_idx):  # every task's first before a second
             if written >= SPARE * tokens:
                 break
             notice(f"writing the text, {written} of {tokens} tokens")

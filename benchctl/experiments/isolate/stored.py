@@ -2,7 +2,7 @@
 
     results/<recipe>/isolate-<type>-<key>/isolation.json   the request and the measurements; rewritten whole
     results/<recipe>/isolate-<type>-<key>/text.txt         the text that was read
-    results/<recipe>/isolate-<type>-<key>/logs/            logs, one per program and measurement
+    results/<recipe>/isolate-<type>-<key>/logs/            logs, for each program and measurement
 
 The key is a hash of everything that a measurement depends on, so a repeated request finds its own measurements.
 """
@@ -115,7 +115,7 @@ class Isolation(Part):
     def measured(self, kept: Kept) -> Measurement | None:
         """Return the measurement of a configuration, if it was made."""
         patterns = None if kept is None else sorted(kept)
-        return next((one for one in self.measurements if one.kept == patterns), None)
+        return next((measurement for measurement in self.measurements if measurement.kept == patterns), None)
 
 
 def write_isolation(folder: Path, isolation: Isolation) -> None:

@@ -48,7 +48,7 @@ _ROLES = {
 
 
 def role(family: str) -> str | None:
-    """Return the role of a family; `None` for an unknown one."""
+    """Return the role of a family; `None` for an unknown family."""
     return _ROLES.get(family)
 
 
@@ -76,21 +76,22 @@ class Row:
 
 def rows(isolation: Isolation, limit: float) -> list[Row]:
     """Return the rows in an order to read: the source, the full quantization, kept, quantized alone, groups."""
-    found = [
-        (place, Row(what, family_role, tuple(damage(one, limit)), _flawed(one), len(one.probes), one))
-        for one in isolation.measurements
-        for place, what, family_role in [_described(one, isolation.families, isolation.type)]
-    ]
+    found = []
+    for measurement in isolation.measurements:
+        place, what, of_family = _described(measurement, isolation.families, isolation.type)
+        flawed = sum(probe.flaw is not None for probe in measurement.probes)
+        reasons = tuple(damage(measurement, limit))
+        found.append((place, Row(what, of_family, reasons, flawed, len(measurement.probes), measurement)))
     return [row for _, row in sorted(found, key=lambda pair: pair[0])]
 
 
-def _described(one: Measurement, families: Sequence[Family], base: str) -> tuple[int, str, str | None]:
-    """Return the place of a row, its name, and the role of its one family."""
-    if one.kept is None:
+def _described(measurement: Measurement, families: Sequence[Family], base: str) -> tuple[int, str, str | None]:
+    """Return the place of a row, its name, and the role of its single family."""
+    if measurement.kept is None:
         return 0, "unquantized", None
-    if not one.kept:
+    if not measurement.kept:
         return 1, f"all {base}", None
-    kept = set(one.kept)
+    kept = set(measurement.kept)
     quantized: list[str] = []
     for family in families:
         if family.name not in kept:
@@ -98,8 +99,8 @@ def _described(one: Measurement, families: Sequence[Family], base: str) -> tuple
             quantized += [family.name] if len(rest) == len(family.layers) else rest
     in_layers = any(pattern.startswith("blk.") for pattern in kept)
     if len(kept) <= len(quantized):
-        single = _family_of(one.kept)
-        return (4 if in_layers else 2 if single else 3), f"kept: {', '.join(one.kept)}", single and role(single)
+        single = _family_of(measurement.kept)
+        return (4 if in_layers else 2 if single else 3), f"kept: {', '.join(measurement.kept)}", single and role(single)
     single = _family_of(quantized)
     place = (7 if in_layers else 5) if len(quantized) == 1 else (8 if in_layers else 6)
     return place, f"only: {', '.join(quantized)}", single and role(single)
@@ -111,12 +112,8 @@ def _family_of(patterns: Sequence[str]) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def _flawed(one: Measurement) -> int:
-    return sum(probe.flaw is not None for probe in one.probes)
-
-
 def tensors_beside(run: Path, named: Path | None) -> Tensors | None:
-    """Return the table of the search that was named, else of the newest one beside the run.
+    """Return the table of the search that was named, else of the newest beside the run.
 
     Raises UsageError where the named folder holds none, StorageError.
     """

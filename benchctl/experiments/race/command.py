@@ -24,28 +24,25 @@ def race(
     speed: Annotated[
         float, typer.Option(min=0.05, max=100, help="Playback speed; 2 is twice as fast as measured.")
     ] = 1.0,
-    record: Annotated[
-        Path | None, typer.Option(help="Save it as an asciinema cast or an animated SVG.", metavar="FILE.cast|.svg")
-    ] = None,
+    record: Annotated[Path | None, typer.Option(help="Save it as an animated SVG.", metavar="FILE.svg")] = None,
     settings: Settings = None,
     engine_binary: EngineBinary = None,
     models_dir: ModelsDir = None,
     trust_recipe: TrustRecipe = False,
 ) -> None:
-    """Show one prompt without speculation and with one arm, side by side at true speed.
+    """Show a prompt without speculation and with an arm, side by side at true speed.
 
-    The two are measured one after the other, each alone on the machine, then played back together. One prompt gives no
+    The two are measured in turn, each alone on the machine, then played back together. One prompt gives no
     verdict: use `benchctl run`. Without a terminal only the outcome is printed.
     """
     import tempfile
 
     from rich.console import Console
 
-    from benchctl.errors import UsageError
+    from benchctl.errors import StorageError, UsageError
     from benchctl.experiments.race.measure import find_prompt, pair_of
     from benchctl.experiments.race.measure import race as measure
-    from benchctl.experiments.race.show import FORMATS
-    from benchctl.experiments.race.show import record as write
+    from benchctl.experiments.race.playback import svg
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import signals_interrupt
@@ -53,10 +50,8 @@ def race(
     from benchctl.recipes.from_options import parse_settings
     from benchctl.recipes.load import find_recipe, load_recipe
 
-    if record is not None and record.suffix not in FORMATS:
-        raise UsageError(
-            "A recording is an asciinema cast or an SVG.", where=str(record), fix="For example: --record race.svg"
-        )
+    if record is not None and record.suffix != ".svg":
+        raise UsageError("A recording is an SVG.", where=str(record), fix="For example: --record race.svg")
     file = find_recipe(recipe)
     overrides = parse_settings(settings or [])
     loaded = load_recipe(file, overrides=overrides)
@@ -73,42 +68,48 @@ def race(
             trusted=trusted,
         )
         item = find_prompt(prepared.prompts, prompt, chat=prepared.suite.kind == "chat")
-        lanes = measure(prepared, item, Path(logs), progress)
+        playbacks = measure(prepared, item, Path(logs), progress)
     console = Console(highlight=False)
     if console.is_terminal:
-        _play(console, lanes, speed)
-    _outcome(console, lanes)
+        _play(console, playbacks, speed)
+    _outcome(console, playbacks)
     if record is not None:
-        write(lanes, record, title=f"{pair.name}: {item.task}/{item.prompt_idx}", speed=speed)
+        try:
+            record.parent.mkdir(parents=True, exist_ok=True)
+            record.write_text(svg(playbacks, f"{pair.name}: {item.task}/{item.prompt_idx}", speed), encoding="utf-8")
+        except OSError as error:
+            raise StorageError(f"The recording cannot be written: {error.strerror}.", where=str(record)) from None
         console.print(f"Recorded: {record}", markup=False, soft_wrap=True)
 
 
-def _play(console: Console, lanes: list[Playback], speed: float) -> None:
+def _play(console: Console, playbacks: list[Playback], speed: float) -> None:
     """Play both answers back on the terminal."""
     import time
 
     from rich.live import Live
 
-    from benchctl.experiments.race.show import frame, moments
+    from benchctl.experiments.race.playback import frame
 
     width, height = console.size
+    moments = sorted({0.0, *(piece.at_s for playback in playbacks for piece in playback.pieces)})
     with Live(console=console, auto_refresh=False, screen=False, vertical_overflow="crop") as live:
         began = time.monotonic()
-        for now_s in moments(lanes):
+        for now_s in moments:
             time.sleep(max(0.0, began + now_s / speed - time.monotonic()))
-            live.update(frame(lanes, now_s, width, min(height - 1, 30)), refresh=True)
+            live.update(frame(playbacks, now_s, width, min(height - 1, 30)), refresh=True)
 
 
-def _outcome(console: Console, lanes: list[Playback]) -> None:
+def _outcome(console: Console, playbacks: list[Playback]) -> None:
     """Print the outcome of both, a line each, and whether their texts are equal."""
     from rich.text import Text
 
-    from benchctl.experiments.race.show import NO_VERDICT
+    from benchctl.experiments.race.playback import NO_VERDICT
     from benchctl.text import one_line
 
-    for lane in lanes:
-        accepted = f"; {lane.acceptance}" if lane.acceptance else ""
-        console.print(Text(f"{one_line(lane.arm)} ({one_line(lane.setting)}): {lane.status(lane.end_s)}{accepted}"))
-    same = len({lane.text for lane in lanes}) == 1
+    for playback in playbacks:
+        name = f"{one_line(playback.arm)} ({one_line(playback.setting)})"
+        accepted = f"; {playback.acceptance}" if playback.acceptance else ""
+        console.print(Text(f"{name}: {playback.status(playback.end_s)}{accepted}"))
+    same = len({playback.text for playback in playbacks}) == 1
     console.print(Text("Both answers are the same text." if same else "The answers differ."))
     console.print(Text(NO_VERDICT, "dim"))

@@ -1,4 +1,4 @@
-"""One prompt, answered without speculation and by one arm, each alone on the machine: for playing both back."""
+"""A prompt, answered without speculation and by an arm, each alone on the machine: for playing both back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchctl.analysis.verdict import describe_speculation
-from benchctl.engines.base import Completion
+from benchctl.engines.base import Completion, Ledger
 from benchctl.errors import EngineError, UsageError
 from benchctl.experiments.race.playback import Arrival, Playback, pieces_of, plain_step_s
 from benchctl.measure.cell import running
@@ -25,17 +25,17 @@ from benchctl.recipes.schema import Arm, Recipe
 
 
 def pair_of(recipe: Recipe, name: str | None) -> Recipe:
-    """Return the recipe with its baseline and one arm: `name`, else the first that speculates. Raises UsageError."""
+    """Return the recipe with its baseline and an arm: `name`, else the first that speculates. Raises UsageError."""
     recipe = recipe.alone("A race")
-    arm = name or next((one.name for one in recipe.arms if one.speculation is not None), None)
-    if arm is None:
+    chosen = name or next((arm.name for arm in recipe.arms if arm.speculation is not None), None)
+    if chosen is None:
         raise UsageError("No arm of this recipe speculates.", where=recipe.name, fix="Add one, then race it.")
-    pair = keep_only(recipe, [arm])
-    if len(pair.arms) != 2 or any(one.overlapping for one in pair.arms):
+    pair = keep_only(recipe, [chosen])
+    if len(pair.arms) != 2 or any(arm.overlapping for arm in pair.arms):
         raise UsageError(
-            f"A race compares one arm with no speculation, one request at a time; {quoted(arm)} does not fit.",
+            f"A race compares one arm with no speculation, one request at a time; {quoted(chosen)} does not fit.",
             where="--arm",
-            fix=f"The arms are: {', '.join(one.name for one in recipe.arms)}.",
+            fix=f"The arms are: {', '.join(arm.name for arm in recipe.arms)}.",
         )
     return pair
 
@@ -60,7 +60,7 @@ def find_prompt(prompts: Sequence[PromptItem], requested: str | None, *, chat: b
 
 
 def race(prepared: Prepared, item: PromptItem, logs: Path, progress: RunProgress) -> list[Playback]:
-    """Answer one prompt by each arm of `prepared` in turn, the baseline first. Raises EngineError.
+    """Answer a prompt by each arm of `prepared` in turn, the baseline first. Raises EngineError.
 
     `logs`: where engines write theirs.
     """
@@ -77,19 +77,18 @@ def race(prepared: Prepared, item: PromptItem, logs: Path, progress: RunProgress
         prefixes = prefixes_of(completion, prepared.setup_of(arm.name).models.target)
         pieces = pieces_of(arrivals, prefixes, step_s, drafts=arm.speculation is not None)
         setting = describe_speculation(arm.speculation.model_dump() if arm.speculation else None)
-        ledger = completion.ledger
-        found.append(
-            Playback(
-                arm.name,
-                setting,
-                tuple(pieces),
-                speculates=arm.speculation is not None,
-                drafted=ledger.drafted,
-                accepted=ledger.accepted,
-                accepted_by_position=ledger.accepted_by_position,
-            )
-        )
+        acceptance = "" if arm.speculation is None else acceptance_of(completion.ledger)
+        found.append(Playback(arm.name, setting, tuple(pieces), acceptance))
     return found
+
+
+def acceptance_of(ledger: Ledger) -> str:
+    """Return the engine's own count as a clause."""
+    counts = ledger.accepted_by_position
+    accepted = sum(counts) if ledger.accepted is None and counts else ledger.accepted
+    drafted = "not reported" if ledger.drafted is None else str(ledger.drafted)
+    share = f" ({accepted / ledger.drafted:.0%})" if accepted is not None and ledger.drafted else ""
+    return f"drafted {drafted}, accepted {'not reported' if accepted is None else accepted}{share}"
 
 
 def _answer(prepared: Prepared, arm: Arm, item: PromptItem, log: Path) -> tuple[Completion, list[Arrival]]:
@@ -101,7 +100,7 @@ def _answer(prepared: Prepared, arm: Arm, item: PromptItem, log: Path) -> tuple[
         rendered, sent = server.render(item.prompt), time.perf_counter()
         on_tokens = arrivals.append
         done = asyncio.run(server.complete(rendered, sampling, lambda count: on_tokens((time.perf_counter(), count))))
-        drafted = [one.ledger.drafted for one in (warm, done) if one.ledger.drafted is not None]
+        drafted = [answer.ledger.drafted for answer in (warm, done) if answer.ledger.drafted is not None]
         require_attested(server.attest(sum(drafted) if drafted else None), server)
     sent = done.sent_at or sent
     return done, [Arrival(at - sent, count) for at, count in arrivals if count]
@@ -119,5 +118,5 @@ def prefixes_of(completion: Completion, target: ResolvedModel) -> list[str]:
         return shares
     ids = completion.token_ids
     spelled = [vocabulary.spelling(ids[:count]).decode("utf-8", "ignore") for count in range(total)]
-    fits = all(text.startswith(one) for one in spelled)
+    fits = all(text.startswith(prefix) for prefix in spelled)
     return [*spelled, text] if fits else shares

@@ -1,23 +1,34 @@
-"""One answer as it arrived: which tokens came together, what was there at a moment, and how fast it went.
+"""Two answers as they arrived, side by side: on a terminal and as an animated SVG.
 
-With speculation the tokens of a round arrive together: those that the target accepted, and the one that it adds itself.
-Without, every token comes alone.
+With speculation the tokens of a round arrive at once: those that the target accepted, and the next, which it adds
+itself. Model output goes through `benchctl.text.visible` and is escaped; nothing in it acts on a terminal or a page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import pairwise
 from statistics import median
 
-TOGETHER = 0.25
-"""Tokens that follow within this share of a plain decode step came from one round."""
+from rich.console import Console, Group, RenderableType
+from rich.containers import Lines
+from rich.layout import Layout
+from rich.panel import Panel
+from rich.text import Text
+
+from benchctl.text import one_line, visible
+
+NO_VERDICT = "One prompt gives no verdict: use benchctl run."
+LEGEND = "Green: arrived at once with the next token."
+SAME_ROUND = 0.25
+"""Tokens that follow within this share of a plain decode step came from the same round."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """What the client had at a moment; `at_s`: seconds since the request was sent."""
+    """How many tokens the client had at a moment; `at_s`: seconds since the request was sent."""
 
     at_s: float
     tokens: int
@@ -31,21 +42,18 @@ class Piece:
     text: str
     tokens: int
     grouped: bool
-    """Whether it arrived at once with the token after it, as accepted drafts do; which ones were, no engine tells."""
+    """Whether it arrived at once with the token after it, as accepted drafts do; which were, no engine tells."""
 
 
 @dataclass(frozen=True)
 class Playback:
-    """One answer of one arm, to be played back."""
+    """The answer of an arm, to be played back."""
 
     arm: str
     setting: str
     pieces: tuple[Piece, ...]
-    speculates: bool
-    drafted: int | None = None
-    """From the answer's ledger, as the two below; `None` where the engine does not report it."""
-    accepted: int | None = None
-    accepted_by_position: tuple[int, ...] | None = None
+    acceptance: str = ""
+    """The engine's own count of drafted and accepted tokens, as a clause."""
 
     @property
     def text(self) -> str:
@@ -53,49 +61,28 @@ class Playback:
         return "".join(piece.text for piece in self.pieces)
 
     @property
-    def tokens(self) -> int:
-        """Of the whole answer."""
-        return sum(piece.tokens for piece in self.pieces)
-
-    @property
     def end_s(self) -> float:
         """When the last token came."""
         return self.pieces[-1].at_s if self.pieces else 0.0
 
-    def until(self, now_s: float) -> list[Piece]:
-        """What had arrived `now_s` seconds after the request was sent."""
-        return [piece for piece in self.pieces if piece.at_s <= now_s]
-
     def status(self, now_s: float) -> str:
-        """Tokens and seconds so far, and the decode rate."""
-        come = self.until(now_s)
-        if not come:
+        """Tokens and seconds `now_s` seconds after the request was sent, and the decode rate."""
+        arrived = [piece for piece in self.pieces if piece.at_s <= now_s]
+        if not arrived:
             return "reading the prompt"
-        tokens = sum(piece.tokens for piece in come)
-        first = sum(one.tokens for one in come if one.at_s == come[0].at_s)
-        last = min(now_s, self.end_s)
-        progress = f"{tokens} {'token' if tokens == 1 else 'tokens'} in {last:.2f} s"
-        if last > come[0].at_s and tokens > first:
-            progress += f", {(tokens - first) / (last - come[0].at_s):.1f} tok/s"
-        return progress
+        first_s, last_s = arrived[0].at_s, min(now_s, self.end_s)
+        tokens = sum(piece.tokens for piece in arrived)
+        decoded = sum(piece.tokens for piece in arrived if piece.at_s > first_s)
+        rate = f", {decoded / (last_s - first_s):.1f} tok/s" if decoded else ""
+        return f"{tokens} {'token' if tokens == 1 else 'tokens'} in {last_s:.2f} s{rate}"
 
-    @property
-    def acceptance(self) -> str:
-        """The engine's own count as a clause; empty for an arm that does not speculate."""
-        if not self.speculates:
-            return ""
-        if self.drafted == 0:
-            return "nothing drafted"
-        counts = self.accepted_by_position or ()
-        accepted = sum(counts) if self.accepted is None and counts else self.accepted
-        if accepted is None:
-            return f"{'drafted and' if self.drafted is None else f'{self.drafted} drafted,'} accepted: not reported"
-        places = ", ".join(str(place) for place, _ in enumerate(counts, start=1))
-        by_position = f"{', '.join(map(str, counts))} at position {places}" if counts else ""
-        if self.drafted is None:
-            return f"{accepted} drafted tokens accepted{f' ({by_position})' if counts else ''}, drafted: not reported"
-        share = "; ".join(filter(None, (f"{accepted / self.drafted:.0%}", by_position)))
-        return f"{accepted} of {self.drafted} drafted tokens accepted ({share})"
+    def lines(self, now_s: float, columns: int) -> Lines:
+        """Return the text by then, wrapped; the style of every run of text is the number of its piece."""
+        text = Text()
+        for number, piece in enumerate(self.pieces):
+            if piece.at_s <= now_s:
+                text.append(visible(piece.text), str(number))
+        return text.wrap(Console(), columns, tab_size=4)
 
 
 def plain_step_s(arrivals: Sequence[Arrival]) -> float:
@@ -104,28 +91,90 @@ def plain_step_s(arrivals: Sequence[Arrival]) -> float:
     return median(gaps) if gaps else 0.0
 
 
-def rounds(arrivals: Sequence[Arrival], step_s: float) -> Iterator[tuple[float, int, int]]:
-    """Yield (time, tokens before, tokens after) of what came together; a round is complete with its last token."""
-    before = 0
-    for arrival, following in zip(arrivals, [*arrivals[1:], None], strict=True):
-        if following is None or following.at_s - arrival.at_s > TOGETHER * step_s:
-            yield arrival.at_s, before, arrival.tokens
-            before = arrival.tokens
-
-
 def pieces_of(arrivals: Sequence[Arrival], prefixes: Sequence[str], step_s: float, *, drafts: bool) -> list[Piece]:
     """Return the pieces of an answer. `prefixes`: its text after 0, 1, … tokens. `drafts`: whether the arm speculates.
 
     All tokens of a round but the last are grouped; the very first token of an answer comes from prefill.
     """
-    found = []
-    for at_s, before, after in rounds(arrivals, step_s if drafts else 0.0):
-        group = range(max(before, 1), after - 1) if drafts else range(0)
-        if before == 0 and group:
-            found.append(Piece(at_s, prefixes[1], 1, grouped=False))
-        if group:
-            found.append(Piece(at_s, prefixes[group.stop][len(prefixes[group.start]) :], len(group), grouped=True))
-        start = group.stop if group else before
-        if after > start:
-            found.append(Piece(at_s, prefixes[after][len(prefixes[start]) :], after - start, grouped=False))
+    found: list[Piece] = []
+    before = 0
+    for arrival, following in zip(arrivals, [*arrivals[1:], None], strict=True):
+        if drafts and following is not None and following.at_s - arrival.at_s <= SAME_ROUND * step_s:
+            continue  # a round is complete with its last token
+        first = max(before, 1) if drafts else arrival.tokens
+        bounds = [before, first, max(first, arrival.tokens - 1), arrival.tokens]
+        for number, (start, end) in enumerate(pairwise(bounds)):
+            if end > start:
+                text = prefixes[end][len(prefixes[start]) :]
+                found.append(Piece(arrival.at_s, text, end - start, grouped=number == 1))
+        before = arrival.tokens
     return found
+
+
+def frame(playbacks: Sequence[Playback], now_s: float, width: int, height: int) -> RenderableType:
+    """Return the picture `now_s` seconds after both requests were sent."""
+    panes, whole = Layout(), Layout()
+    panes.split_row(*(Layout(_pane(playback, now_s, width // 2 - 4, max(1, height - 5))) for playback in playbacks))
+    foot = Text(f" {now_s:5.1f} s  {LEGEND} {NO_VERDICT}", "dim", no_wrap=True, overflow="ellipsis")
+    whole.split_column(panes, Layout(foot, size=1))
+    return whole
+
+
+def _pane(playback: Playback, now_s: float, columns: int, rows: int) -> Panel:
+    shown = playback.lines(now_s, columns)[-rows:]
+    for line in shown:
+        green = [span for span in line.spans if playback.pieces[int(str(span.style))].grouped]
+        line.spans = [span._replace(style="green") for span in green]
+    status = Text(one_line(playback.status(now_s)), "bold")
+    title = Text(f"{one_line(playback.arm)}: {one_line(playback.setting)}")
+    return Panel(Group(status, Text(), *shown), title=title, title_align="left")
+
+
+_CELL, _ROW, _PANE = 7.25, 16, 46
+_STYLE = (
+    "text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#d4d4d4;white-space:pre}"
+    ".g{fill:#6fd388}.h{font-weight:bold;fill:#fff}.n{fill:#9a9a9a}"
+)
+
+
+def svg(playbacks: Sequence[Playback], title: str, speed: float) -> str:
+    """Return an SVG that plays the answers once and stays at the end; without animation it shows the end."""
+    end_s = max(playback.end_s for playback in playbacks)
+    bodies = [playback.lines(end_s, _PANE) for playback in playbacks]
+    width, height = round(2 * (_PANE + 3) * _CELL), (max(map(len, bodies)) + 5) * _ROW
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img"><title>{escape(one_line(title))}</title><style>{_STYLE}</style>'
+        f'<rect width="{width}" height="{height}" rx="8" fill="#1e1e1e"/>'
+    ]
+    for place, (playback, body) in enumerate(zip(playbacks, bodies, strict=True)):
+        left = round((place * (_PANE + 3) + 1.5) * _CELL, 1)
+        heading = escape(one_line(f"{playback.arm}: {playback.setting}", _PANE))
+        status = escape(one_line(playback.status(end_s), _PANE)) + _appearing(playback.end_s, end_s, speed)
+        parts.append(f'<text x="{left}" y="22" class="h">{heading}</text>')
+        parts.append(f'<text x="{left}" y="40" class="n">{status}</text>')
+        for row, line in enumerate(body):
+            spans = "".join(_span(line, playback, end_s, speed))
+            parts.append(f'<text x="{left}" y="{(row + 2) * _ROW + 26}">{spans}</text>')
+    foot = escape(f"{LEGEND} {NO_VERDICT}" + (f" Speed: {speed:g}×." if speed != 1 else ""))
+    parts.append(f'<text x="{1.5 * _CELL:.1f}" y="{height - 10}" class="n">{foot}</text></svg>\n')
+    return "".join(parts)
+
+
+def _span(line: Text, playback: Playback, end_s: float, speed: float) -> list[str]:
+    """Return the runs of text of a line, each appearing when it arrived."""
+    found = []
+    for span in line.spans:
+        piece = playback.pieces[int(str(span.style))]
+        colour = ' class="g"' if piece.grouped else ""
+        text = escape(line.plain[span.start : span.end])
+        found.append(f"<tspan{colour}>{text}{_appearing(piece.at_s, end_s, speed)}</tspan>")
+    return found
+
+
+def _appearing(at_s: float, end_s: float, speed: float) -> str:
+    share = min(0.9999, at_s / end_s) if end_s else 0.0
+    return (
+        f'<animate attributeName="fill-opacity" values="0;1" keyTimes="0;{share:.4f}" calcMode="discrete" '
+        f'dur="{end_s / speed:.2f}s" fill="freeze"/>'
+    )

@@ -78,8 +78,8 @@ def verify_sampling(
     permutation tests compare the distributions; tokens are also compared with the target's own distribution. The
     smallest difference that would have been detected is reported, too.
 
-    Exits with 0 when no difference was found, with 1 when one was, or an arm is lossy by design or undetermined, with 3
-    when an engine failed.
+    Exits with 0 when no difference was found, with 1 when there was, or an arm is lossy by design or undetermined,
+    with 3 when an engine failed.
     """
     from benchctl.errors import EngineError, UsageError
     from benchctl.experiments.sampling.conclude import sampling_verdict
@@ -207,7 +207,7 @@ def _what(target: str | None, results: Path, *, trusted: bool) -> tuple[RunData 
 
 
 def _with_baseline(recipe: Recipe, baseline: str | None, arms: Sequence[str]) -> Recipe:
-    """Return the recipe with its baseline or the named one. Raises UsageError for arms that cannot be compared."""
+    """Return the recipe with its baseline or the named arm. Raises UsageError for arms that cannot be compared."""
     from benchctl.errors import UsageError
 
     names = [arm.name for arm in recipe.arms]

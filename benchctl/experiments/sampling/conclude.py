@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 UNSCORED = "its tokens were not scored on the target alone"
 MOST_LEFT_OUT = 0.02
-"""A larger share of answers without token ids could hide a difference, or make one."""
+"""A larger share of answers without token ids could hide a difference, or make a difference."""
 _HITS = 10
 """Permutations as extreme as the observation that the strictest level must leave room for."""
 
@@ -65,7 +65,7 @@ _REPORTED = (2, 4, 8)
 
 @dataclass(frozen=True)
 class Evidence:
-    """The data on one arm."""
+    """The data on an arm."""
 
     samples: Sequence[PromptSamples]
     scores: Sequence[TokenScores]
@@ -93,7 +93,7 @@ def sampling_verdict(data: SamplingData) -> SamplingResult:
         for name in settings.planned
         if trouble[name] is None and trouble[manifest.baseline] is None
     }
-    scored = {name: [one for one in data.scores if one.arm == name] for name in answers}
+    scored = {name: [score for score in data.scores if score.arm == name] for name in answers}
     untrue = _untrue(scored[manifest.baseline], settings.level)
     tokens_of = {name: scored[name] for name in samples if scored[name] and scored[manifest.baseline] and not untrue}
     family = len(names_of_tests(tokens)) * len(settings.planned) + (len(TERMS) + 1) * len(tokens_of)
@@ -133,7 +133,7 @@ def sampling_verdict(data: SamplingData) -> SamplingResult:
         top_p=sampling.top_p,
         seeds=settings.seeds,
         tokens=tokens,
-        prompts=[f"{one.task}/{one.prompt_idx}" for one in manifest.prompts],
+        prompts=[f"{prompt.task}/{prompt.prompt_idx}" for prompt in manifest.prompts],
         baseline_answers=len(answers[manifest.baseline]),
         power=power,
         failed_arms={arm: cell.error.message for arm, cell in _last_cells(manifest).items() if cell.error is not None},
@@ -204,7 +204,7 @@ def _untrue(baseline: Sequence[TokenScores], level: float) -> str | None:
 
 
 def _power(data: SamplingData, baseline: Sequence[SampledAnswer], tokens: int, level: float) -> SamplingPower | None:
-    rows = [one for one in _by_prompt(data, baseline, tokens) if len(one)]
+    rows = [prompt_rows for prompt_rows in _by_prompt(data, baseline, tokens) if len(prompt_rows)]
     if not rows:
         return None
     seeds = data.check.settings.seeds
@@ -253,7 +253,7 @@ def _verdict(
     blind = power is None or all(shift is None for shift in power.shifts.values())
     if blind and (evidence.token_power is None or evidence.token_power.temperature is None):
         return "undetermined", "Too few answers: no shift of the distribution up to 0.5 would have been detected."
-    count = sum(len(one.arm) for one in evidence.samples)
+    count = sum(len(prompt.arm) for prompt in evidence.samples)
     by_answers = describe_power(power) if power is not None and not blind else "too few to compare as a whole"
     if evidence.token_power is None:
         return "no difference found", f"No difference found in {count:,} answers; {by_answers}."
@@ -294,7 +294,7 @@ def describe_token_power(power: TokenPower) -> str:
 def difference(
     significant: Sequence[SamplingTest], samples: Sequence[PromptSamples], scores: Sequence[TokenScores] = ()
 ) -> str:
-    """Return what differs: every significant test, and what the clearest one shows."""
+    """Return what differs: every significant test, and what the clearest shows."""
     clearest = min(significant, key=lambda test: test.p)
     tests = ", ".join(f"{test.name} (p = {test.adjusted:.2g})" for test in significant)
     message = f"The arm samples differently from the target, by {tests}, p corrected for the number of tests."
@@ -311,10 +311,12 @@ def difference(
 
 def _of_tokens(name: str, scores: Sequence[TokenScores]) -> str:
     """Return what a test of single tokens shows, in a sentence."""
-    count = sum(one.tokens for one in scores)
+    count = sum(answer.tokens for answer in scores)
     total = added(scores, name)
     if name == FAR:
-        return f"{sum(one.far for one in scores):,} of {count:,} tokens are outside what the sampler settings allow."
+        return (
+            f"{sum(answer.far for answer in scores):,} of {count:,} tokens are outside what the sampler settings allow."
+        )
     if total is None:
         return ""
     if name == TEMPERATURE:
@@ -329,16 +331,16 @@ def _of_tokens(name: str, scores: Sequence[TokenScores]) -> str:
 
 
 def _tendency(samples: Sequence[PromptSamples]) -> str:
-    scores = [score(np.concatenate([one.baseline, one.arm]))[len(one.baseline) :].sum() for one in samples]
+    scores = [score(np.concatenate([prompt.baseline, prompt.arm]))[len(prompt.baseline) :].sum() for prompt in samples]
     return "likelier" if sum(scores) > 0 else "less likely"
 
 
 def _most_shifted(length: int, samples: Sequence[PromptSamples]) -> str:
     """Return the prefix whose share differs most, in a sentence."""
     largest, sentence = 0.0, ""
-    for one in samples:
-        for prefix in np.unique(np.concatenate([one.baseline, one.arm])[:, :length], axis=0):
-            theirs, ours = ((rows[:, :length] == prefix).all(axis=1).mean() for rows in (one.baseline, one.arm))
+    for prompt in samples:
+        for prefix in np.unique(np.concatenate([prompt.baseline, prompt.arm])[:, :length], axis=0):
+            theirs, ours = ((rows[:, :length] == prefix).all(axis=1).mean() for rows in (prompt.baseline, prompt.arm))
             if abs(ours - theirs) > largest:
                 largest = abs(ours - theirs)
                 ids = " ".join(str(token) for token in prefix.tolist() if token != END)

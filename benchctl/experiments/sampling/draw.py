@@ -1,7 +1,7 @@
 """Drawing the answers of a sampling check: every arm's engine once, every prompt with many seeds.
 
 Every answer of the check has a seed that no other has, the baseline's included. Answers to the same seed would be
-coupled: an engine that draws from one generator gives the same text with and without speculation, a wrong sampler
+coupled: an engine that draws from a single generator gives the same text with and without speculation, a wrong sampler
 nearly the same, and two correlated samples are no test of their distributions. The seeds are not consecutive either:
 see `spread_seed`.
 """
@@ -56,16 +56,16 @@ class CheckPlan:
 
 
 def is_greedy(sampling: Sampling) -> bool:
-    """Whether there is only one answer, and so no distribution to check."""
+    """Whether there is a single answer, and so no distribution to check."""
     return sampling.temperature == 0 or sampling.top_k == 1
 
 
 def sampled_recipe(recipe: Recipe, plan: CheckPlan, arms: Sequence[str] = ()) -> Recipe:
     """Return the recipe as the check runs it: sampled, short answers, the baseline first; `arms` limits the others.
 
-    Of a recipe with several conditions the arms of the first, one request at a time.
+    Of a recipe with several conditions the arms of the first, a request at a time.
 
-    A greedy recipe's top-k of 1 would leave one token to choose from, so with the temperature that replaces its 0 the
+    A greedy recipe's top-k of 1 would leave no choice of tokens, so with the temperature that replaces its 0 the
     whole vocabulary is open.
     """
     given, greedy = recipe.sampling, is_greedy(recipe.sampling)
@@ -216,16 +216,16 @@ def _draw_all(
     progress: RunProgress,
 ) -> None:
     recipe, manifest = prepared.recipe, writer.manifest
-    there = {(one.arm, one.seed) for one in answers}
+    there = {(answer.arm, answer.seed) for answer in answers}
     drafted: Counter[str] = Counter()
-    for one in answers:
-        drafted[one.arm] += one.drafted or 0
+    for answer in answers:
+        drafted[answer.arm] += answer.drafted or 0
     ended = {cell.arm: cell.status for cell in manifest.cells}
     cells, requests = [], {}
     size = count * len(prompts)
     for order, arm in enumerate(recipe.arms):
         seeds = seeds_of(writer.check.settings.seeding, recipe.sampling.seed + order * size, size)
-        left = [one for one in in_turn(prompts, seeds, count) if (arm.name, one[1]) not in there]
+        left = [request for request in in_turn(prompts, seeds, count) if (arm.name, request[1]) not in there]
         if left or ended.get(arm.name) != "finished":
             cells.append(CellPlan(0, order, arm, tuple(item for item, _ in left), recipe.group_of(arm)))
             requests[arm.name] = left
@@ -258,7 +258,7 @@ def _draw_all(
 def _new_check(prepared: Prepared, prompts: Sequence[PromptItem], plan: CheckPlan, command: list[str]) -> SamplingCheck:
     recipe, manifest = prepared.recipe, new_manifest(prepared, command)
     chosen = {(item.task, item.prompt_idx) for item in prompts}
-    manifest.prompts = [one for one in manifest.prompts if (one.task, one.prompt_idx) in chosen]
+    manifest.prompts = [prompt for prompt in manifest.prompts if (prompt.task, prompt.prompt_idx) in chosen]
     planned = [arm.name for arm in recipe.arms if arm.name != recipe.baseline]
     settings = SamplingSettings(seeds=plan.seeds, level=plan.level, planned=planned, seeding="spread")
     return SamplingCheck(settings=settings, manifest=manifest)

@@ -1,7 +1,7 @@
-"""Two samples of answers, one statistic after another: could both have come from the same distribution?
+"""Two samples of answers, statistic by statistic: could both have come from the same distribution?
 
 A permutation test: under the hypothesis that an arm samples exactly as the baseline does, which of a prompt's answers
-are the arm's is arbitrary, so every relabelling within the prompt is as likely as the one observed. That is exact for
+are the arm's is arbitrary, so every relabelling within the prompt is as likely as what was observed. That is exact for
 any statistic, needs no model of the text, and takes the dependence between the tokens of an answer as it is.
 
 Statistics, each summed over the prompts:
@@ -13,7 +13,7 @@ Statistics, each summed over the prompts:
 - `tokens by position`: chi-square over (position, token), the first position left out. It sees shifts deep in answers
   whose prefixes no longer coincide.
 - `sharpness`: how likely an arm's tokens are among all answers that began alike, compared with the mean; the score
-  test for a wrong temperature, and the most sensitive one for any sampler that is too bold or too timid.
+  test for a wrong temperature, and the most sensitive for any sampler that is too bold or too timid.
 
 The first token after a prompt comes from prefill and is never speculated: `first 1 token` is a control, which only a
 wrong sampler setting or a wrong prompt fails.
@@ -46,7 +46,7 @@ FIRST_BATCH = 1_000
 
 @dataclass(frozen=True)
 class PromptSamples:
-    """The answers to one prompt, an answer per row, all of equal length: filled up with `END`."""
+    """The answers to a prompt, an answer per row, all of equal length: filled up with `END`."""
 
     baseline: Tokens
     arm: Tokens
@@ -73,13 +73,13 @@ def p_values(samples: Sequence[PromptSamples], resamples: int, *, seed: int = 0)
     Ends after `FIRST_BATCH` permutations when no test can become significant any more.
     """
     rng = np.random.default_rng(seed)
-    prompts = [_features(one) for one in samples]
-    observed = sum((one.statistics(one.labels[:, None]) for one in prompts), np.zeros(1))
+    prompts = [_features(prompt) for prompt in samples]
+    observed = sum((prompt.statistics(prompt.labels[:, None]) for prompt in prompts), np.zeros(1))
     as_extreme = np.zeros(len(observed))
     done = 0
     while done < resamples:
         size = min(FIRST_BATCH, resamples - done)
-        drawn = sum((one.statistics(one.shuffled(rng, size)) for one in prompts), np.zeros(1))
+        drawn = sum((prompt.statistics(prompt.shuffled(rng, size)) for prompt in prompts), np.zeros(1))
         as_extreme += (drawn >= observed * (1 - 1e-9) - 1e-9).sum(axis=1)
         done += size
         if (as_extreme >= done * 0.05 + 5).all():
@@ -117,12 +117,12 @@ def score(rows: Tokens) -> Scores:
 
 @dataclass(frozen=True)
 class _Features:
-    """What the statistics of one prompt are computed from; only the labels change between permutations."""
+    """What the statistics of a prompt are computed from; only the labels change between permutations."""
 
     labels: Scores
     """1 for the arm's answers, 0 for the baseline's."""
     categories: Any
-    """Sparse, categories x answers: 1 where the answer falls into the category. Those of one test lie together."""
+    """Sparse, categories x answers: 1 where the answer falls into the category. Those of a test are adjacent."""
     counts: Scores
     starts: list[int]
     """Where each test's categories begin."""

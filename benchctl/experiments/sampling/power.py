@@ -28,10 +28,10 @@ def visible_shifts(baseline: Sequence[Tokens], answers: int, level: float, *, se
     """Return the smallest total variation that is detected, by prefix length; `None` for none up to `LARGEST`.
 
     `baseline`: the target's answers, a prompt an array (answers x tokens); `answers`: how many of an arm's are compared
-    with each. The shift is of the same size in every prompt and spread at random over its prefixes: one half of the
+    with each. The shift is of the same size in every prompt and spread at random over its prefixes: half of the
     mass grows at the cost of the other (Paninski, *A coincidence-based test for uniformity*, 2008), which is hard to
     detect; a shift that falls on few prefixes is detected earlier. Prefixes that came once stand for the many that did
-    not come: their mass shifts, too, and cannot be detected. Where all answers begin alike, the shift goes to one other
+    not come: their mass shifts, too, and cannot be detected. Where all answers begin alike, the shift goes to another
     prefix. Simulated, with the test's permutations replaced by the gamma distribution of their mean and variance.
     """
     found: dict[int, float | None] = {}
@@ -82,15 +82,15 @@ def _detected(
     for share, theirs, ours in prompts:
         rest = max(0.0, 1.0 - float(share.sum()))
         before = np.append(share, [0.0, rest])
-        one = rng.multinomial(theirs, before / before.sum(), size=_DRAWS)
-        other = rng.multinomial(ours, _shifted(share, rest, shift, rng))
+        target_counts = rng.multinomial(theirs, before / before.sum(), size=_DRAWS)
+        arm_counts = rng.multinomial(ours, _shifted(share, rest, shift, rng))
         r = ours / (theirs + ours)
-        pooled = (one + other)[:, :-1]
+        pooled = (target_counts + arm_counts)[:, :-1]
         with np.errstate(invalid="ignore", divide="ignore"):
-            terms = (other[:, :-1] - pooled * r) ** 2 / (pooled * r * (1 - r))
-        once = other[:, -1] * (1 - r) / r + one[:, -1] * r / (1 - r)
+            terms = (arm_counts[:, :-1] - pooled * r) ** 2 / (pooled * r * (1 - r))
+        once = arm_counts[:, -1] * (1 - r) / r + target_counts[:, -1] * r / (1 - r)
         statistic += np.where(pooled > 0, terms, 0.0).sum(axis=1) + once
-        moments = _permuted(pooled, (one + other)[:, -1], theirs, ours)
+        moments = _permuted(pooled, (target_counts + arm_counts)[:, -1], theirs, ours)
         mean, variance = mean + moments[0], variance + moments[1]
     with np.errstate(invalid="ignore", divide="ignore"):
         p = gamma.sf(statistic, mean**2 / variance, scale=variance / mean)
@@ -115,7 +115,7 @@ def _permuted(pooled: Tokens, once: Tokens, theirs: int, ours: int) -> tuple[Sco
 
 
 def _shifted(share: Scores, rest: float, shift: float, rng: np.random.Generator) -> Scores:
-    """Return `_DRAWS` distributions over the prefixes, one other and the rest, each `shift` away in total variation."""
+    """Return `_DRAWS` distributions over the prefixes, another and the rest, each `shift` away in total variation."""
     up = rng.random((_DRAWS, len(share))) < 0.5
     rising = (up * share).sum(axis=1) + rest / 2
     too_little = 1 - rising < shift  # what falls must have that much to lose: exchange the sides

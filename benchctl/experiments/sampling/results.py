@@ -11,7 +11,7 @@ SamplingWord = Literal["no difference found", "difference found", "lossy by desi
 
 
 class SamplingTest(Result):
-    """One test of one arm."""
+    """A test of an arm."""
 
     name: str
     p: float
@@ -42,7 +42,7 @@ class TokenPower(Result):
 
 
 class ArmSampling(Result):
-    """The verdict on one arm."""
+    """The verdict on an arm."""
 
     arm: str
     verdict: SamplingWord

@@ -48,8 +48,8 @@ def score_check(
     engine = own.engine
     if not isinstance(engine, ScoringEngine):
         return f"benchctl cannot read logits of the engine {own.capabilities.kind}"
-    known = {(one.arm, one.seed) for one in data.scores}
-    chosen = [one for one in _chosen(data.answers) if (one.arm, one.seed) not in known]
+    known = {(score.arm, score.seed) for score in data.scores}
+    chosen = [answer for answer in _chosen(data.answers) if (answer.arm, answer.seed) not in known]
     if not chosen:
         return None
     found = list(data.scores)
@@ -86,13 +86,13 @@ def sampler_of(prepared: Prepared) -> Sampler:
 
 def _chosen(answers: Sequence[SampledAnswer]) -> Iterator[SampledAnswer]:
     """Yield answers of every arm in the order in which they were drawn, the prompts in turn, up to `TOKENS`."""
-    for arm in dict.fromkeys(one.arm for one in answers):
+    for arm in dict.fromkeys(answer.arm for answer in answers):
         tokens = 0
-        for one in (one for one in answers if one.arm == arm and one.token_ids):
+        for answer in (answer for answer in answers if answer.arm == arm and answer.token_ids):
             if tokens >= TOKENS:
                 break
-            tokens += len(one.token_ids or ())
-            yield one
+            tokens += len(answer.token_ids or ())
+            yield answer
 
 
 @contextmanager
@@ -127,13 +127,13 @@ def _jobs(scorer: Scorer, prepared: Prepared, chosen: Sequence[SampledAnswer]) -
     items = {(item.task, item.prompt_idx): item.prompt for item in prepared.prompts if item.constrained is None}
     rendered: dict[tuple[str, int], tuple[int, ...]] = {}
     jobs = []
-    for one in chosen:
-        key = (one.task, one.prompt_idx)
+    for answer in chosen:
+        key = (answer.task, answer.prompt_idx)
         if key not in items:
             continue  # the target's probabilities are without its constraint
         if key not in rendered:
             rendered[key] = tuple(scorer.render(items[key]).token_ids)
-        jobs.append(_Job(one, rendered[key], tuple(one.token_ids or ())))
+        jobs.append(_Job(answer, rendered[key], tuple(answer.token_ids or ())))
     return jobs
 
 
@@ -148,8 +148,8 @@ def _scored(job: _Job, target: Scorer, draft: Scorer | None, sampler: Sampler) -
         if token in out or token not in p.logprobs:
             far += 1
         elif token in kept:
-            for name, one in terms(token, p.logprobs, q.logprobs if q is not None else None, sampler).items():
-                sums[name] = sums[name].plus(one) if name in sums else one
+            for name, term in terms(token, p.logprobs, q.logprobs if q is not None else None, sampler).items():
+                sums[name] = sums[name].plus(term) if name in sums else term
     answer = job.answer
     return TokenScores(
         arm=answer.arm,

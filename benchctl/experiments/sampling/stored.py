@@ -1,9 +1,9 @@
 """A check of an arm's sampling as stored, so that its verdict can be computed again without an engine.
 
     <run>/sampling/<check>/check.json       settings, engine and models; rewritten whole
-    <run>/sampling/<check>/answers.jsonl    one line per answer
-    <run>/sampling/<check>/scores.jsonl     one line per answer that was scored on the target alone, where that was done
-    <run>/sampling/<check>/logs/            engine logs, one per arm
+    <run>/sampling/<check>/answers.jsonl    a line per answer
+    <run>/sampling/<check>/scores.jsonl     a line per answer that was scored on the target alone, where that was done
+    <run>/sampling/<check>/logs/            engine logs, a file per arm
 
 `<run>` is the folder of the run that was checked, or the recipe's folder below results/ where a recipe was.
 """
@@ -135,7 +135,7 @@ class CheckWriter(FolderWriter):
         self.check = check
 
     def append(self, answer: SampledAnswer) -> None:
-        """Append one answer."""
+        """Append an answer."""
         self.append_line(json.dumps(answer.model_dump(), ensure_ascii=True, separators=(",", ":")))
 
     def save(self) -> None:
@@ -184,12 +184,12 @@ def _read_scores(folder: Path, findings: list[str]) -> list[TokenScores]:
 
 def write_token_scores(data: SamplingData, scores: list[TokenScores]) -> None:
     """Replace `scores.jsonl` of a check atomically. Raises StorageError."""
-    text = "\n".join(one.model_dump_json() for one in scores)
+    text = "\n".join(score.model_dump_json() for score in scores)
     write_scores(data.folder, SCORES, text, data.check.manifest)
 
 
 def latest_check(folder: Path) -> Path:
-    """Return the newest check below a run's or a recipe's folder, or the folder when it is one; raises UsageError."""
+    """Return the newest check below a run's or a recipe's folder, or a check's own folder; raises UsageError."""
     if (folder / CHECK).is_file():
         return folder
     found = [file.parent for file in (folder / FOLDER).glob(f"*/{CHECK}")]
@@ -199,4 +199,4 @@ def latest_check(folder: Path) -> Path:
             where=str(folder),
             fix="Check it: benchctl verify-sampling RUN",
         )
-    return max(found, key=lambda one: one.name)  # names begin with the time
+    return max(found, key=lambda check_folder: check_folder.name)  # names begin with the time

@@ -44,7 +44,7 @@ SLACK = 0.02
 OFTEN = 1.2816
 """The normal quantile of nine times in ten."""
 IN_ROUNDS = 0.5
-"""Share of the tokens that a round's rejection rule decided, at least: with one draft token per round every second."""
+"""Share of the tokens that a round's rejection rule decided, at least: with a draft token per round every second."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ def weights(logprobs: Mapping[int, float], sampler: Sampler) -> tuple[dict[int, 
     `logprobs`: the likeliest tokens, likeliest first, in nats.
     """
     ids, logs = list(logprobs), list(logprobs.values())
-    heated = _softmax([one / sampler.temperature for one in logs])
-    shares = [math.exp(one) for one in logs] if sampler.truncates_first else heated
+    heated = _softmax([log / sampler.temperature for log in logs])
+    shares = [math.exp(log) for log in logs] if sampler.truncates_first else heated
     sure, out, before = [], set(), 0.0
     total = sum(shares[: sampler.top_k]) if sampler.top_k else 1.0
     for place, share in enumerate(shares):
@@ -81,33 +81,37 @@ def weights(logprobs: Mapping[int, float], sampler: Sampler) -> tuple[dict[int, 
 def terms(
     token: int, target: Mapping[int, float], draft: Mapping[int, float] | None, sampler: Sampler
 ) -> dict[str, TermSum]:
-    """Return what one token, of those that the sampler surely keeps, adds to every sum."""
+    """Return what a token, of those that the sampler surely keeps, adds to every sum."""
     w, _ = weights(target, sampler)
-    mean = sum(one * math.log(one) for one in w.values() if one > 0)
+    mean = sum(share * math.log(share) for share in w.values() if share > 0)
     least = mean - CUT
-    functions = {TEMPERATURE: {one: max(math.log(share), least) if share else least for one, share in w.items()}}
+    functions = {
+        TEMPERATURE: {candidate: max(math.log(share), least) if share else least for candidate, share in w.items()}
+    }
     before, tail = 0.0, {}
-    for one, share in w.items():
-        tail[one] = float(before >= LIKELIEST)
+    for candidate, share in w.items():
+        tail[candidate] = float(before >= LIKELIEST)
         before += share
     functions[NUCLEUS] = tail
     if draft:
         q, _ = weights(draft, sampler)
-        functions[DRAFT] = {one: min(1.0, q.get(one, 0.0) / share) if share else 0.0 for one, share in w.items()}
+        functions[DRAFT] = {
+            candidate: min(1.0, q.get(candidate, 0.0) / share) if share else 0.0 for candidate, share in w.items()
+        }
         first = next(iter(draft))
-        functions[DRAFT_FIRST] = {one: float(one == first) for one in w}
+        functions[DRAFT_FIRST] = {candidate: float(candidate == first) for candidate in w}
     found = {}
     for name, g in functions.items():
-        expected = sum(share * g[one] for one, share in w.items())
-        variance = max(0.0, sum(share * g[one] ** 2 for one, share in w.items()) - expected**2)
-        third = sum(share * (g[one] - expected) ** 3 for one, share in w.items())
+        expected = sum(share * g[candidate] for candidate, share in w.items())
+        variance = max(0.0, sum(share * g[candidate] ** 2 for candidate, share in w.items()) - expected**2)
+        third = sum(share * (g[candidate] - expected) ** 3 for candidate, share in w.items())
         found[name] = TermSum(excess=g[token] - expected, variance=variance, third=third, expected=expected)
     return found
 
 
 def added(answers: Sequence[TokenScores], name: str) -> TermSum | None:
     """Return a sum over several answers; `None` where none has it."""
-    every = [one.sums[name] for one in answers if name in one.sums]
+    every = [answer.sums[name] for answer in answers if name in answer.sums]
     return reduce(TermSum.plus, every) if every else None
 
 
@@ -130,8 +134,8 @@ def token_tests(arm: Sequence[TokenScores], baseline: Sequence[TokenScores]) -> 
     from scipy.stats import fisher_exact
 
     found = {name: p_of(total, name) for name in TERMS if (total := added(arm, name)) is not None}
-    far, near = sum(one.far for one in arm), sum(one.tokens - one.far for one in arm)
-    theirs, others = sum(one.far for one in baseline), sum(one.tokens - one.far for one in baseline)
+    far, near = sum(answer.far for answer in arm), sum(answer.tokens - answer.far for answer in arm)
+    theirs, others = sum(answer.far for answer in baseline), sum(answer.tokens - answer.far for answer in baseline)
     table = [[far, near], [theirs, others]]
     return found | {FAR: float(fisher_exact(table, alternative="greater").pvalue)}
 
@@ -140,7 +144,7 @@ def token_power(arm: Sequence[TokenScores], level: float) -> TokenPower:
     """Return the power of the tests of an arm's tokens, each at `level`."""
     heat, tail, draft = (added(arm, name) for name in (TEMPERATURE, NUCLEUS, DRAFT))
     return TokenPower(
-        tokens=sum(one.tokens for one in arm),
+        tokens=sum(answer.tokens for answer in arm),
         temperature=_visible(heat, TEMPERATURE, level, heat.variance if heat else 0.0),
         nucleus=_visible(tail, NUCLEUS, level, tail.expected if tail else 0.0),
         residual=_chance(draft, level),
@@ -159,7 +163,7 @@ def critical(total: TermSum, name: str, level: float) -> float:
 
 
 def _visible(total: TermSum | None, name: str, level: float, moved: float) -> float | None:
-    """Return the smallest relative change that is detected nine times in ten; a whole one moves the sum by `moved`."""
+    """Return the smallest relative change that is detected nine times in ten; 1 moves the sum by `moved`."""
     if total is None or moved <= 0:
         return None
     change = (critical(total, name, level) + OFTEN * math.sqrt(total.variance)) / moved
@@ -176,5 +180,5 @@ def _chance(total: TermSum | None, level: float) -> float | None:
 
 def _softmax(logs: Sequence[float]) -> list[float]:
     top = max(logs, default=0.0)
-    powers = [math.exp(one - top) for one in logs]
-    return [one / sum(powers) for one in powers]
+    powers = [math.exp(log - top) for log in logs]
+    return [power / sum(powers) for power in powers]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -19,23 +18,22 @@ def test_a_race_is_measured_recorded_and_draws_no_verdict(tmp_path: Path) -> Non
     done = benchctl("race", "quickstart", *words, "--record", "out/race.svg", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "baseline (no speculation): 24 tokens in" in done.stdout
-    assert "drafted tokens accepted" in done.stdout and " drafted;" not in done.stdout and "no verdict" in done.stdout
+    assert "accepted" in done.stdout and "no verdict" in done.stdout
     assert "Both answers are the same text." in done.stdout
     root = ET.fromstring((tmp_path / "out" / "race.svg").read_text())
     spans = root.findall(".//{http://www.w3.org/2000/svg}tspan")
     assert any(span.get("class") == "g" for span in spans), "what arrived in a group is coloured"
     texts = ["".join(span.text or "" for span in spans)]
     assert len(texts[0]) > 40
-    own = benchctl("race", "quickstart", "--prompt", "What helps against hiccups?", "--record", "r.cast", cwd=tmp_path)
+    own = benchctl("race", "quickstart", "--prompt", "What helps against hiccups?", "--record", "own.svg", cwd=tmp_path)
     assert own.returncode == 0, own.stderr
-    head, *events = map(json.loads, (tmp_path / "r.cast").read_text().splitlines())
-    assert head["version"] == 2 and len(events) > 3
+    assert (tmp_path / "own.svg").is_file()
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("quickstart", "--record", "race.gif"), "an asciinema cast or an SVG"),
+        (("quickstart", "--record", "race.gif"), "is an SVG"),
         (("quickstart", "--arm", "spec_d99"), "spec_d99"),
         (("quickstart", "--arm", "baseline"), "one arm"),
         (("nowhere",), "there is no recipe"),
