@@ -167,18 +167,6 @@ def _counts(suite: Suite) -> dict[str, int]:
 
 
 def _print_table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from benchctl.reports.terminal import print_rows, table_console
 
-    from benchctl.text import one_line
-
-    cut = titles[-1].endswith("begins")  # the last column takes the remaining width
-    table = Table(box=None, pad_edge=False, header_style="bold", expand=cut)
-    for title in titles:
-        numeric = title in {"prompt", "prompts", "turns"}
-        ratio = 1 if cut and title == titles[-1] else None
-        table.add_column(title, justify="right" if numeric else "left", no_wrap=title != "tasks", ratio=ratio)
-    for row in rows:
-        table.add_row(*(Text(one_line(cell)) for cell in row))
-    Console(highlight=False).print(table)
+    print_rows(table_console(), titles, rows, right=("prompt", "prompts", "turns"), wrap=titles[-1])

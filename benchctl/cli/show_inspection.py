@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from benchctl.models.gguf_facts import TensorGroup, all_shards, tensors_of
 from benchctl.models.inspection import Change, Difference, Inspection
 from benchctl.models.tensor_types import family
 from benchctl.reports.columns import Column, Table, numeric
-from benchctl.reports.terminal import print_table
+from benchctl.reports.terminal import print_facts, print_table
 from benchctl.text import one_line
 
 _TEMPLATE_CHARACTERS = 600
@@ -25,18 +24,13 @@ def show_inspection(found: Inspection, *, brief: bool = False) -> None:
     console = Console(highlight=False)
     facts = found.facts
     console.print(Text(one_line(str(found.path)), style="bold"), soft_wrap=True)
-    grid = RichTable.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
     rows = [("size", _size(found)), ("weights", _weights(found))]
     if not brief:
         rows = [("model", f"{one_line(facts.name or 'unnamed', 100)} ({_architecture(facts.architecture)})"), *rows]
         rows += [("layers", _layers(found)), ("context", _with_unit(facts.context_length, "tokens"))]
         rows += [("recurrent state", _state(found)), ("KV cache", _cache(found)), ("vocabulary", _vocabulary(found))]
         rows += [("special tokens", _special(found)), ("chat template", _template(found))]
-    for name, value in rows:
-        grid.add_row(name, Text(value))
-    console.print(grid)
+    print_facts(console, rows)
     console.print()
     print_table(console, _types(found))
 

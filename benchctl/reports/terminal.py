@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -65,6 +65,28 @@ def print_table(console: Console, table: Table[Any], *, headings: bool = True) -
         for number, row in enumerate(table.rows):
             printed.add_row(*(_styled(columns[place], cells[place][number], row) for place in group))
         console.print(printed)
+
+
+def print_rows(
+    console: Console,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Container[str] = (),
+    wrap: str = "",
+) -> None:
+    """Print rows of texts under headings; those in `right` are aligned right, `wrap` has long texts."""
+
+    def column(place: int, heading: str) -> Column[Sequence[str]]:
+        return Column(
+            heading,
+            lambda row: row[place],
+            align="right" if heading in right else "left",
+            wrap=heading == wrap,
+            heads=not place,
+        )
+
+    print_table(console, Table("rows", "Rows", [column(*numbered) for numbered in enumerate(headings)], rows))
 
 
 def print_facts(console: Console, facts: Iterable[tuple[str, Cell]]) -> None:

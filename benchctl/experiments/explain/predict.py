@@ -212,7 +212,7 @@ def _print(
     how = " (draft bytes over target bytes: bandwidth-bound)" if from_models else ""
     console.print(f"α = {alpha:g}; a draft step costs {costs.draft_step:.3g} target steps{how}.", soft_wrap=True)
     console.print()
-    console.print(_depth_table(rows, best.depth))
+    _print_depths(console, rows)
     console.print()
     console.print("Speed-up by acceptance α (rows) and depth k (columns):")
     console.print(_heat_map([row.depth for row in rows], costs))
@@ -225,17 +225,21 @@ def _print(
         _print_fit(console, fit, context)
 
 
-def _depth_table(rows: list[Prediction], best: int) -> Table:
-    from rich.table import Table
+def _print_depths(console: Console, rows: list[Prediction]) -> None:
+    from benchctl.reports.terminal import print_rows
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("depth k", "tokens per round", "cost of a round", "speed-up", "break-even α"):
-        table.add_column(title, justify="right")
-    for row in rows:
-        need = "never" if row.break_even_alpha is None else f"{row.break_even_alpha:.2f}"
-        cells = (f"{row.depth}", f"{row.tokens_per_round:.2f}", f"{row.round_cost:.2f}", f"{row.speedup:.2f}×", need)
-        table.add_row(*cells, style="bold" if row.depth == best else "")
-    return table
+    headings = ("depth k", "tokens per round", "cost of a round", "speed-up", "break-even α")
+    cells = [
+        (
+            f"{row.depth}",
+            f"{row.tokens_per_round:.2f}",
+            f"{row.round_cost:.2f}",
+            f"{row.speedup:.2f}×",
+            "never" if row.break_even_alpha is None else f"{row.break_even_alpha:.2f}",
+        )
+        for row in rows
+    ]
+    print_rows(console, headings, cells, right=headings)
 
 
 def _heat_map(depths: list[int], costs: RoundCosts) -> Table:
@@ -264,21 +268,18 @@ def _colour(speedup: float) -> str:
 
 
 def _print_fit(console: Console, fit: dict[str, Any], context: int) -> None:
-    from rich.table import Table
-    from rich.text import Text
+    from benchctl.reports.terminal import print_rows
 
     def gib(count: int | None) -> str:
         return "not known" if count is None else f"{count / _GIB:.2f}"
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("model")
-    for title in ("weights, GiB", f"KV cache at {context}, GiB", "state, GiB", "read per step, GiB", "step, ms"):
-        table.add_column(title, justify="right")
+    sizes = ("weights, GiB", f"KV cache at {context}, GiB", "state, GiB", "read per step, GiB", "step, ms")
+    rows = []
     for model in fit["models"]:
         step = "" if model["step_s"] is None else f"{1000 * model['step_s']:.2f}"
         numbers = [gib(model[key]) for key in ("weights_bytes", "cache_bytes", "state_bytes", "read_per_step_bytes")]
-        table.add_row(Text(model["name"]), *numbers, step)
-    console.print(table)
+        rows.append((model["name"], *numbers, step))
+    print_rows(console, ("model", *sizes), rows, right=sizes)
     fits = "fits" if fit["fits"] else "does not fit"
     console.print(
         f"Together {gib(fit['needed_bytes'])} GiB: {fits} in {gib(fit['memory_bytes'])} GiB, without buffers."

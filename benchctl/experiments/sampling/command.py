@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from benchctl.cli import complete
@@ -230,7 +229,7 @@ def _with_baseline(recipe: Recipe, baseline: str | None, arms: Sequence[str]) ->
 
 def _print_sampling(found: SamplingResult, folder: Path, integrity: Integrity) -> None:
     """Print the verdicts, then a sentence for each arm."""
-    from benchctl.reports.terminal import table_console
+    from benchctl.reports.terminal import print_rows, table_console
 
     console = table_console()
     cut = "".join(
@@ -243,12 +242,8 @@ def _print_sampling(found: SamplingResult, folder: Path, integrity: Integrity) -
             f"answers of at most {found.tokens} tokens\n"
         )
     )
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for column in ("arm", "verdict", "drafted", "accepted", "smallest p", "test"):
-        table.add_column(column, justify="right" if column in ("drafted", "accepted", "smallest p") else "left")
-    for arm in found.arms:
-        table.add_row(*_row(arm))
-    console.print(table)
+    counts = ("drafted", "accepted", "smallest p")
+    print_rows(console, ("arm", "verdict", *counts, "test"), [_row(arm) for arm in found.arms], right=counts)
     for arm in found.arms:
         console.print(Text(f"\n{one_line(arm.arm)}: {arm.verdict}", style=f"bold {COLOUR[arm.verdict]}"))
         console.print(Padding.indent(Text(one_line(arm.reason)), 2))
@@ -264,14 +259,14 @@ def _print_sampling(found: SamplingResult, folder: Path, integrity: Integrity) -
     console.print(Text(f"Answers: {folder}", style="dim"), soft_wrap=True)
 
 
-def _row(arm: ArmSampling) -> list[Text]:
+def _row(arm: ArmSampling) -> tuple[str, ...]:
     least = min(arm.tests, key=lambda test: test.p, default=None)
     lossy = f" (lossy by design: {', '.join(arm.lossy)})" if arm.lossy else ""
-    return [
-        Text(one_line(arm.arm) + lossy),
-        Text(arm.verdict, style=COLOUR[arm.verdict]),
-        Text("–" if arm.drafted is None else f"{arm.drafted:,}"),
-        Text("–" if arm.accepted is None else f"{arm.accepted:,}"),
-        Text("–" if least is None else f"{least.adjusted:.2g}"),
-        Text("–" if least is None else least.name),
-    ]
+    return (
+        f"{arm.arm}{lossy}",
+        arm.verdict,
+        "–" if arm.drafted is None else f"{arm.drafted:,}",
+        "–" if arm.accepted is None else f"{arm.accepted:,}",
+        "–" if least is None else f"{least.adjusted:.2g}",
+        "–" if least is None else least.name,
+    )
