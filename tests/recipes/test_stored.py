@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from benchctl.errors import UsageError
 from benchctl.recipes.load import stored_recipe
+from tests.kept_runs import ROOT
 
-KEPT = sorted((Path(__file__).parents[2] / "results").rglob("manifest.json"))
+KEPT = sorted((ROOT / "results").rglob("manifest.json"))
 
 
 @pytest.mark.parametrize("file", KEPT, ids=lambda file: f"{file.parent.parent.name}-{file.parent.name}")

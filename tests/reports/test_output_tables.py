@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from benchctl.analysis.analyse import analyse
@@ -11,9 +9,10 @@ from benchctl.analysis.replay.results import Fork, ShapeMargin
 from benchctl.data.store import open_run
 from benchctl.reports.numbers import nats
 from benchctl.reports.tables.output import TargetNoise, fork_start, margin, noise_floors, scored_forks
+from tests.kept_runs import ROOT
 from tests.reports.handmade import NOISE, build_analysis
 
-KEPT = Path(__file__).parents[2] / "results"
+KEPT = ROOT / "results"
 FORK = Fork(
     index=17,
     unit="token",

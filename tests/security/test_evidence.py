@@ -29,10 +29,11 @@ from benchctl.experiments.isolate.stored import ISOLATION, read_isolation, write
 from benchctl.experiments.sampling.conclude import sampling_verdict
 from benchctl.experiments.sampling.stored import ANSWERS, CHECK, open_check
 from tests.cli.calls import call
+from tests.kept_runs import ROOT, RUNS
 from tests.resealed import reseal
 
 KEPT = Path(__file__).parents[1] / "data" / "kept"
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = ROOT / "results"
 Line = dict[str, Any]
 
 
@@ -202,7 +203,7 @@ def test_what_contradicts_itself_is_named_though_the_digests_fit(
     nothing_is_concluded(forge(run), said)
 
 
-@pytest.mark.parametrize("folder", sorted(file.parent for file in RESULTS.glob("*/*/manifest.json")), ids=str)
+@pytest.mark.parametrize("folder", RUNS, ids=lambda folder: str(folder.relative_to(ROOT)))
 def test_no_kept_run_contradicts_itself(folder: Path) -> None:
     """Nor would it if it had digests: what only those runs are asked is asked of its records, too."""
     data = open_run(folder, as_stored=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,9 @@ from benchctl.analysis.analyse import analyse
 from benchctl.analysis.result import Interval
 from benchctl.analysis.rounds.forecast import DepthCost, expected_by_position, fit_rounds, forecast
 from benchctl.data.store import open_run
+from tests.kept_runs import ROOT
 
-KEPT = Path(__file__).parents[3] / "results"
+KEPT = ROOT / "results"
 BY_POSITION = [80.0, 60.0, 48.0, 36.0, 27.0, 18.0, 9.0, 9.0]
 """Of 100 rounds."""
 
