@@ -139,7 +139,7 @@ def new(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a commented recipe to start from. On a terminal, without a name, it asks for models and settings."""
-    from benchctl.recipes.template import new_recipe
+    from benchctl.recipes.from_options import new_recipe
 
     more: dict[str, Any] = {}
     if name is None:

@@ -103,7 +103,7 @@ def _split(text: str) -> tuple[str, str]:
 
 def _last_user(prompt: Prompt) -> int:
     messages = prompt.messages or ()
-    users = [number for number, one in enumerate(messages) if one.role == "user"]
+    users = [number for number, message in enumerate(messages) if message.role == "user"]
     return users[-1] if users else len(messages) - 1
 
 

@@ -131,9 +131,7 @@ def _message(
     if kind in {"too_short", "string_too_short"}:
         if kind == "string_too_short":
             return "expected text, got an empty one."
-        annotation = _annotation(model, path)
-        one = "a value, or a list of at least one" if len(_flatten(annotation)) > len(_lists(annotation)) else None
-        return f"expected {one or 'a list of at least one item'}, got an empty one."
+        return "expected a list of at least one item, got an empty one."
     if kind in _KINDS:
         remedy = _remedy(kind, value, written(path)) or _as_mapping(kind, value, _models(_annotation(model, path)))
         return f"expected {_KINDS[kind]}, {got}.{remedy}"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from benchctl.errors import UsageError
+from benchctl.recipes.from_options import new_recipe
 from benchctl.recipes.schema import Recipe
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, SPECULATION_TYPES
-from benchctl.recipes.template import new_recipe
 
 Load = Callable[[str], Recipe]
 

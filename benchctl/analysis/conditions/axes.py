@@ -129,7 +129,7 @@ def pareto_front(rows: Sequence[AxisRow], cost: Callable[[AxisRow], float | None
     known = [(used, row.level.throughput, row) for row in rows
              if (used := cost(row)) is not None and row.level.throughput is not None]  # fmt: skip
     best, found = 0.0, []
-    for _, throughput, row in sorted(known, key=lambda one: (one[0], -one[1])):
+    for _, throughput, row in sorted(known, key=lambda point: (point[0], -point[1])):
         if throughput > best:
             best = throughput
             found.append(row)

@@ -79,6 +79,6 @@ def _recipe(
         if isinstance(arm, dict) and arm.get("name") in own
     ]
     names = {setup.name for setup in setups}
-    written: dict[str, Any] = next((one for one in recipe.get("setups") or [] if one.get("name") in names), {})
-    of_setup: dict[str, Any] = {key: written[key] for key in ("engine", "models") if key in written}
+    document: dict[str, Any] = next((own for own in recipe.get("setups") or [] if own.get("name") in names), {})
+    of_setup: dict[str, Any] = {key: document[key] for key in ("engine", "models") if key in document}
     return {**recipe, **of_setup, "arms": arms, "setups": [], "baseline": baseline}

@@ -81,8 +81,8 @@ def where_unjudged(groups: Sequence[Group]) -> str | None:
     sampled = [group.key for group in groups if group.sampled and group.key]
     sentences = []
     if overlapping:
-        several = sorted({one.concurrency for one in overlapping if one.rate is None})
-        rates = sorted({one.rate for one in overlapping if one.rate is not None})
+        several = sorted({key.concurrency for key in overlapping if key.rate is None})
+        rates = sorted({key.rate for key in overlapping if key.rate is not None})
         places = [f"concurrency {', '.join(map(str, several))}"] if several else []
         places += [f"{', '.join(f'{rate:g}' for rate in rates)} requests per second"] if rates else []
         where = " or at ".join(places)
@@ -93,7 +93,7 @@ def where_unjudged(groups: Sequence[Group]) -> str | None:
         if not any(group.judged for group in groups):
             sentences.append(f"Nothing was measured one request at a time. {MEASURE}")
     if sampled:
-        warm = ", ".join(f"{one:g}" for one in sorted({one.temperature for one in sampled}))
+        warm = ", ".join(f"{heat:g}" for heat in sorted({key.temperature for key in sampled}))
         start = "Nor is it assessed" if sentences else "Losslessness is not assessed"
         sentences.append(f"{start} at temperature {warm}. {SAMPLED}.")
     return " ".join(sentences) or None
@@ -105,7 +105,7 @@ def _flaws(frame: Frame, answers: Answers, arm: int) -> list[str]:
     unfit, degenerate = [], []
     for prompt, (task, index) in enumerate(frame.prompts):
         for block, number in enumerate(frame.blocks):
-            ours, theirs = (int(frame.row_at[one, block, prompt]) for one in (arm, frame.baseline))
+            ours, theirs = (int(frame.row_at[of, block, prompt]) for of in (arm, frame.baseline))
             place = f"block {number + 1}, {task}/{index}"
             wrong = [
                 f"{place}: {whose} {answers.flaw[row]}"

@@ -109,7 +109,7 @@ def draw_pareto(analysis: Analysis) -> Figure | None:
     panels = figure.subplots(len(costs), 2, squeeze=False)
     for cost, (left, right) in zip(costs, panels, strict=True):
         _against(cost, rows, left, right, style.marks(analysis.settings, analysis.baseline))
-    handles = {name: one for row in panels for one, name in zip(*row[0].get_legend_handles_labels(), strict=True)}
+    handles = {name: handle for row in panels for handle, name in zip(*row[0].get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(4, len(handles)))
     return figure
 

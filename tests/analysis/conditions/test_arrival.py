@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchctl.analysis.analyse import analyse
-from benchctl.analysis.conditions.arrival import latency_growth
+from benchctl.analysis.conditions.load import latency_growth
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
 from tests.analysis.conditions import recount

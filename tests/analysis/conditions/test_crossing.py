@@ -6,7 +6,7 @@ from math import log
 
 import pytest
 
-from benchctl.analysis.conditions.crossing import Point, find_crossing
+from benchctl.analysis.conditions.sweep import Point, find_crossing
 from benchctl.analysis.result import Interval
 
 
