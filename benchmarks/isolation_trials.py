@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchctl.experiments.isolate.finding import damage as reasons
+from benchctl.experiments.isolate.search import damage as reasons
 from benchctl.experiments.isolate.session import IsolateProgress, Search, TextSource, isolate
 from benchctl.experiments.isolate.source_model import find_source_model
 from benchctl.experiments.isolate.stored import Measurement, NextMeasurement

@@ -12,8 +12,14 @@ from benchctl.analysis.statistics import holm
 from benchctl.engines.base import Server
 from benchctl.engines.registry import make_engine
 from benchctl.experiments.sampling.draw import draw_answers, in_turn
-from benchctl.experiments.sampling.permutation import END, PromptSamples, names_of_tests, p_values
-from benchctl.experiments.sampling.power import visible_sharpening, visible_shifts
+from benchctl.experiments.sampling.permutation import (
+    END,
+    PromptSamples,
+    names_of_tests,
+    p_values,
+    visible_sharpening,
+    visible_shifts,
+)
 from benchctl.measure.plan import spread_over_tasks, spread_seed
 from benchctl.models.sources import resolve_pair
 from benchctl.prompts.load import load_suite

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchctl.cli.show_inspection import mebibytes
-from benchctl.experiments.isolate.finding import BEYOND_USUAL, LEAST, MOST, Finding
+from benchctl.experiments.isolate.search import BEYOND_USUAL, LEAST, MOST, Finding
 from benchctl.experiments.isolate.session import IsolateProgress
 from benchctl.experiments.isolate.source_model import SourceModel
 from benchctl.experiments.isolate.stored import Isolation, Measurement

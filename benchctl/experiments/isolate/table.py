@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.errors import UsageError
-from benchctl.experiments.isolate.finding import damage
-from benchctl.experiments.isolate.search import recall
+from benchctl.experiments.isolate.search import damage, recall
 from benchctl.experiments.isolate.stored import ISOLATION, Family, Isolation, Measurement, read_isolation
 from benchctl.reports.columns import Column, Name, Table
 from benchctl.reports.tables.study import Tensors

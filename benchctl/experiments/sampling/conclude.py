@@ -22,8 +22,9 @@ from benchctl.experiments.sampling.permutation import (
     p_values,
     prefix_name,
     score,
+    visible_sharpening,
+    visible_shifts,
 )
-from benchctl.experiments.sampling.power import visible_sharpening, visible_shifts
 from benchctl.experiments.sampling.results import (
     ArmSampling,
     SamplingPower,

@@ -13,7 +13,7 @@ import pytest
 
 from benchctl.cli.app import app
 from benchctl.errors import BenchctlError, EngineError, UsageError
-from benchctl.experiments.isolate import measure
+from benchctl.experiments.isolate import session
 from benchctl.measure.preflight.probes import probe_items
 from benchctl.models.gguf_header import read_header
 from benchmarks.outliers import Outliers, write_model
@@ -35,7 +35,7 @@ arms: [{{name: baseline}}]
 def quick(empty_folder: Path, llama_server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCHCTL_LLAMA_SERVER", str(llama_server))
     monkeypatch.setenv("BENCHCTL_CACHE", str(empty_folder / "cache"))
-    monkeypatch.setattr(measure, "probe_items", lambda: probe_items()[:3])
+    monkeypatch.setattr(session, "probe_items", lambda: probe_items()[:3])
     (empty_folder / "text.txt").write_text("The children opened the window because it was raining.\n" * 60)
 
 
@@ -89,7 +89,7 @@ def test_a_healthy_quantization_is_said_to_be_one(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.engine
 def test_a_source_that_is_broken_itself_is_no_finding(tiny_target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "probe_items", lambda: probe_items()[:6])
+    monkeypatch.setattr(session, "probe_items", lambda: probe_items()[:6])
     Path("model.gguf").write_bytes(tiny_target.read_bytes())
     for tensor in gguf.GGUFReader("model.gguf", "r+").tensors:
         if "ssm_in" in tensor.name:

@@ -9,8 +9,7 @@ from math import ceil, log2
 import pytest
 
 from benchctl.data.manifest import PreflightFinding
-from benchctl.experiments.isolate.finding import Finding
-from benchctl.experiments.isolate.search import GROUPS, search
+from benchctl.experiments.isolate.search import GROUPS, Finding, search
 from benchctl.experiments.isolate.stored import Family, Kept, Measurement, Severity
 
 USUAL = 0.0005

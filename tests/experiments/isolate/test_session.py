@@ -11,8 +11,8 @@ import pytest
 
 from benchctl.data.writer import LOCK
 from benchctl.errors import StorageError, UsageError
-from benchctl.experiments.isolate import measure
-from benchctl.experiments.isolate.finding import divergence_of
+from benchctl.experiments.isolate import session
+from benchctl.experiments.isolate.search import divergence_of
 from benchctl.experiments.isolate.session import IsolateProgress, Search, TextSource, isolate
 from benchctl.experiments.isolate.source_model import SourceModel, find_source_model
 from benchctl.experiments.isolate.stored import (
@@ -52,7 +52,7 @@ class Watched(IsolateProgress):
 @pytest.fixture
 def few_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three probes in place of eighteen: enough for a judgement, and quick."""
-    monkeypatch.setattr(measure, "probe_items", lambda: probe_items()[:3])
+    monkeypatch.setattr(session, "probe_items", lambda: probe_items()[:3])
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_a_disk_that_fills_up_costs_nothing_that_was_measured(
     def full(*args: object) -> None:
         raise StorageError("the quantized model cannot be kept: No space left on device")
 
-    monkeypatch.setattr(measure, "quantize_to", full)
+    monkeypatch.setattr(session, "quantize_to", full)
     with pytest.raises(StorageError, match="No space left"):
         isolate(source, lambda: one(frozenset()), wish, tmp_path, IsolateProgress())
     assert len(stored(folder).measurements) == 1

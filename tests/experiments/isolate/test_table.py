@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from benchctl.data.manifest import ModelIdentity, PreflightFinding, PreflightProbe
-from benchctl.experiments.isolate.finding import LEAST, MOST, damage, limit_of, usual
+from benchctl.experiments.isolate.search import LEAST, MOST, damage, limit_of, usual
 from benchctl.experiments.isolate.stored import Family, Isolation, Measurement, Severity
 from benchctl.experiments.isolate.table import rows
 

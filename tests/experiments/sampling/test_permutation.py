@@ -18,8 +18,9 @@ from benchctl.experiments.sampling.permutation import (
     p_values,
     prefix_name,
     score,
+    visible_sharpening,
+    visible_shifts,
 )
-from benchctl.experiments.sampling.power import visible_sharpening, visible_shifts
 
 pytestmark = pytest.mark.slow
 
