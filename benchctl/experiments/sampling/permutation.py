@@ -18,7 +18,7 @@ Statistics, each summed over the prompts:
 The first token after a prompt comes from prefill and is never speculated: `first 1 token` is a control, which only a
 wrong sampler setting or a wrong prompt fails.
 
-`visible_shifts` and `visible_sharpening` are what a check would have detected nine times in ten: from the baseline's own
+`visible_shifts` and `visible_sharpening`: what a check would have detected nine times in ten, from the baseline's own
 answers, the numbers of answers and the strictest level that Holm's method can require.
 """
 
