@@ -13,7 +13,6 @@ from benchctl.cli.json_output import print_json
 from benchctl.cli.options import Blocks, EngineBinary, JsonAtEnd, Limit, ModelsDir, Quiet, Settings, TrustRecipe
 
 if TYPE_CHECKING:
-    from benchctl.data.store import RunData
     from benchctl.measure.prepare import Prepared
     from benchctl.recipes.schema import Recipe
 
@@ -138,7 +137,8 @@ def run(
     from benchctl.measure.plan import keep_matching, keep_only, with_blocks, with_second_baseline
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
-    from benchctl.measure.run import prepare_again, recipe_of, resume_run, signals_interrupt, start_run
+    from benchctl.measure.requested import requested_recipe
+    from benchctl.measure.run import Standing, prepare_again, recipe_of, resume_run, signals_interrupt, start_run
     from benchctl.offers import offered
 
     if [recipe, resume, target].count(None) != 2:
@@ -167,13 +167,10 @@ def run(
 
     progress = progress_for(Console(stderr=True), quiet=quiet or as_json, verbose=verbose)
     earlier = open_run(resolve_run(resume, out), as_stored=True) if resume is not None else None
-    if earlier is not None:
-        planned, folder, trusted = recipe_of(earlier), earlier.folder, trust_recipe
-    else:
-        planned, folder, trusted = _recipe(
+    standing = (
+        requested_recipe(
             recipe,
             out,
-            progress.note,
             target=target,
             draft=draft,
             kind=kind,
@@ -185,7 +182,10 @@ def run(
             settings=settings,
             trust=trust_recipe,
         )
-    planned = keep_matching(planned, keep or [])
+        if earlier is None
+        else Standing(recipe_of(earlier), earlier.folder, trust_recipe)
+    )
+    planned = keep_matching(standing.recipe, keep or [])
     if only:
         planned = keep_only(planned, only)
     if blocks:
@@ -197,9 +197,9 @@ def run(
 
     def prepared_now() -> Prepared:
         progress.waiting("checking the engine, the models and the prompts")
-        new = partial(prepare, planned, recipe_folder=folder)
+        new = partial(prepare, planned, recipe_folder=standing.folder)
         ready = new if earlier is None else partial(prepare_again, earlier)
-        return ready(binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=trusted)
+        return ready(binary=engine_binary, models_dir=models_dir, notice=progress.note, trusted=standing.trusted)
 
     with signals_interrupt():  # a download or a quantization also ends cleanly
         try:
@@ -242,89 +242,6 @@ def _confirm(recipe: Recipe) -> None:
         raise UsageError(message, fix="Confirm it with --yes; --dry-run shows the plan.")
     if not typer.confirm(f"{message} Start?", err=True):
         raise UsageError("Nothing was started.", fix="Leave out values of `matrix`, or measure a part: -k PATTERN.")
-
-
-def _recipe(
-    recipe: str | None,
-    out: Path,
-    note: Callable[[str], None],
-    *,
-    target: str | None,
-    draft: str | None,
-    kind: str | None,
-    types: list[str] | None,
-    depth: str | None,
-    sweep: list[str] | None,
-    prompts: str | None,
-    limit: int | None,
-    settings: list[str] | None,
-    trust: bool,
-) -> tuple[Recipe, Path, bool]:
-    """Return the recipe that is named, or the one that the options make, the folder of its relative paths, and whether
-    it is trusted."""
-    from benchctl.data.store import MANIFEST, open_run
-    from benchctl.errors import UsageError
-    from benchctl.measure.run import standing_of
-    from benchctl.permissions import ALL_KEYS, settle
-    from benchctl.recipes.from_options import (
-        parse_settings,
-        parse_sweep,
-        prompt_settings,
-        recipe_from_options,
-    )
-    from benchctl.recipes.load import find_recipe, load_recipe, recipe_of_options
-    from benchctl.recipes.saved import with_settings, with_types
-
-    overrides = parse_settings(settings or [])
-    sweeps = parse_sweep([*([f"depth={depth}"] if depth else []), *(sweep or [])])
-    again = None if recipe is None else _earlier(recipe, out)
-    if again is not None:
-        standing = standing_of(again, trusted=trust)
-        overrides |= prompt_settings(prompts, limit)
-        found = with_settings(standing.recipe, overrides)
-        settle(found, standing.folder, typed=overrides)
-        changed = with_types(found, types or [], sweeps) if types or sweeps else found
-        return changed, standing.folder, standing.trusted
-    if target is None and (types or sweeps):
-        raise UsageError(
-            "These options make a recipe, but this command line already names one.",
-            where="--type, --depth, -L",
-            fix="Name the target with -t, or write it in the recipe; of a run's folder they replace the arms.",
-        )
-    if target is not None:
-        options = recipe_from_options(
-            target=target,
-            draft=draft,
-            engine=kind,
-            types=types or [],
-            sweeps=sweeps,
-            prompts=prompts,
-            limit=limit,
-            folder=Path.cwd(),
-            settings=overrides,
-        )
-        made = recipe_of_options(options)
-        return made, Path.cwd(), settle(made, Path.cwd(), typed=ALL_KEYS, trusted=trust)
-    file = find_recipe(recipe or "")
-    beside = file.parent / MANIFEST
-    base = standing_of(open_run(file.parent)).folder if beside.is_file() else file.parent
-    overrides |= prompt_settings(prompts, limit)
-    loaded = load_recipe(file, overrides=overrides)
-    return loaded, base, settle(loaded, base, file, typed=overrides, trusted=trust)
-
-
-def _earlier(name: str, out: Path) -> RunData | None:
-    """Return the run whose recipe is to be run again: by its folder, or by its id; `None` for a recipe."""
-    from benchctl.data.store import MANIFEST, open_run
-    from benchctl.recipes.load import shipped_recipes
-
-    path = Path(name).expanduser()
-    if (path / MANIFEST).is_file():
-        return open_run(path, as_stored=True)
-    if path.exists() or name in shipped_recipes():
-        return None
-    by_id = [file for file in out.glob(f"*/*/{MANIFEST}") if file.parent.name == name]
-    return open_run(by_id[0].parent, as_stored=True) if by_id else None
 
 
 def _with_what_is_missing(

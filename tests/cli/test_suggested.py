@@ -11,10 +11,10 @@ import pytest
 
 from benchctl.analysis.analyse import analyse
 from benchctl.analysis.next_experiment import YOUR_PROMPTS
-from benchctl.cli.run import _recipe
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import open_run
 from benchctl.measure.plan import keep_only, make_plan, with_blocks
+from benchctl.measure.requested import requested_recipe
 from benchctl.measure.run import recipe_of
 from benchctl.prompts.load import load_suite
 from benchctl.recipes.adapters import adapter_of
@@ -48,11 +48,11 @@ def options_of(command: str) -> dict[str, str]:
 def planned(command: str, folder: Path) -> Recipe:
     """The recipe that a suggested command measures."""
     given = options_of(command)
-    recipe, _, _ = _recipe(
-        shlex.split(command)[2], Path("results"), print, target=None, draft=None, kind=None,
+    recipe = requested_recipe(
+        shlex.split(command)[2], Path("results"), target=None, draft=None, kind=None,
         types=[given["--type"]] if "--type" in given else None, depth=given.get("--depth"), sweep=None,
         prompts=str(folder / YOUR_PROMPTS) if "--prompts" in given else None, limit=None, settings=None, trust=False,
-    )  # fmt: skip
+    ).recipe  # fmt: skip
     recipe = keep_only(recipe, [given["--only"]]) if "--only" in given else recipe
     return with_blocks(recipe, given["--blocks"]) if "--blocks" in given else recipe
 

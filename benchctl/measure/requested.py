@@ -1,0 +1,78 @@
+"""The recipe that a command line asks for: a file, a shipped one, a run's own once more, or one made of options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchctl.data.store import MANIFEST, RunData, open_run
+from benchctl.errors import UsageError
+from benchctl.measure.run import Standing, standing_of
+from benchctl.permissions import ALL_KEYS, settle
+from benchctl.recipes.from_options import parse_settings, parse_sweep, prompt_settings, recipe_from_options
+from benchctl.recipes.load import find_recipe, load_recipe, recipe_of_options, shipped_recipes
+from benchctl.recipes.saved import with_settings, with_types
+
+
+def requested_recipe(
+    recipe: str | None,
+    out: Path,
+    *,
+    target: str | None,
+    draft: str | None,
+    kind: str | None,
+    types: list[str] | None,
+    depth: str | None,
+    sweep: list[str] | None,
+    prompts: str | None,
+    limit: int | None,
+    settings: list[str] | None,
+    trust: bool,
+) -> Standing:
+    """Return the recipe that is named or that the options make, and what it may do. Raises UsageError, StorageError."""
+    overrides = parse_settings(settings or [])
+    sweeps = parse_sweep([*([f"depth={depth}"] if depth else []), *(sweep or [])])
+    again = None if recipe is None else _earlier(recipe, out)
+    if again is not None:
+        standing = standing_of(again, trusted=trust)
+        overrides |= prompt_settings(prompts, limit)
+        found = with_settings(standing.recipe, overrides)
+        settle(found, standing.folder, typed=overrides)
+        changed = with_types(found, types or [], sweeps) if types or sweeps else found
+        return Standing(changed, standing.folder, standing.trusted)
+    if target is None and (types or sweeps):
+        raise UsageError(
+            "These options make a recipe, but this command line already names one.",
+            where="--type, --depth, -L",
+            fix="Name the target with -t, or write it in the recipe; of a run's folder they replace the arms.",
+        )
+    if target is not None:
+        options = recipe_from_options(
+            target=target,
+            draft=draft,
+            engine=kind,
+            types=types or [],
+            sweeps=sweeps,
+            prompts=prompts,
+            limit=limit,
+            folder=Path.cwd(),
+            settings=overrides,
+        )
+        made = recipe_of_options(options)
+        return Standing(made, Path.cwd(), settle(made, Path.cwd(), typed=ALL_KEYS, trusted=trust))
+    file = find_recipe(recipe or "")
+    beside = file.parent / MANIFEST
+    base = standing_of(open_run(file.parent)).folder if beside.is_file() else file.parent
+    overrides |= prompt_settings(prompts, limit)
+    loaded = load_recipe(file, overrides=overrides)
+    return Standing(loaded, base, settle(loaded, base, file, typed=overrides, trusted=trust))
+
+
+def _earlier(name: str, out: Path) -> RunData | None:
+    """Return the run whose recipe is to be run again: by its folder, or by its id; `None` for a recipe."""
+    path = Path(name).expanduser()
+    if (path / MANIFEST).is_file():
+        return open_run(path, as_stored=True)
+    if path.exists() or name in shipped_recipes():
+        return None
+    by_id = [file for file in out.glob(f"*/*/{MANIFEST}") if file.parent.name == name]
+    return open_run(by_id[0].parent, as_stored=True) if by_id else None
