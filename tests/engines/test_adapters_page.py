@@ -1,0 +1,28 @@
+"""docs/adapters.md documents every field of an adapter and of the contract, and no other."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from benchctl.engines import base
+from benchctl.recipes.adapters import Adapter
+
+PAGE = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text("utf-8")
+CONTRACT = [
+    Adapter,
+    *(kind for kind in vars(base).values() if dataclasses.is_dataclass(kind) and kind.__module__ == base.__name__),
+]
+
+
+@pytest.mark.parametrize("kind", CONTRACT, ids=lambda kind: kind.__name__)
+def test_documents_every_field_and_no_other(kind: type) -> None:
+    fields = [field.name for field in dataclasses.fields(kind)]
+    table = re.search(rf"^\| field of `{kind.__name__}` \|.*\n\|[- |]+\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    assert table is not None, f"no table of {kind.__name__}'s fields"
+    cells = [line.split("|")[1] for line in table[1].splitlines()]
+    documented = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(documented) == sorted(fields)
