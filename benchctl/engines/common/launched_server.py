@@ -1,23 +1,25 @@
-"""What every server that benchctl has started shares: its process, its log, its start and what its end means."""
+"""What engines that benchctl starts share: finding, probing, the start, the process, its log and what its end means."""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from benchctl.engines.base import Completion, MemoryReport, Progress, Rendered
+from benchctl.engines.base import Capabilities, Completion, MemoryReport, Progress, Rendered
 from benchctl.engines.common.http import HttpClient, Streamed
 from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log, read_log
 from benchctl.engines.common.metrics import Tally
 from benchctl.engines.common.process import Access, EngineProcess, describe_exit
+from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.stream import Answer, AnswerReader, protocol_error
 from benchctl.engines.common.values import ids_in
-from benchctl.errors import EngineError
+from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Prompt
-from benchctl.recipes.engine_spec import EngineSpec
+from benchctl.recipes.engine_spec import EngineSpec, LaunchedEngineSpec
 from benchctl.recipes.schema import Sampling
 
 LaunchCause = Callable[[Sequence[str]], Reason | None]
@@ -107,6 +109,10 @@ class LaunchedServer:
         self.http.close()
         return self._process.stop(interrupt_s=self._interrupt_s)
 
+    def start_up(self, timeout_s: float, poll_s: float) -> StartUp:
+        """Return the wait for this server, of `timeout_s` seconds at most, asked every `poll_s` seconds."""
+        return StartUp(self._process, self._log_path, timeout_s, self._launch_cause, poll_s)
+
     def wait_until_healthy(self, start_up: StartUp, path: str = "/health") -> None:
         """Wait until `path` answers with 200. Raises EngineError (`launch`, `health`)."""
         while self.http.status(path, timeout_s=5.0) != 200:
@@ -140,6 +146,73 @@ class LaunchedServer:
 
     def _crash(self, what: str, how: str) -> EngineError:
         return _ended(f"{what}: {how}.", "crash", self._process, self._log_path, self._launch_cause)
+
+
+class Probed(Protocol):
+    """What probing a program found."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The neutral part of it."""
+        ...
+
+
+OwnSpec = TypeVar("OwnSpec", bound=LaunchedEngineSpec)
+OwnServer = TypeVar("OwnServer", bound="LaunchedServer")
+
+
+class LaunchedEngine(ABC, Generic[OwnSpec]):
+    """Base of the engines that benchctl starts: `benchctl.engines.base.Engine` but for what differs.
+
+    An engine sets `title`, and has `_found` (where its program is), `_probe` (what that can do), `check`, `launch` and
+    `start`, which ends with `_healthy`. It may set `poll_s`, and `tool` where it brings programs.
+    """
+
+    title: str
+    """The engine's name in messages."""
+    poll_s = 0.1
+    """How often a starting engine is asked whether it is healthy."""
+
+    def __init__(self, spec: OwnSpec, *, binary: str | None = None) -> None:
+        """`binary`: the option of the command line, which outranks the recipe's."""
+        self._spec = spec
+        self._option = binary
+
+    @property
+    @abstractmethod
+    def _found(self) -> FoundBinary:
+        """Where the program is. Raises EngineError (`launch`), UsageError."""
+
+    @property
+    @abstractmethod
+    def _probe(self) -> Probed:
+        """What the program can do. Raises EngineError (`launch`), UsageError."""
+
+    def locate(self) -> FoundBinary:
+        """Find the program, without running it. Raises EngineError (`launch`), UsageError."""
+        return self._found
+
+    def probe(self) -> Capabilities:
+        """Find the program and probe what it can do. Raises EngineError (`launch`), UsageError."""
+        return self._probe.capabilities
+
+    def tool(self, name: str) -> Path:
+        """Raise EngineError (`launch`): most engines have no programs of that kind."""
+        raise EngineError(f"{self.title} has no program {name}", kind="launch", where=self._spec.kind)
+
+    def _refuse(self, problems: Sequence[str]) -> None:
+        """Raise UsageError where there are any."""
+        if problems:
+            raise UsageError("\n".join(problems), where=str(self._probe.capabilities.binary))
+
+    def _healthy(self, server: OwnServer) -> OwnServer:
+        """Wait until `server` is healthy, else end it. Raises EngineError (`launch`, `health`)."""
+        try:
+            server.wait_until_healthy(server.start_up(self._spec.health_timeout_s, self.poll_s))
+        except BaseException:
+            server.stop()
+            raise
+        return server
 
 
 @dataclass

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.common.launched_server import StartUp
+from benchctl.engines.common.launched_server import LaunchedEngine
 from benchctl.engines.common.log import make_private
 from benchctl.engines.common.process import EngineProcess, free_port, make_access
 from benchctl.engines.common.programs import FoundBinary, which
@@ -40,40 +40,29 @@ from benchctl.engines.sglang.command import (
     worth_trying,
 )
 from benchctl.engines.sglang.score import SglangScorer
-from benchctl.engines.sglang.server import SglangServer, launch_cause
-from benchctl.errors import BenchctlError, EngineError, UsageError
+from benchctl.engines.sglang.server import SglangServer
+from benchctl.errors import BenchctlError, EngineError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation
 
 _CONFIG = "--config"
-_POLL_S = 0.25
 
 
-class SglangEngine:
+class SglangEngine(LaunchedEngine[SglangSpec]):
     """Runs `python -m sglang.launch_server`; see `benchctl.engines.base.Engine`."""
 
     model_format = ADAPTER.model_format
-
-    def __init__(self, spec: SglangSpec, *, binary: str | None = None) -> None:
-        self._spec = spec
-        self._option = binary
+    title = "SGLang"
+    poll_s = 0.25
 
     @cached_property
     def _found(self) -> FoundBinary:
         return find_python(self._spec.binary, self._option)
 
-    def locate(self) -> FoundBinary:
-        """Find the Python, without running it. Raises EngineError (`launch`), UsageError."""
-        return self._found
-
     @cached_property
     def _probe(self) -> Probe:
         return probe_sglang(self._found.path, self._found.found_in, self._spec.env)
-
-    def probe(self) -> Capabilities:
-        """Find SGLang and probe what the installed package can do. Raises EngineError (`launch`)."""
-        return self._probe.capabilities
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this SGLang cannot do, all of it at once. Raises UsageError; returns warnings."""
@@ -87,8 +76,7 @@ class SglangEngine:
                 here += speculation_problems(arm.speculation, package, models)
                 warnings += [f"Arm {arm.name}: {text}" for text in speculation_warnings(arm.speculation)]
             problems += [f"arm {arm.name}: {text}" for text in here]
-        if problems:
-            raise UsageError("\n".join(problems), where=str(self._probe.python))
+        self._refuse(problems)
         if self._spec.threads is not None:
             warnings.append("engine.threads has no effect on SGLang.")
         if _CONFIG not in package.options:
@@ -107,10 +95,6 @@ class SglangEngine:
         names = (*own_settings(cpu=cpu), *self._spec.env)
         return Launch(argv, env, set_by_us=names, overlapping=arm.overlapping)
 
-    def tool(self, name: str) -> Path:
-        """Raise EngineError (`launch`): SGLang has no programs of that kind."""
-        raise EngineError(f"SGLang has no program {name}", kind="launch", where="sglang")
-
     def start(self, launch: Launch, log_path: Path) -> SglangServer:
         """Start SGLang and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
         access, port = make_access(by_socket=False), free_port()
@@ -123,14 +107,10 @@ class SglangEngine:
         process = EngineProcess(argv, launch.env, log_path, scratch=access.folder)
         server = SglangServer(process, log_path, access, port, self._spec, _options(argv))
         try:
-            start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, _POLL_S)
-            server.wait_until_healthy(start_up)  # passive here (see `package.py`)
-        except BaseException as error:
-            server.stop()
-            if isinstance(error, EngineError):
-                error.log_tail = server.log_tail()  # without the key now
+            return self._healthy(server)  # passive here (see `OWN_SETTINGS`)
+        except EngineError as error:
+            error.log_tail = server.log_tail()  # without the key now
             raise
-        return server
 
     def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> SglangScorer:
         """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`.

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.common.launched_server import StartUp
+from benchctl.engines.base import Launch
+from benchctl.engines.common.launched_server import LaunchedEngine
 from benchctl.engines.common.process import EngineProcess, free_port, make_access
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
-from benchctl.engines.vllm.causes import launch_cause
 from benchctl.engines.vllm.command import (
     argument_problems,
     command_line,
@@ -26,7 +25,7 @@ from benchctl.engines.vllm.installation import Probe, find_vllm, probe_vllm
 from benchctl.engines.vllm.package import environment_problems, own_settings, vllm_environment
 from benchctl.engines.vllm.score import VllmScorer
 from benchctl.engines.vllm.server import VllmServer
-from benchctl.errors import EngineError, UsageError
+from benchctl.errors import EngineError
 from benchctl.models.folder_facts import folder_facts
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
@@ -34,33 +33,21 @@ from benchctl.recipes.speculation import Speculation
 
 MAX_LOGPROBS = 2000
 """Of a scorer: at a fork the arm's token may be far down the list."""
-_POLL_S = 0.1
 
 
-class VllmEngine:
+class VllmEngine(LaunchedEngine[VllmSpec]):
     """Runs `vllm serve`; see `benchctl.engines.base.Engine`."""
 
     model_format = ADAPTER.model_format
-
-    def __init__(self, spec: VllmSpec, *, binary: str | None = None) -> None:
-        self._spec = spec
-        self._option = binary
+    title = "vLLM"
 
     @cached_property
     def _found(self) -> FoundBinary:
         return find_vllm(self._spec.binary, self._option)
 
-    def locate(self) -> FoundBinary:
-        """Find the program, without running it. Raises EngineError (`launch`), UsageError."""
-        return self._found
-
     @cached_property
     def _probe(self) -> Probe:
         return probe_vllm(self._found, self._spec.env)
-
-    def probe(self) -> Capabilities:
-        """Find vLLM and probe what the installed package can do. Raises EngineError (`launch`), UsageError."""
-        return self._probe.capabilities
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what this vLLM cannot do, all of it at once. Raises UsageError; returns warnings."""
@@ -80,8 +67,7 @@ class VllmEngine:
                     warnings += [f"Arm {arm.name}: {text}" for text in remarks]
                 here += wrong
             problems += [f"arm {arm.name}: {text}" for text in here]
-        if problems:
-            raise UsageError("\n".join(problems), where=str(self._probe.capabilities.binary))
+        self._refuse(problems)
         if self._spec.threads is not None and not package.cpu:
             warnings.append("engine.threads has no effect on vLLM on an accelerator.")
         return warnings
@@ -112,10 +98,6 @@ class VllmEngine:
         env = vllm_environment(os.environ, settings, self._spec.env)
         return Launch(argv, env, set_by_us=(*settings, *self._spec.env), overlapping=arm.overlapping)
 
-    def tool(self, name: str) -> Path:
-        """Raise EngineError (`launch`): vLLM has no programs of that kind."""
-        raise EngineError(f"vLLM has no program {name}", kind="launch", where="vllm")
-
     def start(self, launch: Launch, log_path: Path) -> VllmServer:
         """Start vLLM and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
         model = launch.argv[2]
@@ -138,12 +120,7 @@ class VllmEngine:
             overlapping=launch.overlapping,
             access=access,
         )
-        try:
-            start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, _POLL_S)
-            server.wait_until_healthy(start_up)
-        except BaseException:
-            server.stop()
-            raise
+        self._healthy(server)
         process.remember_shared_memory()
         return server
 
