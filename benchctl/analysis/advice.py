@@ -245,23 +245,23 @@ def searched_values(analysis: Analysis) -> bool:
 def inactive_arms(analysis: Analysis) -> list[str]:
     """The arms whose speculation was on but never drafted."""
     drafted = {row.arm: row.drafted for row in analysis.acceptance if row.task == ALL_TASKS}
-    return [one.arm for one in compared_arms(analysis) if one.attestation == "idle" or drafted.get(one.arm) == 0]
+    return [row.arm for row in compared_arms(analysis) if row.attestation == "idle" or drafted.get(row.arm) == 0]
 
 
 def damaged_arms(analysis: Analysis) -> dict[str, int]:
     """Arm to the number of its prompts with a violation, 0 where it is the arm as a whole."""
     return {
-        one.arm: one.counts.get("violation", 0)
-        for one in analysis.losslessness
-        if one.counts.get("violation") or (one.verdict == "violation" and not one.lossy)
+        row.arm: row.counts.get("violation", 0)
+        for row in analysis.losslessness
+        if row.counts.get("violation") or (row.verdict == "violation" and not row.lossy)
     }
 
 
 def resolution(analysis: Analysis) -> float | None:
     """How far from 1 the interval of an inactive arm reaches, at most, as a share; `None` without such an interval."""
     inactive = inactive_arms(analysis)
-    ends = [one.interval for one in compared_arms(analysis) if one.arm in inactive and one.interval]
-    return max((max(abs(one.low - 1), abs(one.high - 1)) for one in ends), default=None)
+    ends = [row.interval for row in compared_arms(analysis) if row.arm in inactive and row.interval]
+    return max((max(abs(end.low - 1), abs(end.high - 1)) for end in ends), default=None)
 
 
 def launch_command(arm: ArmIdentity) -> str:
@@ -277,7 +277,7 @@ def quoted(word: str) -> str:
 
 def production_command(manifest: Manifest | None, arm: str) -> str | None:
     """An arm's exact command line on `EXAMPLE_PORT`; `None` where it is not known."""
-    found = next((one for one in manifest.arms if one.name == arm), None) if manifest else None
+    found = next((identity for identity in manifest.arms if identity.name == arm), None) if manifest else None
     if found is None or not (found.argv or found.url):
         return None
     return launch_command(found).replace("'{port}'", str(EXAMPLE_PORT))

@@ -128,7 +128,7 @@ def find_consistency(frame: Frame, answers: Answers, arm: int) -> SelfConsistenc
     differing = []
     for prompt in np.flatnonzero(varied):
         repeats = [frame.records[row] for row in rows[sound[:, prompt], prompt]]
-        if any(not same_answer(repeats[0], one) for one in repeats[1:]):
+        if any(not same_answer(repeats[0], repeat) for repeat in repeats[1:]):
             task, index = frame.prompts[prompt]
             differing.append(f"{task}/{index}")
     compared = int(repeated.sum())

@@ -33,7 +33,7 @@ def failed_cells(frame: Frame) -> list[tuple[str, str, str]]:
 def speculates(frame: Frame, arm: int) -> bool:
     """Whether an arm is set to speculate by the recipe, or has drafted: then it is not the target alone."""
     name = frame.arms[arm]
-    configured = any(one.name == name and one.speculation for one in frame.manifest.arms) if frame.manifest else False
+    configured = any(arm.name == name and arm.speculation for arm in frame.manifest.arms) if frame.manifest else False
     return configured or any(frame.records[row].draft_n for row in frame.rows(arm))
 
 
@@ -48,12 +48,12 @@ def attestations(frame: Frame, arm: str) -> list[AttestationRecord]:
         for cell in latest_cells(frame.manifest)
         if cell.arm == arm and cell.attestation and (cell.status == "finished" or cell.attestation.state != "idle")
     ]
-    return sorted(found, key=lambda one: order.index(one.state))
+    return sorted(found, key=lambda attestation: order.index(attestation.state))
 
 
 def states(frame: Frame, arm: str) -> list[str]:
     """Return the states of an arm's attestations, the most serious first."""
-    return [one.state for one in attestations(frame, arm)]
+    return [attestation.state for attestation in attestations(frame, arm)]
 
 
 def verify_width(manifest: Manifest | None, record: Record) -> int | None:

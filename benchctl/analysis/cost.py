@@ -127,7 +127,7 @@ def find_cost(
 
 def draft_depth(frame: Frame, arm: str) -> int | None:
     """Return the single draft depth that a model drafts to, by the recipe; `None` for n-grams and unknown settings."""
-    identities = {one.name: one for one in frame.manifest.arms} if frame.manifest else {}
+    identities = {arm.name: arm for arm in frame.manifest.arms} if frame.manifest else {}
     settings = (identities[arm].speculation if arm in identities else None) or {}
     kind, depth = settings.get("type"), settings.get("max")
     return depth if isinstance(kind, str) and kind.startswith("draft-") and isinstance(depth, int) else None

@@ -7,6 +7,7 @@ warning; other work is then estimated by the load average.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.cells import latest_cells
@@ -53,9 +54,9 @@ Watched = Sequence[tuple[str, "WatchRecord"]]
 
 def _other_work(watched: Watched) -> Iterator[Observation]:
     shares = [(_taken(watch), name, watch) for name, watch in watched if _has_shares(watch)]
-    busy = [one for one in shares if one[0] > OTHERS_SHARE]
+    busy = [share for share in shares if share[0] > OTHERS_SHARE]
     if busy:
-        _, name, watch = max(busy, key=lambda one: one[0])
+        _, name, watch = max(busy, key=itemgetter(0))
         used, stolen = (watch.other_cpu_s or 0.0) / watch.wall_s, (watch.stolen_cpu_s or 0.0) / watch.wall_s
         parts = [f"other programs used {used:.1f} of {watch.cores} cores"] if used >= LEAST_REPORTED else []
         if stolen >= LEAST_REPORTED:
@@ -85,7 +86,7 @@ def _load(frame: Frame) -> Iterator[Observation]:
     own = [0, *(cores for _ in known[1:])]
     busy = [(load, cell) for (load, cell), ours in zip(known, own, strict=False) if load > LOAD_SHARE * cores + ours]
     if busy:
-        load, worst = max(busy, key=lambda one: one[0])
+        load, worst = max(busy, key=itemgetter(0))
         sentence = (
             f"{len(busy)} of {len(known)} cells started at a higher load than the run itself explains; "
             f"the highest was {load:.1f} on {cores} cores, before {_name(worst)}."
@@ -99,7 +100,7 @@ def _heat(watched: Watched) -> Iterator[Observation]:
         count, name = max(events)
         sentences.append(f"Heat slowed a core in {_cells(events)}, most often in {name}: {count} times.")
     shares = [((watch.gpu_slowed_s or 0.0) / watch.wall_s, name) for name, watch in watched if watch.wall_s]
-    if slowed := [one for one in shares if one[0] > GPU_SLOWED_SHARE]:
+    if slowed := [share for share in shares if share[0] > GPU_SLOWED_SHARE]:
         share, name = max(slowed)
         sentences.append(
             f"Heat slowed the GPU in {_cells(slowed)}, longest in {name}: {100 * share:.0f} % of the time."
@@ -125,17 +126,17 @@ def _spilled(cells: Sequence[Cell]) -> Iterator[Observation]:
 def _swapping(watched: Watched, cells: Sequence[Cell]) -> Iterator[Observation]:
     sentences = []
     sizes = [(watch.swapped_bytes or 0, name) for name, watch in watched]
-    if swapped := [one for one in sizes if one[0] > SWAPPED_BYTES]:
+    if swapped := [size for size in sizes if size[0] > SWAPPED_BYTES]:
         size, name = max(swapped)
         sentences.append(f"The system swapped in {_cells(swapped)}, most in {name}: {size / 2**20:.0f} MiB.")
     counts = [(watch.engine_major_faults or 0, name) for name, watch in watched]
-    if faults := [one for one in counts if one[0] > MAJOR_FAULTS]:
+    if faults := [count for count in counts if count[0] > MAJOR_FAULTS]:
         count, name = max(faults)
         sentences.append(
             f"The engine waited for memory from disk in {_cells(faults)}, most in {name}: {count:,} times."
         )
     in_swap = [((cell.memory.swapped or 0) if cell.memory else 0, _name(cell)) for cell in cells]
-    if out := [one for one in in_swap if one[0] > SWAPPED_BYTES]:
+    if out := [size for size in in_swap if size[0] > SWAPPED_BYTES]:
         size, name = max(out)
         sentences.append(
             f"Part of the engine was swapped out in {_cells(out)}, most in {name}: {size / 2**20:.0f} MiB."
@@ -146,8 +147,8 @@ def _swapping(watched: Watched, cells: Sequence[Cell]) -> Iterator[Observation]:
 
 def _clock_jumps(watched: Watched) -> Iterator[Observation]:
     steps = [(watch.clock_jump_s or 0.0, name) for name, watch in watched]
-    if jumps := [one for one in steps if abs(one[0]) > CLOCK_JUMP_S]:
-        jump, name = max(jumps, key=lambda one: abs(one[0]))
+    if jumps := [step for step in steps if abs(step[0]) > CLOCK_JUMP_S]:
+        jump, name = max(jumps, key=lambda jump: abs(jump[0]))
         yield "clock-jump", "machine", f"The wall clock jumped in {_cells(jumps)}, furthest in {name}: {jump:+.1f} s."
 
 

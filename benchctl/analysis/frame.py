@@ -102,7 +102,9 @@ class Frame:
     def constrained(self) -> dict[PromptKey, str]:
         """The key of the request that constrains its answers, of every prompt that has one."""
         prompts = self.manifest.prompts if self.manifest else ()
-        return {(one.task, one.prompt_idx): one.constrained for one in prompts if one.constrained is not None}
+        return {
+            (prompt.task, prompt.prompt_idx): prompt.constrained for prompt in prompts if prompt.constrained is not None
+        }
 
     @cached_property
     def row_at(self) -> Integers:

@@ -63,9 +63,9 @@ def find_losslessness(
         for prompt in range(len(frame.prompts))
     ]
     counts = Counter(comparison.outcome for comparison in comparisons)
-    differing = [one for one in comparisons if one.outcome != "undetermined" and one.blocks_differing]
+    differing = [answer for answer in comparisons if answer.outcome != "undetermined" and answer.blocks_differing]
     total = len(comparisons)
-    unknown = [one for one in comparisons if one.outcome == "undetermined"]
+    unknown = [answer for answer in comparisons if answer.outcome == "undetermined"]
     if not alone:
         same = f"{counts['identical']} of {_prompts(total)} got the same answer from both"
         reason = f"The baseline speculates itself, so it is not the target alone; {same}."
@@ -79,7 +79,7 @@ def find_losslessness(
         found = _verdict(frame, arm, verdict, reason, comparisons)
         return _with_noise(found, frame, arm, evidence).model_copy(update={"audit": audit})
     if counts["identical"] == total > 0 and not lost_lines:
-        by_text = sum(one.tokens_equal is None for one in comparisons)
+        by_text = sum(answer.tokens_equal is None for answer in comparisons)
         how = "text and tokens" if not by_text else f"text (token ids are absent on both sides for {by_text})"
         times = f"in each of {len(frame.blocks)} blocks" if len(frame.blocks) > 1 else "in the one block measured"
         limit = 1 - DOUBT ** (1 / total)
@@ -189,7 +189,7 @@ def _explained(
         fork = find_fork(theirs, ours)
         if fork is not None:
             distinct.setdefault((fork.index, fork.arm_token, width), explain_fork(fork, theirs, width, evidence))
-    return sorted(distinct.values(), key=lambda one: _GRAVITY.index(one[0]))
+    return sorted(distinct.values(), key=lambda class_found: _GRAVITY.index(class_found[0]))
 
 
 def _instability(theirs: list[Record]) -> str | None:
@@ -266,7 +266,7 @@ def _outcome(
 
 def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tuple[LosslessVerdict, str]:
     """Return the verdict on an arm that differs somewhere, and the reason in a sentence."""
-    outcomes = {one.outcome for one in comparisons}
+    outcomes = {comparison.outcome for comparison in comparisons}
     summary = (
         audit_summary(audit)
         if audit is not None
@@ -281,7 +281,7 @@ def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tupl
 
 def _weight(differing: list[Comparison]) -> str:
     """Say what the differences are, as far as that is known."""
-    near, damage = (sum(one.outcome == kind for one in differing) for kind in ("near-tie", "violation"))
+    near, damage = (sum(comparison.outcome == kind for comparison in differing) for kind in ("near-tie", "violation"))
     if near == len(differing):
         return ", each of them first where the target's own noise may have decided a near-tie"
     if damage:
@@ -294,10 +294,15 @@ def _with_noise(found: Losslessness, frame: Frame, arm: int, evidence: Evidence)
     """Add the noise at the widths of the forks and of the arm itself."""
     if evidence.replays is None:
         return found
-    widths = {fork.width for one in found.comparisons if one.fork for fork in (one.fork, *one.other_forks)}
+    widths = {
+        fork.width
+        for comparison in found.comparisons
+        if comparison.fork
+        for fork in (comparison.fork, *comparison.other_forks)
+    }
     widths |= {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm)[:1].tolist()}
     every = [evidence.noise_at(width) for width in sorted(width for width in widths if width and width > 1)]
-    return found.model_copy(update={"noise": tuple(one for one in every if one.prefixes)})
+    return found.model_copy(update={"noise": tuple(noise for noise in every if noise.prefixes)})
 
 
 def greedy(frame: Frame) -> bool:

@@ -27,12 +27,12 @@ def label_lossy(found: Losslessness, frame: Frame) -> Losslessness:
 def is_synthetic(frame: Frame, arm: int) -> bool:
     """Whether an arm's draft tokens were accepted at random, as its manifest says."""
     arms = frame.manifest.arms if frame.manifest else []
-    return any(one.name == frame.arms[arm] and SYNTHETIC in one.lossy for one in arms)
+    return any(planned.name == frame.arms[arm] and SYNTHETIC in planned.lossy for planned in arms)
 
 
 def synthetic_arms(verdicts: Iterable[Verdict]) -> set[str]:
     """Return the arms of synthetic acceptance: their speed is measured, and nothing of any draft."""
-    return {one.arm for one in verdicts if SYNTHETIC in one.lossy}
+    return {verdict.arm for verdict in verdicts if SYNTHETIC in verdict.lossy}
 
 
 def lossy_label(settings: list[str]) -> str:

@@ -49,7 +49,7 @@ def that_decide(speedups: Sequence[SpeedUp], levels: Sequence[Level]) -> list[Sp
     """
     together = {row.arm: row for row in levels if row.overlapping and row.rate is None}
     found = []
-    for row in (one for one in speedups if one.task == ALL_TASKS):
+    for row in (speedup for speedup in speedups if speedup.task == ALL_TASKS):
         level = together.get(row.arm)
         throughput = (
             None

@@ -104,7 +104,7 @@ def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> I
             frame.arms[frame.baseline],
             "The arm that the others are compared with drafts itself.",
         )
-    own = next((one for one in consistency if one.arm == frame.arms[frame.baseline]), None)
+    own = next((row for row in consistency if row.arm == frame.arms[frame.baseline]), None)
     if own and own.differing:
         prompts = ", ".join(own.differing[:NAMED]) + (", …" if len(own.differing) > NAMED else "")
         sentence = (
@@ -115,14 +115,14 @@ def check_replication(frame: Frame, consistency: Sequence[SelfConsistency]) -> I
 
 def check_work(frame: Frame, speedups: Sequence[SpeedUp]) -> Iterator[Observation]:
     """Answers of the arm and of the baseline that are not the same amount of work."""
-    for one in speedups:
-        if one.task == ALL_TASKS and one.pairs_unequal and one.pooled is not None:
-            matched = f"{one.length_matched:.2f}×" if one.length_matched is not None else "not known"
+    for speedup in speedups:
+        if speedup.task == ALL_TASKS and speedup.pairs_unequal and speedup.pooled is not None:
+            matched = f"{speedup.length_matched:.2f}×" if speedup.length_matched is not None else "not known"
             sentence = (
-                f"{one.pairs_unequal} of {one.pairs} pairs have another length or finish reason; "
-                f"the speed-up is {one.pooled:.2f}×, with each pair cut to the length that both reached {matched}."
+                f"{speedup.pairs_unequal} of {speedup.pairs} pairs have another length or finish reason; "
+                f"the speed-up is {speedup.pooled:.2f}×, with each pair cut to the length that both reached {matched}."
             )
-            yield "unequal-work", one.arm, sentence
+            yield "unequal-work", speedup.arm, sentence
 
 
 def check_speculation(frame: Frame, counters: Counters) -> Iterator[Observation]:
@@ -138,11 +138,15 @@ def check_speculation(frame: Frame, counters: Counters) -> Iterator[Observation]
             yield "never-fired", arm, "Nothing was drafted in the whole run."
         if own and own[0].state == "unverified":
             yield "unverified", arm, own[0].reason or "The endpoint does not show whether it speculated."
-        replayed = next((line for one in own for line in one.evidence if UNCHECKED_ACCEPTANCE in line), None)
+        replayed = next(
+            (line for attestation in own for line in attestation.evidence if UNCHECKED_ACCEPTANCE in line), None
+        )
         if replayed is not None:
             yield "unchecked-acceptance", arm, f"{replayed}."
         settings = (
-            next((one.speculation for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
+            next((identity.speculation for identity in frame.manifest.arms if identity.name == arm), None)
+            if frame.manifest
+            else None
         )
         limit = (settings or {}).get("max")
         if isinstance(limit, int):
@@ -162,7 +166,7 @@ def check_depths(frame: Frame, counters: Counters) -> Iterator[Observation]:
             known = ~np.isnan(counters.drafted[ours]) & ~np.isnan(counters.drafted[theirs])
             ours, theirs = ours[known], theirs[known]
             columns = (counters.drafted, counters.accepted, counters.rounds)
-            same = all(np.array_equal(one[ours], one[theirs], equal_nan=True) for one in columns)
+            same = all(np.array_equal(column[ours], column[theirs], equal_nan=True) for column in columns)
             if len(ours) >= ENOUGH_ANSWERS and same and counters.drafted[ours].any():
                 names = f"{frame.arms[first]} (depth {depth}) and {frame.arms[second]} (depth {other})"
                 sentence = f"{names} drafted and accepted the same numbers in all {len(ours)} answers."
@@ -172,7 +176,7 @@ def check_depths(frame: Frame, counters: Counters) -> Iterator[Observation]:
 def _depth(frame: Frame, arm: int) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield the depth that the recipe gives an arm, and all other settings of its speculation, if any."""
     identities = frame.manifest.arms if frame.manifest else []
-    settings = next((one.speculation for one in identities if one.name == frame.arms[arm]), None) or {}
+    settings = next((identity.speculation for identity in identities if identity.name == frame.arms[arm]), None) or {}
     if isinstance(depth := settings.get("max"), int):
         yield depth, {key: value for key, value in settings.items() if key != "max"}
 
@@ -201,7 +205,9 @@ def check_repeats(frame: Frame, counters: Counters, warm_ups: Sequence[Record]) 
 
 def _remembers(frame: Frame, arm: str) -> bool:
     remembers = (
-        next((one.remembers for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
+        next((identity.remembers for identity in frame.manifest.arms if identity.name == arm), None)
+        if frame.manifest
+        else None
     )
     return not _REMEMBERED.isdisjoint(_speculation_types(frame, arm)) if remembers is None else remembers
 
@@ -222,7 +228,9 @@ def _acceptance_when_repeated(frame: Frame, counters: Counters, arm: int, repeat
 
 def _speculation_types(frame: Frame, arm: str) -> list[str]:
     settings = (
-        next((one.speculation for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
+        next((identity.speculation for identity in frame.manifest.arms if identity.name == arm), None)
+        if frame.manifest
+        else None
     )
     kind = (settings or {}).get("type")
     return [kind] if isinstance(kind, str) else list(kind or ())

@@ -82,10 +82,10 @@ def _of_arm(frame: Frame, manifest: Manifest, arm: str, cells: Sequence[Cell]) -
         above_idle_per_token=(joules - idle * seconds) / tokens if tokens and idle is not None else None,
         against_baseline=None,
         told_by=kinds if tokens else [],
-        resident_bytes=_most([one.resident for one in memories]),
-        device_bytes=_most([one.device for one in memories]),
-        swapped_bytes=_most([one.swapped for one in memories]),
-        checkpoint_bytes=_most([one.checkpoint for one in memories]),
+        resident_bytes=_most([memory.resident for memory in memories]),
+        device_bytes=_most([memory.device for memory in memories]),
+        swapped_bytes=_most([memory.swapped for memory in memories]),
+        checkpoint_bytes=_most([memory.checkpoint for memory in memories]),
         untold=None if tokens else why,
     )
 
@@ -94,7 +94,9 @@ def _tokens(frame: Frame, arm: str, processes: set[tuple[int, int]]) -> int:
     """Return the tokens that these processes of an arm generated while they were watched."""
     rows = frame.rows(frame.arms.index(arm))
     records = [frame.records[row] for row in rows]
-    return sum(one.n_predicted for one in records if one.error is None and (one.block, one.attempt) in processes)
+    return sum(
+        record.n_predicted for record in records if record.error is None and (record.block, record.attempt) in processes
+    )
 
 
 def _idle_watts(manifest: Manifest, kinds: Sequence[str]) -> float | None:
@@ -113,4 +115,4 @@ def _why(manifest: Manifest, cells: Sequence[Cell]) -> str:
 
 
 def _most(values: Sequence[int | None]) -> int | None:
-    return max((one for one in values if one is not None), default=None)
+    return max((value for value in values if value is not None), default=None)

@@ -105,7 +105,7 @@ def _spread_fields(
 ) -> dict[str, Any]:
     """Return the fields of a `SpeedUp` that follow from the pairs' `sums`, (pairs, 4); `rows`: of the arm, (pairs,)."""
     block = frame.block[rows]
-    in_blocks = [value for one in np.unique(block) if (value := pooled(sums[block == one]))]
+    in_blocks = [value for number in np.unique(block) if (value := pooled(sums[block == number]))]
     level = level_for(frame.manifest)
     spread = pooled_spread(sums, block, frame.prompt[rows], frame.task[rows], level, claims, variance)
     return {

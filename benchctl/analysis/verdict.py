@@ -49,11 +49,11 @@ def find_verdict(
     `claimed`: whether a difference of what decides holds beside the run's other claims (Holm).
     """
     arm = losslessness.arm
-    overall = next(one for one in speedups if one.task == ALL_TASKS)
-    accepted = next(one for one in acceptance if one.task == ALL_TASKS)
+    overall = next(speedup for speedup in speedups if speedup.task == ALL_TASKS)
+    accepted = next(row for row in acceptance if row.task == ALL_TASKS)
     own = attestations(frame, arm)
     refused = next(
-        (one for one in own + attestations(frame, frame.arms[frame.baseline]) if one.state == "failed"), None
+        (found for found in own + attestations(frame, frame.arms[frame.baseline]) if found.state == "failed"), None
     )
     state = own[0].state if own else "unknown"
     decides = overall if whole is None else whole
@@ -112,7 +112,9 @@ def speed_word(overall: SpeedUp, claimed: bool) -> Speed:
 
 def setting(frame: Frame, arm: str) -> str:
     """Return how an arm speculates, as `draft-simple, depth 4`."""
-    identity = next((one for one in frame.manifest.arms if one.name == arm), None) if frame.manifest else None
+    identity = (
+        next((planned for planned in frame.manifest.arms if planned.name == arm), None) if frame.manifest else None
+    )
     return "not recorded" if identity is None else describe_speculation(identity.speculation)
 
 
@@ -241,10 +243,10 @@ def _break_even(speed: Speed, overall: SpeedUp, accepted: Acceptance, cost: Cost
 
 def select(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Mark the fastest of several arms, and note that its value is selected."""
-    known = [one for one in verdicts if one.speedup is not None and one.speed != "unknown"]
+    known = [verdict for verdict in verdicts if verdict.speedup is not None and verdict.speed != "unknown"]
     if len(known) < 2:
         return list(verdicts)
-    best = max(known, key=lambda one: one.speedup or 0.0)
+    best = max(known, key=lambda verdict: verdict.speedup or 0.0)
     note = f"It is the fastest of {len(known)} arms, so its value is selected: expect somewhat less of a new run."
     marked = best.model_copy(update={"selected": True, "sentence": f"{best.sentence} {note}"})
-    return [marked if one is best else one for one in verdicts]
+    return [marked if verdict is best else verdict for verdict in verdicts]

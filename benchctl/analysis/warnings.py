@@ -258,4 +258,4 @@ def cautions(observations: Iterable[Observation]) -> list[Caution]:
 def in_order(found: Iterable[Caution]) -> list[Caution]:
     """Return warnings with the most serious kinds first."""
     rank = {kind: place for place, kind in enumerate(ADVICE)}
-    return sorted(found, key=lambda one: rank.get(one.id, len(rank)))
+    return sorted(found, key=lambda warning: rank.get(warning.id, len(rank)))

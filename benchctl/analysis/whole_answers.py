@@ -79,19 +79,19 @@ def find_whole_answers(run: RunData, analysis: Analysis, prompts: dict[tuple[str
     for arm in analysis.losslessness:
         baseline = analysis.compared[arm.arm].baseline
         replays = find_evidence(part_of.get(baseline, run), baseline).replays
-        for one in arm.comparisons:
-            place = (one.task, one.prompt_idx)
+        for comparison in arm.comparisons:
+            place = (comparison.task, comparison.prompt_idx)
             theirs, ours = records[baseline, *place], records[arm.arm, *place]
             first = theirs[min(theirs)].content if theirs else None
             empty = PromptAnswers(*place, prompts.get(place), baseline, first)
             answers = found.setdefault((baseline, *place), empty)
-            if one.outcome == "identical":
+            if comparison.outcome == "identical":
                 answers.identical.append(arm.arm)
-            elif one.fork is None:
-                answers.other.append(one)
+            elif comparison.fork is None:
+                answers.other.append(comparison)
             else:
                 pairs = [(theirs[block], ours[block]) for block in sorted(theirs.keys() & ours.keys())]
-                answers.diverging.append(_divergence(one, one.fork, pairs, replays))
+                answers.diverging.append(_divergence(comparison, comparison.fork, pairs, replays))
     return sorted(found.values(), key=lambda answers: not answers.diverging)
 
 
@@ -119,7 +119,7 @@ def _probabilities(one: Comparison, fork: Fork, replays: Replays | None) -> tupl
     position = next(
         (at for at in replays.positions if (at.task, at.prompt_idx, at.index, at.token, at.rival) == place), None
     )
-    scored = {(one.shape, one.width) for one in fork.shapes}
+    scored = {(shape.shape, shape.width) for shape in fork.shapes}
     read = (
         Probability(reading.shape, reading.width, _exp(reading.token), _exp(reading.rival), reading.likeliest)
         for reading in (position.readings if position else ())

@@ -284,7 +284,7 @@ def _without_hash(manifest: Manifest) -> Iterator[str]:
     """Yield what ran and has no hash; a server that ran already shows no files."""
     setups: list[tuple[str, EngineIdentity, ModelIdentity, ModelIdentity | None]] = [
         ("", manifest.engine, manifest.target, manifest.draft),
-        *((f" of {one.name}", one.engine, one.target, one.draft) for one in manifest.setups),
+        *((f" of {setup.name}", setup.engine, setup.target, setup.draft) for setup in manifest.setups),
     ]
     for of, engine, target, draft in setups:
         if engine.binary is not None and not engine.details.get("sha256"):

@@ -44,7 +44,7 @@ class ListedRun:
 def list_runs(results: Path) -> list[ListedRun]:
     """Return the runs below `results` (or below one recipe's folder), newest first."""
     folders = {file.parent for pattern in ("*/*/", "*/") for file in results.glob(pattern + MANIFEST)}
-    return [_listed(folder) for folder in sorted(folders, key=lambda one: (one.name, str(one)), reverse=True)]
+    return [_listed(folder) for folder in sorted(folders, key=lambda folder: (folder.name, str(folder)), reverse=True)]
 
 
 def _listed(folder: Path) -> ListedRun:

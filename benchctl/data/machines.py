@@ -25,25 +25,29 @@ def by_machine(manifest: Manifest, records: Sequence[Record]) -> tuple[Manifest,
     machine's facts.
     """
     cells = [cell for cell in manifest.cells if cell.discarded is None]
-    used = [one for one in manifest.machines if any(cell.machine == one.name for cell in cells)]
+    used = [machine for machine in manifest.machines if any(cell.machine == machine.name for cell in cells)]
     if not used:
         return manifest, list(records)
     if len(used) == 1:
         (only,) = used
         engine = next(iter(only.engines.values()), manifest.engine)
-        setups = [one.model_copy(update={"engine": only.engines.get(one.name, one.engine)}) for one in manifest.setups]
+        setups = [
+            setup.model_copy(update={"engine": only.engines.get(setup.name, setup.engine)}) for setup in manifest.setups
+        ]
         own = {"machine": only.facts, "engine": engine, "setups": setups, "cells": cells}
         return manifest.model_copy(update=own), list(records)
     measured_on = {(cell.block, cell.arm, cell.attempt): cell.machine for cell in cells}
     numbers = _numbers(cells)
     ran = {(cell.arm, cell.machine) for cell in cells}
-    machines = [one.name for one in used]
+    machines = [known.name for known in used]
     arms = [_arm(arm, name) for name in machines for arm in manifest.arms if (arm.name, name) in ran]
     update: dict[str, Any] = {
         "arms": arms,
         "setups": _setups(manifest),
         "cells": [_cell(cell, numbers) for cell in cells if cell.machine is not None],
-        "baseline": _on(manifest.baseline, next(one for one in machines if (manifest.baseline, one) in ran)),
+        "baseline": _on(
+            manifest.baseline, next(machine for machine in machines if (manifest.baseline, machine) in ran)
+        ),
         "blocks": max(len(own) for own in numbers.values()),
         "recipe": _recipe(manifest.recipe, {arm.name: arm for arm in arms}),
     }
@@ -102,7 +106,7 @@ def _setups(manifest: Manifest) -> list[SetupIdentity]:
 
 def _recipe(recipe: dict[str, Any], arms: Mapping[str, ArmIdentity]) -> dict[str, Any]:
     """Return the recipe with the new names of its arms."""
-    written = {one.get("name"): one for one in recipe.get("arms") or [] if isinstance(one, dict)}
+    written = {planned.get("name"): planned for planned in recipe.get("arms") or [] if isinstance(planned, dict)}
     own = []
     for name, arm in arms.items():
         former = written.get(name.rpartition("@")[0])
@@ -114,10 +118,14 @@ def _recipe(recipe: dict[str, Any], arms: Mapping[str, ArmIdentity]) -> dict[str
         **recipe,
         "arms": own,
         "setups": [
-            {**one, "name": _setup_name(one.get("name"), machine), "group": _setup_name(one.get("group"), machine)}
+            {
+                **setup,
+                "name": _setup_name(setup.get("name"), machine),
+                "group": _setup_name(setup.get("group"), machine),
+            }
             for machine in machines
-            for one in setups
-            if isinstance(one, dict)
+            for setup in setups
+            if isinstance(setup, dict)
         ],
     }
 

@@ -196,7 +196,9 @@ class MachineIdentity(Part):
         """Its name in tables."""
         named = [str(self.facts["name"])] if self.facts.get("name") else []
         cpu = str(self.facts.get("cpu") or "unknown processor")
-        devices = [str(one.get("name")) for one in self.facts.get("accelerators") or [] if isinstance(one, dict)]
+        devices = [
+            str(device.get("name")) for device in self.facts.get("accelerators") or [] if isinstance(device, dict)
+        ]
         return f"{self.name}: {', '.join([*named, cpu, *dict.fromkeys(devices)])}"
 
 

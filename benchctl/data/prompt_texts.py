@@ -24,10 +24,10 @@ def prompt_texts(manifest: Manifest) -> dict[tuple[str, int], str]:
     except (BenchctlError, OSError):
         return {}
     found = {}
-    for one in manifest.prompts:
-        prompts = suite.tasks.get(one.task, ())
-        if one.prompt_idx < len(prompts) and prompt_sha256(prompts[one.prompt_idx]) == one.sha256:
-            found[one.task, one.prompt_idx] = _text(prompts[one.prompt_idx])
+    for prompt in manifest.prompts:
+        prompts = suite.tasks.get(prompt.task, ())
+        if prompt.prompt_idx < len(prompts) and prompt_sha256(prompts[prompt.prompt_idx]) == prompt.sha256:
+            found[prompt.task, prompt.prompt_idx] = _text(prompts[prompt.prompt_idx])
     return found
 
 

@@ -126,12 +126,12 @@ class Replays(Origin):
     @property
     def places_decoded(self) -> int:
         """Tokens of the baseline's answers that the target alone repeated, token by token."""
-        return sum(one.places for one in self.decoded)
+        return sum(earlier.places for earlier in self.decoded)
 
     @property
     def places_alike(self) -> int:
         """Of these, where its likeliest token was the answer's own."""
-        return self.places_decoded - sum(len(one.others) for one in self.decoded)
+        return self.places_decoded - sum(len(earlier.others) for earlier in self.decoded)
 
     def add(self, positions: Iterable[Position]) -> None:
         """Add positions; of one that is there already only the shapes that it lacks."""
@@ -142,14 +142,18 @@ class Replays(Origin):
                 self.positions.append(position)
                 continue
             have = {(reading.shape, reading.width) for reading in there.readings}
-            there.readings += [one for one in position.readings if (one.shape, one.width) not in have]
+            there.readings += [added for added in position.readings if (added.shape, added.width) not in have]
             there.absent |= position.absent
 
     def add_decoded(self, decoded: Decoded) -> None:
         """Add how an answer was repeated, unless more of it is known already."""
-        same = [one for one in self.decoded if (one.task, one.prompt_idx) == (decoded.task, decoded.prompt_idx)]
-        if all(one.places < decoded.places for one in same):
-            self.decoded = [one for one in self.decoded if one not in same] + [decoded]
+        same = [
+            earlier
+            for earlier in self.decoded
+            if (earlier.task, earlier.prompt_idx) == (decoded.task, decoded.prompt_idx)
+        ]
+        if all(earlier.places < decoded.places for earlier in same):
+            self.decoded = [earlier for earlier in self.decoded if earlier not in same] + [decoded]
 
 
 def of_part(name: str, part: str | None) -> str:

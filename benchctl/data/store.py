@@ -252,7 +252,7 @@ def rejected_cells(cells: Iterable[Cell]) -> set[tuple[int, str, int]]:
         elif cell.status == "finished":
             closed.add((cell.block, cell.arm, cell.attempt))
     for (block, arm), last in failed.items():
-        found |= {(block, arm, one) for one in range(last) if (block, arm, one) not in closed}
+        found |= {(block, arm, attempt) for attempt in range(last) if (block, arm, attempt) not in closed}
     return found
 
 

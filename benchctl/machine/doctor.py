@@ -106,7 +106,12 @@ def _heat(root: Path) -> Check:
     counters = list((root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle/core_throttle_count"))
     throttled = max((int(text) for file in counters if (text := read(file)).isdigit()), default=0)
     sensors = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
-    readings = [(one.current, one.high or one.critical) for group in sensors.values() for one in group if one.current]
+    readings = [
+        (sensor.current, sensor.high or sensor.critical)
+        for group in sensors.values()
+        for sensor in group
+        if sensor.current
+    ]
     near = [current for current, limit in readings if limit and current > limit - _NEAR_LIMIT_CELSIUS]
     if near:
         return Check("heat", "warn", f"A sensor reads {max(near):.0f} °C, which is close to its limit.", why, todo)

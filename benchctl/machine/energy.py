@@ -90,13 +90,13 @@ class Meter:
         joules: dict[str, float] = {}
         for source in self._sources:
             joules |= source.stop(seconds)
-        return Energy(seconds, joules, tuple(one.problem for one in self._sources if one.problem))
+        return Energy(seconds, joules, tuple(source.problem for source in self._sources if source.problem))
 
 
 def mean_power(seconds: float, root: Path = ROOT) -> Energy:
     """Measure for `seconds`, doing nothing; returns at once where nothing is reported."""
     meter = Meter(root)
-    if all(one.problem for one in meter._sources):
+    if all(source.problem for source in meter._sources):
         return meter.stop()
     time.sleep(seconds)
     return meter.stop()

@@ -29,7 +29,7 @@ class EngineMemory:
     def at_least(self, earlier: EngineMemory) -> EngineMemory:
         """Return the larger of two readings, number by number."""
         pairs = ((getattr(self, name), getattr(earlier, name)) for name in ("resident", "swapped", "device"))
-        reported = [[one for one in pair if one is not None] for pair in pairs]
+        reported = [[size for size in pair if size is not None] for pair in pairs]
         return EngineMemory(*(max(pair) if pair else None for pair in reported))
 
 

@@ -131,7 +131,7 @@ def compare_counters(before: Counters, after: Counters) -> Disturbance:
         stolen_cpu_s=_rise(before.stolen_s, after.stolen_s),
         engine_major_faults=None if ours is None else _rise(before.major_faults, after.major_faults),
         swapped_bytes=_rise(before.swapped_bytes, after.swapped_bytes),
-        throttled=max((one for one in heat if one is not None), default=None),
+        throttled=max((reading for reading in heat if reading is not None), default=None),
         gpu_slowed_s=max(slowed) if slowed else None,
     )
 
@@ -158,7 +158,7 @@ def fastest_core_mhz() -> float | None:
         clocks = psutil.cpu_freq(percpu=True) if hasattr(psutil, "cpu_freq") else None
     except (OSError, RuntimeError, NotImplementedError):
         return None
-    return max((one.current for one in clocks or [] if one.current), default=None)
+    return max((clock.current for clock in clocks or [] if clock.current), default=None)
 
 
 def _rise(before: Number | None, after: Number | None) -> Number | None:

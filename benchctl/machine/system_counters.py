@@ -85,8 +85,8 @@ def _processor_time(root: Path) -> tuple[int | None, float | None, float | None]
         if read(root / "sys/devices/system/cpu/offline") or max(allowed) >= len(times):
             return None, None, None  # the list has gaps, so a place in it is not a core's number
         times = [times[core] for core in allowed]
-    busy = sum(value for one in times for kind, value in one._asdict().items() if kind not in _IDLE)
-    stolen = sum(one.steal for one in times) if hasattr(times[0], "steal") else None
+    busy = sum(value for core in times for kind, value in core._asdict().items() if kind not in _IDLE)
+    stolen = sum(core.steal for core in times) if hasattr(times[0], "steal") else None
     return len(times), busy if cpu_quota(root) is None else None, stolen
 
 
@@ -105,7 +105,7 @@ def _own_tree(root: Path) -> tuple[float, int | None, list[int]]:
             continue
         total += used
         pids.append(process.pid)
-    reported = [one for one in faults if one is not None]
+    reported = [fault for fault in faults if fault is not None]
     return total, sum(reported) if reported and len(reported) == len(faults) else None, pids
 
 

@@ -74,8 +74,8 @@ def size_of(prepared: Prepared, plan: Sequence[CellPlan], cost: RunEstimate) -> 
     """Return what a plan takes; its time goes by `cost`, else by how fast this machine reads the models' weights."""
     files = {
         file.path: file.size
-        for one in prepared.setups.values()
-        for model in (one.models.target, one.models.draft)
+        for setup in prepared.setups.values()
+        for model in (setup.models.target, setup.models.draft)
         if model is not None
         for file in model.files
     }
@@ -91,7 +91,7 @@ def size_of(prepared: Prepared, plan: Sequence[CellPlan], cost: RunEstimate) -> 
         processes=len(plan) + probes,
         seconds=_guessed(prepared, plan) if seconds is None else seconds,
         rough=seconds is None,
-        memory_bytes=max((peak_bytes(one.recipe, one.models) for one in prepared.setups.values()), default=0),
+        memory_bytes=max((peak_bytes(setup.recipe, setup.models) for setup in prepared.setups.values()), default=0),
         disk_bytes=sum(files.values()),
     )
 

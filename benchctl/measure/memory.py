@@ -77,7 +77,7 @@ def peak_bytes(recipe: Recipe, models: ResolvedPair) -> int:
     if models.target.folder is None and models.target.files:
         taken = [engine_bytes(arm, models, recipe.engine.context) for arm in recipe.arms]
     else:
-        taken = [BUFFERS + sum(file.size for one in (models.target, models.draft) if one for file in one.files)]
+        taken = [BUFFERS + sum(file.size for model in (models.target, models.draft) if model for file in model.files)]
     return sum(taken) if recipe.schedule == "interleaved" else max(taken)
 
 

@@ -229,10 +229,10 @@ def idle_slots(recipe: Recipe, prompts: int) -> list[str]:
     """Return a sentence for every concurrency that so many prompts cannot keep up to the end of a cell."""
     concurrencies = sorted({arm.concurrency for arm in recipe.arms if arm.rate is None and arm.concurrency > 1})
     return [
-        f"Concurrency {one}: with {prompts} prompts there are less than {one} requests in flight for much of a cell. "
-        f"Use at least {2 * one} prompts."
-        for one in concurrencies
-        if prompts < 2 * one
+        f"Concurrency {concurrency}: with {prompts} prompts there are less than {concurrency} requests in flight "
+        f"for much of a cell. Use at least {2 * concurrency} prompts."
+        for concurrency in concurrencies
+        if prompts < 2 * concurrency
     ]
 
 
@@ -272,8 +272,8 @@ def keep_matching(recipe: Recipe, patterns: Sequence[str]) -> Recipe:
     A pattern that matches no arm is of tasks, and is handed on as it is: the suite checks whether it has them.
     """
     names = dict.fromkeys(name for arm in recipe.arms for name in (arm.name, arm.of) if name is not None)
-    arms = [name for name in names if any(fnmatchcase(name, one) for one in patterns)]
-    tasks = [one for one in patterns if not any(fnmatchcase(name, one) for name in names)]
+    arms = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    tasks = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
     if arms:
         recipe = keep_only(recipe, arms)
     if tasks:

@@ -210,9 +210,9 @@ def with_arms(prepared: Prepared, arms: Sequence[Arm]) -> Prepared:
 def files_of(prepared: Prepared) -> list[Path]:
     """Return the files that must stay as they are while a run measures: the engines' binaries and the models'."""
     found: dict[Path, None] = {}
-    for one in prepared.setups.values():
-        models = [model for model in (one.models.target, one.models.draft) if model is not None]
-        binary = one.capabilities.binary
+    for setup in prepared.setups.values():
+        models = [model for model in (setup.models.target, setup.models.draft) if model is not None]
+        binary = setup.capabilities.binary
         found |= dict.fromkeys(
             [*([] if binary is None else [binary]), *(f.path for model in models for f in model.files)]
         )
@@ -317,7 +317,7 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
     ]
     first = next(iter(prepared.setups.values()))
     draft = first.models.draft
-    pairs = [one.models for one in prepared.setups.values()]
+    pairs = [setup.models for setup in prepared.setups.values()]
     arms, compared = {arm.name: arm for arm in recipe.arms}, recipe.compared
     return Manifest(
         run=new_run_id(),

@@ -58,8 +58,8 @@ class _Request:
 def fitted_for(engine: Renders, prompt: Prompt, length: int, text: str) -> Prompt:
     """Return the prompt in `length` tokens, as `engine` counts them. Raises ContextError, EngineError."""
 
-    def count(one: Prompt) -> int:
-        tokens = len(engine.render(one).token_ids)
+    def count(prompt: Prompt) -> int:
+        tokens = len(engine.render(prompt).token_ids)
         if not tokens:
             raise ContextError("this engine does not report how it tokenizes")
         return tokens

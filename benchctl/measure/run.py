@@ -203,7 +203,9 @@ def recorded_engines(run: RunData) -> Recorded | None:
     """Return what a run recorded of its engines, by setup; None for one without a manifest."""
     if run.manifest is None:
         return None
-    details: dict[str | None, Mapping[str, object]] = {one.name: one.engine.details for one in run.manifest.setups}
+    details: dict[str | None, Mapping[str, object]] = {
+        setup.name: setup.engine.details for setup in run.manifest.setups
+    }
     return details or {None: run.manifest.engine.details}
 
 
@@ -268,10 +270,10 @@ def _must_be_there(manifest: Manifest, on: Nodes | None, folder: Path) -> None:
 
 def must_be_unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> None:
     """A run is one experiment: what is measured later must be the same thing."""
-    pairs = [one.models for one in prepared.setups.values()]
+    pairs = [setup.models for setup in prepared.setups.values()]
     workload = workload_sha256(prepared.recipe, manifest.prompts, *pairs)
     suite = prepared.suite.sha256 == manifest.suite.get("sha256")
-    recorded: dict[str | None, dict[str, Any]] = {one.name: one.engine.details for one in manifest.setups}
+    recorded: dict[str | None, dict[str, Any]] = {setup.name: setup.engine.details for setup in manifest.setups}
     recorded = recorded or {None: manifest.engine.details}
     engine = all(
         one.capabilities.details.get(part) == recorded.get(name, {}).get(part)

@@ -90,7 +90,7 @@ def _trace(run: RunData, prepared: Prepared, plan: TracePlan, notice: Notice) ->
     sampling = prepared.recipe.sampling.model_copy(
         update={"max_tokens": min(plan.tokens, prepared.recipe.sampling.max_tokens)}
     )
-    done = {one.arm for one in known.arms} | _timed_in_the_run(run)
+    done = {arm.arm for arm in known.arms} | _timed_in_the_run(run)
     for arm in prepared.recipe.arms:
         if arm.name in done or not _as_usual(arm, prepared.recipe.sampling):
             continue
@@ -120,7 +120,7 @@ def _trace(run: RunData, prepared: Prepared, plan: TracePlan, notice: Notice) ->
 
 def _timed_in_the_run(run: RunData) -> set[str]:
     """Return the arms of which the engine timed every phase in the run: nothing of them is missing."""
-    return {one.label for one in run.records if one.phase_s and {"verify", "plain"} & set(one.phase_s)}
+    return {record.label for record in run.records if record.phase_s and {"verify", "plain"} & set(record.phase_s)}
 
 
 def _as_usual(arm: Arm, sampling: Sampling) -> bool:
@@ -151,7 +151,7 @@ def _traced_arm(
         answers=answered.answers,
         tokens=answered.tokens,
         seconds=answered.seconds,
-        passes=[PassTime.model_validate(vars(one)) for one in engine.read_trace(text)],
+        passes=[PassTime.model_validate(vars(timed)) for timed in engine.read_trace(text)],
     )
 
 

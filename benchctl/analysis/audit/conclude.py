@@ -109,11 +109,11 @@ def _audit(
             "expected": hazard.expected,
             "p": hazard.p,
             "floor": floor,
-            "beyond": sum(one.gap > floor for _, answer in known for one in answer.diverged),
+            "beyond": sum(divergence.gap > floor for _, answer in known for divergence in answer.diverged),
             "excess_limit": _excess_limit(noise, places),
             "seen": tuple(
-                DetectionPower(nats=one.nats, chance=one.chance, prompts=one.times and one.times * prompts)
-                for one in power
+                DetectionPower(nats=chance.nats, chance=chance.chance, prompts=chance.times and chance.times * prompts)
+                for chance in power
             ),
         }
     )
@@ -132,7 +132,7 @@ def _lacking(
         return reason
     if not by_prefill and not arm.overlapping:
         agreed = [(answer, min(arm.agreed[answer.key], len(answer.margins))) for _, answer in known]
-        others = sum(one.index < common for answer, common in agreed for one in answer.diverged)
+        others = sum(divergence.index < common for answer, common in agreed for divergence in answer.diverged)
         if others:
             places = sum(common for _, common in agreed)
             return (
@@ -160,7 +160,7 @@ def _places(known: Sequence[tuple[Answer, ScoredAnswer]]) -> Places:
         before = earlier.setdefault((answer.task, answer.prompt_idx), [])
         start = max((common_length(answer.token_ids, other.token_ids) for other in before), default=0)
         before.append(answer)
-        diverged += [total + one.index - start for one in scored.diverged if one.index >= start]
+        diverged += [total + divergence.index - start for divergence in scored.diverged if divergence.index >= start]
         margins.append(np.array(scored.margins[start:]))
         numbers += [number] * (len(scored.margins) - start)
         total += max(0, len(scored.margins) - start)
@@ -278,9 +278,9 @@ def _chance(noise: Noise, near: Places, nats: float, level: float, proposed: flo
 def _repeated(places: Places, times: int, rng: np.random.Generator) -> Places:
     """Return `times` as many answers, drawn from these with replacement."""
     drawn = rng.integers(places.count, size=times * places.count)
-    rows = [np.flatnonzero(places.answers == one) for one in drawn]
+    rows = [np.flatnonzero(places.answers == answer_number) for answer_number in drawn]
     index = np.concatenate(rows) if rows else np.zeros(0, np.int64)
-    numbers = np.repeat(np.arange(len(drawn)), [len(one) for one in rows])
+    numbers = np.repeat(np.arange(len(drawn)), [len(row) for row in rows])
     return Places(places.margins[index], places.diverged[index], numbers)
 
 
@@ -288,5 +288,5 @@ def _of_a_silent_engine(places: Places, nats: float, proposed: float) -> Power:
     """Where the target has no noise, one swapped token is detected."""
     near = int((places.margins <= nats).sum())
     chance = 1 - (1 - proposed) ** near
-    times = next((one for one in (1, *TIMES) if 1 - (1 - proposed) ** (near * one) >= OFTEN), None)
+    times = next((factor for factor in (1, *TIMES) if 1 - (1 - proposed) ** (near * factor) >= OFTEN), None)
     return Power(nats, chance, times)

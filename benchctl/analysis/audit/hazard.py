@@ -109,7 +109,7 @@ class Simulation:
     def another_tail(self) -> Tail:
         """Return the distribution of losses of another sample of answers."""
         drawn = self._rng.integers(len(self._sizes), size=len(self._sizes))
-        parts = [self._losses[self._starts[one] : self._starts[one] + self._sizes[one]] for one in drawn]
+        parts = [self._losses[self._starts[answer] : self._starts[answer] + self._sizes[answer]] for answer in drawn]
         return fit_tail(np.concatenate(parts))
 
     def chances(self, rows: int) -> Floats:

@@ -146,10 +146,10 @@ def noise_of(audit: Audit, scored: Mapping[AnswerKey, ScoredAnswer], widths: Seq
     margins: list[float] = []
     losses: list[float] = []
     answers: list[int] = []
-    for one in audit.passes:
-        answer = scored.get(one.answer)
-        if one.width in chosen and one.slots == slots and answer is not None:
-            margins += [answer.margins[place] for place in one.places]
-            losses += one.losses
-            answers += [numbers.setdefault(one.answer, len(numbers))] * len(one.places)
+    for pass_ in audit.passes:
+        answer = scored.get(pass_.answer)
+        if pass_.width in chosen and pass_.slots == slots and answer is not None:
+            margins += [answer.margins[place] for place in pass_.places]
+            losses += pass_.losses
+            answers += [numbers.setdefault(pass_.answer, len(numbers))] * len(pass_.places)
     return Noise(np.array(margins), np.array(losses), np.array(answers, dtype=np.int64))

@@ -72,8 +72,8 @@ class Selection:
         for arm in self.arms:
             for answer in arm.answers:
                 by_prompt.setdefault((answer.task, answer.prompt_idx), {}).setdefault(answer.key, answer)
-        shuffled = sorted(by_prompt, key=lambda one: sha256(f"{one[0]}/{one[1]}".encode()).digest())
-        return [list(by_prompt[one].values()) for one in shuffled]
+        shuffled = sorted(by_prompt, key=lambda place: sha256(f"{place[0]}/{place[1]}".encode()).digest())
+        return [list(by_prompt[prompt].values()) for prompt in shuffled]
 
     @property
     def widths(self) -> list[int]:
@@ -163,9 +163,13 @@ def _widths(frame: Frame, arm: int) -> tuple[int, ...]:
 def _rejecting(frame: Frame, arm: int, width: int) -> float | None:
     """Return `ArmAnswers.rejecting`; `width`: of the arm's widest verify step."""
     records = [frame.records[row] for row in frame.rows(arm).tolist()]
-    known = [one for one in records if one.draft_n is not None and one.draft_n_accepted is not None and one.n_predicted]
-    tokens = sum(one.n_predicted or 0 for one in known)
-    return sum(_rejections(one, width - 1) for one in known) / tokens if tokens else None
+    known = [
+        record
+        for record in records
+        if record.draft_n is not None and record.draft_n_accepted is not None and record.n_predicted
+    ]
+    tokens = sum(record.n_predicted or 0 for record in known)
+    return sum(_rejections(record, width - 1) for record in known) / tokens if tokens else None
 
 
 def _rejections(record: Record, depth: int) -> float:

@@ -67,9 +67,9 @@ def compare_runs(
         only_in_a=[name for name in chosen if name not in after.frame.arms],
         only_in_b=[name for name in chosen if name not in before.frame.arms],
         lossless_b=[
-            OwnVerdict(arm=one.arm, verdict=one.verdict, reason=one.reason)
-            for one in after.analysis.losslessness
-            if one.arm in chosen
+            OwnVerdict(arm=row.arm, verdict=row.verdict, reason=row.reason)
+            for row in after.analysis.losslessness
+            if row.arm in chosen
         ],
     )
 
@@ -92,7 +92,7 @@ def _facts(side: _Side, name: str) -> RunFacts:
         blocks=found.blocks,
         failed_cells=found.failed_cells,
         damage=list(side.data.integrity.findings),
-        warnings=list(dict.fromkeys(one.id for one in found.warnings)),
+        warnings=list(dict.fromkeys(warning.id for warning in found.warnings)),
     )
 
 
@@ -105,7 +105,7 @@ def _compare_arm(before: _Side, after: _Side, name: str) -> ArmComparison:
     level = level_for(before.data.manifest, after.data.manifest)
     rate = _ratio(a.pooled(timed), b.pooled(timed), rates_a, rates_b, level)
     matched = _over(b.pooled(equal), a.pooled(equal))
-    distrust = next((reason for one in (before, after) if (reason := one.data.integrity.reason)), None)
+    distrust = next((reason for run in (before, after) if (reason := run.data.integrity.reason)), None)
     doubt = distrust or _doubt(rate, matched, bool((timed & ~equal).any()), len(rates_a), len(rates_b))
     own_a, own_b = _lossless(before, name), _lossless(after, name)
     return ArmComparison(
@@ -177,7 +177,7 @@ def _blocks(count: int) -> str:
 
 def _speedups(before: _Side, after: _Side, name: str, level: float) -> Ratio:
     a, b = (
-        next((one for one in side.analysis.speedups if one.arm == name and one.task == ALL_TASKS), None)
+        next((speedup for speedup in side.analysis.speedups if speedup.arm == name and speedup.task == ALL_TASKS), None)
         for side in (before, after)
     )
     if a is None or b is None:
@@ -186,11 +186,11 @@ def _speedups(before: _Side, after: _Side, name: str, level: float) -> Ratio:
 
 
 def _acceptance(side: _Side, name: str) -> float | None:
-    return next((one.rate for one in side.analysis.acceptance if one.arm == name and one.task == ALL_TASKS), None)
+    return next((row.rate for row in side.analysis.acceptance if row.arm == name and row.task == ALL_TASKS), None)
 
 
 def _lossless(side: _Side, name: str) -> Losslessness | None:
-    return next((one for one in side.analysis.losslessness if one.arm == name), None)
+    return next((row for row in side.analysis.losslessness if row.arm == name), None)
 
 
 class BlockRates:

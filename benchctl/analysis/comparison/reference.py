@@ -99,9 +99,9 @@ class ReferenceComparison(Result):
     def identical(self) -> bool:
         """Whether the run and all its arms equal every reference on every prompt."""
         own = [pair for pair in self.baselines if pair.runs[0] == self.runs[0].run]
-        arms = [one for one in self.arms if one.run == self.runs[0].run]
+        arms = [arm for arm in self.arms if arm.run == self.runs[0].run]
         return all(not pair.differing and not pair.undetermined and pair.prompts for pair in own) and all(
-            one.same for one in arms
+            arm.same for arm in arms
         )
 
 
@@ -121,11 +121,11 @@ def compare_with_references(
 ) -> ReferenceComparison:
     """Compare a run's answers with those of every reference. Raises UsageError for runs of other prompts."""
     everything = [run, *references]
-    for one, other in combinations(everything, 2):
-        if one.folder.resolve() == other.folder.resolve():
-            raise UsageError("A run cannot be its own reference.", where=str(one.folder), fix="Name another run.")
+    for this, other in combinations(everything, 2):
+        if this.folder.resolve() == other.folder.resolve():
+            raise UsageError("A run cannot be its own reference.", where=str(this.folder), fix="Name another run.")
     on_trust = dict.fromkeys(text for other in references for text in require_same_questions(run, other))
-    sides = [_side(one) for one in everything]
+    sides = [_side(compared_run) for compared_run in everything]
     known = [arm for arm in sides[0].answers if arm != sides[0].baseline]
     for name in arms or ():
         if name not in known:
@@ -135,7 +135,7 @@ def compare_with_references(
     return ReferenceComparison(
         runs=[_facts(side) for side in sides],
         on_trust=list(on_trust),
-        baselines=[_baselines(one, other) for one, other in combinations(sides, 2)],
+        baselines=[_baselines(this, other) for this, other in combinations(sides, 2)],
         arms=[
             _arm(side, arm, reference)
             for place, side in enumerate(sides[:-1])
@@ -191,12 +191,12 @@ def precision_of(manifest: Manifest) -> str:
     for kind, count in (facts.get("parameters_by_dtype") or {}).items():
         sizes[str(kind)] = float(count)
     total = sum(sizes.values())
-    named = [kind for kind in sorted(sizes, key=lambda one: -sizes[one]) if sizes[kind] >= LEAST_SHARE * total]
+    named = [kind for kind in sorted(sizes, key=lambda size_of: -sizes[size_of]) if sizes[kind] >= LEAST_SHARE * total]
     return " + ".join(_NAMES.get(kind.lower(), kind.lower()) for kind in named) or "not recorded"
 
 
-def _differs(one: _Side, other: _Side) -> Iterator[Literal["engine", "precision"]]:
-    ours, theirs = one.data.manifest, other.data.manifest
+def _differs(this: _Side, other: _Side) -> Iterator[Literal["engine", "precision"]]:
+    ours, theirs = this.data.manifest, other.data.manifest
     if ours is None or theirs is None:
         yield from ("engine", "precision")
         return
@@ -209,19 +209,19 @@ def _differs(one: _Side, other: _Side) -> Iterator[Literal["engine", "precision"
         yield "precision"
 
 
-def _baselines(one: _Side, other: _Side) -> BaselinePair:
+def _baselines(this: _Side, other: _Side) -> BaselinePair:
     same, differing, undetermined = 0, [], []
-    for key in dict.fromkeys([*one.prompts, *other.prompts]):
-        ours, theirs = one.answers[one.baseline].get(key), other.answers[other.baseline].get(key)
+    for key in dict.fromkeys([*this.prompts, *other.prompts]):
+        ours, theirs = this.answers[this.baseline].get(key), other.answers[other.baseline].get(key)
         if ours is None or theirs is None or not same_prompt(ours, theirs):
             undetermined.append(_named(key))
         elif same_answer(ours, theirs):
             same += 1
         else:
-            differing.append(_difference(one, ours, other, theirs))
+            differing.append(_difference(this, ours, other, theirs))
     return BaselinePair(
-        runs=(one.name, other.name),
-        differs_in=list(_differs(one, other)),
+        runs=(this.name, other.name),
+        differs_in=list(_differs(this, other)),
         prompts=same + len(differing) + len(undetermined),
         same=same,
         differing=differing,
@@ -263,7 +263,7 @@ def _cause(answer: Record, own: Record, reference: Record) -> Cause:
     return "speculation" if same_answer(own, reference) else "both"
 
 
-def _difference(one: _Side, ours: Record, other: _Side, theirs: Record, cause: Cause | None = None) -> Difference:
+def _difference(this: _Side, ours: Record, other: _Side, theirs: Record, cause: Cause | None = None) -> Difference:
     fork = find_fork(theirs, ours)
     # Equal texts and tokens, and other endings: they diverge where the answers end.
     index, unit = (fork.index, fork.unit) if fork is not None else (ours.n_predicted, "token")
@@ -273,7 +273,9 @@ def _difference(one: _Side, ours: Record, other: _Side, theirs: Record, cause: C
         prompt_idx=ours.prompt_idx,
         index=index,
         unit="token" if by_token else "character",
-        margins=[_margin(side, record, index) if by_token else None for side, record in ((one, ours), (other, theirs))],
+        margins=[
+            _margin(side, record, index) if by_token else None for side, record in ((this, ours), (other, theirs))
+        ],
         cause=cause,
     )
 
@@ -294,7 +296,7 @@ def _margin(side: _Side, record: Record, index: int) -> float | None:
     for place in replays.positions:
         where = (place.task, place.prompt_idx, place.index, place.agreed_sha)
         if where == (record.task, record.prompt_idx, index, agreed):
-            return next((one.margin for one in place.readings if one.shape == "decode"), None)
+            return next((reading.margin for reading in place.readings if reading.shape == "decode"), None)
     return None
 
 

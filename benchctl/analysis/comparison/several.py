@@ -118,7 +118,7 @@ def _common(first: RunSummary, run: RunSummary) -> tuple[list[int], list[int]]:
         for number, (task, index, text) in enumerate(run.prompts)
         if (task, index) in place and (text is None or texts[place[task, index]] in (None, text))
     ]
-    return [one for one, _ in pairs], [other for _, other in pairs]
+    return [ours for ours, _ in pairs], [other for _, other in pairs]
 
 
 def _row(number: int, run: RunSummary, arm: ArmSummary) -> ArmRow:
@@ -167,9 +167,9 @@ def _unlike(
 ) -> dict[Part, str]:
     """Return why each quantity cannot be compared; empty where everything can be."""
     every: tuple[Part, ...] = ("rate", "speedup", "answers")
-    for one in (first, run):
-        if one.distrust is not None:
-            return dict.fromkeys(every, f"the files of {one.run} are not as they were written")
+    for compared_run in (first, run):
+        if compared_run.distrust is not None:
+            return dict.fromkeys(every, f"the files of {compared_run.run} are not as they were written")
     if not common[0]:
         return dict.fromkeys(every, "the runs have no prompt in common")
     if a.condition != b.condition:

@@ -129,10 +129,10 @@ def _arm(
     name = frame.arms[number]
     rows = frame.row_at[number]
     arm = found.compared[name]
-    setup = next((one for one in manifest.setups if one.name == arm.setup), None) if manifest else None
-    speedup = next((one for one in found.speedups if one.arm == name and one.task == ALL_TASKS), None)
-    accepted = next((one for one in found.acceptance if one.arm == name and one.task == ALL_TASKS), None)
-    lossless = next((one for one in found.losslessness if one.arm == name), None)
+    setup = next((setup for setup in manifest.setups if setup.name == arm.setup), None) if manifest else None
+    speedup = next((speedup for speedup in found.speedups if speedup.arm == name and speedup.task == ALL_TASKS), None)
+    accepted = next((row for row in found.acceptance if row.arm == name and row.task == ALL_TASKS), None)
+    lossless = next((row for row in found.losslessness if row.arm == name), None)
     interval = speedup.interval if speedup else None
     of: SetupIdentity | Manifest | None = setup or manifest
     return ArmSummary(
@@ -164,8 +164,8 @@ def _answers(frame: Frame) -> NDArray[np.uint64]:
     sound = find_answers(frame).sound
     numbers = np.array(
         [
-            int((one.token_sha or one.content_sha or "0")[:16], 16) if sound[row] else ABSENT
-            for row, one in enumerate(frame.records)
+            int((record.token_sha or record.content_sha or "0")[:16], 16) if sound[row] else ABSENT
+            for row, record in enumerate(frame.records)
         ]
         + [ABSENT],  # what -1 points at: no record
         dtype=np.uint64,
@@ -175,14 +175,15 @@ def _answers(frame: Frame) -> NDArray[np.uint64]:
 
 
 def _prompts(frame: Frame, manifest: Manifest | None) -> list[tuple[str, int, str | None]]:
-    known = {(one.task, one.prompt_idx): one.sha256 for one in manifest.prompts} if manifest else {}
+    known = {(prompt.task, prompt.prompt_idx): prompt.sha256 for prompt in manifest.prompts} if manifest else {}
     return [(task, index, known.get((task, index))) for task, index in frame.prompts]
 
 
 def _machine(manifest: Manifest | None) -> str:
     machine = manifest.machine if manifest else {}
     accelerators = [
-        str(one.get("name", one) if isinstance(one, dict) else one) for one in machine.get("accelerators") or []
+        str(device.get("name", device) if isinstance(device, dict) else device)
+        for device in machine.get("accelerators") or []
     ]
     return ", ".join([str(machine.get("cpu") or "not known"), *accelerators])
 

@@ -77,9 +77,9 @@ def require_same_questions(a: RunData, b: RunData) -> list[str]:
         parts += [*_prompts(_planned(a.manifest), _planned(b.manifest)), *_sampling(a.manifest, b.manifest)]
         ours, theirs = a.manifest.target.facts, b.manifest.target.facts
         for fact in ("vocab_size", "layers"):
-            one, other = ours.get(fact), theirs.get(fact)
-            if one is not None and other is not None and one != other:
-                parts.append(f"the target's {fact.replace('_', ' ')}: {_rendered(one)} and {_rendered(other)}")
+            first, other = ours.get(fact), theirs.get(fact)
+            if first is not None and other is not None and first != other:
+                parts.append(f"the target's {fact.replace('_', ' ')}: {_rendered(first)} and {_rendered(other)}")
     else:
         parts += _prompts(_recorded(a.records), _recorded(b.records))
     if parts:
@@ -104,8 +104,8 @@ def find_changes(a: RunData, b: RunData) -> list[Change]:
     first, second = _recorded(a.records), _recorded(b.records)
     other = [key for key in first if None not in (first[key], second.get(key)) and first[key] != second[key]]
     if other:
-        one = f"{other[0][0]}/{other[0][1]}"
-        example = f"{len(other)} of {len(first)} prompts, such as {one}"
+        named = f"{other[0][0]}/{other[0][1]}"
+        example = f"{len(other)} of {len(first)} prompts, such as {named}"
         changes.append(
             Change(what="rendered prompt text", a=f"SHA-256 {first[other[0]]}"[:20], b=f"differs for {example}")
         )
@@ -210,10 +210,10 @@ def _settings(manifest: Manifest) -> Iterator[tuple[str, Any]]:
 
 def _rendered(value: object) -> str:
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{key} {_rendered(one)}" for key, one in value.items() if one is not None and one != [])
+        inner = ", ".join(f"{key} {_rendered(part)}" for key, part in value.items() if part is not None and part != [])
         return one_line(inner, 160)
     if isinstance(value, list | tuple):
-        return one_line(" ".join(_rendered(one) for one in value), 160) or _ABSENT
+        return one_line(" ".join(_rendered(element) for element in value), 160) or _ABSENT
     return _ABSENT if value is None else one_line(str(value), 160)
 
 
@@ -255,7 +255,7 @@ def _sound(frame: Frame, answers: Answers, arm: str) -> dict[PromptKey, list[Rec
 
 
 def _alike(records: Sequence[Record]) -> bool:
-    return all(same_answer(records[0], one) and same_prompt(records[0], one) for one in records[1:])
+    return all(same_answer(records[0], record) and same_prompt(records[0], record) for record in records[1:])
 
 
 def sound_answers(frame: Frame, answers: Answers, arm: str) -> dict[PromptKey, Record]:

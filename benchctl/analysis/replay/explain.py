@@ -64,7 +64,7 @@ class Evidence:
     @cached_property
     def _forks(self) -> dict[tuple[object, ...], Position]:
         """The replayed forks by their key: runs may have thousands."""
-        return {one.key: one for one in self.replays.positions if one.fork} if self.replays else {}
+        return {position.key: position for position in self.replays.positions if position.fork} if self.replays else {}
 
 
 def explain_fork(fork: Fork, baseline: Record, width: int | None, evidence: Evidence) -> tuple[PromptClass, str, Fork]:
@@ -79,9 +79,9 @@ def explain_fork(fork: Fork, baseline: Record, width: int | None, evidence: Evid
     if lack is not None or position is None or width is None:
         return "differs", f"{where}; noise and a fault are both possible: {lack}.", fork
     together = together_at(position, width)
-    readings = [one for one in position.readings if one.shape != "verify" or one is together]
-    own = next((one for one in readings if one.shape == "decode"), None)
-    known = [one.margin for one in readings if one.margin is not None]
+    readings = [reading for reading in position.readings if reading.shape != "verify" or reading is together]
+    own = next((reading for reading in readings if reading.shape == "decode"), None)
+    known = [reading.margin for reading in readings if reading.margin is not None]
     margin = own.margin if own is not None and own.margin is not None else min(known, default=None)
     noise = evidence.noise_at(width)
     verify = together_at(position, width, by_prefill=noise.by_prefill)
@@ -90,7 +90,9 @@ def explain_fork(fork: Fork, baseline: Record, width: int | None, evidence: Evid
         "margin": margin,
         "margin_is_least": bounded and margin is not None,
         "noise_floor": noise.floor if width > 1 else 0.0,
-        "shapes": tuple(dict.fromkeys(_shape(one, position) for one in readings)),  # a fork may lie in the sample, too
+        "shapes": tuple(
+            dict.fromkeys(_shape(reading, position) for reading in readings)
+        ),  # a fork may lie in the sample, too
         "shapes_absent": position.absent,
     }
     fork = fork.model_copy(update=numbers)
@@ -168,7 +170,7 @@ def find_noise(replays: Replays | None, width: int, *, tokens: int = 0, audit: A
     """
     by_prefill = replays is not None and _no_width_was_read(replays)
     noise = _sampled(replays, width, by_prefill=by_prefill)
-    audited = noise_of(audit, {one.key: one for one in audit.answers}, (width,)) if audit else None
+    audited = noise_of(audit, {answer.key: answer for answer in audit.answers}, (width,)) if audit else None
     if audited is not None and len(audited.margins) > len(noise.margins):
         noise, by_prefill = audited, audit is not None and audit.shape == "prefill"
     count, changed = len(noise.margins), int((noise.losses != 0).sum())
@@ -206,10 +208,10 @@ def _sampled(replays: Replays | None, width: int, *, by_prefill: bool) -> Noise:
 
 def _no_width_was_read(replays: Replays) -> bool:
     """Whether the engine reported for every fork that it cannot read on in batches, and did so nowhere."""
-    if any(reading.shape == "verify" for one in replays.positions for reading in one.readings):
+    if any(reading.shape == "verify" for position in replays.positions for reading in position.readings):
         return False
-    forks = [one for one in replays.positions if one.fork]
-    return bool(forks) and all("verify" in one.absent for one in forks)
+    forks = [position for position in replays.positions if position.fork]
+    return bool(forks) and all("verify" in fork.absent for fork in forks)
 
 
 def margins(position: Position, width: int, *, by_prefill: bool = False) -> tuple[float, float, bool] | None:
@@ -217,7 +219,7 @@ def margins(position: Position, width: int, *, by_prefill: bool = False) -> tupl
 
     `by_prefill`: that of reading everything at once in place of that at `width`.
     """
-    alone = next((one for one in position.readings if one.shape == "decode"), None)
+    alone = next((reading for reading in position.readings if reading.shape == "decode"), None)
     together = together_at(position, width, by_prefill=by_prefill)
     if alone is None or together is None or alone.rival is None or together.rival is None:
         return None
@@ -233,9 +235,11 @@ def together_at(position: Position, width: int, *, by_prefill: bool = False) -> 
     earlier versions did, is a batch that no round reads.
     """
     if by_prefill:
-        return next((one for one in position.readings if one.shape == "prefill"), None)
+        return next((reading for reading in position.readings if reading.shape == "prefill"), None)
     widths = {min(width, position.index)} if position.fork else {width, min(width, position.index)}
-    return next((one for one in position.readings if one.shape == "verify" and one.width in widths), None)
+    return next(
+        (reading for reading in position.readings if reading.shape == "verify" and reading.width in widths), None
+    )
 
 
 def _floor(noise: Noise, changed: int, tokens: int) -> tuple[float | None, str]:

@@ -67,10 +67,10 @@ def prefixes_to_score(frame: Frame, found: Iterable[Losslessness]) -> list[Answe
     """
     forks: dict[tuple[str, int], dict[ForkToScore, None]] = {}
     for arm in found:
-        for one in arm.comparisons:
-            if one.outcome in ("differs", "near-tie", "violation", "degenerate"):
-                scorable = filter(None, map(_scorable, [one.fork, *one.other_forks]))
-                forks.setdefault((one.task, one.prompt_idx), {}).update(dict.fromkeys(scorable))
+        for comparison in arm.comparisons:
+            if comparison.outcome in ("differs", "near-tie", "violation", "degenerate"):
+                scorable = filter(None, map(_scorable, [comparison.fork, *comparison.other_forks]))
+                forks.setdefault((comparison.task, comparison.prompt_idx), {}).update(dict.fromkeys(scorable))
     if not any(forks.values()):
         return []
     result = []

@@ -68,16 +68,20 @@ class Cost:
 
 def cost_of(records: Sequence[Record], baseline: str) -> Cost:
     """Return what reading took while the run was measured."""
-    own = [one for one in records if one.label == baseline and one.e2e_s is not None and one.decode_s is not None]
-    tokens = sum(max(0, one.n_predicted - 1) for one in own)
-    decode = sum(one.decode_s or 0.0 for one in own)
-    prompts = sum((one.e2e_s or 0.0) - (one.decode_s or 0.0) for one in own)
+    own = [
+        record
+        for record in records
+        if record.label == baseline and record.e2e_s is not None and record.decode_s is not None
+    ]
+    tokens = sum(max(0, record.n_predicted - 1) for record in own)
+    decode = sum(record.decode_s or 0.0 for record in own)
+    prompts = sum((record.e2e_s or 0.0) - (record.decode_s or 0.0) for record in own)
     return Cost(decode / tokens if tokens else 0.05, prompts / len(own) if own else 0.1)
 
 
 def seconds_of(records: Sequence[Record]) -> float:
     """Return how long the run's requests took, all together."""
-    return sum(one.e2e_s or 0.0 for one in records)
+    return sum(record.e2e_s or 0.0 for record in records)
 
 
 @dataclass(frozen=True)
@@ -109,12 +113,12 @@ def make_plan(selection: Selection, audit: Audit | None, cost: Cost, budget_s: f
     noise is measured on the first prompts, a few places of each answer, then more of each.
     """
     known = {answer.key for answer in audit.answers} if audit else set()
-    read = {one.key for one in audit.passes} if audit else set()
+    read = {pass_.key for pass_ in audit.passes} if audit else set()
     prompts, answers, spent = selection.prompts, [], 0.0
     null = _null_cost(selection, audit, cost) if in_batches else 0.0
     kept: list[list[Answer]] = []
     for group in prompts:
-        price = sum(cost.of_answer(one) for one in group if one.key not in known)
+        price = sum(cost.of_answer(chosen) for chosen in group if chosen.key not in known)
         if kept and spent + price + null > budget_s and price:
             continue
         kept.append(group)
@@ -123,7 +127,9 @@ def make_plan(selection: Selection, audit: Audit | None, cost: Cost, budget_s: f
     passes: dict[int, list[Alignment]] = {place: [] for place in range(len(answers))}
     soon = max(FEWEST_ANSWERS, len(answers) // 2)
     for width in selection.widths if in_batches else ():
-        have = sum(len(one.places) for one in audit.passes if (one.width, one.slots) == (width, 1)) if audit else 0
+        have = (
+            sum(len(pass_.places) for pass_ in audit.passes if (pass_.width, pass_.slots) == (width, 1)) if audit else 0
+        )
         for first, last in ((0, soon), (soon, len(answers))):
             for alignment, place in product(alignments(width), range(first, min(last, len(answers)))):
                 key = (*answers[place].key, width, alignment.first, alignment.skipped, 1)
@@ -135,11 +141,11 @@ def make_plan(selection: Selection, audit: Audit | None, cost: Cost, budget_s: f
     for group in kept:
         here = []
         for answer in group:
-            one = AnswerPlan(answer, answer.key in known, tuple(passes[number]))
+            planned = AnswerPlan(answer, answer.key in known, tuple(passes[number]))
             number += 1
-            if one.alignments or not one.scored:
-                here.append(one)
-                seconds += cost.of_answer(answer) + sum(cost.of_pass(answer, each) for each in one.alignments)
+            if planned.alignments or not planned.scored:
+                here.append(planned)
+                seconds += cost.of_answer(answer) + sum(cost.of_pass(answer, each) for each in planned.alignments)
         if here:
             plans.append(tuple(here))
     return AuditPlan(tuple(plans), len(prompts), seconds, budget_s)
@@ -148,10 +154,10 @@ def make_plan(selection: Selection, audit: Audit | None, cost: Cost, budget_s: f
 def _null_cost(selection: Selection, audit: Audit | None, cost: Cost) -> float:
     """Return about what measuring the missing noise takes."""
     have = dict.fromkeys(selection.widths, 0)
-    for one in audit.passes if audit else ():
-        if one.slots > 1:
+    for pass_ in audit.passes if audit else ():
+        if pass_.slots > 1:
             continue
-        have[one.width] = have.get(one.width, 0) + len(one.places)
+        have[pass_.width] = have.get(pass_.width, 0) + len(pass_.places)
     alone = sum(max(0, PREFIXES - have[width]) * (width * cost.token_s / 2 + REQUEST_S) for width in selection.widths)
     return alone + _shared_cost(selection, audit, cost)
 
@@ -165,4 +171,4 @@ def _shared_cost(selection: Selection, audit: Audit | None, cost: Cost) -> float
 def lacks_shared(audit: Audit | None, width: int, slots: int) -> bool:
     """Whether too little is known of the noise of batches of `width` tokens of each of `slots` requests."""
     passes = audit.passes if audit else []
-    return sum(len(one.places) for one in passes if (one.width, one.slots) == (width, slots)) < PREFIXES
+    return sum(len(pass_.places) for pass_ in passes if (pass_.width, pass_.slots) == (width, slots)) < PREFIXES

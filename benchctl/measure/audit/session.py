@@ -104,7 +104,7 @@ def _read_shared(
     run: RunData, again: Relaunch, audit: Audit, selection: Selection, width: int, slots: int, until: float
 ) -> None:
     """Measure the noise of batches of `width` tokens of each of `slots` requests, on the answers that were scored."""
-    scored = {one.key: one for one in audit.answers}
+    scored = {earlier.key: earlier for earlier in audit.answers}
     start = time.monotonic()
     with again.slot_scorer(run.folder, f"audit-{slots}x{width}") as scorer:
         usable = []
@@ -150,9 +150,9 @@ class _Session:
             for number, prompt in enumerate(plan.prompts):
                 if number and time.monotonic() - start > plan.budget_s:
                     break
-                for one in prompt:
-                    self._progress(number, len(plan.prompts), f"{one.answer.task}/{one.answer.prompt_idx}")
-                    self._read_answer(one, audit)
+                for answer in prompt:
+                    self._progress(number, len(plan.prompts), f"{answer.answer.task}/{answer.answer.prompt_idx}")
+                    self._read_answer(answer, audit)
                     audit.seconds = before + time.monotonic() - start
                     self._keep(audit, due=time.monotonic() - self._kept_at > KEPT_EVERY_S)
             self._progress(len(plan.prompts), len(plan.prompts), "done")
@@ -174,7 +174,7 @@ class _Session:
             audit.answers.append(reading.scored)
         for alignment in plan.alignments:
             audit.passes.append(read_in_batches(self._scorer, rendered.token_ids, answer, reading, alignment))
-        decoded = {one.answer for one in audit.passes if one.width == 0}
+        decoded = {pass_.answer for pass_ in audit.passes if pass_.width == 0}
         if answer.key in self._own and answer.key not in decoded:
             audit.passes.append(read_by_decoding(self._scorer, rendered.token_ids, answer, reading))
 
@@ -205,7 +205,7 @@ class Reading:
 def score(scorer: Scorer, prompt: Sequence[int], answer: Answer) -> Reading:
     """Score every token of an answer. Raises EngineError, also where the engine keeps no cache of a prefix."""
     scores = scores_of(scorer, prompt, answer.token_ids, TOP)
-    margins = [_margin(one) for one in scores]
+    margins = [_margin(place) for place in scores]
     diverged = []
     for index, (one, token) in enumerate(zip(scores, answer.token_ids, strict=True)):
         best, known = one.logprobs[one.likeliest], one.logprobs.get(token)
@@ -222,7 +222,7 @@ def score(scorer: Scorer, prompt: Sequence[int], answer: Answer) -> Reading:
         margins=margins,
         diverged=diverged,
     )
-    return Reading(scored, tuple(one.likeliest for one in scores))
+    return Reading(scored, tuple(place.likeliest for place in scores))
 
 
 def read_in_batches(

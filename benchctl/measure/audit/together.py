@@ -32,7 +32,10 @@ class AuditedAnswer:
 
     def likeliest(self, place: int) -> int:
         """The target's likeliest token there: the answer's own, unless the target left it."""
-        return next((one.likeliest for one in self.scored.diverged if one.index == place), self.answer[place])
+        return next(
+            (divergence.likeliest for divergence in self.scored.diverged if divergence.index == place),
+            self.answer[place],
+        )
 
 
 @dataclass
@@ -70,14 +73,14 @@ def read_shared(
     `until`: the monotonic time to end at. Only batches in which every slot reads on count. Raises EngineError.
     """
     streams = [_Slot(tasks) for tasks in _tasks(answers, width, slots)]
-    have = sum(len(one.places) for one in audit.passes if (one.width, one.slots) == (width, slots))
+    have = sum(len(pass_.places) for pass_ in audit.passes if (pass_.width, pass_.slots) == (width, slots))
     passes: dict[tuple[object, ...], NullPass] = {}
     while have < PREFIXES and time.monotonic() < until:
         prefixes = [stream.step() for stream in streams]
         reading = [(stream, prefix) for stream, prefix in zip(streams, prefixes, strict=True) if prefix is not None]
         if len(reading) < slots:
             break
-        reading.sort(key=lambda one: one[0].end == 0)  # a new prompt takes the slot that is left
+        reading.sort(key=lambda slot: slot[0].end == 0)  # a new prompt takes the slot that is left
         scores = scorer.read_together([prefix for _, prefix in reading], TOP)
         for (stream, _), at_end in zip(reading, scores, strict=True):
             if stream.counts and at_end.evaluated == stream.end - stream.before:
@@ -88,7 +91,7 @@ def read_shared(
 
 def _tasks(answers: Sequence[AuditedAnswer], width: int, slots: int) -> list[Iterator[tuple[AuditedAnswer, Alignment]]]:
     """Deal the answers out to the slots, those to one prompt to one slot: no two slots share a prefix."""
-    prompts = list(dict.fromkeys(one.prompt for one in answers))
+    prompts = list(dict.fromkeys(answer.prompt for answer in answers))
     by_slot: list[list[AuditedAnswer]] = [[] for _ in range(slots)]
     for number, one in enumerate(answers):
         by_slot[(prompts.index(one.prompt) if len(prompts) >= slots else number) % slots].append(one)

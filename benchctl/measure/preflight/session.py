@@ -76,8 +76,8 @@ def preflight(prepared: Prepared, log: Path) -> PreflightRecord:
         _check_setup(prepared, setup, own, found, probe=group not in probed)  # setups of a group have one target
         probed.add(group)
         where = "" if name is None else f" ({name})"
-        for one in found.findings:
-            record.find(one.id, f"{one.where}{where}", one.seen)
+        for finding in found.findings:
+            record.find(finding.id, f"{finding.where}{where}", finding.seen)
         record.checked += [f"{sentence}{where}" for sentence in found.checked]
         record.probes += found.probes
     record.wall_s = time.perf_counter() - began
@@ -114,7 +114,8 @@ def stop_if_strict(record: PreflightRecord, folder: Path) -> None:
     """Raise GateError when the recipe is strict and something was found."""
     if not record.holds:
         raise GateError(
-            "The preflight found what a strict recipe does not allow: " + " ".join(one.seen for one in record.findings),
+            "The preflight found what a strict recipe does not allow: "
+            + " ".join(finding.seen for finding in record.findings),
             where=str(folder),
             fix="Fix it, or write `preflight: on` to measure all the same; the report then warns.",
         )

@@ -49,7 +49,7 @@ class AnswerPlan:
     @property
     def last(self) -> int:
         """The last place that needs the baseline's own shape to compare with."""
-        return max([fork.index for fork in self.answer.forks] + [one.last for one in self.passes], default=-1)
+        return max([fork.index for fork in self.answer.forks] + [pass_.last for pass_ in self.passes], default=-1)
 
 
 def fork_pass(fork: ForkToScore) -> Pass | None:
@@ -82,7 +82,7 @@ def make_plan(answers: Sequence[AnswerToScore], sampled: Sequence[int] = ()) -> 
     plans = []
     left = PREFILLS if len(sampled) == 0 else 0
     for place, answer in enumerate(ordered):
-        ends = sorted({end for one in passes[place] if not one.fork for end in one.ends})
+        ends = sorted({end for pass_ in passes[place] if not pass_.fork for end in pass_.ends})
         taken = ends[:: max(1, len(ends) // 2)][: min(2, left)]
         left -= len(taken)
         plan = AnswerPlan(answer, tuple(passes[place]), tuple(taken))

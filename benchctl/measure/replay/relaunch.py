@@ -108,7 +108,7 @@ def relaunch(
     manifest = run.manifest
     if manifest is None:
         raise RelaunchError("the run has no manifest, so what it ran with is not known")
-    arm = next((one for one in manifest.arms if one.name == baseline), None)
+    arm = next((planned for planned in manifest.arms if planned.name == baseline), None)
     if manifest.target.path is None:
         return _same_endpoint(run, manifest, arm, trusted=trusted)
     if arm is None or not arm.argv:
@@ -232,7 +232,9 @@ def _prompts(manifest: Manifest, recipe: Recipe, folder: Path) -> tuple[dict[tup
         items = suite.select(recipe.prompts.tasks, recipe.prompts.limit)
     except BenchctlError as error:
         return {}, f"the prompts file {recipe.prompts.suite} cannot be read ({error.what})"
-    known = {(one.task, one.prompt_idx): one.sha256 for one in manifest.prompts if one.constrained is None}
+    known = {
+        (prompt.task, prompt.prompt_idx): prompt.sha256 for prompt in manifest.prompts if prompt.constrained is None
+    }
     same = {
         (item.task, item.prompt_idx): item.prompt
         for item in items

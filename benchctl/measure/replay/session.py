@@ -196,17 +196,17 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tupl
             break
         decoded[place] = scores
 
-    sampled = {end for one in plan.passes if not one.fork for end in one.ends}
+    sampled = {end for pass_ in plan.passes if not pass_.fork for end in pass_.ends}
     if not scorer.in_batches:
         absent["verify"] = "this engine evaluates no more than one token at a time"
-    for one in plan.passes if scorer.in_batches else ():
+    for pass_ in plan.passes if scorer.in_batches else ():
         scorer.read_prompt(prompt, 1)
-        for before, place in zip([0, *one.ends], one.ends, strict=False):
+        for before, place in zip([0, *pass_.ends], pass_.ends, strict=False):
             scores = scorer.read_on(prefix(place), top(place))
             if scores.evaluated != place - before:
                 absent["verify"] = _not_kept(scores.evaluated, place - before)
                 break
-            if not one.fork or place == one.last:
+            if not pass_.fork or place == pass_.last:
                 readings.setdefault(place, []).append(("verify", place - before, scores))
 
     # Where no width can be read, reading everything at once is the only measure of the noise.
@@ -231,7 +231,7 @@ def _not_kept(evaluated: int, expected: int) -> str:
 
 
 def _runner_up(scores: Scores, token: int) -> int:
-    return next(one for one in scores.logprobs if one != token)
+    return next(other for other in scores.logprobs if other != token)
 
 
 def _position(
