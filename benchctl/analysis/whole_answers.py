@@ -96,26 +96,26 @@ def find_whole_answers(run: RunData, analysis: Analysis, prompts: dict[tuple[str
 
 
 def _divergence(
-    one: Comparison, fork: Fork, pairs: Sequence[tuple[Record, Record]], replays: Replays | None
+    comparison: Comparison, fork: Fork, pairs: Sequence[tuple[Record, Record]], replays: Replays | None
 ) -> Divergence:
     """The whole answers of the block that diverges at the fork."""
-    probabilities = _probabilities(one, fork, replays)
+    probabilities = _probabilities(comparison, fork, replays)
     for baseline, arm in pairs:
         theirs, ours = baseline.content or "", arm.content or ""
         split = common_length(theirs, ours)
         if theirs[split:].startswith(fork.baseline_text) and ours[split:].startswith(fork.arm_text) and theirs != ours:
             return Divergence(
-                one, theirs[:split], theirs[split:], ours[split:], whole=True, probabilities=probabilities
+                comparison, theirs[:split], theirs[split:], ours[split:], whole=True, probabilities=probabilities
             )
     return Divergence(
-        one, fork.agreed_text, fork.baseline_text, fork.arm_text, whole=False, probabilities=probabilities
+        comparison, fork.agreed_text, fork.baseline_text, fork.arm_text, whole=False, probabilities=probabilities
     )
 
 
-def _probabilities(one: Comparison, fork: Fork, replays: Replays | None) -> tuple[Probability, ...]:
+def _probabilities(comparison: Comparison, fork: Fork, replays: Replays | None) -> tuple[Probability, ...]:
     if replays is None or fork.unit != "token":
         return ()
-    place = (one.task, one.prompt_idx, fork.index, fork.baseline_token, fork.arm_token)
+    place = (comparison.task, comparison.prompt_idx, fork.index, fork.baseline_token, fork.arm_token)
     position = next(
         (at for at in replays.positions if (at.task, at.prompt_idx, at.index, at.token, at.rival) == place), None
     )

@@ -66,7 +66,9 @@ def print_tables(run: RunData, explained: Explained) -> None:
         console.print(Text(f"{explained.outputs.unjudged}\n"))
     print_table(console, verdict_counts(found))
     console.print()
-    overlapping = {name for group, one in explained.outputs.parts if group.overlapping for name in one.arms}
+    overlapping = {
+        name for group, part_outputs in explained.outputs.parts if group.overlapping for name in part_outputs.arms
+    }
     for own in consistency:
         if own.arm in baselines or (own.differing and own.arm not in overlapping):
             console.print(_repeats(own))
@@ -79,16 +81,16 @@ def print_tables(run: RunData, explained: Explained) -> None:
     if replays is not None:
         console.print(Text(_repeated(replays)))
     alike: dict[str, list[str]] = {}
-    for one in found:
-        if (one.comparisons and one.verdict != "identical") or (one.audit is not None and one.verdict != "not judged"):
-            _print_arm(console, one)
-        elif not one.comparisons and one.verdict != "not judged":
-            alike.setdefault(one.reason, []).append(one.arm)
+    for arm in found:
+        if (arm.comparisons and arm.verdict != "identical") or (arm.audit is not None and arm.verdict != "not judged"):
+            _print_arm(console, arm)
+        elif not arm.comparisons and arm.verdict != "not judged":
+            alike.setdefault(arm.reason, []).append(arm.arm)
     for reason, arms in alike.items():
         console.print()
         console.print(Text(f"{one_line(', '.join(arms), 400)}: undetermined", style=f"bold {STYLES['open']}"))
         console.print(Padding.indent(Text(one_line(reason, 600)), 2))
-    names = {explained.baseline_of(one.arm) for one in found}
+    names = {explained.baseline_of(arm_found.arm) for arm_found in found}
     forks = divergences(found, one_line(names.pop()) if len(names) == 1 else "baseline", MOST_PROMPTS)
     if forks.rows:
         console.print(Text(f"\n{forks.title}", style="bold"))

@@ -191,11 +191,11 @@ def with_arms(prepared: Prepared, arms: Sequence[Arm]) -> Prepared:
     recipe = prepared.recipe.model_copy(update={"arms": list(arms)})
     setups, launches, warnings = dict[str | None, PreparedSetup](), dict[str, Launch](), [*prepared.warnings]
     for name, part in recipe.parts.items():
-        one = replace(prepared.setups[name], recipe=part)
+        setup = replace(prepared.setups[name], recipe=part)
         with _in_setup(name):
-            warnings += one.engine.check(part, one.models)
-        setups[name] = one
-        own = {arm.name: one.engine.launch(arm, one.models) for arm in part.arms if arm.setup == name}
+            warnings += setup.engine.check(part, setup.models)
+        setups[name] = setup
+        own = {arm.name: setup.engine.launch(arm, setup.models) for arm in part.arms if arm.setup == name}
         launches |= own
         warnings += _lossy_arms(part, own)
     return replace(
@@ -224,17 +224,17 @@ def model_files(prepared: Prepared) -> dict[str, list[str]]:
     return {
         name or "": [
             file.sha256
-            for model in (one.models.target, one.models.draft)
+            for model in (setup.models.target, setup.models.draft)
             if model is not None
             for file in model_identity(model).files
         ]
-        for name, one in prepared.setups.items()
+        for name, setup in prepared.setups.items()
     }
 
 
 def setup_engines(prepared: Prepared) -> dict[str | None, EngineIdentity]:
     """Return the engine of every setup, as probing found it."""
-    return {name: _engine_identity(one.capabilities) for name, one in prepared.setups.items()}
+    return {name: _engine_identity(setup.capabilities) for name, setup in prepared.setups.items()}
 
 
 def probed_engine(
@@ -350,17 +350,17 @@ def new_manifest(prepared: Prepared, command: list[str]) -> Manifest:
 def _setup_identities(prepared: Prepared) -> list[SetupIdentity]:
     found = []
     for setup in prepared.recipe.setups:
-        one = prepared.setups.get(setup.name)
-        if one is None:  # none of its arms is measured
+        prepared_setup = prepared.setups.get(setup.name)
+        if prepared_setup is None:  # none of its arms is measured
             continue
-        draft = one.models.draft
+        draft = prepared_setup.models.draft
         found.append(
             SetupIdentity(
                 name=setup.name,
                 group=setup.group,
                 axes=setup.axes,
-                engine=_engine_identity(one.capabilities),
-                target=model_identity(one.models.target),
+                engine=_engine_identity(prepared_setup.capabilities),
+                target=model_identity(prepared_setup.models.target),
                 draft=None if draft is None else model_identity(draft),
             )
         )

@@ -276,8 +276,8 @@ def must_be_unchanged(prepared: Prepared, manifest: Manifest, folder: Path) -> N
     recorded: dict[str | None, dict[str, Any]] = {setup.name: setup.engine.details for setup in manifest.setups}
     recorded = recorded or {None: manifest.engine.details}
     engine = all(
-        one.capabilities.details.get(part) == recorded.get(name, {}).get(part)
-        for name, one in prepared.setups.items()
+        setup.capabilities.details.get(part) == recorded.get(name, {}).get(part)
+        for name, setup in prepared.setups.items()
         for part in ("sha256", "siblings")
     )
     changed = [

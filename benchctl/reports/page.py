@@ -295,7 +295,7 @@ def _ends(found: Interval | None) -> dict[str, float | None]:
 def _rounded(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
     """Numbers to six digits, texts with every character visible."""
     if isinstance(value, dict):
-        return {_rounded(key): _rounded(one) for key, one in value.items()}
+        return {_rounded(key): _rounded(element) for key, element in value.items()}
     if isinstance(value, list):
         return [_rounded(element) for element in value]
     if isinstance(value, float):

@@ -140,7 +140,7 @@ def _file_name(text: str) -> str:
 def all_tables(analysis: Analysis) -> dict[str, str]:
     """Return file name to content of every CSV file."""
     tables: list[Table[Any]] = [table(analysis) for table in (speedups, acceptance, answers, decode_rates, costs)]
-    tables += [one for table in (resources, round_splits, unit_costs, forecasts) if (one := table(analysis)).rows]
+    tables += [made for table in (resources, round_splits, unit_costs, forecasts) if (made := table(analysis)).rows]
     if analysis.breakeven is not None:
         tables += [points(analysis), needs(analysis)]
     if analysis.sweep is not None:

@@ -216,11 +216,11 @@ def _power(audit: ArmAudit) -> str:
     )
 
 
-def _detected(one: DetectionPower) -> str:
-    chance = f"within {one.nats:g} nats would have been detected with a probability of {100 * one.chance:.0f} %"
-    if one.chance >= 0.9:
+def _detected(power: DetectionPower) -> str:
+    chance = f"within {power.nats:g} nats would have been detected with a probability of {100 * power.chance:.0f} %"
+    if power.chance >= 0.9:
         return chance
-    return f"{chance} (90 % need {f'about {one.prompts:,} prompts' if one.prompts else 'far more prompts'})"
+    return f"{chance} (90 % need {f'about {power.prompts:,} prompts' if power.prompts else 'far more prompts'})"
 
 
 def _p(p: float | None) -> str:

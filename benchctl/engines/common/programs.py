@@ -60,7 +60,9 @@ def converting_python() -> Path:
     missing = [match[1] for match in found if match and importlib.util.find_spec(match[1]) is None]
     if not missing:
         return Path(sys.executable)
-    converting = {kind: one for kind, one in registered().adapters.items() if one.converting_python is not None}
+    converting = {
+        kind: adapter for kind, adapter in registered().adapters.items() if adapter.converting_python is not None
+    }
     for adapter in converting.values():
         if (python := load(str(adapter.converting_python))()) is not None:
             return Path(python)

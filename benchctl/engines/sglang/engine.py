@@ -172,7 +172,8 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
             version=str(facts["version"]),
             algorithms=tuple(facts["algorithms"]),
             options={
-                name: Option(one["takes"] == 0, _choices(one["choices"])) for name, one in facts["options"].items()
+                name: Option(option["takes"] == 0, _choices(option["choices"]))
+                for name, option in facts["options"].items()
             },
         )
     except (KeyError, TypeError, AttributeError) as error:

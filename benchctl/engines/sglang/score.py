@@ -54,8 +54,8 @@ class SglangScorer(RequestScorer):
         meta = self._post(prompt, tokens, top, {})
         try:
             found = [
-                (id_of(one[1]), usable_scores(_logprobs(top_ones), len(prompt)))
-                for one, top_ones in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True)
+                (id_of(chosen[1]), usable_scores(_logprobs(top_ones), len(prompt)))
+                for chosen, top_ones in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True)
             ]
         except (KeyError, TypeError, ValueError, IndexError):
             return []

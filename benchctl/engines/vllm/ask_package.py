@@ -43,14 +43,14 @@ def _distributions() -> dict[str, dict[str, str | None]]:
     found = {}
     for name in _DISTRIBUTIONS:
         try:
-            one = importlib.metadata.distribution(name)
+            installed = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             continue
         # Programs (`../../../bin/vllm`) hold the path of their Python, so that no two installations would be alike.
-        lines = [line for line in (one.read_text("RECORD") or "").splitlines() if not line.startswith("../")]
+        lines = [line for line in (installed.read_text("RECORD") or "").splitlines() if not line.startswith("../")]
         kept = "\n".join(sorted(line for line in lines if ".dist-info/" not in line and "__pycache__" not in line))
         found[name] = {
-            "version": one.version,
+            "version": installed.version,
             "record_sha256": hashlib.sha256(kept.encode()).hexdigest() if kept else None,
         }
     return found

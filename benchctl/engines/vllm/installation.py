@@ -239,7 +239,11 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
     except (KeyError, TypeError) as error:
         raise _no_vllm(found.path, f"it does not report {error}", ()) from None
     question.keep(facts)
-    records = {name: one["record_sha256"] for name, one in facts["distributions"].items() if one["record_sha256"]}
+    records = {
+        name: distribution["record_sha256"]
+        for name, distribution in facts["distributions"].items()
+        if distribution["record_sha256"]
+    }
     capabilities = Capabilities(
         kind="vllm",
         binary=found.path,
@@ -253,7 +257,7 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
         details={
             "platform": package.platform,
             "devices": [] if package.cpu else [f"{package.platform.upper()}: {package.device}"],
-            "distributions": {name: one["version"] for name, one in facts["distributions"].items()},
+            "distributions": {name: distribution["version"] for name, distribution in facts["distributions"].items()},
             "python": facts["python"],
             "methods": list(package.methods),
             "deprecated_methods": list(package.deprecated_methods),

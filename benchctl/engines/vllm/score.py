@@ -77,7 +77,9 @@ def _prompt_scores(answer: Mapping[str, Any], evaluated: int) -> list[Scores]:
     try:
         (choice,) = answer["choices"]
         for place in choice["prompt_logprobs"][1:]:
-            logprobs = {id_named(token): logprob_of(one["logprob"]) for token, one in place.items()}
+            logprobs = {
+                id_named(token): logprob_of(entry_of_token["logprob"]) for token, entry_of_token in place.items()
+            }
             found.append(usable_scores(logprobs, evaluated, least=2))
     except (KeyError, TypeError, ValueError, AttributeError):
         return []

@@ -217,8 +217,8 @@ class VllmServer(LaunchedServer):
 def _root(models: object) -> str | None:
     """Return the folder of the only model in the answer of `/v1/models`."""
     with suppress(KeyError, TypeError, ValueError):
-        (one,) = models["data"]  # type: ignore[index]
-        return text_in(one["root"])
+        (served,) = models["data"]  # type: ignore[index]
+        return text_in(served["root"])
     return None
 
 

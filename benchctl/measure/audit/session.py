@@ -207,12 +207,12 @@ def score(scorer: Scorer, prompt: Sequence[int], answer: Answer) -> Reading:
     scores = scores_of(scorer, prompt, answer.token_ids, TOP)
     margins = [_margin(place) for place in scores]
     diverged = []
-    for index, (one, token) in enumerate(zip(scores, answer.token_ids, strict=True)):
-        best, known = one.logprobs[one.likeliest], one.logprobs.get(token)
-        gap = best - (min(one.logprobs.values()) if known is None else known)
-        if token != one.likeliest and gap > 0:
+    for index, (place, token) in enumerate(zip(scores, answer.token_ids, strict=True)):
+        best, known = place.logprobs[place.likeliest], place.logprobs.get(token)
+        gap = best - (min(place.logprobs.values()) if known is None else known)
+        if token != place.likeliest and gap > 0:
             diverged.append(
-                Divergence(index=index, likeliest=one.likeliest, gap=round(gap, DIGITS), gap_is_least=known is None)
+                Divergence(index=index, likeliest=place.likeliest, gap=round(gap, DIGITS), gap_is_least=known is None)
             )
     scored = ScoredAnswer(
         task=answer.task,

@@ -93,9 +93,9 @@ def _tasks(answers: Sequence[AuditedAnswer], width: int, slots: int) -> list[Ite
     """Deal the answers out to the slots, those to one prompt to one slot: no two slots share a prefix."""
     prompts = list(dict.fromkeys(answer.prompt for answer in answers))
     by_slot: list[list[AuditedAnswer]] = [[] for _ in range(slots)]
-    for number, one in enumerate(answers):
-        by_slot[(prompts.index(one.prompt) if len(prompts) >= slots else number) % slots].append(one)
-    return [((one, way) for way, one in itertools.product(alignments(width), own)) for own in by_slot]
+    for number, answer in enumerate(answers):
+        by_slot[(prompts.index(answer.prompt) if len(prompts) >= slots else number) % slots].append(answer)
+    return [((answer_read, way) for way, answer_read in itertools.product(alignments(width), own)) for own in by_slot]
 
 
 def _add(passes: dict[tuple[object, ...], NullPass], stream: _Slot, scores: Scores, slots: int) -> None:

@@ -74,11 +74,11 @@ def make_plan(answers: Sequence[AnswerToScore], sampled: Sequence[int] = ()) -> 
     ordered = _in_turn(answers)
     passes: dict[int, list[Pass]] = {place: [] for place in range(len(ordered))}
     for place, answer in enumerate(ordered):
-        passes[place] += dict.fromkeys(one for fork in answer.forks if (one := fork_pass(fork)))
+        passes[place] += dict.fromkeys(fork_read for fork in answer.forks if (fork_read := fork_pass(fork)))
     for width in widths_of(answers):
         if width not in sampled:
-            for place, one in _sample(ordered, width):
-                passes[place].append(one)
+            for place, added in _sample(ordered, width):
+                passes[place].append(added)
     plans = []
     left = PREFILLS if len(sampled) == 0 else 0
     for place, answer in enumerate(ordered):
@@ -115,7 +115,7 @@ def _sample(answers: Sequence[AnswerToScore], width: int) -> list[tuple[int, Pas
         for place, answer in enumerate(answers):
             last = min(len(answer.token_ids) - 1, start + width * (share - 1))
             if count < (SAMPLE if number < 2 else ENOUGH) and last >= start:
-                one = Pass(width, start, last, fork=False)
-                found.append((place, one))
-                count += len(one.ends) - (start < width)
+                added = Pass(width, start, last, fork=False)
+                found.append((place, added))
+                count += len(added.ends) - (start < width)
     return found

@@ -45,14 +45,14 @@ def draw(analysis: Analysis) -> Figure | None:
     return figure
 
 
-def _draw_point(axes: Axes, one: Point, mark: style.Mark) -> None:
-    x = 100 * one.alpha
-    if one.interval is not None:
-        axes.vlines(x, one.interval.low, one.interval.high, color=mark.colour, linewidth=1, alpha=0.7)
-    if one.kind == "reference":
-        axes.plot(x, one.speedup, "x", color=mark.colour, markersize=7, markeredgewidth=1.5)
+def _draw_point(axes: Axes, point: Point, mark: style.Mark) -> None:
+    x = 100 * point.alpha
+    if point.interval is not None:
+        axes.vlines(x, point.interval.low, point.interval.high, color=mark.colour, linewidth=1, alpha=0.7)
+    if point.kind == "reference":
+        axes.plot(x, point.speedup, "x", color=mark.colour, markersize=7, markeredgewidth=1.5)
         return
-    hollow = one.kind == "synthetic"
-    axes.plot(x, one.speedup, mark.marker, markersize=5 if hollow else 7, markeredgewidth=1.1,
+    hollow = point.kind == "synthetic"
+    axes.plot(x, point.speedup, mark.marker, markersize=5 if hollow else 7, markeredgewidth=1.1,
               markerfacecolor=style.PAPER if hollow else mark.colour,
               markeredgecolor=mark.colour if hollow else style.INK)  # fmt: skip
