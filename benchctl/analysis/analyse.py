@@ -12,9 +12,9 @@ from benchctl.analysis.audit.results import ArmAudit
 from benchctl.analysis.audit.selection import Selection, select_answers
 from benchctl.analysis.breakeven import find_breakeven, measured_arms
 from benchctl.analysis.cells import failed_cells
+from benchctl.analysis.conditions.not_judged import find_not_judged, where_not_judged
 from benchctl.analysis.conditions.split import Group, split
 from benchctl.analysis.conditions.sweep import find_sweep, join
-from benchctl.analysis.conditions.unjudged import find_unjudged, where_unjudged
 from benchctl.analysis.cost import find_cost
 from benchctl.analysis.counters import find_counters
 from benchctl.analysis.disturbances import check_disturbances
@@ -224,7 +224,7 @@ def _analyse(
 def _assess(group: Group, frame: Frame, answers: Answers, arm: int, evidence: Evidence, *, alone: bool) -> Losslessness:
     if not group.judged:
         audit = evidence.audits.get(frame.arms[arm])
-        found = find_unjudged(group, frame, answers, arm, judged_elsewhere=alone, audit=audit)
+        found = find_not_judged(group, frame, answers, arm, judged_elsewhere=alone, audit=audit)
     else:
         found = find_losslessness(frame, answers, arm, evidence=evidence, lost_lines=_lost_lines(group.run))
     if group.run.integrity.reason is not None and found.verdict != "not judged":
@@ -283,7 +283,7 @@ class OutputComparison:
     @property
     def unjudged(self) -> str | None:
         """Where losslessness is not assessed, and why; `None` where it is everywhere."""
-        return where_unjudged(self.groups)
+        return where_not_judged(self.groups)
 
     @property
     def failed_cells(self) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
@@ -12,9 +13,11 @@ from benchctl.engines.base import Completion
 from benchctl.measure.display import Display
 from benchctl.measure.estimate import TimeLeft
 from benchctl.measure.plan import CellPlan
-from benchctl.measure.so_far import SoFar
 from benchctl.recipes.groups import ComparedArm
 from benchctl.text import spoken, visible
+
+Place = tuple[int, str, int]
+"""Block, task and index of the prompt."""
 
 
 class RunProgress:
@@ -73,6 +76,61 @@ class RunProgress:
         """The run is over."""
 
 
+class RunningSpeedups:
+    """The speed-ups while a run goes on, computed between cells, when nothing is being measured.
+
+    Answers one at a time of every arm are paired with its baseline's to the same prompt of the same block.
+    """
+
+    def __init__(self, compared: Mapping[str, ComparedArm]) -> None:
+        self._compared = [arm for arm in compared.values() if arm.group.one_at_a_time and not arm.is_baseline]
+        self._current: dict[str, Place] = {}
+        self._answers: dict[str, dict[Place, tuple[int, float]]] = defaultdict(dict)
+
+    def request_sent(self, cell: CellPlan, task: str, prompt_idx: int) -> None:
+        """A request was sent, the only one in flight of its arm."""
+        self._current[cell.arm.name] = (cell.block, task, prompt_idx)
+
+    def answered(self, cell: CellPlan, completion: Completion | None) -> None:
+        """Its answer is complete, or failed (`None`)."""
+        place = self._current.pop(cell.arm.name, None)
+        if place is not None and completion is not None and completion.after_first and completion.decode_s:
+            self._answers[cell.arm.name][place] = (completion.after_first, completion.decode_s)
+
+    def _baseline(self, arm: ComparedArm) -> dict[Place, tuple[int, float]]:
+        """The answers of an arm's baseline, at the mean pace of both of its cells; its first alone for its second."""
+        first = self._answers[arm.baseline]
+        second = {} if arm.again is None or arm.is_again else self._answers[arm.again]
+        paces = {place: seconds / tokens for place, (tokens, seconds) in second.items()}
+        return {
+            place: (tokens, (seconds + paces.get(place, seconds / tokens) * tokens) / 2)
+            for place, (tokens, seconds) in first.items()
+        }
+
+    def lines(self) -> list[str]:
+        """Return a line for every arm with a pair: the pooled speed-up, and its interval from three blocks on."""
+        import numpy as np
+
+        from benchctl.analysis.speedup import pooled
+        from benchctl.analysis.statistics import MIN_BLOCKS, pooled_interval
+
+        found = []
+        for arm in self._compared:
+            ours, theirs = self._answers[arm.name], self._baseline(arm)
+            both = sorted(ours.keys() & theirs.keys())
+            if not both:
+                continue
+            sums = np.array([(*ours[place], *theirs[place]) for place in both])
+            block = np.array([place[0] for place in both])
+            interval, blocks = pooled_interval(sums, block), len(set(block.tolist()))
+            if interval is not None:
+                spread = f"[{interval.low:.2f}, {interval.high:.2f}], {blocks} blocks"
+            else:
+                spread = f"{blocks} block{'s' if blocks > 1 else ''}, an interval from {MIN_BLOCKS} on"
+            found.append(f"{arm.name}: {pooled(sums):.2f}× so far ({spread})")
+        return found
+
+
 class RunDisplay(RunProgress):
     """Shows a run: how much is done, what the current cell achieves, the speed-up so far, how long the rest takes.
 
@@ -82,7 +140,7 @@ class RunDisplay(RunProgress):
     def __init__(self, console: Console, *, verbose: bool = False) -> None:
         self.display = Display(console)
         self.verbose = verbose
-        self.so_far = SoFar({})
+        self.speedups = RunningSpeedups({})
         self.what = ""
         self.max_tokens: int | None = None
         self.estimated = False
@@ -110,7 +168,7 @@ class RunDisplay(RunProgress):
         max_tokens: int | None = None,
     ) -> None:
         self.open_ended, self.max_tokens = open_ended, max_tokens
-        self.so_far = SoFar(compared or {})
+        self.speedups = RunningSpeedups(compared or {})
         self.more(plan)
         self.display.start()
 
@@ -155,7 +213,7 @@ class RunDisplay(RunProgress):
             self.what = f"{cell.name}: {self.in_flight} in flight"
         else:
             self.what, self.first = f"{cell.name}: {task}/{prompt_idx}", 0.0
-            self.so_far.request_sent(cell, task, prompt_idx)
+            self.speedups.request_sent(cell, task, prompt_idx)
             self.display.update(f"{self.what}, prompt processing")
 
     def tokens(self, count: int) -> None:
@@ -176,7 +234,7 @@ class RunDisplay(RunProgress):
         if cell.name in self.span:
             self.span[cell.name] = (self.span[cell.name][0], time.monotonic())
         self.in_flight = max(0, self.in_flight - 1)  # a prompt that could not be rendered never was in flight
-        self.so_far.answered(cell, completion)
+        self.speedups.answered(cell, completion)
         self.display.update(done=1, left=self.left())
         if self.verbose:
             self.display.line(Text(f"  {self.what}: {_answer(completion)}", style="dim"))
@@ -186,7 +244,7 @@ class RunDisplay(RunProgress):
         self.clock.cell_ended(cell.arm.name, len(cell.prompts) - len(self.decoded[cell.name]))
         left = "" if self.display.live else self.left()
         self.display.line(self.summary(cell, failure).append(f", {left}" if left else ""))
-        self.display.below(self.so_far.lines())
+        self.display.below(self.speedups.lines())
 
     def standing(self, heading: str, arms: Sequence[str]) -> None:
         self.display.standing(f"{heading}: {', '.join(arms)}.")

@@ -8,8 +8,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from benchctl.measure.plan import make_plan
-from benchctl.measure.progress import RunDisplay
-from benchctl.measure.so_far import SoFar
+from benchctl.measure.progress import RunDisplay, RunningSpeedups
 from benchctl.prompts.suite import PromptItem
 from benchctl.recipes.schema import Recipe
 from tests.measure.toy_engine import answer
@@ -69,7 +68,7 @@ def test_an_open_end_is_said(recipe: Recipe, prompts: list[PromptItem]) -> None:
 def test_the_speed_up_so_far_is_over_both_cells_of_the_baseline(recipe: Recipe, prompts: list[PromptItem]) -> None:
     again = recipe.arms[0].model_copy(update={"name": "baseline-again", "again": True})
     recipe = recipe.model_copy(update={"arms": [*recipe.arms, again]})
-    found = SoFar(recipe.compared)
+    found = RunningSpeedups(recipe.compared)
     paces = {"baseline": 0.10, "baseline-again": 0.14, "spec": 0.08}
     for cell in make_plan(recipe, prompts, blocks=[0]):
         for item in cell.prompts:

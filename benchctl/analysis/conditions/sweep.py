@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchctl.analysis.cells import states
 from benchctl.analysis.conditions.load import find_levels
+from benchctl.analysis.conditions.not_judged import where_not_judged
 from benchctl.analysis.conditions.results import Crossing, Level, Sweep
 from benchctl.analysis.conditions.split import Group, dimensions
-from benchctl.analysis.conditions.unjudged import where_unjudged
 from benchctl.analysis.record_checks import Observation
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis
@@ -72,7 +72,7 @@ def find_sweep(
         dimensions=dimensions(manifest),
         levels=levels,
         crossings=_crossings(levels, doubts),
-        unjudged=where_unjudged(groups),
+        unjudged=where_not_judged(groups),
     )
 
 

@@ -231,22 +231,22 @@ class GenerateReader(AnswerReader[GeneratedAnswer]):
 
     def event(self, event: dict[str, Any]) -> None:
         """Take one event."""
-        text, so_far, meta = event["text"], ids_in(event["output_ids"]), event["meta_info"]
-        if not isinstance(text, str) or so_far is None or not isinstance(meta, dict):
+        text, received, meta = event["text"], ids_in(event["output_ids"]), event["meta_info"]
+        if not isinstance(text, str) or received is None or not isinstance(meta, dict):
             raise TypeError("text, output_ids and meta_info")
-        self._go_on(so_far)
+        self._go_on(received)
         finish = meta.get("finish_reason")
         if finish is not None:
             self._answer = self._finished(text, finish, meta)
             self.over = True
 
-    def _go_on(self, so_far: list[int]) -> None:
+    def _go_on(self, received: list[int]) -> None:
         before = len(self._ids)
-        if so_far[:before] != self._ids:
+        if received[:before] != self._ids:
             raise protocol_error("The engine retracted tokens that it had sent.")
-        if len(so_far) > before:
-            self.tokens(len(so_far) - before)
-            self._ids = so_far
+        if len(received) > before:
+            self.tokens(len(received) - before)
+            self._ids = received
             self._known = b"-"  # from here on every event is read as a whole
         if self.count > self.most_tokens:
             raise self.too_many(self.count)

@@ -15,7 +15,7 @@ from benchctl.data.writer import write_scores
 from benchctl.engines.base import PrefillScorer, Scorer, Scores
 from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.measure.audit.plan import Alignment, AnswerPlan, AuditPlan, cost_of, lacks_shared, make_plan, seconds_of
-from benchctl.measure.audit.together import DIGITS, TOP, AuditedAnswer, loss, read_shared
+from benchctl.measure.audit.shared_batches import DIGITS, TOP, AuditedAnswer, loss, read_shared
 from benchctl.measure.replay.relaunch import Relaunch, RelaunchError, relaunch
 from benchctl.measure.replay.session import KEPT_EVERY_S, is_other, origin_of
 from benchctl.measure.run import signals_interrupt

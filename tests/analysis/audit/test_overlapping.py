@@ -8,8 +8,8 @@ import pytest
 
 from benchctl.analysis.answers import find_answers
 from benchctl.analysis.audit.results import ArmAudit
+from benchctl.analysis.conditions.not_judged import find_not_judged
 from benchctl.analysis.conditions.split import Group
-from benchctl.analysis.conditions.unjudged import find_unjudged
 from benchctl.analysis.frame import make_frame
 
 
@@ -39,6 +39,6 @@ def test_an_audit_of_overlapping_requests_clears_and_condemns(
     fields |= {"tokens": 11, "diverged": 1, "expected": 0.5, "p": 0.4, "p_adjusted": 0.4, "floor": 0.1, "beyond": 0}
     audit = ArmAudit(**fields | {"excess_limit": 9.0, "prefixes": 1_000, "changed": 400} | change)
     group = Group(run, "baseline", overlapping=True)
-    found = find_unjudged(group, frame, find_answers(frame), 1, judged_elsewhere=True, audit=audit)
+    found = find_not_judged(group, frame, find_answers(frame), 1, judged_elsewhere=True, audit=audit)
     assert found.verdict == verdict
     assert ("4 requests in a batch" in found.reason) == (audit.lacking is None)

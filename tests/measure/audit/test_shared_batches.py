@@ -11,7 +11,7 @@ from benchctl.analysis.audit.conclude import PREFIXES
 from benchctl.data.audits import Audit, Divergence, ScoredAnswer
 from benchctl.data.record import sha256_tokens
 from benchctl.engines.base import Rendered, Scores
-from benchctl.measure.audit.together import AuditedAnswer, read_shared
+from benchctl.measure.audit.shared_batches import AuditedAnswer, read_shared
 from benchctl.prompts.suite import Prompt
 
 SLOTS, WIDTH = 3, 4

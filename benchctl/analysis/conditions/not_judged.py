@@ -27,7 +27,7 @@ SAMPLED = "Single sampled answers cannot be compared (`benchctl verify-sampling`
 MEASURE = "Measure the same arms one request at a time, too: `matrix: {concurrency: [1, …]}`, without `rate`."
 
 
-def find_unjudged(
+def find_not_judged(
     group: Group,
     frame: Frame,
     answers: Answers,
@@ -75,7 +75,7 @@ def _audited(frame: Frame, answers: Answers, arm: int, audit: ArmAudit) -> Lossl
     )
 
 
-def where_unjudged(groups: Sequence[Group]) -> str | None:
+def where_not_judged(groups: Sequence[Group]) -> str | None:
     """Return under which conditions losslessness is not assessed, and why; `None` where it is everywhere."""
     overlapping = [group.key for group in groups if group.overlapping and group.key]
     sampled = [group.key for group in groups if group.sampled and group.key]
