@@ -29,6 +29,7 @@ from benchctl.cli.recipes import app as recipes
 from benchctl.cli.report import report
 from benchctl.cli.run import run
 from benchctl.cli.runs import app as runs
+from benchctl.cli.verify_against import verify_against
 from benchctl.cli.verify_lossless import verify_lossless
 from benchctl.errors import BenchctlError, StorageError
 from benchctl.offers import experiments, load
@@ -66,6 +67,7 @@ def benchctl(
 app.command("demo")(demo)
 app.command("run", cls=SweepCommand)(run)
 app.command("verify-lossless")(verify_lossless)
+app.command("verify-against")(verify_against)
 app.command("compare")(compare)
 app.command("report")(report)
 app.command("doctor")(doctor)

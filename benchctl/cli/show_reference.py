@@ -1,10 +1,9 @@
-"""Prints `verify-lossless RUN --against RUN`, a comparison with reference runs. Names are untrusted text."""
+"""Prints what `verify-against` found, a comparison with reference runs. Names are untrusted text."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -14,10 +13,8 @@ from benchctl.analysis.comparison.reference import (
     BaselinePair,
     Difference,
     ReferenceComparison,
-    compare_with_references,
 )
 from benchctl.cli.json_output import print_json
-from benchctl.data.store import open_run, resolve_run
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.reports.terminal import print_table, table_console
@@ -28,27 +25,13 @@ MOST_PROMPTS = 6
 _CAUSES = {"baseline": "engine or precision", "speculation": "speculation", "both": "both"}
 
 
-def verify_against(
-    run: str | None,
-    references: Sequence[str],
-    *,
-    results: Path,
-    arms: Sequence[str] | None,
-    as_json: bool,
-    quiet: bool,
-) -> bool:
-    """Compare, show, and return whether everything is identical. Raises UsageError, StorageError."""
-    data, *others = (open_run(resolve_run(name, results)) for name in (run, *references))
-    found = compare_with_references(data, others, arms=arms)
-    if as_json:
-        document = {"identical": found.identical, **found.model_dump()}
-        print_json("verify-lossless --against", document)
-    elif not quiet:
-        _print(found)
-    return found.identical
+def print_document(found: ReferenceComparison) -> None:
+    """Print the comparison as JSON."""
+    print_json("verify-against", {"identical": found.identical, **found.model_dump()})
 
 
-def _print(found: ReferenceComparison) -> None:
+def print_tables(found: ReferenceComparison) -> None:
+    """Print what the baselines differ in, then every arm."""
     console = table_console()
     for number, run in enumerate(found.runs):
         role = "tested" if number == 0 else "reference"
@@ -116,7 +99,7 @@ def conclusion(found: ReferenceComparison) -> list[str]:
             more = (
                 ""
                 if split or not pair.differing
-                else "; compare with a run that differs in only one of them (--against) to separate the two"
+                else "; compare with a run that differs in only one of them, too, to separate the two"
             )
             statements.append(
                 f"{what.capitalize()} together changed {len(pair.differing)} of {compared} answers "

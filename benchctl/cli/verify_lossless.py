@@ -22,13 +22,6 @@ def verify_lossless(
         ),
     ] = None,
     results: Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.")] = Path("results"),
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RUN",
-            help="Compare with this run of the same prompts on another engine or in another precision; repeatable.",
-        ),
-    ] = None,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -63,6 +56,7 @@ def verify_lossless(
     models_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Look for the target's files here first.", file_okay=False)
     ] = None,
+    against: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
     sampling: Annotated[bool, typer.Option("--sampling", hidden=True)] = False,
     seeds: Annotated[str | None, typer.Option(hidden=True)] = None,
     prompts: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -87,14 +81,13 @@ def verify_lossless(
     1 when one is not or is undetermined, with 2 when the command line is wrong, with 3 when the engine failed and
     nothing could be explained.
 
-    With --against the answers are compared with those of other runs, such as the transformers engine's in float32, to
-    separate the effects of engine, precision and speculation; no engine is started, and it exits with 0 when every
-    answer is identical to the reference.
-
-    Sampled answers are compared by `benchctl verify-sampling`.
+    Sampled answers are compared by `benchctl verify-sampling`, answers of another engine by `benchctl verify-against`.
     """
     from benchctl.errors import UsageError
 
+    if against:
+        what = "Another engine's answers are compared by a command of its own."
+        raise UsageError(what, where="verify-lossless", fix="benchctl verify-against RUN REFERENCE")
     moved = {"seeds": seeds, "prompts": prompts, "tokens": tokens, "temperature": temperature, "level": level}
     if sampling or any(value is not None for value in moved.values()):
         what = "Sampled answers are compared by a command of its own."
@@ -108,18 +101,6 @@ def verify_lossless(
             "--models-dir": models_dir is not None and (offline or audit == "off"),
         },
     )
-    if against:
-        from benchctl.cli.show_reference import verify_against
-
-        if baseline is not None or audit != "full" or audit_minutes is not None or accept != "identical":
-            raise UsageError(
-                "--against compares stored answers, each run with its own baseline.",
-                where="--against",
-                fix="Leave out --baseline, --audit, --audit-minutes and --accept.",
-            )
-        if not verify_against(run, against, results=results, arms=arm, as_json=as_json, quiet=quiet):
-            raise typer.Exit(1)
-        return
     from benchctl.analysis.results import ACCEPTED
     from benchctl.cli.replay_forks import explain
     from benchctl.cli.show_lossless import print_document, print_tables

@@ -1,0 +1,55 @@
+"""`benchctl verify-against`: did engine, precision or speculation change the answers?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchctl.cli import complete
+from benchctl.cli.options import JsonForTables
+
+
+def verify_against(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run folder, a recipe's name or folder, a study's JSONL file.",
+            autocompletion=complete.runs,
+        ),
+    ],
+    references: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="REFERENCE",
+            help="Runs of the same prompts on another engine or in another precision.",
+            autocompletion=complete.runs,
+        ),
+    ],
+    results: Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.")] = Path("results"),
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Compare only this arm; may be repeated.", autocompletion=complete.arms),
+    ] = None,
+    as_json: JsonForTables = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables; use the exit code.")] = False,
+) -> None:
+    """Compare a run's answers with those of other runs, to separate the effects of engine, precision and speculation.
+
+    A run of the transformers engine in float32 is a good reference. The answers are the stored ones, each run with its
+    own baseline; no engine is started. Exits with 0 when every answer is identical to the reference, else with 1.
+    """
+    from benchctl.analysis.comparison.reference import compare_with_references
+    from benchctl.cli.show_reference import print_document, print_tables
+    from benchctl.data.store import open_run, resolve_run
+
+    data, *others = (open_run(resolve_run(name, results)) for name in (run, *references))
+    found = compare_with_references(data, others, arms=arm)
+    if as_json:
+        print_document(found)
+    elif not quiet:
+        print_tables(found)
+    if not found.identical:
+        raise typer.Exit(1)
