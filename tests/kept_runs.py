@@ -15,13 +15,17 @@ from tempfile import mkdtemp
 
 REPOSITORY = Path(__file__).parents[1]
 ARCHIVES = REPOSITORY / "tests" / "oracle" / "runs"
+IN_THE_TREE = (
+    "qwen2.5-coder/20261122-191218-f263",
+    "qwen2.5-coder-axes/20261122-125721-0677",
+    "vllm-hybrid/20261121-180606-c5c1",
+)
 ROOT = Path(mkdtemp(prefix="benchctl-kept-"))
 """A folder with all of them below `results/<recipe>/<run>/`."""
 
 atexit.register(shutil.rmtree, ROOT, ignore_errors=True)
-for _manifest in (REPOSITORY / "results").glob("*/*/manifest.json"):
-    _run = _manifest.parent
-    shutil.copytree(_run, ROOT / _run.relative_to(REPOSITORY), ignore=shutil.ignore_patterns("logs"))
+for _run in IN_THE_TREE:  # by name: results/ may hold runs of one's own
+    shutil.copytree(REPOSITORY / "results" / _run, ROOT / "results" / _run, ignore=shutil.ignore_patterns("logs"))
 for _archive in ARCHIVES.glob("*.tar.xz"):
     with tarfile.open(_archive) as _packed:
         _packed.extractall(ROOT / "results", filter="data")

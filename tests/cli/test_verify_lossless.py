@@ -150,6 +150,8 @@ def test_the_document_has_stable_keys(forked: Path) -> None:
     assert shown.returncode == 1
     document = json.loads(shown.stdout)
     assert list(document) == [
+        "benchctl",
+        "document",
         "schema",
         "run",
         "baseline",

@@ -89,7 +89,7 @@ def test_what_cannot_be_measured_is_one_message(recipe: Path, options: list[str]
 
 
 def test_a_binary_without_synthetic_acceptance_is_one_message(recipe: Path) -> None:
-    old = Path(__file__).parents[1] / "engines" / "data" / "help_legacy.txt"
+    old = Path(__file__).parents[2] / "engines" / "data" / "help_legacy.txt"
     server = recipe / "llama-server"
     server.write_text(
         f"#!{sys.executable}\nimport sys, pathlib\n"
