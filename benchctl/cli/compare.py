@@ -10,7 +10,7 @@ import typer
 
 from benchctl.cli import complete
 from benchctl.cli.json_output import json_text, print_json
-from benchctl.cli.options import Accept, JsonForTables
+from benchctl.cli.options import Accept, JsonForTables, Results
 
 
 def compare(
@@ -22,7 +22,7 @@ def compare(
             autocompletion=complete.runs,
         ),
     ],
-    results: Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.")] = Path("results"),
+    results: Results = Path("results"),
     baseline: Annotated[
         str | None, typer.Option(metavar="NAME", help="The baseline of both runs.", show_default="each run's own")
     ] = None,

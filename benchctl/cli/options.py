@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
+from benchctl.cli import complete
+
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of the recipe: sampling.max_tokens=64.")
 ]
@@ -16,6 +18,17 @@ Limit = Annotated[
 ]
 Blocks = Annotated[
     str | None, typer.Option(help="Blocks, instead of the recipe's: a number, or auto.", metavar="N|auto")
+]
+Results = Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.", file_okay=False)]
+Baseline = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="The arm to compare with.", show_default="the run's own", autocompletion=complete.arms
+    ),
+]
+OnlyArms = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Compare only this arm; may be repeated.", autocompletion=complete.arms),
 ]
 EngineBinary = Annotated[
     str | None, typer.Option(help="The engine's binary, instead of the recipe's: a path, or a name on PATH.")

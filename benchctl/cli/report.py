@@ -9,6 +9,7 @@ import typer
 
 from benchctl.cli import complete
 from benchctl.cli.json_output import print_json
+from benchctl.cli.options import Results
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
@@ -24,7 +25,7 @@ def report(
             autocompletion=complete.runs,
         ),
     ] = None,
-    results: Annotated[Path, typer.Option(help="The folder of runs.", file_okay=False)] = Path("results"),
+    results: Results = Path("results"),
     out: Annotated[Path, typer.Option(help="Where reports are written: OUT/<recipe>/<run>/.", file_okay=False)] = Path(
         "reports"
     ),

@@ -11,7 +11,7 @@ import typer
 
 from benchctl.cli import complete
 from benchctl.cli.json_output import print_json
-from benchctl.cli.options import JsonForText
+from benchctl.cli.options import JsonForText, Results
 from benchctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Results = Annotated[Path, typer.Option(help="The folder of runs.", file_okay=False)]
 
 
 @app.command("list")

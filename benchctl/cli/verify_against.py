@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from benchctl.cli import complete
-from benchctl.cli.options import JsonForTables
+from benchctl.cli.options import JsonForTables, OnlyArms, Results
 
 
 def verify_against(
@@ -28,11 +28,8 @@ def verify_against(
             autocompletion=complete.runs,
         ),
     ],
-    results: Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.")] = Path("results"),
-    arm: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Compare only this arm; may be repeated.", autocompletion=complete.arms),
-    ] = None,
+    results: Results = Path("results"),
+    arm: OnlyArms = None,
     as_json: JsonForTables = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables; use the exit code.")] = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from benchctl.cli import complete
-from benchctl.cli.options import Accept, JsonForTables
+from benchctl.cli.options import Accept, Baseline, JsonForTables, OnlyArms, Results
 
 
 def verify_lossless(
@@ -21,20 +21,9 @@ def verify_lossless(
             autocompletion=complete.runs,
         ),
     ] = None,
-    results: Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.")] = Path("results"),
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The arm to compare with.",
-            show_default="the run's own",
-            autocompletion=complete.arms,
-        ),
-    ] = None,
-    arm: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Compare only this arm; may be repeated.", autocompletion=complete.arms),
-    ] = None,
+    results: Results = Path("results"),
+    baseline: Baseline = None,
+    arm: OnlyArms = None,
     audit: Annotated[
         Literal["full", "forks", "off"],
         typer.Option(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, groupby
 from math import ceil
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -30,7 +30,7 @@ from benchctl.measure.preflight.session import preflight, stop_if_strict, why_no
 from benchctl.measure.prepare import Notice, Prepared, Recorded, files_of, new_manifest, prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.recording import now
-from benchctl.measure.runner import Runner
+from benchctl.measure.runner import CellRunner, Nodes, Runner, Search
 from benchctl.offers import offered
 from benchctl.permissions import known_run, remember_run
 from benchctl.prompts.context import load_context
@@ -38,55 +38,6 @@ from benchctl.recipes.load import stored_recipe
 from benchctl.recipes.saved import RECIPE, recipe_text
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks, Recipe
 from benchctl.text import spoken
-
-
-class Search(Protocol):
-    """What chooses the cells of a run that searches for the fastest arm."""
-
-    def blocks(self, prepared: Prepared, writer: RunWriter, progress: RunProgress) -> Iterator[list[CellPlan]]:
-        """Yield the cells of one block after the other until an arm is chosen."""
-        ...
-
-    def best_yet(self, run: RunData) -> str:
-        """Return what a search that was cut off has found, in sentences."""
-        ...
-
-
-class CellRunner(Protocol):
-    """What measures cells, here or elsewhere."""
-
-    stopped: bool
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more is to be measured."""
-        ...
-
-    def get_ready(self, progress: RunProgress) -> None:
-        """Do what comes before the first cell."""
-        ...
-
-    def run(self, plan: list[CellPlan], progress: RunProgress) -> None:
-        """Measure these cells."""
-        ...
-
-
-class Nodes(Protocol):
-    """Other machines that measure a run."""
-
-    @property
-    def where(self) -> str:
-        """What `--on` named."""
-        ...
-
-    def runner(self, prepared: Prepared, writer: RunWriter, context_text: str, *, stop_at_failure: bool) -> CellRunner:
-        """Return what measures a run's cells there."""
-        ...
-
-    def discard_unfinished(self, writer: RunWriter, recipe: Recipe, plan: Iterable[CellPlan]) -> None:
-        """Let no group of a resumed run count of which something is left to measure."""
-        ...
-
 
 IDLE_S = 5.0
 """How long the machine is watched doing nothing, where it reports its power."""

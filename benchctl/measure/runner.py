@@ -10,17 +10,20 @@ under that condition is not started.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Protocol
 
 from benchctl.collector import collector_paused
+from benchctl.data.store import RunData
 from benchctl.data.writer import FolderWriter, RunWriter
 from benchctl.engines.base import Engine, Launch, Server
 from benchctl.machine.monitor import Watch
 from benchctl.measure.cell import CellContext, EngineCell, FileStamps
 from benchctl.measure.load_generator import allow_connections
 from benchctl.measure.plan import CellKey, CellPlan, EarlierProcesses, turns
+from benchctl.measure.prepare import Prepared
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.requests import CellRequests
 from benchctl.prompts.suite import PromptItem
@@ -63,6 +66,54 @@ class MeasuredCell(EngineCell):
         self._requests.recover()
         self.answers, self.failures = self._requests.answers, self._requests.failures
         return self._requests.drafted
+
+
+class Search(Protocol):
+    """What chooses the cells of a run that searches for the fastest arm."""
+
+    def blocks(self, prepared: Prepared, writer: RunWriter, progress: RunProgress) -> Iterator[list[CellPlan]]:
+        """Yield the cells of one block after the other until an arm is chosen."""
+        ...
+
+    def best_yet(self, run: RunData) -> str:
+        """Return what a search that was cut off has found, in sentences."""
+        ...
+
+
+class CellRunner(Protocol):
+    """What measures cells, here or elsewhere."""
+
+    stopped: bool
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is to be measured."""
+        ...
+
+    def get_ready(self, progress: RunProgress) -> None:
+        """Do what comes before the first cell."""
+        ...
+
+    def run(self, plan: list[CellPlan], progress: RunProgress) -> None:
+        """Measure these cells."""
+        ...
+
+
+class Nodes(Protocol):
+    """Other machines that measure a run."""
+
+    @property
+    def where(self) -> str:
+        """What `--on` named."""
+        ...
+
+    def runner(self, prepared: Prepared, writer: RunWriter, context_text: str, *, stop_at_failure: bool) -> CellRunner:
+        """Return what measures a run's cells there."""
+        ...
+
+    def discard_unfinished(self, writer: RunWriter, recipe: Recipe, plan: Iterable[CellPlan]) -> None:
+        """Let no group of a resumed run count of which something is left to measure."""
+        ...
 
 
 class Runner:

@@ -22,7 +22,7 @@ from benchctl.engines.base import Capabilities, Launch
 from benchctl.engines.common.launched_server import LaunchedEngine
 from benchctl.engines.common.log import make_private
 from benchctl.engines.common.process import EngineProcess, free_port, make_access
-from benchctl.engines.common.programs import FoundBinary, which
+from benchctl.engines.common.programs import FoundBinary, named_python
 from benchctl.engines.common.python_environment import Question
 from benchctl.engines.registry import FoundEngine
 from benchctl.engines.sglang.adapter import ADAPTER, SglangSpec
@@ -150,14 +150,8 @@ class Probe:
 
 def find_python(recipe: str | None, option: str | None) -> FoundBinary:
     """Return the Python to run. Raises EngineError (`launch`) when there is none."""
-    named = [(option, "option"), (recipe, "recipe"), (os.environ.get(VARIABLE), "environment")]
-    for value, found_in in named:
-        if not value:
-            continue
-        path = which(value)
-        if path is None:
-            raise EngineError("there is no such program", kind="launch", where=value, fix=_FIX)
-        return FoundBinary(path, found_in)
+    if named := named_python(recipe, option, VARIABLE, _FIX):
+        return named
     if importlib.util.find_spec("sglang") is None:
         raise EngineError("no SGLang was found", kind="launch", where="sglang", fix=_FIX)
     return FoundBinary(Path(sys.executable), "Python package")

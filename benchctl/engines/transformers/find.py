@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
 from benchctl.engines.common.process import engine_environment
-from benchctl.engines.common.programs import FoundBinary, which
+from benchctl.engines.common.programs import FoundBinary, named_python, which
 from benchctl.engines.common.python_environment import PythonEnvironment, Question
 from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report
 from benchctl.engines.transformers.methods import METHODS
@@ -35,14 +35,8 @@ INSTALL = (
 
 def find_python(recipe: str | None = None, option: str | None = None) -> FoundBinary:
     """Return the Python to run. Raises EngineError (`launch`) when there is none."""
-    named = ((option, "option"), (recipe, "recipe"), (os.environ.get(VARIABLE), "environment"))
-    for value, found_in in named:
-        if not value:
-            continue
-        path = which(value)
-        if path is None:
-            raise EngineError("there is no such program", kind="launch", where=value, fix=INSTALL)
-        return FoundBinary(path, found_in)
+    if named := named_python(recipe, option, VARIABLE, INSTALL):
+        return named
     if found := _unnamed():
         return found[0]
     raise EngineError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchctl.cli.json_output import print_json
-from benchctl.cli.options import JsonForTables, Quiet
+from benchctl.cli.options import JsonForTables, Quiet, Results
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
@@ -20,7 +20,7 @@ def explain(
         str | None,
         typer.Argument(help="A run folder, a recipe's name, or a run's id.", show_default="the latest run"),
     ] = None,
-    results: Annotated[Path, typer.Option(help="The folder of runs.", file_okay=False)] = Path("results"),
+    results: Results = Path("results"),
     baseline: Annotated[
         str | None, typer.Option(help="Compare with this arm instead of the recipe's baseline.")
     ] = None,

@@ -12,13 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.padding import Padding
-from rich.text import Text
 
 from benchctl.cli import complete
 from benchctl.cli.json_output import print_json
-from benchctl.cli.options import EngineBinary, JsonForTables, ModelsDir, Quiet, TrustRecipe
+from benchctl.cli.options import Baseline, EngineBinary, JsonForTables, ModelsDir, Quiet, Results, TrustRecipe
 from benchctl.text import one_line
 
 if TYPE_CHECKING:
@@ -40,13 +37,8 @@ def verify_sampling(
             autocompletion=complete.runs,
         ),
     ] = None,
-    results: Annotated[Path, typer.Option(metavar="DIR", help="The folder of runs.")] = Path("results"),
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="The arm to compare with.", show_default="the run's own", autocompletion=complete.arms
-        ),
-    ] = None,
+    results: Results = Path("results"),
+    baseline: Baseline = None,
     arm: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Check only this arm; may be repeated.", autocompletion=complete.arms),
@@ -146,6 +138,8 @@ def _draw(
     trusted: bool,
 ) -> Path:
     """Run the engines and return the folder of the new check; `scored`: with its tokens scored on the target alone."""
+    from rich.console import Console
+
     from benchctl.cli.replay_forks import scoring_progress
     from benchctl.experiments.sampling.draw import CheckPlan, is_greedy, run_check, sampled_recipe
     from benchctl.experiments.sampling.scoring import score_check
@@ -229,6 +223,9 @@ def _with_baseline(recipe: Recipe, baseline: str | None, arms: Sequence[str]) ->
 
 def _print_sampling(found: SamplingResult, folder: Path, integrity: Integrity) -> None:
     """Print the verdicts, then a sentence for each arm."""
+    from rich.padding import Padding
+    from rich.text import Text
+
     from benchctl.reports.terminal import print_rows, table_console
 
     console = table_console()
