@@ -82,3 +82,21 @@ def test_an_error_of_our_own_is_told_where_nothing_can_be_kept(
         program.main()
     assert left.value.code == 70
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_no_command_imports_anything_heavy_before_it_is_called() -> None:
+    """All commands are imported at every start, those of experiments too."""
+    heavy = [
+        "pydantic",
+        "httpx",
+        "numpy",
+        "pandas",
+        "matplotlib",
+        "psutil",
+        "yaml",
+        "rich.console",
+        "importlib.metadata",
+    ]
+    code = f"import sys, benchctl.cli.app; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
