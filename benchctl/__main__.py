@@ -21,47 +21,45 @@ def _unless_ignored(handler: object) -> None:
 
 
 _NO_MEMORY = (
-    b"error: There is not enough memory for benchctl itself.\n"
+    b"error: There is not enough memory for benchctl itself, which needs 512 MB.\n"
     b"  Close programs that use much memory, or raise this shell's limit: ulimit -v unlimited\n"
 )
+_THREADS = "OPENBLAS_NUM_THREADS"
+_ENOUGH = 512 * 10**6  # the libraries take 140 MB; what a run takes beside them comes on top
 
 
-def _memory_suffices() -> bool:
-    """Whether a process with a tenth less than this shell's limit of memory can load the libraries.
+def _loaded_under_limit() -> bool:
+    """Whether the libraries are loaded, or may be later since this shell does not limit memory.
 
-    Where one cannot, numpy's ends the process by itself: with 1, which would say "not lossless", or as Ctrl-C does.
+    Where memory is short, numpy's library for matrices (OpenBLAS) ends the process with 1, which would say "not
+    lossless", or tries for ever. It wants a stack of 8 MB for each core: under a limit it gets one thread.
     """
     import resource
 
-    limits = {which: resource.getrlimit(which) for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA)}
-    if all(soft == resource.RLIM_INFINITY for soft, _ in limits.values()):
+    limits = [resource.getrlimit(which)[0] for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    limits = [limit for limit in limits if limit != resource.RLIM_INFINITY]
+    if not limits:
         return True
-    child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        for which, (soft, hard) in limits.items():
-            if soft != resource.RLIM_INFINITY:
-                resource.setrlimit(which, (soft * 9 // 10, hard))
-        import benchctl.analysis.frame
-        import benchctl.cli.app  # noqa: F401
+    if min(limits) < _ENOUGH:
+        return False
+    users = os.environ.get(_THREADS)
+    os.environ[_THREADS] = "1"
+    import scipy.linalg  # noqa: F401
 
-        os._exit(0)
-    finally:
-        os._exit(70)
+    del os.environ[_THREADS]  # engines take it over
+    if users is not None:
+        os.environ[_THREADS] = users
+    return True
 
 
 def main() -> None:
     """Run the command line."""
     _unless_ignored(_end_at_once)
-    if not _memory_suffices():
-        os.write(2, _NO_MEMORY)
-        sys.exit(70)
-    from benchctl.cli.app import main as run
-
     try:
+        if not _loaded_under_limit():
+            raise MemoryError
+        from benchctl.cli.app import main as run
+
         _unless_ignored(signal.default_int_handler)
         run()
     except KeyboardInterrupt:

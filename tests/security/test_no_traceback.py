@@ -61,22 +61,22 @@ def test_a_limit_of_memory_is_never_a_verdict(limit: int, tmp_path: Path) -> Non
         {"label": name, "task": "code", "prompt_idx": 0, "rep": 0, "content": "a", "n_predicted": 1} for name in labels
     ]
     (tmp_path / "equal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    codes = []
-    for megabytes in (32, 64, 96, 128, 160, 192, 256, 2000):
+    codes = {}
+    for megabytes in (32, 128, 256, 511, 512, 550, 700, 2000):
         done = subprocess.run(
             [sys.executable, "-m", "benchctl", "verify-lossless", "equal.jsonl", "--offline"],
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=120,
             check=False,
             preexec_fn=partial(resource.setrlimit, limit, (megabytes * 10**6, megabytes * 10**6)),
         )
         assert done.returncode in {0, 70}, f"{megabytes} MB, exit {done.returncode}:\n{done.stderr}"
         assert "Traceback" not in done.stderr and "bug" not in done.stderr, f"{megabytes} MB:\n{done.stderr}"
         assert done.returncode == 0 or "not enough memory" in done.stderr
-        codes.append(done.returncode)
-    assert codes[0] == 70 and codes[-1] == 0, "else this shows nothing"
+        codes[megabytes] = done.returncode
+    assert codes == {megabytes: 70 if megabytes < 512 else 0 for megabytes in codes}
 
 
 def spoil_losses(audit: dict[str, Any]) -> None:
