@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from benchctl.analysis import statistics
-from benchctl.analysis.precision import why_stop
+from benchctl.analysis.precision import Look, why_stop
 from benchctl.analysis.results import Interval
 from benchctl.analysis.statistics import welch_interval
 from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks
@@ -172,7 +172,7 @@ def _auto(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
             for count in range(FIRST_LOOK, rule.max + 1):
                 found = interval(blocks[:count], statistics.SEQUENTIAL_LEVEL)
                 pooled = float(_ratio(blocks[:count].sum(axis=(0, 1))))
-                stopped = why_stop(rule, count, 0.0, {"arm": (found.high - found.low) / 2 / pooled})
+                stopped = why_stop(rule, count, 0.0, Look({"arm": (found.high - found.low) / 2 / pooled}, {}, []))
                 if stopped:
                     covered += found.low <= world.truth <= found.high
                     measured += count
@@ -226,11 +226,11 @@ def _auto_compared(runs: int, rng: np.random.Generator) -> Iterator[dict[str, An
 
 def _ended(spread: float, rng: np.random.Generator) -> list[float]:
     """Return the blocks' ratios of a run with `blocks: auto` that looked at Student's t alone."""
-    rule = AutoBlocks()
+    rule = AutoBlocks(half_width=0.02)
     logs = spread * rng.standard_normal(rule.max)
     for count in range(FIRST_LOOK, rule.max + 1):
         half = float(stdtrit(count - 1, (1 + statistics.SEQUENTIAL_LEVEL) / 2)) * logs[:count].std(ddof=1) / count**0.5
-        if why_stop(rule, count, 0.0, {"arm": half}):
+        if why_stop(rule, count, 0.0, Look({"arm": half}, {}, [])):
             break
     ratios: list[float] = np.exp(logs[:count]).tolist()
     return ratios

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from benchctl.analysis.acceptance import find_acceptance
 from benchctl.analysis.answers import Answers, find_answers, find_consistency
@@ -20,14 +20,13 @@ from benchctl.analysis.counters import find_counters
 from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.lossless import find_losslessness, greedy
-from benchctl.analysis.lossy import is_synthetic, label_lossy
+from benchctl.analysis.lossy import label_lossy
 from benchctl.analysis.next_experiment import find_decision
 from benchctl.analysis.precision import find_stopping
 from benchctl.analysis.replay.explain import Evidence
 from benchctl.analysis.replay.prefixes import find_evidence
 from benchctl.analysis.resources import find_resources
 from benchctl.analysis.results import (
-    ALL_TASKS,
     Acceptance,
     Analysis,
     Cost,
@@ -37,16 +36,11 @@ from benchctl.analysis.results import (
     Verdict,
 )
 from benchctl.analysis.rounds.model import find_rounds
+from benchctl.analysis.speeds import Speed, compared_arms, find_speeds
 from benchctl.analysis.speedup import (
-    Variances,
-    bare,
-    block_variances,
     find_speedups,
     find_throughput,
-    find_whole_speedup,
-    whole_variances,
 )
-from benchctl.analysis.statistics import holm, level_for, shared_variances
 from benchctl.analysis.verdict import distrusted, find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.audits import Audit
@@ -62,7 +56,7 @@ def analyse(run: RunData, *, baseline: str | None = None) -> Analysis:
     groups = split(run, baseline)
     frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in groups]
     alone = any(group.judged for group in groups)
-    speeds = _speeds(groups, frames)
+    speeds = find_speeds(groups, frames)
     audits = audit_parts([(audit_of(part), select_answers(own)) for part, own in _by_part(groups, frames)])
     compared = _compared_arms(run, frames, baseline)
     parts = [
@@ -100,71 +94,11 @@ def _by_part(groups: Sequence[Group], frames: Sequence[Frame]) -> list[tuple[Run
     return [(own[0][0].run, own) for own in found.values()]
 
 
-@dataclass(frozen=True)
-class _Speed:
-    """How fast one arm is."""
-
-    rows: list[SpeedUp]
-    """Over all tasks, then of each."""
-    whole: SpeedUp | None
-    """Of whole answers, where requests share the engine: it then decides."""
-    claimed: bool = False
-    """Whether the arm may be called faster or slower."""
-
-    @property
-    def p(self) -> float:
-        """Of what decides, uncorrected; 1 where nothing is known of the spread."""
-        p = (self.whole or next(row for row in self.rows if row.task == ALL_TASKS)).p
-        return 1.0 if p is None else p
-
-
-def _speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, _Speed]:
-    """Return the speed of every compared arm of a run.
-
-    Arms of one condition share their variances. Claims hold together over the arms of all conditions; an arm of
-    synthetic acceptance makes none, and its variance is shared with others of its kind alone.
-    """
-    synthetic = {(number, arm) for number, frame in enumerate(frames) for arm in _compared(frame)
-                 if is_synthetic(frame, arm)}  # fmt: skip
-    most = max(1, sum(len(_compared(frame)) for frame in frames) - len(synthetic))
-    speeds: dict[tuple[int, int], _Speed] = {}
-    for number, (group, frame) in enumerate(zip(groups, frames, strict=True)):
-        for lots in (False, True):
-            arms = [arm for arm in _compared(frame) if ((number, arm) in synthetic) == lots]
-            decoding = _shared([block_variances(frame, arm) for arm in arms])
-            whole = _shared([whole_variances(frame, arm) for arm in arms]) if group.overlapping else []
-            for place, arm in enumerate(arms):
-                speeds[number, arm] = _Speed(
-                    find_speedups(frame, arm, most, decoding[place]),
-                    find_whole_speedup(frame, arm, most, whole[place]) if group.overlapping else None,
-                )
-    if any(group.run.integrity.damage for group in groups):  # the values are shown, and nothing is claimed of them
-        speeds = {
-            key: _Speed([bare(row) for row in speed.rows], speed.whole and bare(speed.whole))
-            for key, speed in speeds.items()
-        }
-    claims = [key for key in speeds if key not in synthetic]
-    adjusted = dict(zip(claims, holm([speeds[key].p for key in claims]), strict=True))
-    return {
-        frames[key[0]].arms[key[1]]: replace(
-            speed, claimed=adjusted.get(key, speed.p) <= 1 - level_for(frames[key[0]].manifest)
-        )
-        for key, speed in speeds.items()
-    }
-
-
-def _shared(arms: Sequence[Variances]) -> list[Variances]:
-    """Return every arm's variances, in each task shrunken towards those of the other arms."""
-    tasks = arms[0] if arms else {}
-    by_task = {task: shared_variances([own[task] for own in arms]) for task in tasks}
-    return [{task: by_task[task][place] for task in tasks} for place in range(len(arms))]
-
-
 def _analyse(
     group: Group,
     frame: Frame,
     compared: dict[str, ComparedArm],
-    speeds: Mapping[str, _Speed],
+    speeds: Mapping[str, Speed],
     audits: Mapping[str, ArmAudit],
     *,
     alone: bool,
@@ -185,13 +119,14 @@ def _analyse(
     acceptance: list[Acceptance] = []
     losslessness: list[Losslessness] = []
     costs: list[Cost] = []
-    for arm in _compared(frame):
-        speed = speeds[frame.arms[arm]]
+    for arm in compared_arms(frame):
+        speed, then = speeds[frame.arms[arm]], frame.until(frame.blocks_of(arm))
         speedup = speed.rows
-        accepted = find_acceptance(frame, counters, arm)
-        cost = find_cost(frame, counters, arm, speedup, accepted)
-        lossless = _assess(group, frame, answers, arm, evidence, alone=alone)
-        verdict = find_verdict(frame, speedup, accepted, lossless, cost, speed.claimed, speed.whole)
+        counted, said = (counters, answers) if then is frame else (find_counters(then), find_answers(then))
+        accepted = find_acceptance(then, counted, arm)
+        cost = find_cost(then, counted, arm, speedup, accepted)
+        lossless = _assess(group, then, said, arm, evidence, alone=alone)
+        verdict = find_verdict(then, speedup, accepted, lossless, cost, speed.claimed, speed.whole)
         verdicts.append(verdict if run.integrity.reason is None else distrusted(verdict, run.integrity.reason))
         speedups += speedup
         acceptance += accepted
@@ -253,7 +188,7 @@ class OutputComparison:
         """What was scored and is kept with the run."""
         self._of = [_recipe_arms(frame) for frame in self.frames]
         self._arms = [
-            [arm for arm in _compared(frame) if not arms or {frame.arms[arm], of[frame.arms[arm]]} & set(arms)]
+            [arm for arm in compared_arms(frame) if not arms or {frame.arms[arm], of[frame.arms[arm]]} & set(arms)]
             for frame, of in zip(self.frames, self._of, strict=True)
         ]
         name = self.frame.arms[self.frame.baseline]
@@ -268,7 +203,7 @@ class OutputComparison:
     @property
     def arms(self) -> list[str]:
         """Every arm that can be assessed."""
-        return [frame.arms[arm] for frame in self.frames for arm in _compared(frame)]
+        return [frame.arms[arm] for frame in self.frames for arm in compared_arms(frame)]
 
     @property
     def names(self) -> set[str]:
@@ -276,7 +211,7 @@ class OutputComparison:
         return {
             name
             for frame, of in zip(self.frames, self._of, strict=True)
-            for arm in _compared(frame)
+            for arm in compared_arms(frame)
             for name in (frame.arms[arm], of[frame.arms[arm]])
         }
 
@@ -314,7 +249,10 @@ class OutputComparison:
         for group, frame, answers, arms in zip(self.groups, self.frames, self._answers, self._arms, strict=True):
             stored = self.stored if frame is self.frame else find_evidence(group.run, frame.arms[frame.baseline])
             known = replace(evidence if evidence and frame is self.frame else stored, audits=audits)
-            found += [_assess(group, frame, answers, arm, known, alone=alone) for arm in arms]
+            for arm in arms:
+                then = frame.until(frame.blocks_of(arm))
+                said = answers if then is frame else find_answers(then)
+                found.append(_assess(group, then, said, arm, known, alone=alone))
         return found
 
     def consistency(self) -> list[SelfConsistency]:
@@ -335,10 +273,6 @@ def _recipe_arms(frame: Frame) -> dict[str, str]:
     """The recipe's name of each arm; an arm that the manifest does not know has its own."""
     known = frame.manifest.compared() if frame.manifest else {}
     return {name: known[name].of if name in known else name for name in frame.arms}
-
-
-def _compared(frame: Frame) -> list[int]:
-    return [arm for arm in range(len(frame.arms)) if arm not in (frame.baseline, frame.again)]
 
 
 def _lost_lines(run: RunData) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
@@ -113,6 +113,22 @@ class Frame:
         table[self.arm, self.block, self.prompt] = np.arange(len(self.records))
         return table
 
+    def blocks_of(self, arm: int) -> int:
+        """Return in how many blocks an arm was to be measured: fewer than there are where it was decided before."""
+        return min(len(self.blocks), self._ended.get(self.arms[arm], len(self.blocks)))
+
+    @cached_property
+    def _ended(self) -> dict[str, int]:
+        return self.manifest.ended() if self.manifest else {}
+
+    def until(self, blocks: int) -> Frame:
+        """Return the frame as it was after so many blocks; rows keep their numbers."""
+        if blocks >= len(self.blocks):
+            return self
+        end = int(np.searchsorted(self.block, blocks))
+        columns = {name: getattr(self, name)[:end] for name in _BY_ROW}
+        return replace(self, blocks=self.blocks[:blocks], **columns)
+
     def rows(self, arm: int) -> Integers:
         """Return the rows of an arm, sorted by block and prompt."""
         return np.flatnonzero(self.arm == arm)
@@ -140,6 +156,9 @@ class Frame:
     def cell_name(self, block: int, arm: int) -> str:
         """Name a cell as the run did: blocks count from 1."""
         return f"block {block + 1}, {self.arms[arm]}"
+
+
+_BY_ROW = "records", "block", "arm", "prompt", "task", "answered", "predicted", "decoded", "decode_s"
 
 
 def make_frame(records: Iterable[Record], manifest: Manifest | None, baseline: str | None = None) -> Frame:

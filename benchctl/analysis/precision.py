@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.split import split
+from benchctl.analysis.deciding import decided_arms
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import ALL_TASKS, SpeedUp, Stopping
+from benchctl.analysis.speeds import compared_arms, find_speeds
 from benchctl.analysis.speedup import find_speedups
-from benchctl.analysis.statistics import MIN_BLOCKS, enough_blocks
-from benchctl.data.manifest import Stopped
-from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks
-from benchctl.text import spoken
+from benchctl.analysis.statistics import LOOK_LEVEL, MIN_BLOCKS, enough_blocks
+from benchctl.data.manifest import DecidedArm, Stopped
+from benchctl.recipes.schema import AutoBlocks
+from benchctl.text import listed, spoken
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from benchctl.analysis.conditions.results import Level
     from benchctl.data.manifest import Manifest
@@ -64,28 +67,70 @@ def that_decide(speedups: Sequence[SpeedUp], levels: Sequence[Level]) -> list[Sp
     return found
 
 
-def why_stop(rule: AutoBlocks, blocks: int, spent_s: float, known: dict[str, float | None]) -> Stopped | None:
+@dataclass(frozen=True)
+class Look:
+    """What is known after a block."""
+
+    half_widths: dict[str, float | None]
+    """Of every arm that can be compared, decided ones among them."""
+    decided: dict[str, DecidedArm]
+    """Arms that need no further block; of a run without `half_width` alone."""
+    open_arms: list[str]
+
+
+def look(run: RunData, rule: AutoBlocks) -> Look:
+    """Return what is decided after the blocks that a run has. What was decided at an earlier look stays so."""
+    if rule.half_width is not None:
+        return Look(half_widths(run), {}, [])
+    assert run.manifest is not None
+    groups = split(run)
+    frames = [make_frame(group.run.records, group.run.manifest, group.baseline) for group in groups]
+    speeds = find_speeds(groups, frames)
+    decided, still_open = dict(run.manifest.decided), []
+    widths: dict[str, float | None] = {}
+    for frame in frames:
+        arms = {name: speeds[name].decides for arm in compared_arms(frame) if (name := frame.arms[arm]) in speeds}
+        arms = {name: row for name, row in arms.items() if row.pairs}
+        widths |= _half_widths(arms.values())
+        blocks = len(frame.blocks)
+        for name, speed in decided_arms(arms, LOOK_LEVEL).items():
+            decided.setdefault(name, DecidedArm(blocks=blocks, speed=speed))
+        still_open += [name for name in arms if name not in decided]
+    return Look(widths, decided, still_open)
+
+
+def why_stop(rule: AutoBlocks, blocks: int, spent_s: float, known: Look) -> Stopped | None:
     """Return why a run of so many blocks ends here, `None` when it goes on."""
-    if blocks >= FIRST_LOOK:
-        if not known:
-            return Stopped(reason="no pairs", half_widths=known)
-        if all(width is not None and width <= rule.half_width for width in known.values()):
-            return Stopped(reason="reached", half_widths=known)
+    widths = known.half_widths
+    if blocks >= rule.first_look:
+        if not widths:
+            return Stopped(reason="no pairs", half_widths=widths)
+        if rule.half_width is None and not known.open_arms:
+            return Stopped(reason="decided", half_widths=widths)
+        if rule.half_width is not None and all(w is not None and w <= rule.half_width for w in widths.values()):
+            return Stopped(reason="reached", half_widths=widths)
     if blocks >= rule.max:
-        return Stopped(reason="maximum", half_widths=known)
-    if rule.budget_min is not None and blocks and spent_s * (blocks + 1) / blocks > 60 * rule.budget_min:
-        return Stopped(reason="budget", half_widths=known)
+        return Stopped(reason="maximum", half_widths=widths)
+    if rule.minutes is not None and blocks and spent_s * (blocks + 1) / blocks > 60 * rule.minutes:
+        return Stopped(reason="budget", half_widths=widths)
     return None
 
 
 def describe_stop(rule: AutoBlocks, stopped: Stopped) -> str:
     """Return why a run ended, as a part of a sentence."""
     return {
-        "reached": f"every arm's interval is within ±{100 * rule.half_width:g} %",
+        "decided": "every arm is decided",
+        "reached": f"every arm's interval is within ±{100 * (rule.half_width or 0):g} %",
         "maximum": f"the recipe allows at most {rule.max}",
-        "budget": f"another one would not fit into the budget of {rule.budget_min:g} min" if rule.budget_min else "",
+        "budget": f"another one would not fit into the budget of {rule.minutes or 0:g} min",
         "no pairs": "no arm has an answer that can be compared with the baseline's",
     }[stopped.reason]
+
+
+def decided_in_words(decided: Mapping[str, DecidedArm]) -> dict[str, str]:
+    """Return what was decided of every arm, and when: `slower after 3 blocks`."""
+    words = {"faster": "faster", "slower": "slower", "within": "within ±5 %"}
+    return {name: f"{words[found.speed]} after {found.blocks} blocks" for name, found in decided.items()}
 
 
 def find_stopping(
@@ -98,14 +143,16 @@ def find_stopping(
     overall = that_decide(speedups, levels)
     known = _half_widths(overall)
     widest = max((width for width in known.values() if width is not None), default=None)
-    needed = [blocks for row in overall if (blocks := fixed_blocks(row.by_block, rule.half_width)) is not None]
+    fixed_for = [fixed_blocks(row.by_block, rule.half_width) for row in overall] if rule.half_width else []
+    needed = [blocks for blocks in fixed_for if blocks is not None]
     fixed = max(needed, default=None)
     each_s = manifest.spent_s / manifest.blocks if manifest.blocks and manifest.spent_s else None
     found = Stopping(
         half_width=rule.half_width,
         max_blocks=rule.max,
-        budget_min=rule.budget_min,
+        budget_min=rule.minutes,
         blocks=manifest.blocks,
+        decided=decided_in_words(manifest.decided),
         reason=manifest.stopped.reason if manifest.stopped else None,
         half_widths=known,
         spent_s=manifest.spent_s,
@@ -132,7 +179,7 @@ def fixed_blocks(by_block: Sequence[float], half_width: float) -> int | None:
     return None if more is None else MIN_BLOCKS + more
 
 
-def _half_widths(speedups: Sequence[SpeedUp]) -> dict[str, float | None]:
+def _half_widths(speedups: Iterable[SpeedUp]) -> dict[str, float | None]:
     return {row.arm: _half_width(row) for row in speedups if row.pairs}
 
 
@@ -143,6 +190,11 @@ def _half_width(row: SpeedUp) -> float | None:
 def _sentence(found: Stopping, why: str, widest: float | None) -> str:
     blocks = "1 block" if found.blocks == 1 else f"{found.blocks} blocks"
     sentence = f"Blocks: auto measured {blocks} ({_time(found.spent_s)}): {why}."
+    if found.half_width is None:
+        parts = [f"{arm} is {what}" for arm, what in found.decided.items()]
+        left = [arm for arm in found.half_widths if arm not in found.decided]
+        parts += [f"{listed(left)} {'is' if len(left) == 1 else 'are'} undecided"] if left else []
+        return f"{sentence} {'; '.join(parts)}." if parts else sentence
     if widest is not None:
         sentence += f" The widest interval is ±{100 * widest:.1f} %, ±{100 * found.half_width:g} % was requested."
     if found.fixed_blocks is not None:

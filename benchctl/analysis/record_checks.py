@@ -59,13 +59,12 @@ def check_cells(frame: Frame) -> Iterator[Observation]:
 
 def check_records(frame: Frame, answers: Answers, damaged: Sequence[str]) -> Iterator[Observation]:
     """Records that are missing, damaged, too short, or without token ids."""
-    planned = len(frame.prompts) * len(frame.blocks)
     tuning = frame.manifest.tuning if frame.manifest else None
     if tuning is not None:
         chose = f"{tuning.chosen} was chosen" if tuning.chosen else "none is chosen" + ("" if tuning.ended else " yet")
         yield "searched", "run", f"It searched {len(frame.arms) - 1} settings over {len(frame.blocks)} blocks; {chose}."
     for number, arm in enumerate(frame.arms):
-        rows = frame.rows(number)
+        rows, planned = frame.rows(number), len(frame.prompts) * frame.blocks_of(number)
         missing = planned - int(frame.answered[rows].sum())
         if missing and tuning is None:  # else not every block has every prompt of every arm
             yield "missing-records", arm, f"{missing} of {planned} answers are missing or failed."

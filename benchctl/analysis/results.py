@@ -247,13 +247,15 @@ class Verdict(Result):
 class Stopping(Result):
     """What `blocks: auto` came to."""
 
-    half_width: float
-    """As requested: half the width of every arm's interval, as a share of its speed-up."""
+    half_width: float | None
+    """As requested: half the width of every arm's interval, as a share of its speed-up. `None`: until decided."""
     max_blocks: int
     budget_min: float | None
     blocks: int
     """Measured."""
-    reason: Literal["reached", "maximum", "budget", "no pairs"] | None
+    decided: dict[str, str]
+    """What was decided of an arm, and after how many blocks: `slower after 3 blocks`."""
+    reason: Literal["decided", "reached", "maximum", "budget", "no pairs"] | None
     """Why it ended, as the run stored it; `None` while it has not."""
     half_widths: dict[str, float | None]
     """Of every arm that could be compared, by these records."""

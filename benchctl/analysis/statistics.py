@@ -39,6 +39,10 @@ worst case. At this level, with the first look after five blocks (`FIRST_LOOK`) 
 94.6 to 97 in 100 do, whatever the ratio of the blocks' spread to the requested width (`benchmarks/coverage.py`). A
 constant level at every look is Pocock's (1977) way of paying for looks.
 """
+LOOK_LEVEL = 0.992
+"""The level of one look of a run that ends when its arms are decided: a look after every block from the third, at most
+18 of them. Over all looks false claims are made in at most 5.3 % of runs (`benchmarks/deciding.py`).
+"""
 MOST_SHARED = 6.0
 """The other arms' variances count at most so many degrees of freedom."""
 PLAINLY_NOISIER = 0.2
@@ -83,8 +87,10 @@ class Spread:
 
 def level_for(*manifests: Manifest | None) -> float:
     """Return the level to take intervals at, so that those of these runs hold the truth in 95 of 100."""
-    sequential = any(manifest is not None and manifest.auto_blocks is not None for manifest in manifests)
-    return SEQUENTIAL_LEVEL if sequential else LEVEL
+    rules = [manifest.auto_blocks for manifest in manifests if manifest is not None and manifest.auto_blocks]
+    if any(rule.half_width is None for rule in rules):
+        return LOOK_LEVEL
+    return SEQUENTIAL_LEVEL if rules else LEVEL
 
 
 def own_variance(sums: Floats, block: Integers) -> Variance | None:
@@ -146,11 +152,11 @@ def pooled_spread(
     mean = Variance(of_block.value / len(blocks), of_block.freedom)
     middle = float(_ratio(sums.sum(axis=0)))
     tail = (1 - level) / claims
-    own = _interval(middle, mean, level, _method(level))
-    equivalence = _interval(middle, mean, 1 - 2 * tail, "")
+    own = ratio_interval(middle, mean, level, _method(level))
+    equivalence = ratio_interval(middle, mean, 1 - 2 * tail, "")
     return Spread(
         interval=own,
-        simultaneous=own if claims == 1 else _interval(middle, mean, 1 - tail, _method(level, claims)),
+        simultaneous=own if claims == 1 else ratio_interval(middle, mean, 1 - tail, _method(level, claims)),
         like_these=_like_these(sums, middle, mean, prompt, task, level),
         within=max(equivalence.high - 1, 1 - equivalence.low),
         p=p_value(middle, mean),
@@ -184,7 +190,7 @@ def pooled_interval(sums: Floats, block: Integers, level: float = LEVEL, claims:
     if variance is None:
         return None
     mean = Variance(variance.value / (variance.freedom + 1), variance.freedom)
-    return _interval(float(_ratio(sums.sum(axis=0))), mean, 1 - (1 - level) / claims, _method(level, claims))
+    return ratio_interval(float(_ratio(sums.sum(axis=0))), mean, 1 - (1 - level) / claims, _method(level, claims))
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -213,7 +219,7 @@ def welch_interval(
     if min(len(ours), len(theirs)) < MIN_BLOCKS:
         return None
     parts = [Variance(float(np.log(run).var(ddof=1)) / len(run), len(run) - 1) for run in (ours, theirs)]
-    return _interval(ratio, _sum(*parts), level, WELCH)
+    return ratio_interval(ratio, _sum(*parts), level, WELCH)
 
 
 def _sum(*parts: Variance) -> Variance:
@@ -224,7 +230,7 @@ def _sum(*parts: Variance) -> Variance:
     return Variance(total, total**2 / sum(part.value**2 / part.freedom for part in parts))
 
 
-def _interval(middle: float, mean: Variance, level: float, method: str) -> Interval:
+def ratio_interval(middle: float, mean: Variance, level: float, method: str = "") -> Interval:
     """Return Student's interval of a ratio; `mean`: the variance of its logarithm."""
     from scipy.special import stdtrit  # without the whole of scipy.stats, which takes long to import
 
@@ -267,13 +273,13 @@ def _like_these(
     jackknife = Variance(of_prompts, count - len(np.unique(tasks)))
     note = "" if level == LEVEL else f", taken at {100 * level:g} %"
     method = f"prompts like these: spread between blocks and jackknife over prompts within tasks, Student's t{note}"
-    own = _interval(middle, mean, level, method)
-    both = _interval(middle, _sum(mean, jackknife), level, method)
+    own = ratio_interval(middle, mean, level, method)
+    both = ratio_interval(middle, _sum(mean, jackknife), level, method)
     return Interval(low=min(own.low, both.low), high=max(own.high, both.high), method=method)
 
 
 def _method(level: float, claims: int = 1) -> str:
-    note = "" if level == LEVEL else f", taken at {100 * level:g} % because the run ended when it was narrow enough"
+    note = "" if level == LEVEL else f", taken at {100 * level:g} % because the run ended by what it showed"
     family = f", wide enough that all {claims} claims hold together (Bonferroni)" if claims > 1 else ""
     return f"these prompts: Student's t over blocks, on logarithms{note}{family}"
 

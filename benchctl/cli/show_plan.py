@@ -15,7 +15,7 @@ from benchctl.data.store import RunData
 from benchctl.measure.estimate import PlanSize, RunEstimate, estimate_run, size_of
 from benchctl.measure.plan import CellPlan, groups_of, make_plan, measured, unclosed
 from benchctl.measure.prepare import Prepared
-from benchctl.recipes.schema import AutoBlocks
+from benchctl.recipes.schema import AutoBlocks, Recipe
 from benchctl.text import spoken, visible
 
 
@@ -31,6 +31,7 @@ def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json
         range(max(recipe.first_blocks, begun.blocks if begun else 0)),
         unclosed=unclosed(earlier, done) if earlier else (),
         ordering=begun.ordering if begun else ORDERING,
+        ended=begun.ended() if begun else {},
     )
     runs = out / recipe.name
     cost = estimate_run(plan, recipe.sampling.max_tokens, runs)
@@ -49,6 +50,8 @@ def show_plan(prepared: Prepared, earlier: RunData | None, out: Path, *, as_json
     for block in sorted({cell.block for cell in plan}):
         order = between.join(cell.arm.name for cell in plan if cell.block == block)
         console.print(Text(f"block {block + 1}: {order}"))
+    if (short := _too_short(recipe, cost)) is not None:
+        console.print(Text(f"warning: {short}", style="yellow"))
     if most is not None and most.cells > cost.cells and isinstance(recipe.blocks, AutoBlocks):
         console.print(Text(_further(recipe.blocks, most)))
     for name, launch in prepared.launches.items():
@@ -77,13 +80,31 @@ def _headline(prepared: Prepared, cost: RunEstimate) -> str:
     )
 
 
+def _too_short(recipe: Recipe, cost: RunEstimate) -> str | None:
+    """Return that the budget of `blocks: auto` ends before the first look, where that is known beforehand."""
+    rule = recipe.blocks
+    minutes = rule.minutes if isinstance(rule, AutoBlocks) else None
+    if minutes is None or cost.seconds is None or cost.seconds <= 60 * minutes:
+        return None
+    first = recipe.first_blocks
+    return (
+        f"{first} blocks take about {spoken(cost.seconds)}, the budget is {minutes:g} min: it may end before anything "
+        f"is known of the spread. Raise blocks.budget_min, or measure fewer prompts or arms."
+    )
+
+
 def _further(rule: AutoBlocks, most: RunEstimate) -> str:
     """What `blocks: auto` may add to the first blocks."""
     time = f", about {spoken(most.seconds)}" if most.seconds is not None else ""
-    budget = f", and none that would end after {rule.budget_min:g} min" if rule.budget_min is not None else ""
+    budget = f", and none that would end after {rule.minutes:g} min (budget_min)" if rule.minutes is not None else ""
+    until = (
+        "of the arms that are not decided yet (faster, slower or within ±5 %, and which is the fastest)"
+        if rule.half_width is None
+        else f"until every arm's interval is within ±{100 * rule.half_width:g} %"
+    )
     return (
-        f"Then further blocks until every arm's interval is within ±{100 * rule.half_width:g} %: at most {rule.max} in "
-        f"all ({most.cells} engine launches, {most.requests} requests{time}){budget}."
+        f"Then further blocks {until}: at most {rule.max} in all ({most.cells} engine launches, {most.requests} "
+        f"requests{time}){budget}."
     )
 
 

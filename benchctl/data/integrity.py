@@ -271,7 +271,9 @@ def missing_cells(manifest: Manifest, measured: set[tuple[int, str]], name: str)
     there = {(cell.block, cell.arm) for cell in manifest.cells}
     expected = set(measured)
     if manifest.status == "finished" and manifest.tuning is None:
-        expected |= {(block, arm.name) for block in range(manifest.blocks) for arm in manifest.arms}
+        ended, blocks = manifest.ended(), manifest.blocks
+        for arm in manifest.arms:
+            expected |= {(block, arm.name) for block in range(min(blocks, ended.get(arm.name, blocks)))}
     return [f"{name}: block {block + 1}, {arm} is not among the cells." for block, arm in sorted(expected - there)]
 
 

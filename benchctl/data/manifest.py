@@ -250,10 +250,19 @@ class PreflightRecord(Part):
         self.findings.append(PreflightFinding(id=kind, where=where, seen=evidence))
 
 
+class DecidedArm(Part):
+    """What a run with `blocks: auto` found of an arm, which it then measured no further."""
+
+    blocks: int
+    """After how many."""
+    speed: Literal["faster", "slower", "within"]
+    """`within`: shown to lie within ±5 % of its baseline."""
+
+
 class Stopped(Part):
     """Why a run with `blocks: auto` measured no further block."""
 
-    reason: Literal["reached", "maximum", "budget", "no pairs"]
+    reason: Literal["decided", "reached", "maximum", "budget", "no pairs"]
     """`no pairs`: after the first blocks no arm could be compared with the baseline, so no further one would help."""
     half_widths: dict[str, float | None]
     """Half the width of each arm's interval then, as a share of its speed-up; `None`: no interval."""
@@ -317,6 +326,8 @@ class Manifest(Part):
     ordering: Ordering = ORDERING
     spent_s: float = 0.0
     """Seconds of measuring, engine starts included; what a killed benchctl had not finished is missing."""
+    decided: dict[str, DecidedArm] = Field(default_factory=dict)
+    """Of `blocks: auto` alone: the arms that need no further block."""
     stopped: Stopped | None = None
     """Of `blocks: auto` alone, once it has ended."""
     tuning: Tuning | None = None
@@ -352,6 +363,20 @@ class Manifest(Part):
         """The rule of a run with `blocks: auto`, else `None`."""
         blocks = self.recipe.get("blocks")
         return AutoBlocks.model_validate(blocks) if isinstance(blocks, dict) else None
+
+    def ended(self) -> dict[str, int]:
+        """Return after how many blocks each arm ended that was decided, and each baseline of which no arm is left."""
+        ended = {name: found.blocks for name, found in self.decided.items()}
+        rows = self.compared().values() if ended else ()
+        arms: dict[str, list[str]] = {}
+        for row in rows:
+            if not row.is_baseline and not row.is_again:
+                arms.setdefault(row.baseline, []).append(row.name)
+        for row in rows:
+            own = arms.get(row.baseline, [])
+            if row.name not in own and own and all(name in ended for name in own):
+                ended[row.name] = max(ended[name] for name in own)
+        return ended
 
     def compared(self, baseline: str | None = None) -> dict[str, ComparedArm]:
         """Return what each arm is compared with, by its name. `baseline`: an arm, in place of the recipe's baseline.

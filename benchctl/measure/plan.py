@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import groupby, zip_longest
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from benchctl.data.manifest import ORDERING, Ordering
@@ -138,18 +139,21 @@ def make_plan(
     *,
     unclosed: Collection[CellKey] = (),
     ordering: Ordering = ORDERING,
+    ended: Mapping[str, int] = MappingProxyType({}),
 ) -> list[CellPlan]:
     """Lay out blocks x arms x prompts, without what is `done`; a cell with nothing left is not in the plan.
 
     `blocks` numbers the blocks to lay out, from 0; by default those that the recipe is sure to measure. A cell that is
     `unclosed` is in the plan without a prompt. The prompts of each block begin one later than those of the block
     before, so that the warm-up of an engine does not always fall on the same ones; with the ordering `rotated`, that
-    of older runs, they do not.
+    of older runs, they do not. `ended`: after how many blocks an arm ends; the others keep the order that they have
+    with it, so that they stay balanced.
     """
     cells = []
     for block in range(recipe.first_blocks) if blocks is None else blocks:
         ordered = list(prompts) if ordering == "rotated" else rotated(prompts, block)
-        for order, arm in enumerate(arms_of_block(recipe, block, ordering)):
+        arms = [arm for arm in arms_of_block(recipe, block, ordering) if block < ended.get(arm.name, block + 1)]
+        for order, arm in enumerate(arms):
             left = tuple(item for item in ordered if (block, arm.name, item.task, item.prompt_idx) not in done)
             if left or (block, arm.name) in unclosed:
                 cells.append(CellPlan(block, order, arm, left, recipe.group_of(arm)))

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from benchctl.analysis.precision import describe_stop, half_widths, why_stop
+from benchctl.analysis.precision import Look, decided_in_words, describe_stop, look, why_stop
 from benchctl.data.chain import canonical_sha256
 from benchctl.data.identity import home_relative, workload_sha256
 from benchctl.data.manifest import IdlePower, Manifest, Tuning
@@ -36,7 +36,7 @@ from benchctl.permissions import known_run, remember_run
 from benchctl.prompts.context import load_context
 from benchctl.recipes.load import stored_recipe
 from benchctl.recipes.saved import RECIPE, recipe_text
-from benchctl.recipes.schema import FIRST_LOOK, AutoBlocks, Recipe
+from benchctl.recipes.schema import AutoBlocks, Recipe
 from benchctl.text import spoken
 
 IDLE_S = 5.0
@@ -199,7 +199,8 @@ def resume_run(
         if on is not None:
             done = measured(earlier, len(prepared.prompts))
             blocks = range(max(prepared.recipe.first_blocks, manifest.blocks))
-            on.discard_unfinished(writer, prepared.recipe, make_plan(prepared.recipe, prepared.prompts, done, blocks))
+            left = make_plan(prepared.recipe, prepared.prompts, done, blocks, ended=manifest.ended())
+            on.discard_unfinished(writer, prepared.recipe, left)
             earlier = open_run(run.folder, as_stored=True)
         done = measured(earlier, len(prepared.prompts))
         progress.note(f"Run folder: {run.folder} ({len(done)} measurements are there already)")
@@ -276,7 +277,15 @@ def _execute(
         else on.runner(prepared, writer, context_text, stop_at_failure=stop_at_failure)
     )
     sure = range(0 if manifest.tuning else max(prepared.recipe.first_blocks, manifest.blocks))
-    plan = make_plan(prepared.recipe, prepared.prompts, done, sure, unclosed=opened, ordering=manifest.ordering)
+    plan = make_plan(
+        prepared.recipe,
+        prepared.prompts,
+        done,
+        sure,
+        unclosed=opened,
+        ordering=manifest.ordering,
+        ended=manifest.ended(),
+    )
     batches, tokens = iter([plan]), prepared.recipe.sampling.max_tokens
     search: Search | None = None if manifest.tuning is None else offered("search")
     if search is not None:
@@ -379,16 +388,19 @@ def blocks_as_needed(
 
     `plan` is for the blocks that are sure to come: the first ones, and all that have begun.
 
-    Begun blocks are counted in the manifest, and why it ended is stored there; a resumed run keeps the rule.
+    Begun blocks are counted in the manifest, and what was decided and why it ended is stored there; a resumed run keeps
+    the rule.
     """
     manifest = writer.manifest
     planned = {block: list(cells) for block, cells in groupby(plan, key=lambda cell: cell.block)}
-    sure = max(FIRST_LOOK, manifest.blocks)
+    sure = max(rule.first_look, manifest.blocks)
     for block in count():
         if block >= manifest.blocks:
-            known = half_widths(open_run(writer.folder, check=False)) if block >= FIRST_LOOK else {}
-            if known:
-                progress.note(_precision_note(rule, block, known, manifest.spent_s))
+            looks = block >= rule.first_look
+            known = look(open_run(writer.folder, check=False), rule) if looks else Look({}, {}, [])
+            if known.half_widths:
+                progress.note(_note_of(rule, block, known, manifest))
+            manifest.decided |= known.decided
             manifest.stopped = why_stop(rule, block, manifest.spent_s, known)
             if manifest.stopped:
                 writer.save()
@@ -398,17 +410,34 @@ def blocks_as_needed(
             writer.save()
         cells = planned.get(block, [])
         if block >= sure:
-            cells = make_plan(prepared.recipe, prepared.prompts, blocks=[block], ordering=manifest.ordering)
+            cells = make_plan(
+                prepared.recipe,
+                prepared.prompts,
+                blocks=[block],
+                ordering=manifest.ordering,
+                ended=manifest.ended(),
+            )
             progress.more(cells)
         if cells:
             yield cells
 
 
-def _precision_note(rule: AutoBlocks, blocks: int, known: dict[str, float | None], spent_s: float) -> str:
+def _note_of(rule: AutoBlocks, blocks: int, known: Look, manifest: Manifest) -> str:
+    if rule.half_width is not None:
+        return _precision_note(rule, rule.half_width, blocks, known.half_widths, manifest.spent_s)
+    new = {name: found for name, found in known.decided.items() if name not in manifest.decided}
+    parts = [f"{name} is {what.rpartition(' after ')[0]}" for name, what in decided_in_words(new).items()]
+    parts += [f"open: {', '.join(known.open_arms)}"] if known.open_arms else []
+    return f"After {blocks} blocks: {'; '.join(parts)}."
+
+
+def _precision_note(
+    rule: AutoBlocks, half_width: float, blocks: int, known: dict[str, float | None], spent_s: float
+) -> str:
     widths = ", ".join(f"{arm} {'–' if width is None else f'±{100 * width:.1f} %'}" for arm, width in known.items())
-    text = f"After {blocks} blocks: {widths}; required: ±{100 * rule.half_width:g} %."
+    text = f"After {blocks} blocks: {widths}; required: ±{100 * half_width:g} %."
     widest = max((width for width in known.values() if width is not None), default=0.0)
-    more = ceil(blocks * (widest / rule.half_width) ** 2) - blocks  # widths fall with the root of blocks
+    more = ceil(blocks * (widest / half_width) ** 2) - blocks  # widths fall with the root of blocks
     if more <= 0:
         return text
     limit = f"; at most {rule.max} are allowed" if blocks + more > rule.max else ""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import default_spec, kinds, registered
@@ -169,24 +169,48 @@ class Arm(ArmBase):
 
 MAX_BLOCKS = 1000
 FIRST_LOOK = 5
-"""A run with `blocks: auto` measures so many blocks before its intervals are looked at for the first time."""
+"""With `half_width` so many blocks are measured before the intervals are looked at for the first time."""
+FIRST_DECISION = 3
+"""The same of a run that ends when it is decided: below three blocks there is no interval."""
+DECISION_MIN = 30.0
+"""Minutes that such a run takes at most, unless the recipe says otherwise."""
 Schedule = Literal["blocks", "interleaved"]
 Preflight = Literal["on", "strict", "off"]
 
 
 class AutoBlocks(Strict):
-    """As many blocks as it takes: a run ends when every arm's interval is narrow enough, or at one of the limits."""
+    """As many blocks as it takes: a run ends when every arm is decided, or at one of the limits.
 
-    half_width: float = Field(
-        default=0.02, gt=0, le=0.5, description="Half the width of the 95 % interval, as a share of the speed-up."
+    With `half_width` it ends when every arm's interval is so narrow, whatever it says.
+    """
+
+    half_width: float | None = Field(
+        default=None, gt=0, le=0.5, description="Half the width of the 95 % interval, as a share of the speed-up."
     )
-    max: int = Field(default=20, ge=FIRST_LOOK, le=MAX_BLOCKS, description="At most so many blocks.")
+    max: int = Field(default=20, ge=FIRST_DECISION, le=MAX_BLOCKS, description="At most so many blocks.")
     budget_min: float | None = Field(
         default=None,
         gt=0,
         le=100_000,
-        description="No block begins that would not end within so many minutes.",
+        description="No block begins that would not end within so many minutes; "
+        f"{DECISION_MIN:g} where no half_width is asked for.",
     )
+
+    @model_validator(mode="after")
+    def _look_can_come(self) -> Self:
+        if self.max < self.first_look:
+            raise ValueError(f"max: with half_width the first look comes after {FIRST_LOOK} blocks")
+        return self
+
+    @property
+    def first_look(self) -> int:
+        """After how many blocks the run may end for the first time."""
+        return FIRST_DECISION if self.half_width is None else FIRST_LOOK
+
+    @property
+    def minutes(self) -> float | None:
+        """The budget that holds; `None`: there is none."""
+        return DECISION_MIN if self.budget_min is None and self.half_width is None else self.budget_min
 
 
 def _kind_of_blocks(value: object) -> str | None:
@@ -203,7 +227,7 @@ Mapped = Annotated[AutoBlocks, Tag("mapping")]
 BY_KIND = Discriminator(
     _kind_of_blocks,
     custom_error_type="blocks",
-    custom_error_message="expected an integer, auto or {half_width: 0.02, max: 20}",
+    custom_error_message="expected an integer, auto or {max: 20, budget_min: 30}",
 )
 
 
@@ -312,7 +336,7 @@ class Recipe(RecipeBase):
     @property
     def first_blocks(self) -> int:
         """How many blocks are measured whatever they show."""
-        return FIRST_LOOK if isinstance(self.blocks, AutoBlocks) else self.blocks
+        return self.blocks.first_look if isinstance(self.blocks, AutoBlocks) else self.blocks
 
     def sampling_of(self, arm: Arm) -> Sampling:
         """Return how tokens are chosen in `arm`."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from benchctl.analysis.precision import why_stop
+from benchctl.analysis.precision import Look, why_stop
 from benchctl.data.manifest import Stopped
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter
@@ -36,7 +36,7 @@ def go(recipe: Recipe, prompts: list[PromptItem], writer: RunWriter, monkeypatch
     writer.manifest.blocks = 0
 
     def measure(rule: AutoBlocks, widths: HalfWidths, progress: RunProgress | None = None) -> Stopped | None:
-        monkeypatch.setattr(run_module, "half_widths", widths)
+        monkeypatch.setattr(run_module, "look", lambda run, _: Look(widths(run), {}, []))
         run = open_run(writer.folder)
         done = measured(run, len(prompts))
         plan = make_plan(recipe, prompts, done, range(max(FIRST_LOOK, writer.manifest.blocks)))
@@ -70,30 +70,30 @@ def test_the_first_look_is_after_five_blocks(go: Go, folder: Path) -> None:
         looks.append(len({record.block for record in run.records}))
         return {"spec": 0.001}
 
-    assert go(AutoBlocks(), narrow) is not None
+    assert go(AutoBlocks(half_width=0.02), narrow) is not None
     assert looks == [FIRST_LOOK] == [5]
 
 
 @pytest.mark.parametrize(
     ("rule", "blocks", "spent_s", "known", "reason"),
     [
-        (AutoBlocks(), 4, 1.0, {"a": 0.001}, None),
-        (AutoBlocks(), 5, 1.0, {"a": 0.001, "b": 0.03}, None),
-        (AutoBlocks(), 5, 1.0, {"a": 0.001, "b": None}, None),
-        (AutoBlocks(), 5, 1.0, {"a": 0.001, "b": 0.02}, "reached"),
-        (AutoBlocks(), 5, 1.0, {}, "no pairs"),
-        (AutoBlocks(max=6), 6, 1.0, {"a": 0.03}, "maximum"),
-        (AutoBlocks(budget_min=1), 5, 50.0, {"a": 0.03}, None),
-        (AutoBlocks(budget_min=1), 5, 50.1, {"a": 0.03}, "budget"),
-        (AutoBlocks(budget_min=1), 2, 41.0, {}, "budget"),
-        (AutoBlocks(budget_min=1), 0, 0.0, {}, None),
-        (AutoBlocks(budget_min=1, max=5), 5, 900.0, {"a": 0.01}, "reached"),
+        (AutoBlocks(half_width=0.02), 4, 1.0, {"a": 0.001}, None),
+        (AutoBlocks(half_width=0.02), 5, 1.0, {"a": 0.001, "b": 0.03}, None),
+        (AutoBlocks(half_width=0.02), 5, 1.0, {"a": 0.001, "b": None}, None),
+        (AutoBlocks(half_width=0.02), 5, 1.0, {"a": 0.001, "b": 0.02}, "reached"),
+        (AutoBlocks(half_width=0.02), 5, 1.0, {}, "no pairs"),
+        (AutoBlocks(half_width=0.02, max=6), 6, 1.0, {"a": 0.03}, "maximum"),
+        (AutoBlocks(half_width=0.02, budget_min=1), 5, 50.0, {"a": 0.03}, None),
+        (AutoBlocks(half_width=0.02, budget_min=1), 5, 50.1, {"a": 0.03}, "budget"),
+        (AutoBlocks(half_width=0.02, budget_min=1), 2, 41.0, {}, "budget"),
+        (AutoBlocks(half_width=0.02, budget_min=1), 0, 0.0, {}, None),
+        (AutoBlocks(half_width=0.02, budget_min=1, max=5), 5, 900.0, {"a": 0.01}, "reached"),
     ],
 )
 def test_why_it_ends(
     rule: AutoBlocks, blocks: int, spent_s: float, known: dict[str, float | None], reason: str | None
 ) -> None:
-    stopped = why_stop(rule, blocks, spent_s, known)
+    stopped = why_stop(rule, blocks, spent_s, Look(known, {}, []))
     assert (stopped and stopped.reason) == reason
 
 

@@ -206,7 +206,7 @@ WRONG_VALUES = {
     ),
     "a word for blocks": (
         HEAD + "blocks: auot\n" + ARMS,
-        "recipe.yaml:6: blocks: expected an integer, auto or {half_width: 0.02, max: 20}, got 'auot'.",
+        "recipe.yaml:6: blocks: expected an integer, auto or {max: 20, budget_min: 30}, got 'auot'.",
     ),
     "a key of auto blocks": (
         HEAD + "blocks: {maxx: 9}\n" + ARMS,
@@ -429,5 +429,5 @@ def test_everything_wrong_with_a_file_is_listed_in_its_order(refusal: Refusal) -
         "recipe.yaml:1: nam: unknown key. Did you mean 'name'?",
         "recipe.yaml:2: models.target.source: expected text, got an empty one.",
         "recipe.yaml:3: prompts.limit: expected at least 1, got 0.",
-        "recipe.yaml:4: blocks: expected an integer, auto or {half_width: 0.02, max: 20}, got 'no'.",
+        "recipe.yaml:4: blocks: expected an integer, auto or {max: 20, budget_min: 30}, got 'no'.",
     ]

@@ -119,7 +119,7 @@ def _level(
         context_length=key.context_length,
         group=key.setups,
         requests=len(rows),
-        planned=len(frame.prompts) * len(frame.blocks),
+        planned=len(frame.prompts) * frame.blocks_of(arm),
         ttft=quantiles(frame.column("ttft_s")[rows], beyond=given_up, independent=key.one_at_a_time),
         e2e=quantiles(frame.column("e2e_s")[rows], beyond=given_up, independent=key.one_at_a_time),
         tpot=quantiles(1 / frame.rate[rows], independent=not group.overlapping),
