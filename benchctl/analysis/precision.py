@@ -162,7 +162,10 @@ def find_stopping(
         sentence="",
     )
     why = describe_stop(rule, manifest.stopped) if manifest.stopped else "the run is not finished"
-    return found.model_copy(update={"sentence": _sentence(found, why, widest)})
+    rivals = [
+        row.arm for row in overall if row.arm not in found.decided and row.simultaneous and row.simultaneous.low > 1
+    ]
+    return found.model_copy(update={"sentence": _sentence(found, why, widest, rivals)})
 
 
 def fixed_blocks(by_block: Sequence[float], half_width: float) -> int | None:
@@ -187,13 +190,16 @@ def _half_width(row: SpeedUp) -> float | None:
     return (row.interval.high - row.interval.low) / 2 / row.pooled if row.interval and row.pooled else None
 
 
-def _sentence(found: Stopping, why: str, widest: float | None) -> str:
+def _sentence(found: Stopping, why: str, widest: float | None, rivals: Sequence[str]) -> str:
+    """Return it in words. `rivals`: faster arms of which it is open whether they are the fastest."""
     blocks = "1 block" if found.blocks == 1 else f"{found.blocks} blocks"
     sentence = f"Blocks: auto measured {blocks} ({_time(found.spent_s)}): {why}."
     if found.half_width is None:
         parts = [f"{arm} is {what}" for arm, what in found.decided.items()]
-        left = [arm for arm in found.half_widths if arm not in found.decided]
+        left = [arm for arm in found.half_widths if arm not in found.decided and arm not in rivals]
         parts += [f"{listed(left)} {'is' if len(left) == 1 else 'are'} undecided"] if left else []
+        parts += [f"which of {listed(rivals)} is the fastest is open"] if len(rivals) > 1 else []
+        parts += [f"{rivals[0]} is faster; whether it is the fastest is open"] if len(rivals) == 1 else []
         return f"{sentence} {'; '.join(parts)}." if parts else sentence
     if widest is not None:
         sentence += f" The widest interval is ±{100 * widest:.1f} %, ±{100 * found.half_width:g} % was requested."

@@ -208,7 +208,7 @@ sampling:
   temperature: 0           # greedy: the only setting in which outputs can be compared token by token
   max_tokens: {MAX_TOKENS}
 
-blocks: 5                  # fresh processes of each arm; fewer than 3 give no interval between runs
+blocks: auto               # fresh processes of each arm, until every arm is decided; a number fixes them
 
 arms:
   - name: baseline         # the target alone; every arm is compared with it
