@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from benchctl.errors import UsageError
 from benchctl.recipes.adapters import default_spec, kinds, registered
@@ -196,16 +196,10 @@ class AutoBlocks(Strict):
         f"{DECISION_MIN:g} where no half_width is asked for.",
     )
 
-    @model_validator(mode="after")
-    def _look_can_come(self) -> Self:
-        if self.max < self.first_look:
-            raise ValueError(f"max: with half_width the first look comes after {FIRST_LOOK} blocks")
-        return self
-
     @property
     def first_look(self) -> int:
         """After how many blocks the run may end for the first time."""
-        return FIRST_DECISION if self.half_width is None else FIRST_LOOK
+        return min(self.max, FIRST_DECISION if self.half_width is None else FIRST_LOOK)
 
     @property
     def minutes(self) -> float | None:

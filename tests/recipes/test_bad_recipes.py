@@ -213,8 +213,8 @@ WRONG_VALUES = {
         "recipe.yaml:6: blocks.maxx: unknown key. Did you mean 'max'?",
     ),
     "fewer blocks than a first look takes": (
-        HEAD + "blocks: {max: 4}\n" + ARMS,
-        "recipe.yaml:6: blocks.max: expected at least 5, got 4.",
+        HEAD + "blocks: {max: 2}\n" + ARMS,
+        "recipe.yaml:6: blocks.max: expected at least 3, got 2.",
     ),
     "a schedule": (
         HEAD + "schedule: interleave\n" + ARMS,
