@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchctl.analysis.audit.hazard import Places, hazard_test
-from benchctl.analysis.audit.noise import Noise
-from benchctl.analysis.audit.results import AUDIT_LEVEL
+from benchctl.analysis.losslessness import AUDIT_LEVEL
 from benchctl.data.replays import read_replays
+from benchctl.lossless.hazard import Places, hazard_test
+from benchctl.lossless.noise import Noise
 from benchmarks.keep import keep
 
 Floats = NDArray[np.float64]

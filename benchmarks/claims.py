@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.data.store import RunData
+from benchctl.lossless.analysed import analyse_run
 from benchctl.measure.plan import ORDERS, arms_of_block
 from benchmarks.bundled_runs import bundled_recipe, drafting, plain
 from benchmarks.keep import keep
@@ -82,7 +82,7 @@ def _claimed(
     truth = speedups or {}
     claims: Counter[str] = Counter()
     for _ in range(runs):
-        found = analyse(_run(arms, blocks, rng, truth, slowed))
+        found = analyse_run(_run(arms, blocks, rng, truth, slowed))
         claims.update(set(_kinds(found, truth)))
     return {f"{kind}_percent": 100 * claims[kind] / runs for kind in ("faster", "claim", "task", *truth)}
 

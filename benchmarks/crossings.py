@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.conditions.results import Sweep
 from benchctl.data.manifest import ArmIdentity
+from benchctl.lossless.analysed import analyse_run
 from benchmarks.keep import keep
 from benchmarks.synthetic_run import BASELINE, Answer, baseline_arm, speculating_arm, synthetic_run
 
@@ -97,7 +97,7 @@ def _sweep(gain: Gain, prompts: int, blocks: int, rng: np.random.Generator) -> S
             arms.append(make(name, of=of, concurrency=width))
             for block in range(blocks):
                 answers += _closed_loop(name, block, width, tokens, own, rng)
-    found = analyse(synthetic_run(arms, answers, blocks=blocks, prompts=prompts)).sweep
+    found = analyse_run(synthetic_run(arms, answers, blocks=blocks, prompts=prompts)).sweep
     assert found is not None
     return found
 

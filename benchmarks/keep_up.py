@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.conditions.load import quantiles
 from benchctl.analysis.conditions.results import Level
+from benchctl.lossless.analysed import analyse_run
 from benchctl.measure.load_generator import arrival_times
 from benchmarks.keep import keep
 from benchmarks.synthetic_run import BASELINE, Answer, baseline_arm, synthetic_run
@@ -108,7 +108,7 @@ def _levels(runs: int, load: float, requests: int, blocks: int, rng: np.random.G
             for prompt in range(requests):
                 half = float(latency[prompt]) / 2
                 answers.append(Answer(BASELINE, block, prompt, int(tokens[prompt]), half, sent[prompt], half))
-        found = analyse(synthetic_run([arm], answers, blocks=blocks, prompts=requests))
+        found = analyse_run(synthetic_run([arm], answers, blocks=blocks, prompts=requests))
         assert found.sweep is not None
         yield found.sweep.levels[0]
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from benchctl.analysis.analyse import OutputComparison
-from benchctl.analysis.audit.conclude import audit_arms
-from benchctl.analysis.audit.selection import Answer, ArmAnswers, Selection, select_answers
 from benchctl.data.audits import AnswerKey, Audit, NullPass, ScoredAnswer, read_audit
 from benchctl.data.store import open_run
+from benchctl.lossless.analysed import OutputComparison
+from benchctl.lossless.conclude import audit_arms
+from benchctl.lossless.selection import Answer, ArmAnswers, Selection, select_answers
 
 _NOISE = "noise"
 """The task of the answers that noise is drawn from: no arm's own."""

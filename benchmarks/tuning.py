@@ -21,9 +21,9 @@ from typing import Any
 
 import yaml
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import Analysis, Verdict
 from benchctl.data.store import RunData, latest_run, open_run
+from benchctl.lossless.analysed import analyse_run
 from benchmarks.keep import keep
 
 GRID = Path("results/qwen2.5-coder")
@@ -74,7 +74,7 @@ def _benchctl(*arguments: str, stdout: int | None = None) -> bytes:
 
 def found(document: dict[str, Any], search: RunData, grid: RunData) -> dict[str, Any]:
     """Hold the fresh interval of what was chosen against the grid's best."""
-    fresh, known = Analysis.model_validate(document["analysis"]), analyse(grid)
+    fresh, known = Analysis.model_validate(document["analysis"]), analyse_run(grid)
     fresh_run = open_run(Path(document["fresh"]))
     assert search.manifest is not None and search.manifest.tuning is not None and fresh_run.manifest is not None
     tuning = search.manifest.tuning

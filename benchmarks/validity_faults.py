@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.data.manifest import ArmIdentity
 from benchctl.data.store import RunData, open_run
+from benchctl.lossless.analysed import analyse_run
 from benchmarks.resampled_audits import Audited, found_in_draws
 
 _FIRST = (12, 48)
@@ -136,7 +136,7 @@ def _truth(run: RunData, traces: Mapping[str, Trace]) -> dict[str, Any]:
 
 def _counters(run: RunData, traces: Mapping[str, Trace]) -> dict[str, Any]:
     """Return, of every arm, the acceptance that benchctl reports beside the one of the engine's trace of each round."""
-    analysis = analyse(run)
+    analysis = analyse_run(run)
     states = {verdict.arm: verdict.attestation for verdict in analysis.verdicts}
     found = {}
     for row in analysis.acceptance:

@@ -12,9 +12,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS
 from benchctl.data.identity import home_relative
+from benchctl.lossless.analysed import analyse_run
 from benchctl.recipes.schema import PromptsSpec, Sampling
 from benchmarks.bundled_runs import (
     bundled_recipe,
@@ -120,7 +120,7 @@ def known_acceptance(scratch: Path, options: argparse.Namespace) -> dict[str, An
         warmup=0,
     )
     run = measure(recipe, scratch)
-    analysis = analyse(run)
+    analysis = analyse_run(run)
     found = {}
     for row in analysis.acceptance:
         if row.task != ALL_TASKS or row.arm not in (*rates, *lengths) or not row.rounds:

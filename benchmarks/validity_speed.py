@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.analyse import analyse
 from benchctl.data.store import RunData
+from benchctl.lossless.analysed import analyse_run
 from benchctl.measure.prepare import prepare
 from benchctl.recipes.schema import PromptsSpec, Sampling
 from benchmarks.bundled_runs import bundled_recipe, measure, plain
@@ -29,7 +29,7 @@ def equal_arms(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     verdicts: Counter[str] = Counter()
     ratios, widths, wrong = [], [], 0
     for _ in range(runs):
-        verdict = next(one for one in analyse(measure(recipe, scratch)).verdicts if one.arm == "again")
+        verdict = next(one for one in analyse_run(measure(recipe, scratch)).verdicts if one.arm == "again")
         assert verdict.speedup is not None
         assert verdict.interval is not None
         verdicts[verdict.speed] += 1
@@ -67,7 +67,7 @@ def slowed_arms(scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     for _ in range(runs):
         run = _slowed(measure(recipe, scratch))
         for blocks in _BLOCKS:
-            for verdict in analyse(_first_blocks(run, blocks)).verdicts:
+            for verdict in analyse_run(_first_blocks(run, blocks)).verdicts:
                 if verdict.arm in _SLOWER:
                     found[verdict.arm][blocks][verdict.speed] += 1
                     if blocks == max(_BLOCKS) and verdict.speedup:

@@ -22,7 +22,9 @@ FLOORS = (
     ("data", "machine", "permissions"),
     ("analysis",),
     ("engines",),
-    ("measure", "reports"),
+    ("measure",),
+    ("lossless",),
+    ("reports",),
     ("cli",),
     ("experiments",),
 )

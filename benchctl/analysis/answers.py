@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.degenerate import degeneration
-from benchctl.analysis.replay.results import Fork
+from benchctl.analysis.losslessness import Fork
 from benchctl.analysis.results import SelfConsistency
 from benchctl.data.record import Record, sha256_text, sha256_tokens
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, Field, model_serializer
 
-from benchctl.analysis.audit.results import ArmAudit
 from benchctl.analysis.conditions.results import Sweep
-from benchctl.analysis.replay.results import Fork, NoiseFloor
+from benchctl.analysis.losslessness import ArmAudit, Fork, NoiseFloor
 from benchctl.analysis.resources import Resources
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result

@@ -54,6 +54,7 @@ def compare(
     from benchctl.analysis.comparison.workload import OtherModelsError
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
+    from benchctl.lossless.analysed import judge
     from benchctl.reports.comparison import print_comparison
 
     gates = [parse_gate(text) for text in fail_if or ()]
@@ -72,7 +73,8 @@ def compare(
         _compare_several(paths, arms=arm, out=out, as_json=as_json, quiet=quiet)
         return
     try:
-        found = compare_runs(*map(open_run, paths), baseline=baseline, arms=arm, names=[path.name for path in paths])
+        names = [path.name for path in paths]
+        found = compare_runs(*map(open_run, paths), judge=judge, baseline=baseline, arms=arm, names=names)
     except OtherModelsError:
         if gates or baseline:
             raise
@@ -93,10 +95,11 @@ def _compare_several(
     """Compare any number of runs; write the report below `out`, and print."""
     from benchctl.analysis.comparison.several import compare_several
     from benchctl.analysis.comparison.summary import summaries_of
+    from benchctl.lossless.analysed import judge
     from benchctl.reports.comparison import print_several, write_several
     from benchctl.text import one_line
 
-    found = compare_several(summaries_of(paths), arms)
+    found = compare_several(summaries_of(paths, judge), arms)
     document = json_text("compare", found.model_dump())
     if out is not None:
         write_several(out, found, document)

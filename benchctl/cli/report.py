@@ -51,14 +51,14 @@ def report(
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Write a run's report: what was concluded, why, and how it was measured (HTML, Markdown, CSV, JSON, figures)."""
-    from benchctl.analysis.analyse import analyse
     from benchctl.data.store import open_run, resolve_run
     from benchctl.errors import UsageError
+    from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.write import report_folder, write_report
 
     path = resolve_run(run, results)
     data = open_run(path)
-    analysis = analyse(data, baseline=baseline)
+    analysis = analyse_run(data, baseline=baseline)
     if data.manifest is None:  # a bare file of records is named by its file
         analysis = analysis.model_copy(update={"recipe": path.stem, "run": path.name})
     if layout is not None:

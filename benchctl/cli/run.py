@@ -278,13 +278,13 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool) -> None:
 
     from rich.console import Console
 
-    from benchctl.analysis.analyse import analyse
     from benchctl.data.store import open_run
     from benchctl.errors import EngineError
+    from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.terminal import print_decision, print_summary
 
     run = open_run(folder)
-    analysis = analyse(run)
+    analysis = analyse_run(run)
     failed = analysis.failed_cells + [
         f"block {record.block + 1}, {record.label}, {record.task}/{record.prompt_idx}: {record.error.message}"
         for record in run.records

@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from benchctl.analysis.replay.results import NoiseFloor
+from benchctl.analysis.losslessness import NoiseFloor
 from benchctl.analysis.results import Losslessness, SelfConsistency
 from benchctl.cli.json_output import print_json
-from benchctl.cli.replay_forks import Explained
 from benchctl.data.replays import Replays
 from benchctl.data.store import RunData
+from benchctl.lossless.session import Explained
 from benchctl.reports.tables.output import OUTPUT_TONE, divergences, verdict_counts
 from benchctl.reports.terminal import STYLES, print_table, table_console
 from benchctl.text import one_line

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from benchctl.analysis.comparison.reference import (
+from benchctl.cli.json_output import print_json
+from benchctl.lossless.reference import (
     ArmCauses,
     BaselinePair,
     Difference,
     ReferenceComparison,
 )
-from benchctl.cli.json_output import print_json
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, numeric
 from benchctl.reports.terminal import print_table, table_console

@@ -38,9 +38,9 @@ def verify_against(
     A run of the transformers engine in float32 is a good reference. The answers are the stored ones, each run with its
     own baseline; no engine is started. Exits with 0 when every answer is identical to the reference, else with 1.
     """
-    from benchctl.analysis.comparison.reference import compare_with_references
     from benchctl.cli.show_reference import print_document, print_tables
     from benchctl.data.store import open_run, resolve_run
+    from benchctl.lossless.reference import compare_with_references
 
     data, *others = (open_run(resolve_run(name, results)) for name in (run, *references))
     found = compare_with_references(data, others, arms=arm)

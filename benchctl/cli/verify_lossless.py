@@ -91,9 +91,9 @@ def verify_lossless(
         },
     )
     from benchctl.analysis.results import ACCEPTED
-    from benchctl.cli.replay_forks import explain
     from benchctl.cli.show_lossless import print_document, print_tables
     from benchctl.data.store import open_run, resolve_run
+    from benchctl.lossless.session import explain
 
     data = open_run(resolve_run(run, results))
     explained = explain(

@@ -10,9 +10,9 @@ from benchctl.analysis.advice import launch_command
 from benchctl.analysis.conditions.parts import parts_of
 from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import ALL_TASKS, Analysis
-from benchctl.analysis.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.data.prompt_texts import prompt_texts
 from benchctl.data.store import RunData
+from benchctl.lossless.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.reports import conclusion, numbers, page
 from benchctl.reports.columns import Cell, Code, Folded, Name, Table, lossy_labels
 from benchctl.reports.page import cards

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.cost import alpha_for, expected_tokens
 from benchctl.analysis.results import Acceptance, Analysis
+from benchctl.lossless.analysed import analyse_run
 
 DEPTH_4 = {"baseline": None, "spec_d4": {"type": "draft-simple", "max": 4, "min": 1}}
 
@@ -26,7 +26,7 @@ def spec(make_record: Any, index: int = 0, **more: Any) -> Any:
 
 def test_rates_lengths_and_positions(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     records = [make_record(), spec(make_record)]
-    found = overall(analyse(make_run(records, make_manifest(DEPTH_4, 1, 1))))
+    found = overall(analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 1))))
     assert (found.drafted, found.accepted, found.rounds) == (16, 6, 4)
     assert found.rate == pytest.approx(6 / 16)
     assert found.acceptance_length == pytest.approx(1 + 6 / 4)
@@ -41,7 +41,7 @@ def test_steps_without_a_draft_count_where_they_are_reported(
     # One answer tells nine plain steps (20 tokens: the first, 4 rounds, 6 accepted, 9 plain), the other does not.
     plain = spec(make_record, n_predicted=20, token_ids=None, plain_steps=9)
     records = [make_record(), make_record(index=1), plain, spec(make_record, 1)]
-    found = overall(analyse(make_run(records, make_manifest(DEPTH_4, 1, 2))))
+    found = overall(analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 2))))
     assert found.acceptance_length == pytest.approx(1 + 6 / 4)
     assert found.plain_steps == 9
     assert found.tokens_per_step == pytest.approx((19 + 10) / (13 + 4)), (
@@ -57,7 +57,7 @@ def test_an_arm_that_accepted_nothing_makes_one_token_a_step(
         make_record(n_predicted=109, token_ids=None),
         make_record("spec_d4", n_predicted=109, token_ids=None, **nothing),
     ]
-    found = overall(analyse(make_run(records, make_manifest(DEPTH_4, 1, 1))))
+    found = overall(analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 1))))
     assert found.tokens_per_step == 1.0
     assert found.accepted_in_round == [1, 0, 0, 0, 0]
 
@@ -68,7 +68,7 @@ def test_drafts_of_unequal_length_do_not_count_against_the_late_positions(
     # Four rounds: two drafted one token (both accepted), two drafted four (accepted 1 and 3 of them).
     counters: dict[str, Any] = {"draft_n": 10, "draft_n_accepted": 6, "rounds": 4, "accepted_by_position": [4, 1, 1, 0]}
     records = [make_record(), spec(make_record, **counters, drafted_by_position=[4, 2, 2, 2])]
-    found = overall(analyse(make_run(records, make_manifest(DEPTH_4, 1, 1))))
+    found = overall(analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 1))))
     assert found.position_unconditional == pytest.approx([1.0, 0.25, 0.25, 0.0])
     assert found.position_rate == pytest.approx([1.0, 0.5, 0.5, 0.0])
     assert found.position_conditional == pytest.approx([1.0, 0.5, 1.0, 0.0])
@@ -88,7 +88,7 @@ def test_means_over_requests_and_tasks_stand_beside_the_pooled_rate(
         spec(make_record, 1, **few),
         spec(make_record, task="b", **few),
     ]
-    found = overall(analyse(make_run(records)))
+    found = overall(analyse_run(make_run(records)))
     assert found.rate == pytest.approx(14 / 24)
     assert found.rate_by_request == pytest.approx((6 / 16 + 1 + 1) / 3)
     assert found.rate_by_task == pytest.approx((10 / 20 + 1) / 2)
@@ -104,7 +104,7 @@ def test_means_over_requests_and_tasks_stand_beside_the_pooled_rate(
 def test_drafts_by_position_that_contradict_are_named(
     make_record: Any, make_run: Any, counters: dict[str, Any], message: str
 ) -> None:
-    analysis = analyse(make_run([make_record(), spec(make_record, **counters)]))
+    analysis = analyse_run(make_run([make_record(), spec(make_record, **counters)]))
     assert any(one.id == "contradictory-counters" and one.seen.startswith(message) for one in analysis.warnings)
 
 
@@ -116,7 +116,7 @@ def test_a_depth_that_changes_nothing_is_a_warning(make_record: Any, make_run: A
         records = [make_record(index=n) for n in range(4)]
         records += [make_record("d4", n, **counters) for n in range(4)]
         records += [make_record("d8", n, **(counters | deeper)) for n in range(4)]
-        analysis = analyse(make_run(records, make_manifest(kinds, 4, 1)))
+        analysis = analyse_run(make_run(records, make_manifest(kinds, 4, 1)))
         return [one.seen for one in analysis.warnings if one.id == "depth-without-effect"]
 
     (message,) = warned({})
@@ -129,13 +129,13 @@ def test_the_limit_on_tokens_may_cut_off_most_of_a_round(make_record: Any, make_
     cut = {"draft_n": 4, "draft_n_accepted": 4, "rounds": 1, "accepted_by_position": [1, 1, 1, 1]}
     short = make_record("spec_d4", n_predicted=2, token_ids=None, **cut)
     found = overall(
-        analyse(make_run([make_record(n_predicted=2, token_ids=None), short], make_manifest(DEPTH_4, 1, 1)))
+        analyse_run(make_run([make_record(n_predicted=2, token_ids=None), short], make_manifest(DEPTH_4, 1, 1)))
     )
     assert (found.rate, found.rounds, found.acceptance_length) == (1.0, 1, 5.0)
 
 
 def test_what_the_engine_does_not_tell_stays_absent(make_record: Any, make_run: Any) -> None:
-    analysis = analyse(make_run([make_record(), make_record("spec_d4")]))
+    analysis = analyse_run(make_run([make_record(), make_record("spec_d4")]))
     found = overall(analysis)
     assert found == Acceptance(
         arm="spec_d4",
@@ -156,7 +156,7 @@ def test_what_the_engine_does_not_tell_stays_absent(make_record: Any, make_run: 
 
 def test_counts_without_rounds_give_a_rate_and_nothing_more(make_record: Any, make_run: Any) -> None:
     record = make_record("spec_d4", draft_n=10, draft_n_accepted=5)
-    found = overall(analyse(make_run([make_record(), record])))
+    found = overall(analyse_run(make_run([make_record(), record])))
     assert (found.rate, found.rounds, found.acceptance_length) == (0.5, None, None)
 
 
@@ -179,7 +179,7 @@ def test_a_contradiction_is_reported_and_not_averaged(
     make_record: Any, make_run: Any, make_manifest: Any, wrong: dict[str, Any], message: str
 ) -> None:
     records = [make_record("baseline", 0), make_record("baseline", 1), spec(make_record), spec(make_record, 1, **wrong)]
-    analysis = analyse(make_run(records, make_manifest(DEPTH_4, 2, 1)))
+    analysis = analyse_run(make_run(records, make_manifest(DEPTH_4, 2, 1)))
     messages = [one.seen for one in analysis.warnings if one.id == "contradictory-counters"]
     assert any(message in one.lower() and "code/1" in one and "code/0" not in one for one in messages), messages
     assert (overall(analysis).accepted, overall(analysis).rounds) == (6, 4)
@@ -187,12 +187,12 @@ def test_a_contradiction_is_reported_and_not_averaged(
 
 def test_sound_counters_raise_no_warning(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     records = [make_record(block=block) for block in range(3)] + [spec(make_record, block=block) for block in range(3)]
-    assert analyse(make_run(records, make_manifest(DEPTH_4, 1, 3))).warnings == []
+    assert analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 3))).warnings == []
 
 
 def test_a_round_deeper_than_the_recipe_is_reported(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     deep = spec(make_record, draft_n=20, accepted_by_position=[2, 1, 1, 1, 1])
-    analysis = analyse(make_run([make_record(), deep], make_manifest(DEPTH_4, 1, 1)))
+    analysis = analyse_run(make_run([make_record(), deep], make_manifest(DEPTH_4, 1, 1)))
     assert "depth-ignored" in {one.id for one in analysis.warnings}
 
 
@@ -211,7 +211,7 @@ def test_alpha_and_tokens_are_inverse(depth: int) -> None:
 def test_the_cost_of_a_round_and_its_break_even(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     # Baseline: 10 tokens in 1 s. Arm: 4 rounds in 2 s, so a round costs 5 baseline steps and yields 2.5 tokens.
     records = [make_record(rate=10), spec(make_record, rate=5)]
-    analysis = analyse(make_run(records, make_manifest(DEPTH_4, 1, 1)))
+    analysis = analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 1)))
     cost = analysis.costs[0]
     assert cost.depth == 4
     assert cost.overhead == pytest.approx(4.0)
@@ -225,7 +225,7 @@ def test_steps_without_a_draft_are_not_charged_to_the_rounds(
 ) -> None:
     # Ten tokens: 3 rounds with 3 accepted, four plain steps at 0.1 s. 1.3 s in all: 0.3 s a round, 3 baseline steps.
     slow = spec(make_record, rate=10 / 1.3, draft_n=12, draft_n_accepted=3, rounds=3, accepted_by_position=[2, 1, 0, 0])
-    analysis = analyse(make_run([make_record(rate=10), slow], make_manifest(DEPTH_4, 1, 1)))
+    analysis = analyse_run(make_run([make_record(rate=10), slow], make_manifest(DEPTH_4, 1, 1)))
     assert analysis.costs[0].overhead == pytest.approx(2.0)
 
 
@@ -234,7 +234,7 @@ def test_the_cost_of_a_round_is_not_known_where_few_steps_had_a_draft(
 ) -> None:
     # One round with one accepted and eight plain steps: 1 ms more for each of those would be 8 ms more for the round.
     rare = spec(make_record, draft_n=4, draft_n_accepted=1, rounds=1, accepted_by_position=[1, 0, 0, 0])
-    analysis = analyse(make_run([make_record(), rare], make_manifest(DEPTH_4, 1, 1)))
+    analysis = analyse_run(make_run([make_record(), rare], make_manifest(DEPTH_4, 1, 1)))
     cost = analysis.costs[0]
     assert (cost.overhead, cost.predicted, cost.break_even_alpha) == (None, None, None)
     assert analysis.acceptance[0].acceptance_length == 2.0
@@ -246,7 +246,7 @@ def test_no_acceptance_pays_for_a_round_dearer_than_its_tokens(
 ) -> None:
     records = [make_record(rate=10, block=b) for b in range(3)]
     records += [spec(make_record, rate=2.5, block=b) for b in range(3)]  # a round costs ten steps, yields at most five
-    analysis = analyse(make_run(records, make_manifest(DEPTH_4, 1, 3)))
+    analysis = analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 3)))
     assert analysis.costs[0].break_even_alpha is None
     verdict = analysis.verdicts[0]
     assert (verdict.speed, verdict.setting) == ("slower", "draft-simple, depth 4, at least 1")
@@ -265,7 +265,7 @@ def test_no_break_even_is_claimed_from_a_speed_up_that_may_be_none(
     rates = {0: 2.5, 1: 2.5, 2: 40.0}
     records = [make_record(rate=10, block=b) for b in range(3)]
     records += [spec(make_record, rate=rates[b], block=b) for b in range(3)]
-    analysis = analyse(make_run(records, make_manifest(DEPTH_4, 1, 3)))
+    analysis = analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 3)))
     assert analysis.costs[0].break_even_alpha is None  # by the point estimate
     verdict = analysis.verdicts[0]
     assert verdict.speed == "undecided"
@@ -284,6 +284,6 @@ def test_no_acceptance_pays_only_when_the_whole_interval_shows_it(
 ) -> None:
     records = [make_record(rate=10, block=b) for b in range(3)]
     records += [spec(make_record, rate=rate, block=b) for b, rate in enumerate(rates)]
-    analysis = analyse(make_run(records, make_manifest(DEPTH_4, 1, 3)))
+    analysis = analyse_run(make_run(records, make_manifest(DEPTH_4, 1, 3)))
     assert analysis.costs[0].break_even_alpha is None and analysis.verdicts[0].speed == "slower"
     assert ("no acceptance would pay" in analysis.verdicts[0].why) is claimed

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import Analysis
+from benchctl.lossless.analysed import analyse_run
 
 ARMS = {
     "baseline": None,
@@ -65,7 +65,7 @@ def test_any_run_is_analysed(make_record: Any, make_run: Any, make_manifest: Any
     records = [any_record(rng, make_record, *slot) for slot in slots if rng.random() < 0.85]
     cells = [any_cell(rng, arm, block) for arm in ARMS for block in range(blocks)]
     manifest = make_manifest(ARMS, prompts, blocks, cells=cells, machine={"cores": 2})
-    analysis = analyse(make_run(records, manifest))
+    analysis = analyse_run(make_run(records, manifest))
     assert (
         Analysis.model_validate(json.loads(json.dumps(analysis.model_dump(by_alias=True), allow_nan=False))) == analysis
     )
@@ -76,4 +76,4 @@ def test_any_run_is_analysed(make_record: Any, make_run: Any, make_manifest: Any
             assert lossless.counts == {"identical": len(lossless.comparisons)}
     for acceptance in analysis.acceptance:
         assert acceptance.rate is None or 0 <= acceptance.rate <= 1
-    assert analyse(make_run(rng.sample(records, len(records)), manifest)) == analysis
+    assert analyse_run(make_run(rng.sample(records, len(records)), manifest)) == analysis

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.breakeven import Measured, Reference, find_breakeven
 from benchctl.analysis.result import Interval
 from benchctl.analysis.rounds.results import BreakEven
+from benchctl.lossless.analysed import analyse_run
 
 
 def arm(name: str, tokens: float | None, speedup: float | None, *, depth: int = 4, **more: Any) -> Measured:
@@ -87,7 +87,7 @@ def test_arms_that_accept_by_lot_are_no_claims_and_never_lossless(
                         **({} if name == "baseline" else counters))
             for block in range(3) for name in names
         ]  # fmt: skip
-        return analyse(make_run(records, manifest))
+        return analyse_run(make_run(records, manifest))
 
     alone, beside = run(arms), run(arms | lots)
     spec = [next(row for row in one.speedups if row.arm == "spec" and row.task == "all") for one in (alone, beside)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
+from benchctl.lossless.analysed import analyse_run
 
 QUIET = {
     "wall_s": 10.0,
@@ -44,7 +44,7 @@ def warned(make_record: Any, make_run: Any, make_manifest: Any, second: Any, **f
         for arm in arms
     ]
     manifest = make_manifest(arms, 2, 3, cells=cells, machine={"cores": 4})
-    return [(one.id, one.seen) for one in analyse(make_run(records, manifest)).warnings]
+    return [(one.id, one.seen) for one in analyse_run(make_run(records, manifest)).warnings]
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from benchctl.analysis.analyse import OutputComparison, analyse
 from benchctl.data.manifest import MANIFEST_FORMAT, Manifest
 from benchctl.data.record import Record
 from benchctl.data.store import RunData
+from benchctl.lossless.analysed import OutputComparison, analyse_run
 
 LOSSY = ["synthetic acceptance"]
 
@@ -46,6 +46,6 @@ def test_equal_hashes_do_not_make_it_lossless(equal: RunData) -> None:
 
 
 def test_the_verdict_says_so(equal: RunData) -> None:
-    spec = next(one for one in analyse(equal).verdicts if one.arm == "spec")
+    spec = next(one for one in analyse_run(equal).verdicts if one.arm == "spec")
     assert (spec.lossless, spec.lossy) == ("violation", LOSSY)
     assert "ossy by design: synthetic acceptance" in spec.sentence

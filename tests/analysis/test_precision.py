@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.precision import fixed_blocks, half_widths
 from benchctl.analysis.results import ALL_TASKS, SpeedUp
 from benchctl.analysis.statistics import SEQUENTIAL_LEVEL
 from benchctl.data.manifest import Stopped
+from benchctl.lossless.analysed import analyse_run
 
 
 def records(make_record: Any, blocks: int, spread: float = 0.02) -> list[Any]:
@@ -27,7 +27,7 @@ def records(make_record: Any, blocks: int, spread: float = 0.02) -> list[Any]:
 
 
 def overall(run: Any) -> SpeedUp:
-    return next(row for row in analyse(run).speedups if row.task == ALL_TASKS)
+    return next(row for row in analyse_run(run).speedups if row.task == ALL_TASKS)
 
 
 def test_half_a_width_is_a_share_of_the_speed_up(make_record: Any, make_run: Any) -> None:
@@ -78,7 +78,7 @@ def test_what_auto_came_to_is_recomputed(make_record: Any, make_run: Any, make_m
     stored = Stopped(reason="reached", half_widths={"spec": 0.5})  # what the run wrote down is not believed
     manifest = make_manifest(arms, 3, 6, recipe={"blocks": rule}, stopped=stored, spent_s=120.0)
     run = make_run(records(make_record, 6), manifest)
-    found = analyse(run).stopping
+    found = analyse_run(run).stopping
     assert found is not None
     assert found.half_widths == half_widths(run)
     assert (found.reason, found.blocks, found.max_blocks, found.budget_min) == ("reached", 6, 20, 30.0)
@@ -87,7 +87,7 @@ def test_what_auto_came_to_is_recomputed(make_record: Any, make_run: Any, make_m
     assert found.most_s == pytest.approx(400.0)
     assert "every arm's interval is within ±5 %" in found.sentence
     assert "7 min" in found.sentence
-    assert analyse(run, baseline="spec").stopping is None, "the run did not stop by what other baselines show"
+    assert analyse_run(run, baseline="spec").stopping is None, "the run did not stop by what other baselines show"
 
 
 def test_an_unfinished_run_says_so_and_a_fixed_run_has_no_stopping(
@@ -95,9 +95,11 @@ def test_an_unfinished_run_says_so_and_a_fixed_run_has_no_stopping(
 ) -> None:
     arms = {"baseline": None, "spec": {"type": "ngram-mod"}}
     unfinished = make_manifest(arms, 3, 2, recipe={"blocks": {"max": 9}})
-    found = analyse(make_run(records(make_record, 2), unfinished)).stopping
+    found = analyse_run(make_run(records(make_record, 2), unfinished)).stopping
     assert found is not None
     assert (found.reason, found.fixed_blocks, found.half_widths) == (None, None, {"spec": None})
     assert "the run is not finished" in found.sentence
-    assert analyse(make_run(records(make_record, 2))).stopping is None
-    assert analyse(make_run(records(make_record, 2), make_manifest(arms, 3, 2, recipe={"blocks": 2}))).stopping is None
+    assert analyse_run(make_run(records(make_record, 2))).stopping is None
+    assert (
+        analyse_run(make_run(records(make_record, 2), make_manifest(arms, 3, 2, recipe={"blocks": 2}))).stopping is None
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
+from benchctl.lossless.analysed import analyse_run
 from benchctl.recipes.adapters import remembers
 
 
@@ -20,7 +20,7 @@ def warned(make_record: Any, make_run: Any, make_manifest: Any, kind: Any, **sec
         for arm in arms
         for index in range(3)
     ]
-    analysis = analyse(make_run(records, make_manifest(arms, 3, 3)))
+    analysis = analyse_run(make_run(records, make_manifest(arms, 3, 3)))
     return [(one.id, one.where, one.seen) for one in analysis.warnings]
 
 
@@ -48,7 +48,7 @@ def test_a_warm_up_is_a_request_of_the_process_too(make_record: Any, make_run: A
     arms = {"baseline": None, "spec": {"type": "ngram-mod"}}
     warm_up = make_record("spec", 0, task="warmup", phase="warmup", prompt_sha="a" * 64)
     records = [make_record(arm, prompt_sha="a" * 64, block=block) for block in range(3) for arm in arms]
-    analysis = analyse(make_run([warm_up, *records], make_manifest(arms, 1, 3)))
+    analysis = analyse_run(make_run([warm_up, *records], make_manifest(arms, 1, 3)))
     assert [(one.id, one.seen) for one in analysis.warnings] == [
         ("repeated-prompts", "Sent before to the same process: 1 record (block 1, spec, code/0).")
     ]
@@ -64,7 +64,7 @@ def test_acceptance_of_new_and_repeated_prompts_is_reported(
         make_record("spec", index, prompt_sha="a" * 64, draft_n=drafted, draft_n_accepted=accepted, rounds=2)
         for index, (drafted, accepted) in enumerate(counts)
     ]
-    analysis = analyse(make_run(records, make_manifest(arms, 2, 1)))
+    analysis = analyse_run(make_run(records, make_manifest(arms, 2, 1)))
     (message,) = [one.seen for one in analysis.warnings if one.id == "repeated-prompts"]
     assert message.endswith("Accepted: 25.0 % where a prompt was new, 87.5 % where it was repeated.")
 
@@ -88,4 +88,4 @@ def test_the_engine_declares_which_types_remember(make_record: Any, make_run: An
             for arm in ("baseline", "spec")
             for index in range(2)
         ]
-        assert [one.id for one in analyse(make_run(records, manifest)).warnings] == ids
+        assert [one.id for one in analyse_run(make_run(records, manifest)).warnings] == ids

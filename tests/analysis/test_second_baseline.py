@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
+from benchctl.lossless.analysed import analyse_run
 from benchctl.measure.plan import arms_of_block, with_second_baseline
 from benchctl.reports.figures import arms
 from benchmarks.bundled_runs import bundled_recipe, drafting, plain
@@ -38,7 +38,7 @@ def test_both_cells_are_the_baselines_pace(make_record: Any, make_run: Any, make
         for arm, rate in rates.items()
         for index in range(2)
     ]
-    analysis = analyse(make_run(records, manifest))
+    analysis = analyse_run(make_run(records, manifest))
     assert [one.arm for one in analysis.verdicts] == ["spec"], "the second cell is no arm of its own"
     assert {one.arm for one in analysis.consistency} >= {"baseline-again"}
     figure = arms.draw_speedup(analysis)
@@ -47,5 +47,5 @@ def test_both_cells_are_the_baselines_pace(make_record: Any, make_run: Any, make
     overall = next(row for row in analysis.speedups if row.task == "all")
     assert overall.pooled == pytest.approx(1.0)
     manifest.arms[2].again = False
-    alone = {row.arm: row.pooled for row in analyse(make_run(records, manifest)).speedups if row.task == "all"}
+    alone = {row.arm: row.pooled for row in analyse_run(make_run(records, manifest)).speedups if row.task == "all"}
     assert alone["spec"] == pytest.approx(1.25)

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.conditions.load import find_levels
 from benchctl.analysis.conditions.split import Group
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.analysis.speedup import find_latency_speedup, find_whole_speedup
 from benchctl.data.store import RunData, open_run
+from benchctl.lossless.analysed import analyse_run
 from benchctl.recipes.groups import GroupKey
 from tests.analysis.conftest import build_manifest, build_record
 from tests.kept_runs import RUNS
@@ -65,7 +65,7 @@ def runs() -> Iterator[Any]:
 @pytest.fixture(scope="module", params=runs())
 def found(request: pytest.FixtureRequest) -> tuple[RunData, Analysis]:
     run = request.param()
-    return run, analyse(run)
+    return run, analyse_run(run)
 
 
 def sums(run: RunData, arm: str, *, alone: bool = False) -> list[list[float]]:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from benchctl.analysis import statistics
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS, Analysis, SpeedUp
 from benchctl.errors import UsageError
+from benchctl.lossless.analysed import analyse_run
 
 
 def row(analysis: Analysis, arm: str, task: str = ALL_TASKS) -> SpeedUp:
@@ -26,7 +26,7 @@ def test_pooled_weighs_by_time_and_median_by_prompt(make_record: Any, make_run: 
         make_record("spec", 0, rate=20),
         make_record("spec", 1, rate=2.5),
     ]
-    found = row(analyse(make_run(records)), "spec")
+    found = row(analyse_run(make_run(records)), "spec")
     assert found.pooled == pytest.approx(3 / 4.5)
     assert found.median == pytest.approx(1.25)
     assert found.by_block == pytest.approx([3 / 4.5])
@@ -38,7 +38,7 @@ def test_pooled_weighs_by_time_and_median_by_prompt(make_record: Any, make_run: 
 def test_pairs_are_made_within_a_block(make_record: Any, make_run: Any) -> None:
     records = [make_record("baseline", block=0, rate=10), make_record("baseline", block=1, rate=40)]
     records += [make_record("spec", block=0, rate=20), make_record("spec", block=1, rate=20)]
-    found = row(analyse(make_run(records)), "spec")
+    found = row(analyse_run(make_run(records)), "spec")
     assert found.by_block == pytest.approx([2.0, 0.5])
     assert found.median == pytest.approx(1.25)
 
@@ -51,7 +51,7 @@ def test_unequal_work_is_counted_and_cut_to_the_common_length(make_record: Any, 
         make_record("spec", 0, rate=20),
         make_record("spec", 1, rate=5, ids=long),  # twenty decoded tokens in four seconds
     ]
-    analysis = analyse(make_run(records))
+    analysis = analyse_run(make_run(records))
     found = row(analysis, "spec")
     assert found.pairs_unequal == 1
     assert found.length_matched == pytest.approx((1 + 1) / (0.5 + 2)), "ten tokens of each: 1 + 1 s against 0.5 + 2 s"
@@ -62,7 +62,7 @@ def test_unequal_work_is_counted_and_cut_to_the_common_length(make_record: Any, 
 def test_an_answer_of_one_token_has_no_rate(make_record: Any, make_run: Any) -> None:
     records = [make_record("baseline", 0), make_record("baseline", 1)]
     records += [make_record("spec", 0, rate=20), make_record("spec", 1, ids=[2], rate=1e9)]
-    analysis = analyse(make_run(records))
+    analysis = analyse_run(make_run(records))
     found = row(analysis, "spec")
     assert found.pooled == pytest.approx(2.0)
     assert (found.pairs, found.pairs_missing) == (1, 0)
@@ -74,7 +74,7 @@ def test_failed_and_missing_prompts_are_counted(make_record: Any, make_run: Any,
     records = [make_record("baseline", index) for index in range(4)]
     records += [make_record("spec", 0, rate=20), make_record("spec", 1, error=error)]
     manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-simple"}}, prompts=5, blocks=1)
-    analysis = analyse(make_run(records, manifest))
+    analysis = analyse_run(make_run(records, manifest))
     found = row(analysis, "spec")
     assert (found.pairs, found.pairs_missing) == (1, 4)
     missing = {one.where: one.seen for one in analysis.warnings if one.id == "missing-records"}
@@ -96,7 +96,7 @@ def noisy(make_record: Any, seed: int, blocks: int, prompts: int = 6, factor: fl
 
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_below_three_blocks_there_is_no_interval(make_record: Any, make_run: Any, blocks: int) -> None:
-    analysis = analyse(make_run(noisy(make_record, 1, blocks)))
+    analysis = analyse_run(make_run(noisy(make_record, 1, blocks)))
     assert row(analysis, "spec").interval is None
     assert analysis.verdicts[0].speed == "unknown"
     assert "few-blocks" in {one.id for one in analysis.warnings}
@@ -104,14 +104,14 @@ def test_below_three_blocks_there_is_no_interval(make_record: Any, make_run: Any
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_interval_holds_the_estimate_and_excludes_what_is_far(make_record: Any, make_run: Any, seed: int) -> None:
-    found = row(analyse(make_run(noisy(make_record, seed, 4))), "spec")
+    found = row(analyse_run(make_run(noisy(make_record, seed, 4))), "spec")
     assert found.interval is not None and found.pooled is not None
     assert 0.75 < found.interval.low <= found.pooled <= found.interval.high < 0.85
 
 
 def test_the_interval_of_equal_blocks_is_a_point(make_record: Any, make_run: Any) -> None:
     records = [make_record(arm, block=b, rate=r) for b in range(3) for arm, r in (("baseline", 10), ("spec", 5))]
-    interval = row(analyse(make_run(records)), "spec").interval
+    interval = row(analyse_run(make_run(records)), "spec").interval
     assert interval is not None
     assert (interval.low, interval.high) == pytest.approx((0.5, 0.5))
 
@@ -127,7 +127,7 @@ def test_prompts_that_differ_do_not_widen_the_interval(make_record: Any, make_ru
             for index in range(2)
             for label, speed in (("baseline", 1.0), ("spec", gain if index else 1 / gain))
         ]
-        found = row(analyse(make_run(records)), "spec")
+        found = row(analyse_run(make_run(records)), "spec")
         assert found.interval is not None and found.pooled is not None
         return found.interval.low / found.pooled, found.interval.high / found.pooled
 
@@ -141,9 +141,9 @@ def test_the_ends_of_the_blocks_stand_beside_the_interval(make_record: Any, make
         for block, factor in enumerate((0.5, 0.8, 0.6))
         for arm in ("baseline", "spec")
     ]
-    found = row(analyse(make_run(records)), "spec")
+    found = row(analyse_run(make_run(records)), "spec")
     assert (found.lowest_block, found.highest_block) == pytest.approx((0.5, 0.8))
-    one = row(analyse(make_run(records[:2])), "spec")
+    one = row(analyse_run(make_run(records[:2])), "spec")
     assert (one.lowest_block, one.highest_block) == (None, None)
 
 
@@ -151,14 +151,14 @@ def test_the_ends_of_the_blocks_stand_beside_the_interval(make_record: Any, make
 def test_the_order_of_records_changes_nothing(make_record: Any, make_run: Any, seed: int) -> None:
     records = noisy(make_record, seed, 3)
     shuffled = random.Random(seed).sample(records, len(records))
-    assert analyse(make_run(shuffled)) == analyse(make_run(records))
+    assert analyse_run(make_run(shuffled)) == analyse_run(make_run(records))
 
 
 def test_a_machine_twice_as_slow_changes_no_speed_up(make_record: Any, make_run: Any) -> None:
     records = noisy(make_record, 3, 3)
     halves = {"tok_per_sec": 0.5, "client_tok_per_sec": 0.5, "e2e_s": 2.0}
     slowed = [one.changed(**{key: by * getattr(one, key) for key, by in halves.items()}) for one in records]
-    fast, slow = row(analyse(make_run(records)), "spec"), row(analyse(make_run(slowed)), "spec")
+    fast, slow = row(analyse_run(make_run(records)), "spec"), row(analyse_run(make_run(slowed)), "spec")
     assert slow.by_block == pytest.approx(fast.by_block)
     assert slow.end_to_end == pytest.approx(fast.end_to_end)
     assert slow.interval is not None and fast.interval is not None
@@ -168,29 +168,29 @@ def test_a_machine_twice_as_slow_changes_no_speed_up(make_record: Any, make_run:
 def test_an_arm_against_itself_is_one(make_record: Any, make_run: Any) -> None:
     records = [make_record("baseline", i, block=b, rate=5 + i) for i in range(4) for b in range(3)]
     records += [one.changed(label="same") for one in records]
-    found = row(analyse(make_run(records)), "same")
+    found = row(analyse_run(make_run(records)), "same")
     assert (found.pooled, found.median, found.end_to_end) == pytest.approx((1.0, 1.0, 1.0))
 
 
 def test_the_client_clock_counts_before_the_engine_clock(make_record: Any, make_run: Any) -> None:
     records = [make_record("baseline"), make_record("spec", rate=20, tok_per_sec=99.0)]
-    analysis = analyse(make_run(records))
+    analysis = analyse_run(make_run(records))
     assert row(analysis, "spec").pooled == pytest.approx(2.0)
     assert [one.where for one in analysis.warnings if one.id == "clock-mismatch"] == ["spec"]
 
 
 def test_warm_ups_do_not_count(make_record: Any, make_run: Any) -> None:
     records = [make_record("baseline"), make_record("spec"), make_record("spec", 9, rate=1, phase="warmup")]
-    analysis = analyse(make_run(records))
+    analysis = analyse_run(make_run(records))
     assert analysis.records == 2
     assert row(analysis, "spec").pooled == pytest.approx(1.0)
 
 
 def test_another_baseline_can_be_named_but_must_exist(make_record: Any, make_run: Any) -> None:
     run = make_run([make_record("a", rate=10), make_record("b", rate=20)])
-    assert row(analyse(run, baseline="a"), "b").pooled == pytest.approx(2.0)
+    assert row(analyse_run(run, baseline="a"), "b").pooled == pytest.approx(2.0)
     with pytest.raises(UsageError, match="'baseline'"):
-        analyse(run)
+        analyse_run(run)
 
 
 @pytest.mark.parametrize("blocks", [3, 5])

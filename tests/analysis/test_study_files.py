@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.data.record import sha256_text
 from benchctl.data.store import open_run
+from benchctl.lossless.analysed import analyse_run
 
 
 def line(label: str, rep: int, rate: float, content: str = "こんにちは", **more: Any) -> str:
@@ -38,7 +38,7 @@ def study(folder: Path, *lines: str) -> Path:
 
 def test_repetitions_are_blocks(tmp_path: Path) -> None:
     lines = [line(arm, rep, rate) for rep in range(3) for arm, rate in (("baseline", 20.0), ("spec_d4", 24.0))]
-    analysis = analyse(open_run(study(tmp_path, *lines)))
+    analysis = analyse_run(open_run(study(tmp_path, *lines)))
     assert (analysis.blocks, analysis.arms, analysis.records) == (3, ["baseline", "spec_d4"], 6)
     overall = analysis.speedups[0]
     assert overall.pooled == pytest.approx(1.2)
@@ -55,14 +55,14 @@ def test_repetitions_are_blocks(tmp_path: Path) -> None:
 
 def test_arms_are_in_natural_order_after_the_baseline(tmp_path: Path) -> None:
     labels = ["spec_d16", "ngram", "spec_d2", "baseline", "spec_d8"]
-    analysis = analyse(open_run(study(tmp_path, *(line(label, 0, 10.0) for label in labels))))
+    analysis = analyse_run(open_run(study(tmp_path, *(line(label, 0, 10.0) for label in labels))))
     assert analysis.arms == ["baseline", "ngram", "spec_d2", "spec_d8", "spec_d16"]
 
 
 def test_a_truncated_last_line_is_never_equal(tmp_path: Path) -> None:
     whole = [line("baseline", 0, 10.0), line("spec_d4", 0, 12.0)]
     file = study(tmp_path, *whole, line("spec_d8", 0, 12.0)[:60])
-    analysis = analyse(open_run(file))
+    analysis = analyse_run(open_run(file))
     assert [one.verdict for one in analysis.losslessness] == ["undetermined"]
     assert "damaged-records" in {one.id for one in analysis.warnings}
 
@@ -71,6 +71,6 @@ def test_a_changed_text_is_damaged_not_different(tmp_path: Path) -> None:
     file = study(
         tmp_path, line("baseline", 0, 10.0), line("spec_d4", 0, 12.0, content="さようなら", content_sha="0" * 64)
     )
-    analysis = analyse(open_run(file))
+    analysis = analyse_run(open_run(file))
     assert analysis.losslessness[0].verdict == "undetermined"
     assert "damaged-records" in {one.id for one in analysis.warnings}

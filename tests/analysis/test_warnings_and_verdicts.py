@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import Analysis, SpeedUp, Verdict
 from benchctl.analysis.warnings import ADVICE
+from benchctl.lossless.analysed import analyse_run
 from benchctl.reports.conclusion import headline
 from benchctl.reports.numbers import no_interval
 
@@ -38,7 +38,7 @@ def ids(analysis: Analysis) -> set[str]:
 
 
 def test_a_sound_run_warns_of_nothing(make_record: Any, make_run: Any, make_manifest: Any) -> None:
-    analysis = analyse(make_run(steady_records(make_record), make_manifest(ARMS, 6, 3)))
+    analysis = analyse_run(make_run(steady_records(make_record), make_manifest(ARMS, 6, 3)))
     assert analysis.warnings == []
     verdict = analysis.verdicts[0]
     assert (verdict.speed, verdict.lossless, verdict.attestation) == ("faster", "identical", "unknown")
@@ -49,7 +49,7 @@ def test_an_outlier_is_named(make_record: Any, make_run: Any, make_manifest: Any
     records = steady_records(make_record)
     slow = next(i for i, one in enumerate(records) if (one.label, one.block, one.prompt_idx) == ("spec", 1, 3))
     records[slow] = make_record("spec", 3, block=1, rate=4.0)
-    analysis = analyse(make_run(records, make_manifest(ARMS, 6, 3)))
+    analysis = analyse_run(make_run(records, make_manifest(ARMS, 6, 3)))
     assert [(one.id, one.where, one.seen) for one in analysis.warnings] == [
         ("outlier", "spec", "block 2, code/3: 4.0 against 12.0 tok/s.")
     ]
@@ -64,7 +64,7 @@ def test_a_baseline_that_slows_down_within_a_block_is_drift(
         else one.changed(client_tok_per_sec=12.0)
         for one in steady_records(make_record)
     ]
-    drift = [one for one in analyse(make_run(records, make_manifest(ARMS, 6, 3))).warnings if one.id == "drift"]
+    drift = [one for one in analyse_run(make_run(records, make_manifest(ARMS, 6, 3))).warnings if one.id == "drift"]
     assert [(one.where, one.seen) for one in drift] == [
         ("block 1, baseline", "From 9.5 to 5.5 tok/s (-42 %) between its first and last prompts.")
     ]
@@ -77,7 +77,7 @@ def test_a_client_that_wakes_up_late_is_no_other_clock(make_record: Any, make_ru
             make_record(one.label, one.prompt_idx, block=one.block, rate=rate, tok_per_sec=1.02 * rate)
             for one in steady_records(make_record)
         ]
-        assert ids(analyse(make_run(records, make_manifest(ARMS, 6, 3)))) == expected
+        assert ids(analyse_run(make_run(records, make_manifest(ARMS, 6, 3)))) == expected
 
 
 def test_answers_without_a_decode_rate_have_a_lower_limit(make_record: Any, make_run: Any, make_manifest: Any) -> None:
@@ -87,7 +87,7 @@ def test_answers_without_a_decode_rate_have_a_lower_limit(make_record: Any, make
         else one
         for one in steady_records(make_record)
     ]
-    analysis = analyse(make_run(records, make_manifest(ARMS, 6, 3)))
+    analysis = analyse_run(make_run(records, make_manifest(ARMS, 6, 3)))
     (found,) = [one for one in analysis.warnings if one.id == "first-event"]
     assert found.where == "spec"
     assert "6 of 18 answers" in found.seen
@@ -102,7 +102,7 @@ def test_load_before_a_cell_is_reported_with_the_worst(make_record: Any, make_ru
         for place, (block, arm, load) in enumerate(loads)
     ]
     manifest = make_manifest(ARMS, 6, 3, cells=cells, machine={"cores": 4})
-    analysis = analyse(make_run(steady_records(make_record), manifest))
+    analysis = analyse_run(make_run(steady_records(make_record), manifest))
     assert [one.seen for one in analysis.warnings] == [
         "1 of 4 cells started at a higher load than the run itself explains; "
         "the highest was 6.4 on 4 cores, before block 2, baseline."
@@ -111,7 +111,7 @@ def test_load_before_a_cell_is_reported_with_the_worst(make_record: Any, make_ru
 
 def test_load_before_the_first_cell_is_not_the_runs_own(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     manifest = make_manifest(ARMS, 6, 3, cells=[cell(0, "baseline", load_before=2.5)], machine={"cores": 4})
-    assert ids(analyse(make_run(steady_records(make_record), manifest))) == {"high-load"}
+    assert ids(analyse_run(make_run(steady_records(make_record), manifest))) == {"high-load"}
 
 
 def test_a_failed_cell_is_named_and_a_later_attempt_replaces_it(
@@ -119,10 +119,10 @@ def test_a_failed_cell_is_named_and_a_later_attempt_replaces_it(
 ) -> None:
     failed = cell(1, "spec", status="failed", error={"kind": "crash", "message": "The engine died."})
     records = steady_records(make_record)
-    analysis = analyse(make_run(records, make_manifest(ARMS, 6, 3, cells=[failed])))
+    analysis = analyse_run(make_run(records, make_manifest(ARMS, 6, 3, cells=[failed])))
     assert analysis.failed_cells == ["block 2, spec: The engine died."]
     assert ids(analysis) == {"failed-cell"}
-    again = analyse(make_run(records, make_manifest(ARMS, 6, 3, cells=[failed, cell(1, "spec", attempt=1)])))
+    again = analyse_run(make_run(records, make_manifest(ARMS, 6, 3, cells=[failed, cell(1, "spec", attempt=1)])))
     assert (again.failed_cells, again.warnings) == ([], [])
 
 
@@ -133,7 +133,7 @@ def test_a_failed_attestation_leaves_the_speed_unknown_and_says_the_remedy(
     attested = {"state": "failed", "evidence": [], "reason": "Nothing was drafted.", "remedy": "Add --spec-type."}
     manifest = make_manifest(ARMS, 6, 3, cells=[cell(0, arm, attestation=attested)])
     records = [one for one in steady_records(make_record) if (one.block, one.label) != (0, arm)]
-    analysis = analyse(make_run(records, manifest))
+    analysis = analyse_run(make_run(records, manifest))
     verdict = analysis.verdicts[0]
     assert (verdict.speed, verdict.why) == ("unknown", "Nothing was drafted. Add --spec-type.")
     assert verdict.lossless == "undetermined"
@@ -145,7 +145,7 @@ def test_speculation_that_never_fired_is_a_state_of_its_own(
     make_record: Any, make_run: Any, make_manifest: Any
 ) -> None:
     cells = [cell(block, "spec", attestation={"state": "idle", "evidence": []}) for block in range(3)]
-    analysis = analyse(make_run(steady_records(make_record), make_manifest(ARMS, 6, 3, cells=cells)))
+    analysis = analyse_run(make_run(steady_records(make_record), make_manifest(ARMS, 6, 3, cells=cells)))
     assert ids(analysis) == {"never-fired"}
     verdict = analysis.verdicts[0]
     assert verdict.attestation == "idle"
@@ -160,7 +160,7 @@ def test_a_cell_that_crashed_before_it_drafted_is_not_idle(make_record: Any, mak
     crashed = {"attestation": {"state": "idle", "evidence": []}, "status": "failed", "error": error}
     cells = [cell(block, "spec", **crashed) for block in range(3)]
     records = [one for one in steady_records(make_record) if one.label != "spec"]
-    analysis = analyse(make_run(records, make_manifest(ARMS, 6, 3, cells=cells)))
+    analysis = analyse_run(make_run(records, make_manifest(ARMS, 6, 3, cells=cells)))
     assert "never-fired" not in ids(analysis)
     assert analysis.verdicts[0].attestation == "unknown"
     assert len(analysis.failed_cells) == 3
@@ -174,7 +174,7 @@ def test_missing_token_ids_are_reported_with_their_reason(make_record: Any, make
         else one
         for one in steady_records(make_record)
     ]
-    analysis = analyse(make_run(records, make_manifest(ARMS, 6, 3)))
+    analysis = analyse_run(make_run(records, make_manifest(ARMS, 6, 3)))
     assert ids(analysis) == {"token-ids-withheld"}
     assert all("incomplete UTF-8" in one.seen for one in analysis.warnings)
 
@@ -185,7 +185,7 @@ def test_undecided_when_the_interval_holds_one_and_is_wide(make_record: Any, mak
         one.changed(client_tok_per_sec=10.0 * (speeds[one.block] if one.label == "spec" else 1.0))
         for one in steady_records(make_record)
     ]
-    verdict = analyse(make_run(records, make_manifest(ARMS, 6, 3))).verdicts[0]
+    verdict = analyse_run(make_run(records, make_manifest(ARMS, 6, 3))).verdicts[0]
     assert verdict.speed == "undecided"
     assert verdict.sentence.startswith("Undecided: 0.98× the baseline (95 % interval")
     assert verdict.more_blocks and verdict.within is None
@@ -198,7 +198,7 @@ def test_an_arm_that_is_shown_to_be_no_different_is_within(make_record: Any, mak
         one.changed(client_tok_per_sec=10.0 * (speeds[one.block] if one.label == "spec" else 1.0))
         for one in steady_records(make_record)
     ]
-    verdict = analyse(make_run(records, make_manifest(ARMS, 6, 3))).verdicts[0]
+    verdict = analyse_run(make_run(records, make_manifest(ARMS, 6, 3))).verdicts[0]
     assert verdict.speed == "within"
     assert verdict.within is not None and 0.002 < verdict.within < 0.01 and verdict.more_blocks is None
     assert verdict.sentence.startswith(f"Within ±{math.ceil(1000 * verdict.within) / 10:g} % of the baseline: 1.00×")
@@ -227,7 +227,7 @@ def test_what_one_arm_may_claim_alone_it_may_not_among_many(
             one.changed(client_tok_per_sec=9.9 if (one.label, one.block) == ("arm0", 0) else one.client_tok_per_sec)
             for one in records
         ]
-        found = analyse(make_run(records, make_manifest(kinds, 2, 5)))
+        found = analyse_run(make_run(records, make_manifest(kinds, 2, 5)))
         return found.verdicts[0], found.speedups[0]
 
     alone, among = first(1), first(40)
@@ -255,7 +255,7 @@ def test_a_gain_from_one_prompt_alone_is_open_for_others_like_them(
         )
 
     records = [drafted(one) for one in steady_records(make_record)]
-    analysis = analyse(make_run(records, make_manifest(ARMS, 6, 3)))
+    analysis = analyse_run(make_run(records, make_manifest(ARMS, 6, 3)))
     verdict, accepted = analysis.verdicts[0], analysis.acceptance[0]
     assert (accepted.prompts_drafted, accepted.prompts) == (1, 6)
     assert verdict.speed == "faster" and verdict.like_these is not None
@@ -272,7 +272,7 @@ def test_the_fastest_of_several_is_marked_as_selected(make_record: Any, make_run
         one.changed(draft_n=4, draft_n_accepted=2) if one.label != "baseline" else one
         for one in arms_of_luck(make_record, 2, 0.5)
     ]
-    first, second = analyse(make_run(records, make_manifest(kinds, 2, 5))).verdicts
+    first, second = analyse_run(make_run(records, make_manifest(kinds, 2, 5))).verdicts
     assert (first.speed, first.selected, second.selected) == ("faster", True, False)
     assert "It is the fastest of 2 arms, so its value is selected" in first.sentence
 
@@ -281,7 +281,9 @@ def test_every_warning_says_why_and_what_to_do(make_record: Any, make_run: Any) 
     for kind, advice in ADVICE.items():
         assert kind == kind.lower()
         assert advice.why.endswith(".") and advice.todo.endswith(".")
-    analysis = analyse(make_run([make_record(), make_record("spec", ids=[1])], damaged=["records.jsonl:3 is cut off."]))
+    analysis = analyse_run(
+        make_run([make_record(), make_record("spec", ids=[1])], damaged=["records.jsonl:3 is cut off."])
+    )
     assert ids(analysis) <= set(ADVICE)
     assert ids(analysis) == {"damaged-records", "few-blocks", "unequal-work", "empty-answer"} - {"unequal-work"}
 
@@ -293,14 +295,14 @@ def test_the_docs_name_every_warning_in_its_order() -> None:
 
 def test_a_finding_of_a_newer_benchctl_is_listed(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     preflight = {"mode": "on", "findings": [{"id": "from-the-future", "where": "models.target", "seen": "Something."}]}
-    analysis = analyse(make_run(steady_records(make_record), make_manifest(ARMS, 6, 3, preflight=preflight)))
+    analysis = analyse_run(make_run(steady_records(make_record), make_manifest(ARMS, 6, 3, preflight=preflight)))
     assert [(one.id, one.seen) for one in analysis.warnings] == [("from-the-future", "Something.")]
     assert "does not know" in analysis.warnings[0].why
 
 
 def test_a_run_that_was_cut_off_before_its_first_block_lacks_everything(make_run: Any, make_manifest: Any) -> None:
     manifest = make_manifest(ARMS, 6, 0, recipe={"blocks": {"max": 9}})
-    analysis = analyse(make_run([], manifest))
+    analysis = analyse_run(make_run([], manifest))
     assert ids(analysis) == {"few-blocks", "missing-records"}
     assert [(one.speed, one.lossless) for one in analysis.verdicts] == [("unknown", "undetermined")]
     assert analysis.stopping is not None
@@ -312,7 +314,7 @@ def test_the_analysis_survives_json_with_hostile_text(make_record: Any, make_run
 
     text = "\x1b[2J<script>\x00\ud800"
     records = [make_record("baseline"), make_record("spec", text=text, ids=[1, 2, 3])]
-    analysis = analyse(make_run(records))
+    analysis = analyse_run(make_run(records))
     line = json.dumps(analysis.model_dump(by_alias=True), allow_nan=False)
     assert Analysis.model_validate(json.loads(line)) == analysis
 
@@ -340,7 +342,7 @@ def test_a_sign_that_answers_of_equal_length_do_not_bear_out_is_no_verdict(
             other = others[index % 2] | {"text": "def"}
             records += [make_record(prompt_idx=index, block=block)]
             records += [make_record("spec", index, block=block, **other)]
-    analysis = analyse(make_run(records))
+    analysis = analyse_run(make_run(records))
     verdict = analysis.verdicts[0]
     assert verdict.interval is not None and verdict.interval.low > 1
     assert verdict.speed == "unknown"
@@ -350,7 +352,7 @@ def test_a_sign_that_answers_of_equal_length_do_not_bear_out_is_no_verdict(
 def test_an_arm_without_speculation_is_not_called_a_gain(make_record: Any, make_run: Any, make_manifest: Any) -> None:
     cells = [cell(block, arm, attestation={"state": "off", "evidence": []}) for block in range(3) for arm in ARMS]
     manifest = make_manifest({"baseline": None, "spec": None}, 6, 3, cells=cells)
-    verdict = analyse(make_run(steady_records(make_record), manifest)).verdicts[0]
+    verdict = analyse_run(make_run(steady_records(make_record), manifest)).verdicts[0]
     assert (verdict.speed, verdict.attestation) == ("unknown", "off")
     assert verdict.why.startswith("This arm does not speculate")
 
@@ -363,7 +365,7 @@ def test_without_a_decode_rate_no_further_blocks_are_advised(
         record.changed(client_tok_per_sec=None, tok_per_sec=None) if record.label == "spec" else record
         for record in steady_records(make_record)
     ]
-    analysis = analyse(make_run(records, make_manifest(ARMS, 6, 3)))
+    analysis = analyse_run(make_run(records, make_manifest(ARMS, 6, 3)))
     assert analysis.verdicts[0].speedup is None
     assert "no decode rate" in no_interval(analysis)
     assert analysis.decision is not None and analysis.decision.next is None

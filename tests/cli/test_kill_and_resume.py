@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.data.store import RunData, open_run
+from benchctl.lossless.analysed import analyse_run
 from tests.cli.test_run import engines_of, run, start, the_run, wait_for, write_recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
@@ -34,7 +34,7 @@ def answers(run_data: RunData) -> dict[tuple[int, str, str, int], str | None]:
 
 
 def verdicts(run_data: RunData) -> dict[str, tuple[str, dict[Any, int]]]:
-    return {one.arm: (one.verdict, dict(one.counts)) for one in analyse(run_data).losslessness}
+    return {one.arm: (one.verdict, dict(one.counts)) for one in analyse_run(run_data).losslessness}
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds engines through /proc")

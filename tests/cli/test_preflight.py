@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.cli.app import app
 from benchctl.data.store import latest_run, open_run
 from benchctl.errors import GateError
+from benchctl.lossless.analysed import analyse_run
 from tests.cli.calls import call
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def test_a_damaged_target_warns_and_stops_a_strict_recipe(
     assert run.manifest.preflight is not None
     assert run.manifest.preflight.mode == "on"
     assert {record.label for record in run.records} == {"baseline"}
-    (caution,) = (one for one in analyse(run).warnings if one.id == "quantization-damage")
+    (caution,) = (one for one in analyse_run(run).warnings if one.id == "quantization-damage")
     assert caution.seen in {finding.seen for finding in run.manifest.preflight.findings}
 
     (empty_folder / "r.yaml").write_text(RECIPE + "preflight: strict\n")

@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.data.store import open_run
+from benchctl.lossless.analysed import analyse_run
 from benchctl.paths import shipped_folder
 
 pytestmark = pytest.mark.engine
@@ -105,7 +105,7 @@ def measured(results: Path) -> list[tuple[int, str, str, int]]:
 
 
 def outcomes(results: Path) -> set[str]:
-    (found,) = analyse(open_run(the_run(results))).losslessness
+    (found,) = analyse_run(open_run(the_run(results))).losslessness
     return set(found.counts)
 
 
@@ -240,7 +240,7 @@ def test_blocks_as_many_as_it_takes(tmp_path: Path) -> None:
     assert data.manifest.stopped is not None
     assert data.manifest.stopped.reason in {"reached", "maximum"}, "how narrow it got is the machine's affair"
     assert (data.manifest.blocks, len(data.manifest.cells)) == (5, 10)
-    found = analyse(data).stopping
+    found = analyse_run(data).stopping
     assert found is not None
     assert found.half_widths == data.manifest.stopped.half_widths, "a report comes to what the run decided by"
     assert found.sentence in " ".join(done.stdout.split())

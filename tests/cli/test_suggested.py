@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.next_experiment import YOUR_PROMPTS
 from benchctl.data.manifest import Manifest
 from benchctl.data.store import open_run
+from benchctl.lossless.analysed import analyse_run
 from benchctl.measure.plan import keep_only, make_plan, with_blocks
 from benchctl.measure.requested import requested_recipe
 from benchctl.measure.run import recipe_of
@@ -75,7 +75,7 @@ def test_every_suggestion_of_a_kept_run_is_planned(kept: Path, monkeypatch: pyte
     run = open_run(kept)
     assert run.manifest is not None
     (tmp_path / YOUR_PROMPTS).write_text('{"prompt": "Say hello."}\n')
-    decision = analyse(run).decision
+    decision = analyse_run(run).decision
     if decision is None or decision.next is None:
         return
     if decision.next.command.startswith("benchctl verify-lossless "):
@@ -116,7 +116,7 @@ def test_other_arms_take_the_place_of_a_run_s_own(kept: Path, kind: str, monkeyp
 @pytest.mark.skipif(find_spec("torch") is None, reason="the engine of these runs needs torch")
 @pytest.mark.parametrize("kept", [kept for kept in KEPT if kept.parts[1].startswith("self-speculation")], ids=str)
 def test_a_suggestion_for_bundled_models_is_dry_run(kept: Path) -> None:
-    decision = analyse(open_run(ROOT / kept)).decision
+    decision = analyse_run(open_run(ROOT / kept)).decision
     if decision is None or decision.next is None or YOUR_PROMPTS in decision.next.command:
         return
     done = benchctl(*shlex.split(decision.next.command)[1:], "--dry-run", "--json", cwd=ROOT)

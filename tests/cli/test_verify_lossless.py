@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from benchctl.cli import replay_forks
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
+from benchctl.lossless import session
 from tests.benchctl_process import benchctl
 
 Line = dict[str, Any]
@@ -80,9 +80,9 @@ def test_every_arm_that_is_named_exists_before_anything_is_scored(
     forked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scored: list[str] = []
-    monkeypatch.setattr(replay_forks, "_replayed", lambda *_, **__: scored.append("a prefix"))
+    monkeypatch.setattr(session, "_replayed", lambda *_, **__: scored.append("a prefix"))
     with pytest.raises(UsageError, match="There is no arm 'typo'"):
-        replay_forks.explain(
+        session.explain(
             open_run(forked),
             baseline=None,
             arms=["spec", "typo"],

@@ -11,9 +11,9 @@ from benchctl.data.replays import REPLAYS, Decoded, read_replays
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter
 from benchctl.errors import StorageError
-from benchctl.measure.replay.session import write_replays
+from benchctl.lossless.divergence_session import write_replays
 from tests.analysis.conftest import build_manifest
-from tests.analysis.replay.replayed import fork_at, replays, sample
+from tests.lossless.replayed import fork_at, replays, sample
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

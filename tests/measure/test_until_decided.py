@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.data.chain import canonical_sha256
 from benchctl.data.integrity import missing_cells
 from benchctl.data.manifest import ArmIdentity, PromptIdentity
 from benchctl.data.store import RunData, open_run
 from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Launch
+from benchctl.lossless.analysed import analyse_run
 from benchctl.measure.plan import arms_of_block, make_plan, measured
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.run import blocks_as_needed
@@ -111,7 +111,7 @@ def test_a_report_judges_each_arm_by_the_blocks_that_it_has(
 ) -> None:
     run = measure(decided_recipe, prompts, writer, AutoBlocks())
     assert run.manifest is not None
-    analysis = analyse(run)
+    analysis = analyse_run(run)
     rows = {row.arm: row for row in analysis.speedups if row.task == "all"}
     for name, found in run.manifest.decided.items():
         assert len(rows[name].by_block) == found.blocks and rows[name].pairs_missing == 0
@@ -130,7 +130,7 @@ def test_what_is_open_at_the_limit_is_named(
     run = measure(decided_recipe, prompts, writer, rule, noise=0.2)
     assert run.manifest is not None and run.manifest.stopped is not None
     assert run.manifest.stopped.reason == "maximum" and run.manifest.blocks == 4
-    stopping = analyse(run).stopping
+    stopping = analyse_run(run).stopping
     assert stopping is not None and "undecided" in stopping.sentence
     before = run.records
     again = measure(decided_recipe, prompts, writer, rule, noise=0.2)

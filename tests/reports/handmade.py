@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import Literal
 
+from benchctl.analysis.losslessness import Fork, NoiseFloor, ShapeMargin
 from benchctl.analysis.next_experiment import find_decision
-from benchctl.analysis.replay.results import Fork, NoiseFloor, ShapeMargin
 from benchctl.analysis.results import (
     ALL_TASKS,
     Acceptance,

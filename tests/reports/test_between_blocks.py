@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.data.store import open_run
+from benchctl.lossless.analysed import analyse_run
 from benchctl.reports import numbers
 from benchctl.reports.terminal import print_summary
 from benchctl.reports.write import ReportFiles, write_report
@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Analysis, ReportFile
     manifest |= {"spent_s": 150.0, "stopped": {"reason": "budget", "half_widths": {}}}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     run = open_run(folder)
-    analysis = analyse(run)
+    analysis = analyse_run(run)
     return analysis, write_report(run, analysis, folder.parent / "report", figures=False)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import Interval
 from benchctl.data.store import open_run
+from benchctl.lossless.analysed import analyse_run
 from benchctl.reports import numbers
 from tests.reports.handmade import build_analysis
 
@@ -51,7 +51,7 @@ def test_why_there_is_no_interval() -> None:
 
 def test_an_acceptance_reads_the_same_in_a_table_and_in_a_sentence() -> None:
     kept = Path(__file__).parents[2] / "results" / "qwen2.5-coder" / "20261122-191218-f263"
-    analysis = analyse(open_run(kept))
+    analysis = analyse_run(open_run(kept))
     reasons = [verdict for verdict in analysis.verdicts if "draft tokens were accepted" in verdict.why]
     assert len(reasons) > 3
     for verdict in reasons:

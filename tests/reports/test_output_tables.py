@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
-from benchctl.analysis.replay.results import Fork, ShapeMargin
+from benchctl.analysis.losslessness import Fork, ShapeMargin
 from benchctl.data.store import open_run
+from benchctl.lossless.analysed import analyse_run
 from benchctl.reports.numbers import nats
 from benchctl.reports.tables.output import TargetNoise, fork_start, margin, noise_floors, scored_forks
 from tests.kept_runs import ROOT
@@ -55,7 +55,7 @@ def test_every_scored_fork_has_a_row_and_every_width_one_noise() -> None:
 def test_noise_is_of_one_target_and_kv_type() -> None:
     """Each part of a run over axes was scored on its own target: floors of one width are not one number."""
     (folder,) = (path.parent for path in KEPT.glob("qwen2.5-coder-axes/*/manifest.json"))
-    rows = noise_floors(analyse(open_run(folder))).rows
+    rows = noise_floors(analyse_run(open_run(folder))).rows
     floors = {(row.baseline, row.noise.width): row.noise.floor for row in rows}
     assert len(floors) == len(rows)
     assert floors["baseline-kv_f16", 5] == pytest.approx(1.106, abs=0.001)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.data.store import open_run
+from benchctl.lossless.analysed import analyse_run
 from benchctl.reports.write import ReportFiles, write_report
 from tests.reports.recount import ARMS, BLOCKS, PROMPTS, TASKS, Recount, write_run
 
@@ -24,7 +24,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recount, ReportFiles
     folder = tmp_path_factory.mktemp("run") / "20261121-110500-3fa9"
     records = write_run(folder)
     run = open_run(folder)
-    files = write_report(run, analyse(run), folder.parent / "report", figures=False)
+    files = write_report(run, analyse_run(run), folder.parent / "report", figures=False)
     return Recount(records), files, json.loads(files.analysis.read_text())
 
 

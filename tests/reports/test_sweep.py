@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from benchctl.analysis.analyse import analyse
 from benchctl.data.store import open_run
+from benchctl.lossless.analysed import analyse_run
 from benchctl.reports.terminal import print_summary
 from benchctl.reports.write import ReportFiles, write_report
 from tests.analysis.conditions import recount
@@ -32,7 +32,7 @@ def reported(
 ) -> tuple[list[dict[str, Any]], ReportFiles]:
     records = write_sweep(folder / "run", sweep, given)
     run = open_run(folder / "run")
-    return records, write_report(run, analyse(run), folder / "report", figures=figures)
+    return records, write_report(run, analyse_run(run), folder / "report", figures=figures)
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +195,7 @@ def test_too_few_blocks_say_so_in_place_of_a_crossing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_terminal_says_it_too(tmp_path: Path, width: int) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 2, 4, 8), prompts=24), server())
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     console = Console(width=width, record=True, file=io.StringIO())
     print_summary(console, found)
     told = " ".join(console.export_text().split())
@@ -223,7 +223,7 @@ def test_a_run_that_has_only_begun_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "run" / "records.jsonl"
     file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "-c8" not in line))
     run = open_run(tmp_path / "run")
-    files = write_report(run, analyse(run), tmp_path / "report")
+    files = write_report(run, analyse_run(run), tmp_path / "report")
     text = files.markdown.read_text()
     assert "at level 8 no cell can be compared with the baseline's" in text
     assert "by-concurrency.png" not in {path.name for path in files.figures}

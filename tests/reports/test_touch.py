@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.analysis.replay.results import Fork
+from benchctl.analysis.losslessness import Fork
 from benchctl.analysis.results import Analysis
-from benchctl.analysis.whole_answers import find_whole_answers
 from benchctl.data.record import Record
 from benchctl.data.replays import Position, Reading, Replays
 from benchctl.data.store import RunData
+from benchctl.lossless.whole_answers import find_whole_answers
 from benchctl.reports import page
 from benchctl.reports.figures.arms import drawn_positions
 from benchctl.reports.page import plot_data

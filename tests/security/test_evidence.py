@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.comparison.compare import compare_runs
 from benchctl.analysis.comparison.gates import check_gate, parse_gate
 from benchctl.cli.app import app
@@ -28,6 +27,7 @@ from benchctl.experiments.diagnose.stored import DOCUMENT, read_diagnosis, write
 from benchctl.experiments.isolate.stored import ISOLATION, read_isolation, write_isolation
 from benchctl.experiments.sampling.conclude import sampling_verdict
 from benchctl.experiments.sampling.stored import ANSWERS, CHECK, open_check
+from benchctl.lossless.analysed import analyse_run, judge
 from tests.cli.calls import call
 from tests.kept_runs import ROOT, RUNS
 from tests.resealed import reseal
@@ -60,13 +60,13 @@ def edit_manifest(run: Path, change: Callable[[Line], object], *, seal: bool = T
 
 def conclusions(run: Path) -> set[tuple[str, str]]:
     """Speed and losslessness of every arm."""
-    return {(one.speed, one.lossless) for one in analyse(open_run(run)).verdicts}
+    return {(one.speed, one.lossless) for one in analyse_run(open_run(run)).verdicts}
 
 
 def nothing_is_concluded(run: Path, *words: str) -> None:
     """Every verdict is open, a warning says why, and everything is still shown."""
     data = open_run(run)
-    found = analyse(data)
+    found = analyse_run(data)
     assert {(one.speed, one.lossless) for one in found.verdicts} == {("unknown", "undetermined")}
     (warning,) = [one for one in found.warnings if one.id == "changed-evidence"]
     for word in words:
@@ -223,7 +223,7 @@ def test_scores_that_were_replaced_are_not_used(run: Path) -> None:
     data = open_run(run)
     assert (data.audit, data.replays, data.costs) == (None, None, None)
     assert data.integrity.state == "damaged"
-    found = analyse(data)
+    found = analyse_run(data)
     assert {one.arm: one.lossless for one in found.verdicts} == {"spec": "undetermined", "ngram": "identical"}
     (warning,) = [one for one in found.warnings if one.id == "changed-scores"]
     assert "replays.json is not as it was written, and is not used." in warning.seen
@@ -367,7 +367,7 @@ def test_report_runs_and_compare_warn(run: Path, tmp_path: Path) -> None:
     compared = said_by("compare", str(sound), str(run))
     assert "Damaged: records.jsonl:7, 8, 9" in compared
     for left, right in ((sound, run), (run, sound)):
-        found = compare_runs(open_run(left), open_run(right))
+        found = compare_runs(open_run(left), open_run(right), judge=judge)
         assert {arm.speed for arm in found.arms} == {"unknown"}
         assert not check_gate(parse_gate("slower:3%"), found).passed
     several = said_by("compare", str(sound), str(run), "--out", str(tmp_path / "side"))

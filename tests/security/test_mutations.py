@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.data.scores import DIGESTS
 from benchctl.data.store import MANIFEST, RECORDS, open_run
 from benchctl.errors import BenchctlError
 from benchctl.experiments.sampling.conclude import sampling_verdict
 from benchctl.experiments.sampling.stored import ANSWERS, CHECK, SCORES, open_check
+from benchctl.lossless.analysed import analyse_run
 from tests.fuzz import changed, places
 from tests.resealed import reseal
 
@@ -171,7 +171,7 @@ MUTATIONS: tuple[Mutate, ...] = (
 def concluded_of_a_run(folder: Path) -> tuple[Any, tuple[str, ...]]:
     """Everything that is concluded of a run, and what is named as damage."""
     data = open_run(folder)
-    found = analyse(data)
+    found = analyse_run(data)
     if data.integrity.damage:
         assert {(one.speed, one.lossless) for one in found.verdicts} == {("unknown", "undetermined")}
     every = (found.model_dump(), data.records, data.replays, data.audit, data.costs, data.manifest)

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.audit.noise import noise_of
 from benchctl.data.audits import AUDIT, Audit, read_audit
 from benchctl.data.replays import REPLAYS, read_replays
 from benchctl.errors import StorageError
+from benchctl.lossless.noise import noise_of
 from tests.benchctl_process import benchctl
 
 KEPT = next((Path(__file__).parents[2] / "results" / "qwen2.5-coder").glob("*/manifest.json")).parent

@@ -10,9 +10,9 @@ import pytest
 
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
+from benchctl.lossless.relaunch import RelaunchError, relaunch
 from benchctl.measure.prepare import prepare
 from benchctl.measure.progress import RunProgress
-from benchctl.measure.replay.relaunch import RelaunchError, relaunch
 from benchctl.measure.run import prepare_again, start_run
 from benchctl.permissions import permit_program, remembering
 from benchctl.recipes.load import load_recipe

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.analyse import analyse
+from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import Answers, find_answers
 from benchctl.analysis.comparison.results import ArmComparison, OwnVerdict, Ratio, RunComparison, RunFacts, SpeedChange
 from benchctl.analysis.comparison.workload import Outputs, compare_answers, find_changes, require_same_workload
@@ -39,6 +39,7 @@ def compare_runs(
     a: RunData,
     b: RunData,
     *,
+    judge: Judge,
     baseline: str | None = None,
     arms: Collection[str] | None = None,
     names: Sequence[str] = ("A", "B"),
@@ -50,7 +51,7 @@ def compare_runs(
     if a.folder.resolve() == b.folder.resolve() and a.records == b.records:
         raise UsageError("Both are the same run.", where=str(a.folder), fix="Name two runs, the earlier one first.")
     on_trust = require_same_workload(a, b)
-    before, after = _side(a, baseline), _side(b, baseline)
+    before, after = _side(a, judge, baseline), _side(b, judge, baseline)
     known = dict.fromkeys([*before.frame.arms, *after.frame.arms])
     for name in arms or ():
         if name not in known:
@@ -74,8 +75,8 @@ def compare_runs(
     )
 
 
-def _side(data: RunData, baseline: str | None) -> _Side:
-    analysis = analyse(data, baseline=baseline)  # every condition for itself
+def _side(data: RunData, judge: Judge, baseline: str | None) -> _Side:
+    analysis = analyse(data, judge, baseline=baseline)  # every condition for itself
     frame = make_frame(data.records, data.manifest, min(analysis.baselines))  # all arms, each with a name of its own
     return _Side(data, analysis, frame, find_answers(frame))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchctl import __version__
-from benchctl.analysis.analyse import analyse
+from benchctl.analysis.analyse import Judge, analyse
 from benchctl.analysis.answers import find_answers
 from benchctl.analysis.conditions.sweep import axes_of
 from benchctl.analysis.frame import Frame, make_frame
@@ -99,9 +100,9 @@ class RunSummary(msgspec.Struct, kw_only=True):
     arms: list[ArmSummary]
 
 
-def summarise(run: RunData) -> RunSummary:
+def summarise(run: RunData, judge: Judge) -> RunSummary:
     """Return the summary of a run."""
-    found, manifest = analyse(run), run.manifest
+    found, manifest = analyse(run, judge), run.manifest
     frame = make_frame(run.records, manifest, min(found.baselines))
     answers = _answers(frame)
     return RunSummary(
@@ -200,7 +201,7 @@ def _draft(arm: ComparedArm) -> str | None:
     return ", ".join([arm.draft.source, *(sha[:12] for sha in arm.draft.identity)]) if arm.draft else None
 
 
-def summaries_of(paths: Sequence[Path]) -> list[RunSummary]:
+def summaries_of(paths: Sequence[Path], judge: Judge) -> list[RunSummary]:
     """Return the summaries of runs, making those that are not stored, on all cores. Raises UsageError, StorageError."""
     places = [path.resolve() for path in paths]
     twice = [path for number, path in enumerate(paths) if places[number] in places[:number]]
@@ -211,17 +212,17 @@ def summaries_of(paths: Sequence[Path]) -> list[RunSummary]:
     if len(lacking) > FEW:
         workers = min(os.cpu_count() or 1, len(lacking))
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            kept |= dict(zip(lacking, pool.map(_made, lacking, chunksize=4), strict=True))
+            kept |= dict(zip(lacking, pool.map(partial(_made, judge=judge), lacking, chunksize=4), strict=True))
     else:
-        kept |= {path: _made(path) for path in lacking}
+        kept |= {path: _made(path, judge) for path in lacking}
     decoder = msgspec.msgpack.Decoder(RunSummary)
     return [decoder.decode(kept[path] or b"") for path in paths]
 
 
-def _made(path: Path) -> bytes:
+def _made(path: Path, judge: Judge) -> bytes:
     """Summarise one run and store the summary beside it; a bare JSONL file has no folder for one."""
 
     def make() -> bytes:
-        return msgspec.msgpack.encode(summarise(open_run(path)))
+        return msgspec.msgpack.encode(summarise(open_run(path), judge))
 
     return keep_summary(path, SUMMARY_VERSION, make) if path.is_dir() else make()

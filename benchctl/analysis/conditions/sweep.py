@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchctl.analysis.cells import states
 from benchctl.analysis.conditions.load import find_levels
-from benchctl.analysis.conditions.not_judged import where_not_judged
 from benchctl.analysis.conditions.results import Crossing, Level, Sweep
 from benchctl.analysis.conditions.split import Group, dimensions
 from benchctl.analysis.record_checks import Observation
@@ -31,6 +30,10 @@ if TYPE_CHECKING:
     from benchctl.analysis.results import Verdict
     from benchctl.data.manifest import Manifest
 
+
+WHY = "Concurrent outputs are not reproducible on these engines"
+SAMPLED = "Single sampled answers cannot be compared (`benchctl verify-sampling` compares distributions)"
+MEASURE = "Measure the same arms one request at a time, too: `matrix: {concurrency: [1, …]}`, without `rate`."
 
 FILLED = 0.75
 """So much of a concurrency must have been in flight on average."""
@@ -74,6 +77,30 @@ def find_sweep(
         crossings=_crossings(levels, doubts),
         unjudged=where_not_judged(groups),
     )
+
+
+def where_not_judged(groups: Sequence[Group]) -> str | None:
+    """Return under which conditions losslessness is not assessed, and why; `None` where it is everywhere."""
+    overlapping = [group.key for group in groups if group.overlapping and group.key]
+    sampled = [group.key for group in groups if group.sampled and group.key]
+    sentences = []
+    if overlapping:
+        several = sorted({key.concurrency for key in overlapping if key.rate is None})
+        rates = sorted({key.rate for key in overlapping if key.rate is not None})
+        places = [f"concurrency {', '.join(map(str, several))}"] if several else []
+        places += [f"{', '.join(f'{rate:g}' for rate in rates)} requests per second"] if rates else []
+        where = " or at ".join(places)
+        sentences.append(
+            f"Answers are compared one request at a time, not at {where}: {WHY[0].lower()}{WHY[1:]}. There an arm is "
+            "assessed by its whole answers alone, scored on the target."
+        )
+        if not any(group.judged for group in groups):
+            sentences.append(f"Nothing was measured one request at a time. {MEASURE}")
+    if sampled:
+        warm = ", ".join(f"{heat:g}" for heat in sorted({key.temperature for key in sampled}))
+        start = "Nor is it assessed" if sentences else "Losslessness is not assessed"
+        sentences.append(f"{start} at temperature {warm}. {SAMPLED}.")
+    return " ".join(sentences) or None
 
 
 def axes_of(manifest: Manifest, name: str) -> dict[str, str]:

@@ -129,11 +129,11 @@ def _show(
     run: RunData, references: list[Reference], write_to: Path | None, reports: Path, *, as_json: bool, quiet: bool
 ) -> None:
 
-    from benchctl.analysis.analyse import analyse
     from benchctl.analysis.breakeven import find_breakeven, measured_arms
+    from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.write import report_folder, write_report
 
-    analysis = analyse(run)
+    analysis = analyse_run(run)
     found = find_breakeven(measured_arms(analysis, run.manifest), references)
     if found is None:
         raise UsageError(

@@ -48,8 +48,8 @@ def explain(
     from rich.console import Console
     from rich.text import Text
 
-    from benchctl.analysis.analyse import analyse
     from benchctl.data.store import open_run, resolve_run
+    from benchctl.lossless.analysed import analyse_run
     from benchctl.measure.run import signals_interrupt
     from benchctl.measure.tracing import TracePlan, trace_costs
     from benchctl.text import one_line
@@ -74,7 +74,7 @@ def explain(
                 trusted=trust_recipe,
             )
         data = open_run(path)
-    analysis = analyse(data, baseline=baseline)
+    analysis = analyse_run(data, baseline=baseline)
     if as_json:
         _print_json(data, analysis, reason)
     elif not quiet:

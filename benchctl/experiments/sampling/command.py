@@ -140,9 +140,9 @@ def _draw(
     """Run the engines and return the folder of the new check; `scored`: with its tokens scored on the target alone."""
     from rich.console import Console
 
-    from benchctl.cli.replay_forks import scoring_progress
     from benchctl.experiments.sampling.draw import CheckPlan, is_greedy, run_check, sampled_recipe
     from benchctl.experiments.sampling.scoring import score_check
+    from benchctl.lossless.session import scoring_progress
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import recorded_engines, signals_interrupt

@@ -236,15 +236,15 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
     from rich.console import Console
     from rich.text import Text
 
-    from benchctl.analysis.analyse import analyse
     from benchctl.experiments.tune.session import recipe_file_of
     from benchctl.experiments.tune.standings import find_standings
+    from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.terminal import print_decision, print_summary
 
     tuning = found.manifest.tuning if found.manifest else None
     assert tuning is not None
     searched = [] if not tuning.rungs else find_standings(found, tuning.rungs[0].arms)
-    analysis = None if fresh is None else analyse(fresh)
+    analysis = None if fresh is None else analyse_run(fresh)
     decided = analysis.decision.groups[0].overall if analysis is not None and analysis.decision else None
     winner = decided.arm if decided else None
     if as_json:

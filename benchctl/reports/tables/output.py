@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.cells import chop_cells
 
+from benchctl.analysis.losslessness import Fork, NoiseFloor
 from benchctl.analysis.lossy import lossy_label
-from benchctl.analysis.replay.results import Fork, NoiseFloor
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, SelfConsistency
-from benchctl.analysis.whole_answers import Divergence, Probability
+from benchctl.lossless.whole_answers import Divergence, Probability
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell, Code, Column, Name, Table, Tone, arm_column, numeric
 from benchctl.text import one_line

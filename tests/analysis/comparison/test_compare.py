@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchctl.analysis.comparison.compare import compare_runs
+from benchctl.analysis.comparison import compare
 from benchctl.analysis.comparison.gates import Gate, check_gate, parse_gate
 from benchctl.analysis.comparison.results import RunComparison
 from benchctl.analysis.statistics import welch_interval
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
+from benchctl.lossless.analysed import judge
+
+compare_runs = partial(compare.compare_runs, judge=judge)
 
 ARMS = {"baseline": None, "spec": {"type": "draft-simple", "max": 4}}
 RATES = {"baseline": 10.0, "spec": 12.0}

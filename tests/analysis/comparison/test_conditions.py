@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchctl.analysis.comparison.compare import compare_runs
+from benchctl.analysis.comparison import compare
 from benchctl.analysis.comparison.gates import check_gate, parse_gate
 from benchctl.data.record import sha256_text, sha256_tokens
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
+from benchctl.lossless.analysed import judge
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
+
+compare_runs = partial(compare.compare_runs, judge=judge)
 
 
 def server(gains: dict[int, float]) -> Server:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from benchctl.analysis.comparison.compare import compare_runs
+from benchctl.analysis.comparison import compare
 from benchctl.analysis.comparison.several import ArmRow, SeveralRuns, compare_several
 from benchctl.analysis.comparison.summary import RunSummary, summarise
 from benchctl.data.manifest import FileIdentity, ModelIdentity, PromptIdentity
 from benchctl.data.store import RunData
 from benchctl.errors import UsageError
+from benchctl.lossless.analysed import judge
 from benchctl.reports.comparison import several_arms, unlike_work
 from tests.analysis.comparison.test_compare import Runs
+
+compare_runs = partial(compare.compare_runs, judge=judge)
 
 MODEL = ModelIdentity(source="one", path="one", files=[FileIdentity(name="one", size=1, sha256="1" * 64)])
 OTHER = ModelIdentity(source="two", path="two", files=[FileIdentity(name="two", size=1, sha256="2" * 64)])
@@ -28,7 +32,7 @@ def runs(make_record: Any, make_manifest: Any) -> Runs:
 
 
 def compared(*runs: RunData) -> SeveralRuns:
-    return compare_several([summarise(run) for run in runs])
+    return compare_several([summarise(run, judge) for run in runs])
 
 
 def with_prompts(run: RunData, prompts: list[PromptIdentity]) -> RunData:
@@ -121,11 +125,11 @@ def test_arms_of_later_runs_stand_alone_and_unknown_ones_are_refused(runs: Runs)
     assert "spec is not in run 1, so not compared: run 2." in unlike_work(found)
     assert len(several_arms(found).rows) == 3
     with pytest.raises(UsageError, match="No run has an arm 'spek'"):
-        compare_several([summarise(first)], ["spek"])
+        compare_several([summarise(first, judge)], ["spek"])
 
 
 def test_a_summary_survives_being_kept(runs: Runs) -> None:
-    made = summarise(runs("a"))
+    made = summarise(runs("a"), judge)
     again = msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=RunSummary)
     assert compare_several([again]) == compare_several([made])
     assert (again.blocks, len(again.arms), again.folder) == (3, 2, str(Path("a")))

@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.conditions.load import latency_growth
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
+from benchctl.lossless.analysed import analyse_run
 from tests.analysis.conditions import recount
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 
 
 def analysed(folder: Path, sweep: Sweep, server: Server | None = None) -> Analysis:
     write_sweep(folder, sweep, server)
-    return analyse(open_run(folder))
+    return analyse_run(open_run(folder))
 
 
 def test_numbers_recompute(tmp_path: Path) -> None:
     records = write_sweep(tmp_path / "run", Sweep(rate=(0.5, 2.0), prompts=24, late_s=0.02), Server(slots=1))
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
     for row in found.sweep.levels:
         cells = list(recount.cells(records, row.arm).values())
@@ -65,7 +65,7 @@ def test_requests_that_were_given_up_are_longer_than_all_others(tmp_path: Path) 
             record["error"] = {"kind": "timeout", "message": "The engine sent nothing for 1 s."}
 
     write_sweep(tmp_path / "run", Sweep(rate=(0.5,), prompts=33), Server(slots=1), edit=give_up)
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
     row = found.sweep.levels[0]
     assert row.arrival is not None

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import OutputComparison, analyse
 from benchctl.analysis.conditions.axes import (
     axis_rows,
     context_sentences,
@@ -23,6 +22,7 @@ from benchctl.data.cell import Cell, WatchRecord
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, FileIdentity, Manifest, ModelIdentity
 from benchctl.data.record import Record
 from benchctl.data.store import RunData
+from benchctl.lossless.analysed import OutputComparison, analyse_run
 from benchctl.reports.figures.axes import draw_pareto
 from benchctl.reports.write import render_files
 from tests.analysis.conftest import build_manifest, build_record
@@ -99,7 +99,7 @@ def run() -> RunData:
 
 
 def test_every_arm_is_compared_with_the_baseline_of_its_own_group(run: RunData) -> None:
-    found = analyse(run)
+    found = analyse_run(run)
     speeds = {row.arm: row.pooled for row in found.speedups if row.task == "all"}
     assert speeds == {
         "spec-small-f16": pytest.approx(1.5),
@@ -130,12 +130,12 @@ def test_a_run_without_axes_is_its_own_only_part() -> None:
     manifest = build_manifest({"baseline": None, "spec": SPEC}, 1, 1)
     plain = RunData(Path("x"), manifest, [build_record("baseline"), build_record("spec")], [])
     assert parts_of(plain) == [plain]
-    assert axis_rows(analyse(plain)) == []
-    assert group_rows(analyse(plain)) == []
+    assert axis_rows(analyse_run(plain)) == []
+    assert group_rows(analyse_run(plain)) == []
 
 
 def test_the_best_arm_of_each_group_is_named_with_what_to_do(run: RunData) -> None:
-    rows = group_rows(analyse(run))
+    rows = group_rows(analyse_run(run))
     assert [(row.labels, row.arms) for row in rows] == [({"cache_type": "f16"}, 2), ({"cache_type": "q8"}, 2)]
     assert [row.fastest.arm if row.fastest else None for row in rows] == ["spec-small-f16", "spec-large-q8"]
     assert [row.use for row in rows] == ["spec-small-f16", "spec-large-q8"]
@@ -143,7 +143,7 @@ def test_the_best_arm_of_each_group_is_named_with_what_to_do(run: RunData) -> No
 
 
 def test_labels_stand_on_their_axes_and_a_draft_s_on_no_baseline(run: RunData) -> None:
-    found = analyse(run)
+    found = analyse_run(run)
     assert found.sweep is not None
     assert varied_axes(found.sweep.levels) == ["cache_type", "models.draft"]
     labels = {row.level.arm: row.labels for row in axis_rows(found)}
@@ -152,7 +152,7 @@ def test_labels_stand_on_their_axes_and_a_draft_s_on_no_baseline(run: RunData) -
 
 
 def test_the_front_is_beaten_neither_in_speed_nor_in_memory(run: RunData) -> None:
-    front = pareto_front(axis_rows(analyse(run)), memory_of)
+    front = pareto_front(axis_rows(analyse_run(run)), memory_of)
     assert [row.level.arm for row in front] == ["baseline-q8", "spec-large-q8"]
 
 
@@ -178,7 +178,7 @@ def with_energy(run: RunData, joules: dict[str, float]) -> RunData:
 
 def test_energy_of_any_arm_has_a_front_a_panel_and_a_column(run: RunData) -> None:
     measured = with_energy(run, {"baseline-q8": 330.0, "spec-large-q8": 495.0, "spec-small-q8": 660.0})
-    found = analyse(measured)
+    found = analyse_run(measured)
     energy = {row.level.arm: row.joules_per_token for row in axis_rows(found)}
     assert energy == pytest.approx(
         dict.fromkeys(RATES) | {"baseline-q8": 10.0, "spec-large-q8": 15.0, "spec-small-q8": 20.0}
@@ -200,7 +200,7 @@ def test_energy_of_any_arm_has_a_front_a_panel_and_a_column(run: RunData) -> Non
 
 
 def test_without_energy_there_is_no_panel_and_one_sentence(run: RunData) -> None:
-    found = analyse(run)
+    found = analyse_run(run)
     figure = draw_pareto(found)
     assert figure is not None
     assert [panel.get_xlabel() for panel in figure.axes] == ["memory (GiB)", "memory (GiB)"]
@@ -210,7 +210,7 @@ def test_without_energy_there_is_no_panel_and_one_sentence(run: RunData) -> None
 
 
 def test_the_report_has_tables_and_figures_by_axis(run: RunData) -> None:
-    found = analyse(run)
+    found = analyse_run(run)
     files = render_files(run, found)
     text = files["report.md"].decode()
     assert "## By axis" in text
@@ -261,7 +261,7 @@ def test_a_crossing_by_length_needs_verdicts_on_both_sides() -> None:
     rates = {"baseline-ctx100": 10.0, "spec-ctx100": 15.0, "baseline-ctx900": 10.0, "spec-ctx900": 6.0}
     manifest, records = of_lengths(rates)
     run = RunData(Path("x"), manifest, records, [])
-    found = analyse(run)
+    found = analyse_run(run)
     assert context_sentences(found) == [
         "spec: 1.50× at 100 tokens, 0.60× at 900 tokens; it crosses 1 between 100 and 900 tokens."
     ]
@@ -272,4 +272,4 @@ def test_a_crossing_by_length_needs_verdicts_on_both_sides() -> None:
     assert "## By context length" in files["report.md"].decode()
     assert "figures/by-context.svg" in files
     manifest, records = of_lengths(rates | {"spec-ctx900": 10.0})
-    assert "undetermined" in context_sentences(analyse(RunData(Path("x"), manifest, records, [])))[0]
+    assert "undetermined" in context_sentences(analyse_run(RunData(Path("x"), manifest, records, [])))[0]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.conditions.load import quantiles
 from benchctl.analysis.precision import half_widths
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import open_run
 from benchctl.errors import UsageError
+from benchctl.lossless.analysed import analyse_run
 from tests.analysis.conditions import recount
 from tests.analysis.conditions.simulated import Server, Sweep, write_sweep
 
@@ -28,7 +28,7 @@ SERVER = Server(gain=lambda arm, concurrency, temperature: GAINS[concurrency])
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], Analysis]:
     folder = tmp_path_factory.mktemp("sweep") / "run"
     records = write_sweep(folder, SWEEP, SERVER)
-    return records, analyse(open_run(folder))
+    return records, analyse_run(open_run(folder))
 
 
 def test_every_level_recomputes(made: tuple[list[dict[str, Any]], Analysis]) -> None:
@@ -89,7 +89,7 @@ def test_the_crossing_is_between_the_levels_where_it_is(made: tuple[list[dict[st
 
 def test_a_run_without_conditions_has_no_sweep(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep())
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is None
     assert "sweep" not in found.model_dump(by_alias=True)
     assert found.baselines == {"baseline"}
@@ -99,11 +99,11 @@ def test_a_run_without_conditions_has_no_sweep(tmp_path: Path) -> None:
 def test_one_baseline_for_all_conditions_may_be_named_by_any(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4)), Server(gain=lambda *_: 1.5))
     run = open_run(tmp_path / "run")
-    by_name, by_condition = analyse(run, baseline="spec_d4"), analyse(run, baseline="spec_d4-c4")
+    by_name, by_condition = analyse_run(run, baseline="spec_d4"), analyse_run(run, baseline="spec_d4-c4")
     assert by_name == by_condition
     assert {row.arm for row in by_name.speedups} == {"baseline-c1", "baseline-c4"}
     with pytest.raises(UsageError, match="No arm is called 'spec_d8'"):
-        analyse(run, baseline="spec_d8")
+        analyse_run(run, baseline="spec_d8")
 
 
 def in_two_processes(record: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ def in_two_processes(record: dict[str, Any]) -> None:
 
 def test_overlapping_requests_of_a_resumed_cell_had_too_little_company_to_count(tmp_path: Path) -> None:
     records = write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=in_two_processes)
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
     whole = [record for record in records if record["block"] > 0]
     for row in found.sweep.levels:
@@ -125,7 +125,7 @@ def test_overlapping_requests_of_a_resumed_cell_had_too_little_company_to_count(
 
 def test_one_request_at_a_time_may_be_resumed(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4)), edit=in_two_processes)
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
     assert [len(row.throughput_by_block) for row in found.sweep.levels if not row.is_baseline] == [3, 2]
 
@@ -136,7 +136,7 @@ def test_what_passes_between_two_requests_alone_is_not_the_engines(tmp_path: Pat
 
     busy = write_sweep(tmp_path / "busy", Sweep(temperature=(0.0, 0.8)))
     write_sweep(tmp_path / "idle", Sweep(temperature=(0.0, 0.8)), edit=rest)
-    found = analyse(open_run(tmp_path / "idle"))
+    found = analyse_run(open_run(tmp_path / "idle"))
     assert found.sweep is not None
     for row in found.sweep.levels:
         assert row.throughput == pytest.approx(recount.totals(busy, row.arm)["throughput"])
@@ -151,7 +151,7 @@ def test_cells_that_answered_other_prompts_are_other_work(tmp_path: Path) -> Non
             record["error"] = {"kind": "http", "message": "HTTP 500"}
 
     records = write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=fail)
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
     arm = found.sweep.levels[1]
     equal = [record for record in records if record["block"] != 1]
@@ -165,7 +165,7 @@ def test_a_cell_with_an_unknown_time_has_no_throughput(tmp_path: Path) -> None:
             record["sent_s"] = None
 
     records = write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), edit=forget)
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
     baseline, arm = found.sweep.levels
     known = [record for record in records if record["block"] > 0]
@@ -179,7 +179,7 @@ def test_a_cell_with_an_unknown_time_has_no_throughput(tmp_path: Path) -> None:
 def test_quantiles_need_requests_beyond_them(tmp_path: Path) -> None:
     write_sweep(tmp_path / "few", Sweep(concurrency=(2,), prompts=13))
     write_sweep(tmp_path / "many", Sweep(concurrency=(2,), prompts=67))
-    few, many = (analyse(open_run(tmp_path / name)).sweep for name in ("few", "many"))
+    few, many = (analyse_run(open_run(tmp_path / name)).sweep for name in ("few", "many"))
     assert few is not None
     assert many is not None
     assert (few.levels[0].requests, few.levels[0].e2e.p95) == (39, None)
@@ -189,7 +189,7 @@ def test_quantiles_need_requests_beyond_them(tmp_path: Path) -> None:
 
 def test_slots_that_are_not_filled_are_named(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(8,), prompts=10))
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     assert {"not-filled"} == {one.id for one in found.warnings}
     assert {one.where for one in found.warnings} == {"baseline", "spec_d4"}
 
@@ -200,7 +200,7 @@ def test_temperature_is_a_condition(tmp_path: Path) -> None:
         accepted=lambda arm, temperature: 0.7 - 0.3 * temperature,
     )
     write_sweep(tmp_path / "run", Sweep(temperature=(0.0, 0.8)), server)
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
     assert found.sweep.dimensions == ["temperature"]
     assert found.sweep.crossings == []
@@ -212,7 +212,7 @@ def test_temperature_is_a_condition(tmp_path: Path) -> None:
 
 def test_auto_blocks_look_at_the_arms_of_every_condition(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4)))
-    widths, found = half_widths(open_run(tmp_path / "run")), analyse(open_run(tmp_path / "run"))
+    widths, found = half_widths(open_run(tmp_path / "run")), analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
     alone = next(row for row in found.speedups if (row.arm, row.task) == ("spec_d4-c1", "all"))
     together = next(row for row in found.sweep.levels if row.arm == "spec_d4-c4")
@@ -230,12 +230,12 @@ def share(interval: Interval | None, middle: float | None) -> float:
 
 def test_the_order_of_the_lines_means_nothing(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), rate=(None, 2.0)))
-    before = analyse(open_run(tmp_path / "run"))
+    before = analyse_run(open_run(tmp_path / "run"))
     file = tmp_path / "run" / "records.jsonl"
     lines = file.read_text().splitlines(keepends=True)
     random.Random(7).shuffle(lines)
     file.write_text("".join(lines))
-    assert analyse(open_run(tmp_path / "run")) == before
+    assert analyse_run(open_run(tmp_path / "run")) == before
 
 
 def test_faster_decoding_that_makes_others_wait_is_no_gain(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_faster_decoding_that_makes_others_wait_is_no_gain(tmp_path: Path) -> No
             record["e2e_s"] += 2.0
 
     write_sweep(tmp_path / "run", Sweep(concurrency=(4,)), Server(gain=lambda *_: 1.3), edit=wait)
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     (verdict,) = found.verdicts
     assert found.sweep is not None
     assert next(row.pooled for row in found.speedups if row.task == "all") == pytest.approx(1.3, rel=0.02)
@@ -257,7 +257,7 @@ def test_claims_hold_together_where_requests_overlap(tmp_path: Path) -> None:
     """Of many equal arms some are far off by chance: each alone would be called faster or slower."""
     arms = {"baseline": None, **{f"spec_{number}": {"type": "draft-simple", "max": 4} for number in range(40)}}
     write_sweep(tmp_path / "run", Sweep(concurrency=(4,), arms=arms, prompts=6), Server(block_noise=0.06))
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     alone = [one for one in found.verdicts if one.interval and not one.interval.low <= 1 <= one.interval.high]
     assert alone
     assert {one.speed for one in found.verdicts} <= {"undecided", "within"}
@@ -270,14 +270,14 @@ def test_a_slow_answer_is_an_outlier_one_at_a_time_alone(tmp_path: Path) -> None
             record["client_tok_per_sec"] /= 5
 
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 4), blocks=5), edit=slow)
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     assert {one.where for one in found.warnings if one.id == "outlier"} == {"baseline-c1", "spec_d4-c1"}
 
 
 def test_the_drain_is_no_part_of_the_throughput(tmp_path: Path) -> None:
     """Alone a request is answered four times as fast: over the makespan the drain would count as a gain."""
     records = write_sweep(tmp_path / "run", Sweep(concurrency=(8,), prompts=16))
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
     row = found.sweep.levels[0]
     expected = recount.totals(records, row.arm, 8)
@@ -289,7 +289,7 @@ def test_the_drain_is_no_part_of_the_throughput(tmp_path: Path) -> None:
 
 def test_too_few_requests_never_fill_the_slots(tmp_path: Path) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(8,), prompts=7))
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
     assert [(row.throughput, row.throughput_speedup, row.drain_share) for row in found.sweep.levels] == [
         (None, None, 1.0),
@@ -320,7 +320,7 @@ def test_requests_that_were_given_up_set_no_limit() -> None:
 def test_a_queue_sets_no_limit_to_what_waits_in_it(tmp_path: Path) -> None:
     """Requests of an open loop wait for each other, and are late together; what follows their first token is not."""
     write_sweep(tmp_path / "run", Sweep(rate=(None, 0.5), prompts=24), Server(slots=1))
-    found = analyse(open_run(tmp_path / "run"))
+    found = analyse_run(open_run(tmp_path / "run"))
     assert found.sweep is not None
     limits = {
         row.rate: [one.p95_upper is not None for one in (row.ttft, row.e2e, row.tpot)] for row in found.sweep.levels

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.result import Interval
 from benchctl.analysis.rounds.forecast import DepthCost, expected_by_position, fit_rounds, forecast
 from benchctl.data.store import open_run
+from benchctl.lossless.analysed import analyse_run
 from tests.kept_runs import ROOT
 
 KEPT = ROOT / "results"
@@ -118,7 +118,7 @@ def test_the_depths_beside_it_are_used_where_all_lie_on_no_line() -> None:
 
 def test_synthetic_acceptance_enters_no_forecast() -> None:
     run = open_run(KEPT / "qwen2.5-coder-breakeven" / "20261122-171557-87cd")
-    rounds = analyse(run).rounds
+    rounds = analyse_run(run).rounds
     assert rounds is not None
     assert {one.arm for one in rounds.forecasts} == {"spec_d2", "spec_d4", "spec_d8", "spec_d16"}
     depth4 = next(one for one in rounds.forecasts if one.arm == "spec_d4")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.analysis.results import Analysis
 from benchctl.analysis.rounds.results import RoundSplit, UnitCost
 from benchctl.data.store import RunData
 from benchctl.data.traces import CostTraces, DraftAlone, PassTime, TracedArm
+from benchctl.lossless.analysed import analyse_run
 from benchctl.reports.tables.rounds import round_splits
 
 DEPTH_4 = {"baseline": None, "spec_d4": {"type": "draft-simple", "max": 4}}
@@ -45,7 +45,7 @@ def analysed(make_record: Any, make_run: Any, make_manifest: Any) -> Any:
     def make(costs: CostTraces | None = None, **fields: Any) -> Analysis:
         records = [make_record(rate=10.0), make_record("spec_d4", rate=2.5, **(COUNTERS | fields))]
         run: RunData = make_run(records, make_manifest(DEPTH_4, 1, 1))
-        return analyse(RunData(run.folder, run.manifest, run.records, [], costs=costs))
+        return analyse_run(RunData(run.folder, run.manifest, run.records, [], costs=costs))
 
     return make
 

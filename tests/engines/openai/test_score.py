@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.audit.selection import Answer
 from benchctl.engines.openai.adapter import OpenAiSpec
 from benchctl.engines.openai.engine import OpenAiEngine
 from benchctl.errors import EngineError, UsageError
-from benchctl.measure.audit.session import read_by_decoding, score
+from benchctl.lossless.audit_session import read_by_decoding, score
+from benchctl.lossless.selection import Answer
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm
 from tests.engines.openai.conftest import served

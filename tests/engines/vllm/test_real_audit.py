@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.analysis.audit.conclude import audit_arms
-from benchctl.analysis.audit.selection import Answer, ArmAnswers, Selection
 from benchctl.data.audits import Audit
 from benchctl.data.record import sha256_tokens
 from benchctl.engines.common.http import HttpClient
@@ -23,7 +21,9 @@ from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.engine import VllmEngine
 from benchctl.engines.vllm.score import VllmScorer
 from benchctl.errors import EngineError
-from benchctl.measure.audit.session import read_by_decoding, score
+from benchctl.lossless.audit_session import read_by_decoding, score
+from benchctl.lossless.conclude import audit_arms
+from benchctl.lossless.selection import Answer, ArmAnswers, Selection
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.prompts.suite import Message, Prompt
 from benchctl.recipes.schema import Arm

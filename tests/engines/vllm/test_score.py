@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.audit.selection import Answer
 from benchctl.engines.vllm.score import VllmScorer
 from benchctl.errors import EngineError
-from benchctl.measure.audit.session import read_by_decoding, score
+from benchctl.lossless.audit_session import read_by_decoding, score
+from benchctl.lossless.selection import Answer
 
 PROMPT = (1, 2, 3)
 ANSWER = tuple(range(10, 90))

@@ -12,7 +12,6 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from benchctl.analysis.analyse import analyse
 from benchctl.data.manifest import Manifest
 from benchctl.data.record import Record, RecordError
 from benchctl.data.store import open_run
@@ -21,6 +20,7 @@ from benchctl.experiments.cluster.node import inspect_node, measure_group
 from benchctl.experiments.cluster.on_ray import connect
 from benchctl.experiments.cluster.session import DisconnectedError, Happened, OnCluster
 from benchctl.experiments.cluster.work import GroupWork, Message, NodeFacts, NodeWork
+from benchctl.lossless.analysed import analyse_run
 from benchctl.measure.prepare import Prepared, prepare
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.run import recipe_of, resume_run, start_run
@@ -123,7 +123,7 @@ def test_a_group_stays_on_one_node_and_a_host_has_one_at_a_time(prepared: Prepar
     hashes = [{(r.key, r.token_sha) for r in open_run(one).records if r.phase == "measure"} for one in (folder, alone)]
     assert hashes[0] == hashes[1]
     assert open_run(folder).integrity.state == "intact", "its lines are chained where the nodes' come together"
-    assert [one.verdict for one in analyse(open_run(folder)).losslessness] == ["identical"]
+    assert [one.verdict for one in analyse_run(open_run(folder)).losslessness] == ["identical"]
 
 
 def test_hosts_work_side_by_side(prepared: Prepared, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_unlike_machines_are_never_pooled(prepared: Prepared, tmp_path: Path) ->
     cluster = Threads(["fast", "slow"])
     folder = start_run(prepared, tmp_path, RunProgress(), ["benchctl"], on=OnCluster(cluster))
     assert [one.label.partition(",")[0] for one in manifest_of(folder).machines] == ["m1: fast", "m2: slow"]
-    found = analyse(open_run(folder))
+    found = analyse_run(open_run(folder))
     assert sorted(one.arm for one in found.verdicts) == ["spec@m1", "spec@m2"]
     assert found.sweep is not None
     levels = {row.arm: (row.axes["machine"].partition(",")[0], row.planned, row.requests) for row in found.sweep.levels}

@@ -1,0 +1,132 @@
+"""What scoring on the target alone finds: of a divergence, of an arm's whole answers, and of its own noise."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from benchctl.analysis.result import Result
+
+
+class ShapeMargin(Result):
+    """The target alone at a fork, reading the common prefix in one way."""
+
+    shape: Literal["decode", "verify", "prefill"]
+    """Token by token, `width` tokens of the answer at a time, or prompt and answer at once."""
+    width: int
+    """Tokens in the last batch."""
+    margin: float | None
+    """How far it prefers the baseline's token to the arm's, in nats; negative when it prefers the arm's."""
+    prefers: Literal["baseline", "arm", "another"]
+    """Whose token is its likeliest."""
+
+
+class Fork(Result):
+    """The first token at which two answers differ."""
+
+    index: int
+    """Token index within the answer; by characters where token ids are absent (`unit`)."""
+    unit: Literal["token", "character"]
+    agreed_text: str
+    """The end of the common text."""
+    baseline_text: str
+    arm_text: str
+    """The two continuations. Untrusted text."""
+    baseline_token: int | None = None
+    arm_token: int | None = None
+    width: int | None = None
+    """Tokens that the arm verified in a round of this answer: 1 when it drafted nothing, `None` when not reported."""
+    margin: float | None = None
+    """How far the target alone prefers the baseline's token to the arm's, decoding as the baseline did; in nats."""
+    margin_is_least: bool = False
+    """Whether the margin may be larger still: the arm's token is not among the likeliest requested."""
+    noise_floor: float | None = None
+    """How far margins move at this width: `NoiseFloor.floor`."""
+    shapes: tuple[ShapeMargin, ...] = ()
+    shapes_absent: dict[str, str] = Field(default_factory=dict)
+    """Shapes that this engine cannot read in, and why."""
+
+
+class NoiseFloor(Result):
+    """How far the target's margins move when it reads `width` tokens at once instead of one, without speculation."""
+
+    width: int
+    floor: float | None
+    """Nats; 0 when nothing moved on any prefix, `None` when too few were measured."""
+    method: str
+    """How the floor was made, with its quantile and its sample."""
+    prefixes: int
+    """At which it was measured, chosen without regard to forks."""
+    changed: int
+    """Of these, how many moved at all."""
+    median: float | None
+    largest: float | None
+    largest_at_small: float | None = None
+    """The largest change at small margins, where tokens flip."""
+    null_places: int
+    """The null control: prefixes at which both likeliest tokens are known."""
+    null_forks: int
+    """Of these, at how many the target forks from itself."""
+    by_prefill: bool = False
+    """Whether it is the change when everything is read at once, for an engine that cannot read `width` tokens."""
+
+
+class DetectionPower(Result):
+    """Whether an engine that accepts the target's runner-up within `nats` would have been detected."""
+
+    nats: float
+    chance: float
+    """The power, with the answers that were scored."""
+    prompts: int | None
+    """About so many detect it nine times in ten; `None` where not even 64 times as many do."""
+
+
+class ArmAudit(Result):
+    """An arm's own answers, whole, scored on the target alone, token by token."""
+
+    arm: str
+    widths: tuple[int, ...]
+    """Tokens that the target read at once, at most; of each request, where several shared a batch."""
+    slots: int = 1
+    """Requests that shared its batches."""
+    by_prefill: bool
+    """Whether answers were scored by reading them at once; the noise is then that between prefill and decode."""
+    answers: int
+    """Distinct ones that were scored."""
+    of: int
+    """Distinct ones that there are."""
+    prompts: int
+    """Of which they are."""
+    tokens: int
+    """Places; what several answers to a prompt have in common counts once."""
+    diverged: int
+    """Places at which the arm's token is not the target's likeliest."""
+    expected: float | None
+    """As many as the target's own noise alone makes."""
+    p: float | None
+    """Of the hazard test: chance of so strong a deviation without a fault. Not corrected for the number of arms."""
+    p_adjusted: float | None
+    """Corrected by Holm's method over the arms."""
+    floor: float | None
+    """Nats: beyond this margin no place of any arm diverges by noise, but in one run of 200."""
+    beyond: int
+    """Divergences beyond the floor."""
+    excess_limit: float | None
+    """95 % upper limit of divergences per 1,000 tokens beyond those that noise makes."""
+    prefixes: int
+    """At which the noise was measured."""
+    changed: int
+    """Of these, at how many the margin moved at all."""
+    seen: tuple[DetectionPower, ...] = ()
+    lacking: str | None = None
+    """What is missing for a verdict, as the end of a sentence; `None` where nothing is."""
+
+    @property
+    def violates(self) -> bool:
+        """Whether noise does not explain the arm's answers."""
+        return bool(self.beyond) or (self.p_adjusted is not None and self.p_adjusted <= AUDIT_LEVEL / 2)
+
+
+AUDIT_LEVEL = 0.01
+"""Chance that any sound arm of a run is called a violation: half for the hazard test, half for single places."""

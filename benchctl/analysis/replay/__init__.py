@@ -1,1 +1,0 @@
-"""Explaining a fork by replaying it on the target alone."""

@@ -1,0 +1,292 @@
+"""From scored answers to the audit of every arm: the hazard test, the farthest divergences, and the power of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchctl.analysis.answers import common_length
+from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, DetectionPower
+from benchctl.analysis.statistics import holm
+from benchctl.lossless.hazard import TAUS, Places, Simulation, hazard_test, null_statistics, statistic
+from benchctl.lossless.noise import Noise, noise_of
+
+if TYPE_CHECKING:
+    from benchctl.data.audits import AnswerKey, Audit, ScoredAnswer
+    from benchctl.lossless.noise import Floats, Noise
+    from benchctl.lossless.selection import Answer, ArmAnswers, Selection
+
+
+PREFIXES = 1_000
+"""Prefixes that the noise of an arm is measured at, at least."""
+BUGS = (0.1, 0.3)
+"""Nats within which the wrong engines of the power accept the runner-up."""
+UNSCORED = "its answers were not scored on the target alone (`benchctl verify-lossless` does)"
+
+PROPOSED = 0.05
+"""How often a draft is assumed to propose the runner-up at a place within a wrong engine's reach, where how often the
+arm's drafts were rejected (`ArmAnswers.rejecting`) is not known. With deliberately faulty engines
+(`benchmarks/lossy_engines`) it did so at 4 to 12 % of them on the bundled pair, 2.6 % of whose tokens are rejections,
+and at 20 to 38 % on a real pair (14 to 21 %): near-ties are rejected more often than other places. A larger value would
+overstate the power."""
+ROUNDS = 500
+OFTEN = 0.9
+"""The power for which the number of prompts is given."""
+TIMES = (2, 4, 8, 16, 32, 64)
+"""Multiples of the number of answers that are tried."""
+MOST_PLACES = 6_000
+"""More places near a tie are not simulated."""
+
+
+def audit_arms(audit: Audit | None, selection: Selection, *, reason: str = UNSCORED) -> dict[str, ArmAudit]:
+    """Return the audit of every arm of the selection. `reason`: why what is not scored was not."""
+    return audit_parts([(audit, selection)], reason=reason)
+
+
+def audit_parts(parts: Sequence[tuple[Audit | None, Selection]], *, reason: str = UNSCORED) -> dict[str, ArmAudit]:
+    """Return the audit of every arm of all parts of a run, each scored on its own target; levels hold for all."""
+    found: dict[str, ArmAudit] = {}
+    arms = sum(len(selection.arms) for _, selection in parts)
+    for audit, selection in parts:
+        scored = {answer.key: answer for answer in audit.answers} if audit else {}
+        found |= {arm.arm: _audit(arm, scored, audit, selection, reason, arms) for arm in selection.arms}
+    tested = {name: arm.p for name, arm in found.items() if arm.p is not None}
+    for name, adjusted in zip(tested, holm(list(tested.values())), strict=True):
+        found[name] = found[name].model_copy(update={"p_adjusted": adjusted})
+    return found
+
+
+def _audit(
+    arm: ArmAnswers,
+    scored: Mapping[AnswerKey, ScoredAnswer],
+    audit: Audit | None,
+    selection: Selection,
+    reason: str,
+    arms: int,
+) -> ArmAudit:
+    """`arms`: how many are audited in the whole run."""
+    known = [(answer, scored[answer.key]) for answer in arm.answers if answer.key in scored]
+    places = _places(known)
+    noise = (
+        noise_of(audit, scored, arm.widths, arm.slots)
+        if audit
+        else Noise(np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
+    )
+    by_prefill = audit is not None and audit.shape == "prefill"
+    prompts = len({(answer.task, answer.prompt_idx) for answer, _ in known})
+    result = ArmAudit(
+        arm=arm.arm,
+        widths=arm.widths,
+        slots=arm.slots,
+        by_prefill=by_prefill,
+        answers=len(known),
+        of=len(arm.answers),
+        prompts=prompts,
+        tokens=len(places.margins),
+        diverged=int(places.diverged.sum()),
+        expected=None,
+        p=None,
+        p_adjusted=None,
+        floor=None,
+        beyond=0,
+        excess_limit=None,
+        prefixes=len(noise.margins),
+        changed=int((noise.losses != 0).sum()),
+    )
+    lacking = selection.lacks.get(arm.arm) or _lacking(arm, known, noise, reason, by_prefill=by_prefill)
+    if lacking is not None:
+        return result.model_copy(update={"lacking": lacking})
+    level = AUDIT_LEVEL / 2 / arms
+    hazard = hazard_test(noise, places)
+    floor = noise.floor(places.margins, level / 2)  # the other half is for rivals behind the second
+    proposed = PROPOSED if arm.rejecting is None else arm.rejecting
+    power = [find_power(noise, places, nats, level=level, proposed=proposed) for nats in BUGS]
+    return result.model_copy(
+        update={
+            "expected": hazard.expected,
+            "p": hazard.p,
+            "floor": floor,
+            "beyond": sum(divergence.gap > floor for _, answer in known for divergence in answer.diverged),
+            "excess_limit": _excess_limit(noise, places),
+            "seen": tuple(
+                DetectionPower(nats=chance.nats, chance=chance.chance, prompts=chance.times and chance.times * prompts)
+                for chance in power
+            ),
+        }
+    )
+
+
+def _lacking(
+    arm: ArmAnswers,
+    known: Sequence[tuple[Answer, ScoredAnswer]],
+    noise: Noise,
+    reason: str,
+    *,
+    by_prefill: bool,
+) -> str | None:
+    """Return what is missing for a test, as the end of a sentence."""
+    if not known:
+        return reason
+    if not by_prefill and not arm.overlapping:
+        agreed = [(answer, min(arm.agreed[answer.key], len(answer.margins))) for _, answer in known]
+        others = sum(divergence.index < common for answer, common in agreed for divergence in answer.diverged)
+        if others:
+            places = sum(common for _, common in agreed)
+            return (
+                f"scored token by token, the target alone diverges from the baseline's own answers at {others:,} of "
+                f"{places:,} places, so it did not compute what the run did"
+            )
+    if by_prefill and arm.slots > 1:
+        return "the noise that several requests in one batch add cannot be measured on this engine"
+    if (max(arm.widths) > 1 or arm.slots > 1) and len(noise.margins) < PREFIXES:
+        several = " or ".join(map(str, arm.widths))
+        how = "in another shape" if by_prefill else f"{several} tokens at a time"
+        how += f" of each of {arm.slots} requests in one batch" if arm.slots > 1 else ""
+        return f"the noise of reading {how} was measured at {len(noise.margins):,} prefixes; {PREFIXES:,} are needed"
+    return None
+
+
+def _places(known: Sequence[tuple[Answer, ScoredAnswer]]) -> Places:
+    """Lay out the places of an arm's answers; what several answers to a prompt have in common counts once."""
+    margins: list[Floats] = []
+    diverged: list[int] = []
+    numbers: list[int] = []
+    earlier: dict[tuple[str, int], list[Answer]] = {}
+    total = 0
+    for number, (answer, scored) in enumerate(known):
+        before = earlier.setdefault((answer.task, answer.prompt_idx), [])
+        start = max((common_length(answer.token_ids, other.token_ids) for other in before), default=0)
+        before.append(answer)
+        diverged += [total + divergence.index - start for divergence in scored.diverged if divergence.index >= start]
+        margins.append(np.array(scored.margins[start:]))
+        numbers += [number] * (len(scored.margins) - start)
+        total += max(0, len(scored.margins) - start)
+    flags = np.zeros(total, dtype=np.bool_)
+    flags[diverged] = True
+    return Places(np.concatenate([np.zeros(0), *margins]), flags, np.array(numbers, dtype=np.int64))
+
+
+def _excess_limit(noise: Noise, places: Places) -> float | None:
+    """Return the 95 % upper limit of divergences beyond those of noise, per 1,000 tokens."""
+    size = len(places.margins)
+    if not size:
+        return None
+    rng = np.random.default_rng(3)
+    true = rng.gamma(int(places.diverged.sum()) + 1, size=200)  # the exact Poisson limit is a quantile of this
+    simulation = Simulation(noise, places, rng)
+    expected = np.array([simulation.another_tail().chance_above(places.margins).sum() for _ in range(200)])
+    return max(0.0, float(np.quantile(true - expected, 0.95))) / size * 1000
+
+
+def audit_summary(audit: ArmAudit) -> str:
+    """Return what was found, or what is missing, in a sentence or two."""
+    if audit.lacking is not None:
+        return f"There is no verdict on its whole answers: {audit.lacking}."
+    where = f"{audit.tokens:,} tokens of {_count(audit.answers, 'answer')}"
+    if audit.answers < audit.of:
+        where += f", sampled from {audit.of},"
+    how = "at once" if audit.by_prefill else "token by token"
+    width = "the arm's verify width" + (f", {audit.slots} requests in a batch," if audit.slots > 1 else "")
+    noise = "the change between prefill and decode" if audit.by_prefill else f"its own noise at {width}"
+    scored = (
+        f"Scored whole on the target alone, {how}, {where} diverge from its likeliest token {_times(audit.diverged)}"
+    )
+    explained = f"{noise} alone explains {audit.expected or 0:.1f}"
+    if audit.violates:
+        return f"{scored}; {explained}, but not {_unexplained(audit)}."
+    limit = f"at most {audit.excess_limit or 0:.2g} per 1,000 tokens beyond it, at 95 %"
+    return f"{scored}; {explained}: compatible with noise (p = {_p(audit.p)}; {limit}). {_power(audit)}"
+
+
+def _unexplained(audit: ArmAudit) -> str:
+    found = []
+    if audit.beyond:
+        found.append(f"{_count(audit.beyond, 'divergence')} at margins above {audit.floor or 0:.3g} nats")
+    if audit.p_adjusted is not None and (audit.p_adjusted <= 0.005 or not found):
+        found.append(f"where and how often they are (p = {_p(audit.p)})")
+    return ", nor ".join(found)
+
+
+def _power(audit: ArmAudit) -> str:
+    return (
+        f"An engine that accepts the target's runner-up {'; '.join(map(_detected, audit.seen))}." if audit.seen else ""
+    )
+
+
+def _detected(power: DetectionPower) -> str:
+    chance = f"within {power.nats:g} nats would have been detected with a probability of {100 * power.chance:.0f} %"
+    if power.chance >= 0.9:
+        return chance
+    return f"{chance} (90 % need {f'about {power.prompts:,} prompts' if power.prompts else 'far more prompts'})"
+
+
+def _p(p: float | None) -> str:
+    return "–" if p is None else f"{p:.2g}" if p > 0 else "0: this target has no noise"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class Power:
+    """Whether a rule that accepts the runner-up within `nats` would have been detected."""
+
+    nats: float
+    chance: float
+    times: int | None
+    """The multiple of these answers that detects it with a power of `OFTEN`; `None` where even 64 does not."""
+
+
+def find_power(noise: Noise, places: Places, nats: float, *, level: float, proposed: float, seed: int = 2) -> Power:
+    """Return the power of the test at `level` against such a rule at these places.
+
+    `proposed`: the share of the places within `nats` at which the draft proposes the runner-up.
+    """
+    near = places.up_to(max(TAUS))
+    if noise.silent:
+        return _of_a_silent_engine(places, nats, proposed)
+    rng = np.random.default_rng(seed)
+    first = _chance(noise, near, nats, level, proposed, rng)
+    if first >= OFTEN or not len(near.margins):
+        return Power(nats, first, 1 if first >= OFTEN else None)
+    for times in TIMES:
+        if times * len(near.margins) > MOST_PLACES:
+            break
+        if _chance(noise, _repeated(near, times, rng), nats, level, proposed, rng) >= OFTEN:
+            return Power(nats, first, times)
+    return Power(nats, first, None)
+
+
+def _chance(noise: Noise, near: Places, nats: float, level: float, proposed: float, rng: np.random.Generator) -> float:
+    simulation = Simulation(noise, near, rng)
+    rounds = max(200, min(ROUNDS, 4_000_000 // max(1, len(near.margins))))
+    null = null_statistics(simulation, near.margins, rounds)
+    limit = np.quantile(null, 1 - level, method="higher")
+    swapped = (near.margins <= nats) & (rng.random((rounds, len(near.margins))) < proposed)
+    own = noise.tail.chance_above(near.margins)[np.newaxis]
+    return float((statistic(simulation.flips(rounds) | swapped, own, near.margins) > limit).mean())
+
+
+def _repeated(places: Places, times: int, rng: np.random.Generator) -> Places:
+    """Return `times` as many answers, drawn from these with replacement."""
+    drawn = rng.integers(places.count, size=times * places.count)
+    rows = [np.flatnonzero(places.answers == answer_number) for answer_number in drawn]
+    index = np.concatenate(rows) if rows else np.zeros(0, np.int64)
+    numbers = np.repeat(np.arange(len(drawn)), [len(row) for row in rows])
+    return Places(places.margins[index], places.diverged[index], numbers)
+
+
+def _of_a_silent_engine(places: Places, nats: float, proposed: float) -> Power:
+    """Where the target has no noise, one swapped token is detected."""
+    near = int((places.margins <= nats).sum())
+    chance = 1 - (1 - proposed) ** near
+    times = next((factor for factor in (1, *TIMES) if 1 - (1 - proposed) ** (near * factor) >= OFTEN), None)
+    return Power(nats, chance, times)

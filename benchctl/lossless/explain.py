@@ -1,0 +1,258 @@
+"""Explaining a fork by a replay on the target alone: a near-tie that its noise may have decided, or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, Fork, NoiseFloor, ShapeMargin
+from benchctl.analysis.results import PromptClass
+from benchctl.data.audits import Audit
+from benchctl.data.record import Record, sha256_tokens
+from benchctl.data.replays import Position, Reading, Replays
+from benchctl.lossless.noise import SMALL_MARGIN, Noise, noise_of
+
+if TYPE_CHECKING:
+    from benchctl.lossless.noise import Floats
+
+
+UNREPLAYED = "benchctl verify-lossless has not replayed it"
+
+FEWEST = 20
+FEWEST_CHANGES = 5
+"""Below so many prefixes, of which fewer than so many changed, the noise is not estimated."""
+FEWEST_TOKENS = 1_000
+"""The floor of a shorter run is that of one of so many tokens."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Readings of the target beside the records."""
+
+    replays: Replays | None = None
+    reason: str = UNREPLAYED
+    """Why a fork is not in `replays`, as the end of a sentence."""
+    by_answer: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """The same for single answers, by task and index."""
+    audit: Audit | None = None
+    audits: Mapping[str, ArmAudit] = field(default_factory=dict)
+    """The audit of every arm that is not token-identical throughout."""
+    tokens: int = 0
+    """Of all arms' distinct answers together: so many places at which noise might be taken for a fault."""
+    noise: dict[int, NoiseFloor] = field(default_factory=dict, compare=False)
+    """By width, as far as it was requested."""
+
+    def noise_at(self, width: int) -> NoiseFloor:
+        """The noise at a verify width, worked out once."""
+        if width not in self.noise:
+            self.noise[width] = find_noise(self.replays, width, tokens=self.tokens, audit=self.audit)
+        return self.noise[width]
+
+    def position(self, baseline: Record, fork: Fork) -> Position | None:
+        """The replay at a fork from this answer."""
+        if self.replays is None or baseline.token_ids is None:
+            return None
+        agreed = sha256_tokens(baseline.token_ids[: fork.index])
+        place = (baseline.task, baseline.prompt_idx, baseline.prompt_sha, fork.index, agreed)
+        return self._forks.get((*place, fork.baseline_token, fork.arm_token, True))
+
+    @cached_property
+    def _forks(self) -> dict[tuple[object, ...], Position]:
+        """The replayed forks by their key: runs may have thousands."""
+        return {position.key: position for position in self.replays.positions if position.fork} if self.replays else {}
+
+
+def explain_fork(fork: Fork, baseline: Record, width: int | None, evidence: Evidence) -> tuple[PromptClass, str, Fork]:
+    """Return the class of a fork, the reason in a sentence, and the fork with its numbers.
+
+    `width`: tokens that the arm verified in a round; 1 when it drafted nothing, `None` when that is not reported.
+    """
+    where = f"The answer differs from {fork.unit} {fork.index} on"
+    fork = fork.model_copy(update={"width": width})
+    position = evidence.position(baseline, fork)
+    lack = _lack(fork, width, position, evidence, (baseline.task, baseline.prompt_idx))
+    if lack is not None or position is None or width is None:
+        return "differs", f"{where}; noise and a fault are both possible: {lack}.", fork
+    together = together_at(position, width)
+    readings = [reading for reading in position.readings if reading.shape != "verify" or reading is together]
+    own = next((reading for reading in readings if reading.shape == "decode"), None)
+    known = [reading.margin for reading in readings if reading.margin is not None]
+    margin = own.margin if own is not None and own.margin is not None else min(known, default=None)
+    noise = evidence.noise_at(width)
+    verify = together_at(position, width, by_prefill=noise.by_prefill)
+    bounded = own is not None and own.rival is None
+    numbers = {
+        "margin": margin,
+        "margin_is_least": bounded and margin is not None,
+        "noise_floor": noise.floor if width > 1 else 0.0,
+        "shapes": tuple(
+            dict.fromkeys(_shape(reading, position) for reading in readings)
+        ),  # a fork may lie in the sample, too
+        "shapes_absent": position.absent,
+    }
+    fork = fork.model_copy(update=numbers)
+    if own is not None and own.likeliest != position.token:
+        choice = "the arm's token" if own.likeliest == position.rival else "a third token"
+        explanation = (
+            f"the target alone, token by token, chooses {choice} there: it does not reproduce the baseline's answer"
+        )
+        return "undetermined", f"{where}, but {explanation}.", fork
+    if margin is None or fork.noise_floor is None:
+        lack = f"the noise is not known ({noise.method})" if margin is not None else "the margin could not be measured"
+        return "differs", f"{where}; noise and a fault are both possible: {lack}.", fork
+    prefers = f"the target alone prefers its own token by {'at least ' if bounded else ''}{_nats(margin)} nats there"
+    moves = _moves(noise, width)
+    chosen = verify is not None and verify.likeliest == position.rival
+    itself = f" Reading {_much(noise, width)} at once, the target alone chooses the arm's token." if chosen else ""
+    if margin <= fork.noise_floor or chosen:
+        return "near-tie", f"{where}, a near-tie, compatible with the target's noise: {prefers}; {moves}.{itself}", fork
+    return "violation", f"{where} and numeric noise does not explain it: {prefers}; {moves}.", fork
+
+
+def _lack(
+    fork: Fork, width: int | None, position: Position | None, evidence: Evidence, answer: tuple[str, int]
+) -> str | None:
+    """Return what is missing for an explanation, as the end of a sentence."""
+    if fork.unit != "token":
+        return "without token ids it cannot be scored"
+    if fork.baseline_token is None or fork.arm_token is None:
+        return "one answer ends there without an end token, so there is nothing to score"
+    if width is None:
+        return "the arm's verify width is not reported"
+    if position is None:
+        return evidence.by_answer.get(answer, evidence.reason)
+    return None
+
+
+def _shape(reading: Reading, position: Position) -> ShapeMargin:
+    names = {position.token: "baseline", position.rival: "arm"}
+    return ShapeMargin.model_validate(
+        {
+            "shape": reading.shape,
+            "width": reading.width,
+            "margin": reading.margin,
+            "prefers": names.get(reading.likeliest, "another"),
+        }
+    )
+
+
+def _moves(noise: NoiseFloor, width: int) -> str:
+    if width == 1:
+        return "the arm drafted nothing in this answer, so that nothing was read at once"
+    instead = f"reading {_much(noise, width)} at once instead of {'one' if not noise.by_prefill else 'token by token'}"
+    if noise.floor == 0:
+        return f"{instead} changes nothing ({noise.method})"
+    return f"{instead} changes decisions at margins up to {_nats(noise.floor)} ({noise.method})"
+
+
+def _much(noise: NoiseFloor, width: int) -> str:
+    return "everything" if noise.by_prefill else f"{width} tokens"
+
+
+def _nats(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}" if value >= 0.001 or value == 0 else f"{value:.1g}"
+
+
+def find_noise(replays: Replays | None, width: int, *, tokens: int = 0, audit: Audit | None = None) -> NoiseFloor:
+    """Return how margins change between one token at a time and `width` at once.
+
+    The floor is the margin that the noise of all `tokens` of the run's arms passes at any place with a chance of half
+    the audit's level: by the losses at small margins, where tokens flip, and with as many places near a tie as the
+    sample has. Of an audit its own prefixes are taken where it has more.
+
+    Where the engine cannot read `width` tokens at once, the change is that of reading prompt and answer
+    at once: the other extreme of widths, and another order of the same sums.
+    """
+    by_prefill = replays is not None and _no_width_was_read(replays)
+    noise = _sampled(replays, width, by_prefill=by_prefill)
+    audited = noise_of(audit, {answer.key: answer for answer in audit.answers}, (width,)) if audit else None
+    if audited is not None and len(audited.margins) > len(noise.margins):
+        noise, by_prefill = audited, audit is not None and audit.shape == "prefill"
+    count, changed = len(noise.margins), int((noise.losses != 0).sum())
+    floor, method = _floor(noise, changed, max(tokens, FEWEST_TOKENS))
+    if by_prefill:
+        method += "; of reading everything at once, since this engine cannot read a given width"
+    sizes = np.abs(noise.losses)
+    return NoiseFloor(
+        width=width,
+        floor=floor,
+        method=method,
+        prefixes=count,
+        changed=changed,
+        median=float(np.median(sizes)) if count else None,
+        largest=float(sizes.max()) if count else None,
+        largest_at_small=float(np.abs(noise.small.losses).max()) if count else None,
+        null_places=count,
+        null_forks=int((noise.losses > noise.margins).sum()),
+        by_prefill=by_prefill,
+    )
+
+
+def _sampled(replays: Replays | None, width: int, *, by_prefill: bool) -> Noise:
+    """Return the losses at the prefixes of the sample, which were chosen whether anything forked there or not."""
+    numbers: dict[tuple[str, int], int] = {}
+    rows = []
+    for position in replays.positions if replays else ():
+        pair = None if position.fork else margins(position, width, by_prefill=by_prefill)
+        if pair is not None:
+            answer = numbers.setdefault((position.task, position.prompt_idx), len(numbers))
+            rows.append((pair[0], pair[0] - pair[1], answer))
+    table: Floats = np.array(rows, dtype=np.float64).reshape(-1, 3)
+    return Noise(table[:, 0], table[:, 1], table[:, 2].astype(np.int64))
+
+
+def _no_width_was_read(replays: Replays) -> bool:
+    """Whether the engine reported for every fork that it cannot read on in batches, and did so nowhere."""
+    if any(reading.shape == "verify" for position in replays.positions for reading in position.readings):
+        return False
+    forks = [position for position in replays.positions if position.fork]
+    return bool(forks) and all("verify" in fork.absent for fork in forks)
+
+
+def margins(position: Position, width: int, *, by_prefill: bool = False) -> tuple[float, float, bool] | None:
+    """Return the margin token by token, that at `width`, and whether the likeliest token changed; `None` if unknown.
+
+    `by_prefill`: that of reading everything at once in place of that at `width`.
+    """
+    alone = next((reading for reading in position.readings if reading.shape == "decode"), None)
+    together = together_at(position, width, by_prefill=by_prefill)
+    if alone is None or together is None or alone.rival is None or together.rival is None:
+        return None
+    if alone.margin is None or together.margin is None:
+        return None
+    return alone.margin, together.margin, alone.likeliest != together.likeliest
+
+
+def together_at(position: Position, width: int, *, by_prefill: bool = False) -> Reading | None:
+    """Return the reading that stands for a round of `width` tokens at a place.
+
+    Before the `width`-th token of an answer, that is one of all its tokens so far: filling it up with prompt tokens, as
+    earlier versions did, is a batch that no round reads.
+    """
+    if by_prefill:
+        return next((reading for reading in position.readings if reading.shape == "prefill"), None)
+    widths = {min(width, position.index)} if position.fork else {width, min(width, position.index)}
+    return next(
+        (reading for reading in position.readings if reading.shape == "verify" and reading.width in widths), None
+    )
+
+
+def _floor(noise: Noise, changed: int, tokens: int) -> tuple[float | None, str]:
+    """Return the floor, and how it was made."""
+    count = len(noise.margins)
+    if count < FEWEST and changed < FEWEST_CHANGES:
+        return None, f"only {count} prefixes were measured; {FEWEST} are needed"
+    if not changed:
+        return 0.0, f"none of {count} prefixes changed at all"
+    floor = noise.floor_of(tokens, AUDIT_LEVEL / 2)
+    small = len(noise.small.margins)
+    where = f"margins up to {SMALL_MARGIN:g} nat" if small < count else "all margins"
+    of_all = f"{small} of {count} prefixes, those at {where}," if small < count else f"{count} prefixes"
+    return (
+        floor,
+        f"exceeded by noise in 1 of {2 / AUDIT_LEVEL:.0f} runs of {tokens:,} tokens; by {of_all} {changed} changed",
+    )

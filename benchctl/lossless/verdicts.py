@@ -1,0 +1,318 @@
+"""Losslessness: is an arm's output token-identical to the target's own, prompt by prompt and as a whole.
+
+An answer is never equal by absence: what is missing, failed, cut off or damaged is `undetermined`. Answers are compared
+within a block, over every block. Every prompt gets the first class that applies:
+
+    undetermined   the prompt itself, or the baseline's own answer, is not the same in every block; or an answer
+                   differs whose request constrains it (`response_format`, `tools`)
+    degenerate     one of the answers, or both, is empty, a loop, a run of reserved tokens, or does not end
+    near-tie       an answer differs, where the target's own numeric noise may be the cause (see `explain`)
+    violation      an answer differs, and noise does not explain it
+    differs        an answer differs, and no replay has explained it
+    undetermined   a record is missing, failed, cut off or damaged
+    identical      text and tokens are equal in every block
+
+What an arm's divergences are together is found by scoring its whole answers alone (see `conclude`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchctl.analysis.answers import find_fork, same_answer, same_text, same_tokens
+from benchctl.analysis.cells import speculates, verify_width
+from benchctl.analysis.conditions.split import is_greedy
+from benchctl.analysis.degenerate import degeneration, runs_on
+from benchctl.analysis.losslessness import ArmAudit, Fork
+from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
+from benchctl.data.record import Record
+from benchctl.lossless.conclude import audit_summary
+from benchctl.lossless.explain import Evidence, explain_fork
+
+if TYPE_CHECKING:
+    from benchctl.analysis.answers import Answers
+    from benchctl.analysis.frame import Booleans, Frame
+
+IDENTICAL = "Text and tokens are equal in every block."
+
+DOUBT = 0.05
+"""The chance that the limit of an identical arm's differing prompts is passed."""
+
+_GRAVITY: tuple[PromptClass, ...] = ("violation", "differs", "undetermined", "near-tie")
+"""Which of several forks stands for a prompt, the most serious first."""
+
+
+def find_losslessness(
+    frame: Frame,
+    answers: Answers,
+    arm: int,
+    *,
+    evidence: Evidence | None = None,
+    lost_lines: int = 0,
+) -> Losslessness:
+    """Compare an arm with the baseline. `lost_lines`: unreadable records that may have been any arm's."""
+    evidence = evidence or Evidence()
+    plain = _plainly_equal(frame, answers, arm)
+    alone = not speculates(frame, frame.baseline)
+    comparisons = [
+        _identical(frame, arm, prompt) if plain[prompt] else _compare(frame, answers, arm, prompt, evidence)
+        for prompt in range(len(frame.prompts))
+    ]
+    counts = Counter(comparison.outcome for comparison in comparisons)
+    differing = [answer for answer in comparisons if answer.outcome != "undetermined" and answer.blocks_differing]
+    total = len(comparisons)
+    unknown = [answer for answer in comparisons if answer.outcome == "undetermined"]
+    if not alone:
+        same = f"{counts['identical']} of {_prompts(total)} got the same answer from both"
+        reason = f"The baseline speculates itself, so it is not the target alone; {same}."
+        return _verdict(frame, arm, "undetermined", reason, comparisons)
+    audit = evidence.audits.get(frame.arms[arm])
+    if differing:
+        verdict, explanation = _of_differing(comparisons, audit)
+        rest = f"; {len(unknown)} could not be determined" if unknown else ""
+        reason = f"{len(differing)} of {_prompts(total)} got a different answer than from the target alone"
+        reason += f"{_weight(differing)}{rest}. {explanation}"
+        found = _verdict(frame, arm, verdict, reason, comparisons)
+        return _with_noise(found, frame, arm, evidence).model_copy(update={"audit": audit})
+    if counts["identical"] == total > 0 and not lost_lines:
+        by_text = sum(answer.tokens_equal is None for answer in comparisons)
+        how = "text and tokens" if not by_text else f"text (token ids are absent on both sides for {by_text})"
+        times = f"in each of {len(frame.blocks)} blocks" if len(frame.blocks) > 1 else "in the one block measured"
+        limit = 1 - DOUBT ** (1 / total)
+        reason = f"{total} of {_prompts(total)} got the target's own answer, by {how}, {times}; of prompts like these "
+        reason += f"at most {100 * limit:.2g} % get a different one (95 % limit)."
+        found = _verdict(frame, arm, "identical", reason, comparisons)
+        return _with_noise(found, frame, arm, evidence).model_copy(update={"differing_limit": limit})
+    parts = []
+    if counts["degenerate"]:
+        broken = f"{_prompts(counts['degenerate'])} got a degenerate answer from the target itself, which shows little"
+        equal = counts["degenerate"] + counts["identical"] == total
+        parts.append(f"The arm repeats a broken target: {broken}" if equal else broken)
+    if unknown:
+        first = unknown[0]
+        like = f"{first.task}/{first.prompt_idx}: {first.reason.partition('. ')[0].rstrip('.')}"
+        parts.append(f"{len(unknown)} of {_prompts(total)} could not be determined ({like})")
+    if lost_lines:
+        parts.append(f"{lost_lines} damaged {'line' if lost_lines == 1 else 'lines'} may have been of this arm")
+    explanation = "; ".join(parts) or "There is nothing to compare"
+    return _verdict(frame, arm, "undetermined", f"{explanation}.", comparisons)
+
+
+def _verdict(
+    frame: Frame, arm: int, verdict: LosslessVerdict, reason: str, comparisons: list[Comparison]
+) -> Losslessness:
+    counts = Counter(comparison.outcome for comparison in comparisons)
+    return Losslessness.model_validate(
+        {
+            "arm": frame.arms[arm],
+            "verdict": verdict,
+            "reason": reason,
+            "counts": dict(sorted(counts.items())),
+            "comparisons": comparisons,
+        }
+    )
+
+
+def _plainly_equal(frame: Frame, answers: Answers, arm: int) -> Booleans:
+    """Find the prompts whose answers are all there, plain, and the same in both arms and every block."""
+    rows = np.concatenate([frame.row_at[frame.baseline], frame.row_at[arm]])
+    codes = answers.code[rows]
+    plain: Booleans = np.all(answers.plain[rows] & (codes == codes[:1]), axis=0)
+    return plain
+
+
+def _identical(frame: Frame, arm: int, prompt: int) -> Comparison:
+    task, index = frame.prompts[prompt]
+    return Comparison(
+        arm=frame.arms[arm],
+        task=task,
+        prompt_idx=index,
+        outcome="identical",
+        reason=IDENTICAL,
+        text_equal=True,
+        tokens_equal=True,
+        blocks_compared=len(frame.blocks),
+        blocks_differing=0,
+    )
+
+
+def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Evidence) -> Comparison:
+    """Compare one prompt over all blocks."""
+    task, index = frame.prompts[prompt]
+    theirs, flaws = _sound_records(frame, answers, frame.baseline, prompt)
+    ours, more_flaws = _sound_records(frame, answers, arm, prompt)
+    pairs = [(theirs[block], ours[block]) for block in theirs if block in ours]
+    unequal = [pair for pair in pairs if not same_answer(*pair)]
+    explained = _explained(frame, unequal, evidence) if greedy(frame) and (task, index) not in frame.constrained else []
+    outcome, reason = _outcome(
+        pairs,
+        unequal,
+        flaws + more_flaws,
+        explained,
+        unstable=_instability(list(theirs.values())),
+        greedy=greedy(frame),
+        constrained=frame.constrained.get((task, index)),
+    )
+    forks = [fork for _, _, fork in explained] or [fork for pair in unequal[:1] if (fork := find_fork(*pair))]
+    tokens = [same_tokens(*pair) for pair in pairs]
+    return Comparison(
+        arm=frame.arms[arm],
+        task=task,
+        prompt_idx=index,
+        outcome=outcome,
+        reason=reason,
+        text_equal=all(same_text(*pair) for pair in pairs) if pairs else None,
+        tokens_equal=False if False in tokens else None if None in tokens or not pairs else True,
+        blocks_compared=len(pairs),
+        blocks_differing=len(unequal),
+        fork=forks[0] if forks else None,
+        other_forks=tuple(forks[1:]),
+    )
+
+
+def _explained(
+    frame: Frame, unequal: list[tuple[Record, Record]], evidence: Evidence
+) -> list[tuple[PromptClass, str, Fork]]:
+    """Explain every distinct fork of a prompt, the most serious first."""
+    distinct: dict[tuple[int, int | None, int | None], tuple[PromptClass, str, Fork]] = {}
+    pairs: set[tuple[str | None, str | None, str | None, int | None]] = set()
+    for theirs, ours in unequal:
+        width = verify_width(frame.manifest, ours)
+        pair = (theirs.token_sha, ours.token_sha, ours.content_sha, width)
+        if None not in pair[:3] and pair in pairs:
+            continue  # most blocks repeat each other
+        pairs.add(pair)
+        fork = find_fork(theirs, ours)
+        if fork is not None:
+            distinct.setdefault((fork.index, fork.arm_token, width), explain_fork(fork, theirs, width, evidence))
+    return sorted(distinct.values(), key=lambda class_found: _GRAVITY.index(class_found[0]))
+
+
+def _instability(theirs: list[Record]) -> str | None:
+    """Return how often the baseline's answers differ from its first, as a clause; `None` when they do not."""
+    others = sum(not same_answer(theirs[0], other) for other in theirs[1:])
+    if not others:
+        return None
+    return f"{others} of its {len(theirs) - 1} later answers {'differs' if others == 1 else 'differ'} from the first"
+
+
+def _sound_records(frame: Frame, answers: Answers, arm: int, prompt: int) -> tuple[dict[int, Record], list[str]]:
+    """Return an arm's comparable answers to a prompt by block, and a sentence for every other."""
+    sound, flaws = {}, []
+    for block, row in enumerate(frame.row_at[arm, :, prompt].tolist()):
+        flaw = answers.flaw[row]
+        if flaw is None:
+            sound[block] = frame.records[row]
+        else:
+            flaws.append(f"The record of {frame.cell_name(block, arm)} {flaw}.")
+    return sound, flaws
+
+
+def _outcome(
+    pairs: list[tuple[Record, Record]],
+    unequal: list[tuple[Record, Record]],
+    flaws: list[str],
+    explained: list[tuple[PromptClass, str, Fork]],
+    *,
+    unstable: str | None,
+    greedy: bool,
+    constrained: str | None,
+) -> tuple[PromptClass, str]:
+    if not pairs:
+        return "undetermined", _first_of(flaws)
+    if len({record.prompt_sha for pair in pairs for record in pair}) > 1:
+        return "undetermined", "The rendered prompt is not the same in every arm and block."
+    if unstable:
+        return "undetermined", f"The baseline does not reproduce its own answer from block to block: {unstable}."
+    if unequal and not greedy:
+        return "undetermined", (
+            "The answers are sampled, not greedy: a different answer may also be the target's own, and "
+            "`benchctl verify-sampling` compares their distributions."
+        )
+    if unequal and constrained:
+        return "undetermined", (
+            f"The answers differ, and `{constrained}` constrains them: what the target scores without that constraint "
+            "does not show which of them is its own."
+        )
+    theirs, ours = unequal[0] if unequal else pairs[0]
+    target = degeneration(theirs)
+    if target:
+        arm = "the arm's differs" if unequal else "the arm's is equal"
+        return "degenerate", f"The target's own answer is degenerate: it {target}; {arm}."
+    if unequal:
+        broken = degeneration(ours) or runs_on(ours, theirs)
+        origin = f" {explained[0][1]}" if explained else ""
+        if broken:
+            return "degenerate", f"The arm's answer {broken}; the target's own is sound.{origin}"
+        if not explained:
+            return "differs", "The answer differs in length or finish reason, with no token to score."
+        return explained[0][:2]
+    if flaws:
+        return "undetermined", _first_of(flaws)
+    one_sided = [pair for pair in pairs if (pair[0].token_ids is None) != (pair[1].token_ids is None)]
+    gaps = [theirs.token_gap or ours.token_gap for theirs, ours in one_sided]
+    if None in gaps or any(theirs.n_predicted != ours.n_predicted for theirs, ours in one_sided):
+        return "undetermined", "The texts are equal, but only one side has token ids."
+    if gaps:
+        return "identical", f"The texts and the numbers of tokens are equal in every block; {gaps[0]}."
+    if any(theirs.token_ids is None for theirs, _ in pairs):
+        return "identical", "The texts are equal in every block; token ids are absent on both sides."
+    return "identical", IDENTICAL
+
+
+def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tuple[LosslessVerdict, str]:
+    """Return the verdict on an arm that differs somewhere, and the reason in a sentence."""
+    outcomes = {comparison.outcome for comparison in comparisons}
+    summary = (
+        audit_summary(audit)
+        if audit is not None
+        else "Its whole answers were not scored, so there is no verdict on them."
+    )
+    if "violation" in outcomes or (audit is not None and audit.violates):
+        return "violation", summary if audit is not None and not audit.lacking else ""
+    if audit is None or audit.lacking or outcomes & {"differs", "undetermined"}:
+        return "undetermined", summary
+    return "consistent with the target", summary
+
+
+def _weight(differing: list[Comparison]) -> str:
+    """Say what the differences are, as far as that is known."""
+    near, damage = (sum(comparison.outcome == kind for comparison in differing) for kind in ("near-tie", "violation"))
+    if near == len(differing):
+        return ", each of them first where the target's own noise may have decided a near-tie"
+    if damage:
+        beside = f", and {near} near-ties" if near else ""
+        return f"; {damage} {'violation' if damage == 1 else 'violations'}, which that noise does not explain{beside}"
+    return f", {near} of them near-ties" if near else ""
+
+
+def _with_noise(found: Losslessness, frame: Frame, arm: int, evidence: Evidence) -> Losslessness:
+    """Add the noise at the widths of the forks and of the arm itself."""
+    if evidence.replays is None:
+        return found
+    widths = {
+        fork.width
+        for comparison in found.comparisons
+        if comparison.fork
+        for fork in (comparison.fork, *comparison.other_forks)
+    }
+    widths |= {verify_width(frame.manifest, frame.records[row]) for row in frame.rows(arm)[:1].tolist()}
+    every = [evidence.noise_at(width) for width in sorted(width for width in widths if width and width > 1)]
+    return found.model_copy(update={"noise": tuple(noise for noise in every if noise.prefixes)})
+
+
+def greedy(frame: Frame) -> bool:
+    """Whether the answers are the likeliest tokens, not drawn at random."""
+    return is_greedy(frame.manifest)
+
+
+def _first_of(flaws: list[str]) -> str:
+    more = f" And {len(flaws) - 2} more." if len(flaws) > 2 else ""
+    return " ".join(flaws[:2]) + more
+
+
+def _prompts(count: int) -> str:
+    return f"{count} prompt{'' if count == 1 else 's'}"

@@ -1,0 +1,132 @@
+"""Every prompt with the baseline's whole answer and those that diverge from it, for reading side by side."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.answers import common_length
+from benchctl.analysis.conditions.parts import parts_of
+from benchctl.analysis.losslessness import Fork
+from benchctl.analysis.results import Analysis, Comparison
+from benchctl.lossless.prefixes import find_evidence
+
+if TYPE_CHECKING:
+    from benchctl.data.record import Record
+    from benchctl.data.replays import Replays
+    from benchctl.data.store import RunData
+
+
+@dataclass(frozen=True)
+class Probability:
+    """The target's probabilities of both tokens where the answers diverge, reading the prefix in one shape."""
+
+    shape: str
+    width: int
+    baseline: float | None
+    arm: float | None
+    """Probabilities; `None` where the token was not among the likeliest that were requested."""
+    likeliest: int
+    """The token that greedy decoding would choose."""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """An answer that is not the baseline's, beside it."""
+
+    comparison: Comparison
+    agreed: str
+    """The common text: from the beginning, or its end where the whole answers are not kept."""
+    baseline: str
+    arm: str
+    """The two continuations."""
+    whole: bool
+    probabilities: tuple[Probability, ...] = ()
+
+
+@dataclass(frozen=True)
+class PromptAnswers:
+    """One prompt, one baseline's answer, and the answers of the arms that are compared with it."""
+
+    task: str
+    prompt_idx: int
+    prompt: str | None
+    """`None` where it is not kept with the run nor in a suite of the same hash."""
+    baseline_arm: str
+    """The baseline that its answers are compared with: of a run over axes or conditions that of their group."""
+    baseline: str | None
+    """That arm's answer."""
+    diverging: list[Divergence] = field(default_factory=list)
+    identical: list[str] = field(default_factory=list)
+    other: list[Comparison] = field(default_factory=list)
+    """Not identical, but without a divergence: degenerate, or not comparable."""
+
+
+def find_whole_answers(run: RunData, analysis: Analysis, prompts: dict[tuple[str, int], str]) -> list[PromptAnswers]:
+    """Return every prompt that was compared, once for each baseline, those with a divergence first.
+
+    `prompts`: their texts, where known.
+    """
+    records: dict[tuple[str, str, int], dict[int, Record]] = defaultdict(dict)
+    for record in run.records:
+        if record.phase == "measure" and record.error is None and record.content is not None:
+            records[record.label, record.task, record.prompt_idx][record.key[0]] = record
+    part_of = {arm.name: part for part in parts_of(run) if part.manifest for arm in part.manifest.arms}
+    found: dict[tuple[str, str, int], PromptAnswers] = {}
+    for arm in analysis.losslessness:
+        baseline = analysis.compared[arm.arm].baseline
+        replays = find_evidence(part_of.get(baseline, run), baseline).replays
+        for comparison in arm.comparisons:
+            place = (comparison.task, comparison.prompt_idx)
+            theirs, ours = records[baseline, *place], records[arm.arm, *place]
+            first = theirs[min(theirs)].content if theirs else None
+            empty = PromptAnswers(*place, prompts.get(place), baseline, first)
+            answers = found.setdefault((baseline, *place), empty)
+            if comparison.outcome == "identical":
+                answers.identical.append(arm.arm)
+            elif comparison.fork is None:
+                answers.other.append(comparison)
+            else:
+                pairs = [(theirs[block], ours[block]) for block in sorted(theirs.keys() & ours.keys())]
+                answers.diverging.append(_divergence(comparison, comparison.fork, pairs, replays))
+    return sorted(found.values(), key=lambda answers: not answers.diverging)
+
+
+def _divergence(
+    comparison: Comparison, fork: Fork, pairs: Sequence[tuple[Record, Record]], replays: Replays | None
+) -> Divergence:
+    """The whole answers of the block that diverges at the fork."""
+    probabilities = _probabilities(comparison, fork, replays)
+    for baseline, arm in pairs:
+        theirs, ours = baseline.content or "", arm.content or ""
+        split = common_length(theirs, ours)
+        if theirs[split:].startswith(fork.baseline_text) and ours[split:].startswith(fork.arm_text) and theirs != ours:
+            return Divergence(
+                comparison, theirs[:split], theirs[split:], ours[split:], whole=True, probabilities=probabilities
+            )
+    return Divergence(
+        comparison, fork.agreed_text, fork.baseline_text, fork.arm_text, whole=False, probabilities=probabilities
+    )
+
+
+def _probabilities(comparison: Comparison, fork: Fork, replays: Replays | None) -> tuple[Probability, ...]:
+    if replays is None or fork.unit != "token":
+        return ()
+    place = (comparison.task, comparison.prompt_idx, fork.index, fork.baseline_token, fork.arm_token)
+    position = next(
+        (at for at in replays.positions if (at.task, at.prompt_idx, at.index, at.token, at.rival) == place), None
+    )
+    scored = {(shape.shape, shape.width) for shape in fork.shapes}
+    read = (
+        Probability(reading.shape, reading.width, _exp(reading.token), _exp(reading.rival), reading.likeliest)
+        for reading in (position.readings if position else ())
+        if (reading.shape, reading.width) in scored
+    )
+    return tuple(dict.fromkeys(read))  # the prefix is read several times at one width, from different rounds
+
+
+def _exp(value: float | None) -> float | None:
+    return None if value is None else math.exp(value)

@@ -1,1 +1,0 @@
-"""Scoring answers on the target alone, out of band, to explain differences."""

@@ -1,0 +1,182 @@
+"""From scored answers to a verdict on an arm, and what is missing where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchctl.analysis.results import Losslessness
+from benchctl.data.audits import Audit, Divergence, NullPass, ScoredAnswer
+from benchctl.data.record import sha256_tokens
+from benchctl.data.store import RunData
+from benchctl.lossless.analysed import OutputComparison, analyse_run
+from benchctl.lossless.explain import Evidence
+from benchctl.lossless.session import Explained
+from tests.lossless.replayed import fork_at, reading, replays
+
+pytestmark = pytest.mark.slow
+
+PROMPTS, TOKENS, FORK = 12, 40, 30
+RNG = np.random.default_rng(7)
+MARGINS = [[round(0.25 + float(one), 6) for one in RNG.exponential(2.0, TOKENS)] for _ in range(PROMPTS)]
+
+
+def ids(prompt: int, *, forked: bool = False) -> list[int]:
+    base = list(range(1000 * prompt, 1000 * prompt + TOKENS))
+    return [*base[:FORK], 7, *range(500, 500 + TOKENS - FORK - 1)] if forked else base
+
+
+@pytest.fixture
+def run(make_record: Any, make_manifest: Any) -> RunData:
+    """One arm of depth 4 that leaves the baseline at one prompt, and one that never does."""
+    depths = {"spec": {"type": "draft-simple", "max": 4}, "same": {"type": "draft-simple", "max": 2}}
+    manifest = make_manifest({"baseline": None, **depths}, prompts=PROMPTS, blocks=1)
+    counters = {"draft_n": 8, "rounds": 2}
+    records = [make_record("baseline", one, ids=ids(one)) for one in range(PROMPTS)]
+    records += [make_record("same", one, ids=ids(one), **counters) for one in range(PROMPTS)]
+    records += [
+        make_record(
+            "spec",
+            one,
+            ids=ids(one, forked=one == 3),
+            text=f"{one == 3}" if one == 3 else "def add(a, b): return a + b",
+            **counters,
+        )
+        for one in range(PROMPTS)
+    ]
+    return RunData(Path("by-hand"), manifest, records, [])
+
+
+def audit(
+    run: RunData, *, gap: float | None = 0.05, prefixes: int = 1_000, others: list[Divergence] | None = None
+) -> Audit:
+    """Every answer of the arm scored; the forked one leaves its likeliest token at its fork by `gap` nats."""
+    answers, passes = [], []
+    rng = np.random.default_rng(8)
+    for prompt in range(PROMPTS):
+        forked = prompt == 3
+        margins = list(MARGINS[prompt])
+        diverged = list(others or []) if prompt == 5 else []
+        if forked and gap is not None:
+            margins[FORK] = gap
+            diverged.append(Divergence(index=FORK, likeliest=ids(prompt)[FORK], gap=gap))
+        place: dict[str, Any] = {
+            "task": "code",
+            "prompt_idx": prompt,
+            "prompt_sha": run.records[prompt].prompt_sha,
+            "token_sha": sha256_tokens(ids(prompt, forked=forked)),
+        }
+        answers.append(ScoredAnswer(**place, margins=margins, diverged=diverged))
+        each = -(-prefixes // PROMPTS)
+        for first in range(0, each, TOKENS):
+            places = list(range(min(TOKENS, each - first)))
+            losses = rng.normal(0, 0.1, len(places)).tolist()
+            passes.append(NullPass(**place, width=5, first=first + 1, places=places, losses=losses))
+    return Audit(
+        run="20261121-110500-3fa9",
+        benchctl_version="0",
+        made_at="",
+        baseline="baseline",
+        command=[],
+        engine_sha256=None,
+        model=[],
+        answers=answers,
+        passes=passes,
+    )
+
+
+def verdicts(run: RunData, audit: Audit | None) -> dict[str, Losslessness]:
+    return {one.arm: one for one in analyse_run(replace(run, audit=audit)).losslessness}
+
+
+def test_an_arm_that_diverges_at_a_near_tie_is_consistent_with_its_power_stated(run: RunData) -> None:
+    scored = audit(run)
+    outputs = OutputComparison(run)
+    found = {one.arm: one for one in outputs.verdicts(Evidence(), audit=scored)}
+    result = found["spec"].audit
+    assert result is not None and result.lacking is None
+    assert (result.diverged, result.tokens, result.answers, result.of) == (1, PROMPTS * TOKENS, PROMPTS, PROMPTS)
+    assert result.p is not None and result.p > 0.05
+    assert not result.violates
+    assert [one.nats for one in result.seen] == [0.1, 0.3]
+    assert result.excess_limit is not None and 0 < result.excess_limit < 20
+    assert found["spec"].verdict == "undetermined"  # its fork itself was not replayed
+    rival = {"token": ids(3)[FORK], "rival": 7, "task": "code", "prompt_idx": 3, "index": FORK}
+    fork = fork_at(FORK - 30, 7, [("decode", 1, 0.05), ("verify", 5, 0.02)]).model_copy(
+        update={
+            **rival,
+            "prompt_sha": run.records[3].prompt_sha,
+            "agreed_sha": sha256_tokens(ids(3)[:FORK]),
+            "readings": [reading("decode", 1, 0.05, ids(3)[FORK], 7), reading("verify", 5, 0.02, ids(3)[FORK], 7)],
+        }
+    )
+    evidence = Evidence(replays([fork]), audit=scored)
+    found = {one.arm: one for one in outputs.verdicts(evidence, audit=scored)}
+    assert (found["spec"].verdict, found["spec"].counts["near-tie"]) == ("consistent with the target", 1)
+    explained = Explained(outputs, list(found.values()), [], None, None)
+    assert not explained.only("identical")
+    assert explained.only("identical", "consistent with the target")
+    assert "compatible with noise" in found["spec"].reason
+    assert found["same"].verdict == "identical"
+    assert found["same"].differing_limit == pytest.approx(1 - 0.05 ** (1 / PROMPTS))
+
+
+def test_a_token_that_noise_cannot_reach_is_a_violation(run: RunData) -> None:
+    found = verdicts(run, audit(run, gap=2.5))["spec"]
+    assert found.verdict == "violation"
+    assert found.audit is not None and found.audit.beyond == 1
+    assert "but not 1 divergence at margins above" in found.reason
+
+
+def test_many_near_ties_are_a_violation_although_each_is_compatible_with_noise(run: RunData) -> None:
+    near = [Divergence(index=one, likeliest=1, gap=0.05) for one in range(FORK, TOKENS)]
+    scored = audit(run, others=None)
+    for answer in scored.answers:  # the arm's own answers are the baseline's but one, which takes every runner-up
+        if answer.prompt_idx == 3:
+            answer.margins[FORK:] = [0.15] * (TOKENS - FORK)
+            answer.diverged[:] = [one.model_copy(update={"gap": 0.15}) for one in near]
+    found = verdicts(run, scored)["spec"]
+    assert found.verdict == "violation"
+    assert found.audit is not None and found.audit.p_adjusted is not None and found.audit.p_adjusted < 0.005
+
+
+@pytest.mark.parametrize(
+    ("change", "lacking"),
+    [
+        ({"prefixes": 600}, "was measured at 600 prefixes; 1,000 are needed"),
+        ({"others": [Divergence(index=2, likeliest=1, gap=0.01)]}, "diverges from the baseline's own answers at 1 of"),
+    ],
+)
+def test_without_enough_noise_or_with_another_reading_it_is_undetermined(
+    run: RunData, change: dict[str, Any], lacking: str
+) -> None:
+    found = verdicts(run, audit(run, **change))["spec"]
+    assert found.verdict == "undetermined"
+    assert found.audit is not None and lacking in str(found.audit.lacking)
+    assert lacking in found.reason
+
+
+def test_without_an_audit_an_arm_that_differs_is_undetermined(run: RunData) -> None:
+    found = verdicts(run, None)
+    assert found["spec"].verdict == "undetermined"
+    assert "were not scored on the target alone" in found["spec"].reason
+    assert found["same"].verdict == "identical"
+
+
+def test_an_audit_of_another_engine_is_not_used(run: RunData) -> None:
+    other = audit(run).model_copy(update={"engine_sha256": "0" * 64})
+    assert verdicts(run, other)["spec"].audit is not None
+    assert verdicts(run, other)["spec"].audit == verdicts(run, None)["spec"].audit
+
+
+def test_every_arm_that_differs_is_selected_and_an_answer_of_several_arms_once(run: RunData) -> None:
+    selection = OutputComparison(run).selection
+    assert [one.arm for one in selection.arms] == ["spec"]
+    assert (selection.widths, len(selection.prompts)) == ([5], PROMPTS)
+    assert sum(map(len, selection.prompts)) == PROMPTS
+    agreed = selection.arms[0].agreed
+    assert sorted(set(agreed.values())) == [FORK, TOKENS]

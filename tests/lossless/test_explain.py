@@ -1,0 +1,203 @@
+"""From a replay to a class: what is excused, what is condemned, and what stays open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.cells import verify_width
+from benchctl.analysis.results import Comparison, Losslessness
+from benchctl.data.replays import Position
+from benchctl.data.store import RunData
+from benchctl.lossless.analysed import OutputComparison, analyse_run
+from benchctl.lossless.explain import Evidence
+from benchctl.lossless.prefixes import prefixes_to_score
+from tests.lossless.replayed import ANSWER, fork_at, reading, replays, sample
+
+OTHER = [*ANSWER[:7], 7, 8, 9, 10]
+NOISY = sample([0.3] * 99)
+QUIET = sample([0.0] * 40)
+
+Forked = Callable[..., RunData]
+
+
+@pytest.fixture
+def forked(make_record: Any, make_manifest: Any) -> Forked:
+    """A run of depth 4 (width 5) whose arm leaves the baseline at token 7."""
+
+    def make(positions: list[Position] | None, *, ids: list[int] = OTHER, **arm: Any) -> RunData:
+        manifest = make_manifest({"baseline": None, "spec": {"type": "draft-simple", "max": 4}}, prompts=1, blocks=2)
+        records = [make_record("baseline", block=block) for block in range(2)]
+        fields = {"text": "def add(a, b): pass", "draft_n": 8, "rounds": 2} | arm
+        records += [make_record("spec", block=block, ids=ids, **fields) for block in range(2)]
+        found = None if positions is None else replays(positions)
+        return RunData(Path("by-hand"), manifest, records, [], replays=found)
+
+    return make
+
+
+def verdict(run: RunData) -> tuple[Losslessness, Comparison]:
+    found = analyse_run(run).losslessness[0]
+    return found, found.comparisons[0]
+
+
+def test_a_margin_within_the_noise_is_a_near_tie_and_never_lossless(forked: Forked) -> None:
+    found, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.2)])]))
+    assert (found.verdict, one.outcome) == ("undetermined", "near-tie")
+    assert "each of them first where the target's own noise may have decided a near-tie" in found.reason
+    assert "not damage" not in found.reason
+    assert one.fork is not None
+    assert one.fork.margin == pytest.approx(0.05)
+    assert one.fork.noise_floor is not None and 0.3 < one.fork.noise_floor < 3.0
+    assert one.fork.width == 5
+    assert "0.050 nats" in one.reason and "compatible with" in one.reason and "99 prefixes" in one.reason
+
+
+def test_a_margin_beyond_the_noise_is_a_violation(forked: Forked) -> None:
+    found, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 3.0), ("verify", 5, 2.9)])]))
+    assert (found.verdict, one.outcome) == ("violation", "violation")
+    assert "1 violation" in found.reason
+    assert "3.000 nats" in one.reason
+
+
+def test_the_baselines_own_shape_decides_and_not_a_larger_margin_in_another(forked: Forked) -> None:
+    _, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 0.1), ("verify", 5, 0.4), ("prefill", 20, 0.9)])]))
+    assert one.outcome == "near-tie"
+    assert one.fork is not None
+    assert [round(shape.margin or 0, 3) for shape in one.fork.shapes] == [0.1, 0.4, 0.9]
+
+
+def test_a_target_that_chooses_the_arms_token_at_the_arms_width_explains_it(forked: Forked) -> None:
+    _, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 2.5), ("verify", 5, -0.01)])]))
+    assert one.outcome == "near-tie"
+    assert "chooses the arm's token" in one.reason
+    _, other = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 2.5), ("prefill", 20, -0.01)])]))
+    assert other.outcome == "violation"  # no arm reads everything at once
+    there = fork_at(7, 7, [("decode", 1, 2.5), ("verify", 9, -0.01), ("verify", 5, 2.5)])
+    _, wider = verdict(forked([*NOISY, there]))
+    assert wider.outcome == "violation"  # another arm's width
+    assert wider.fork is not None and [shape.width for shape in wider.fork.shapes] == [1, 5]
+
+
+def test_on_an_engine_that_reproduces_itself_no_fork_is_excused(forked: Forked) -> None:
+    found, one = verdict(forked([*QUIET, fork_at(7, 7, [("decode", 1, 1e-6), ("verify", 5, 1e-6)])]))
+    assert one.outcome == "violation"
+    assert found.noise[0].floor == 0
+
+
+def test_an_arm_that_drafted_nothing_has_no_wider_batch_to_blame(forked: Forked) -> None:
+    _, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, 0.01)])], draft_n=0, rounds=0))
+    assert one.outcome == "violation"
+    assert "drafted nothing" in one.reason
+
+
+def test_noise_of_another_width_excuses_nothing(forked: Forked) -> None:
+    wider = sample([0.3] * 99, width=9)
+    _, one = verdict(forked([*wider, fork_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.05)])]))
+    assert one.outcome == "differs"
+    assert "the noise is not known" in one.reason
+
+
+def test_a_target_that_does_not_repeat_the_baseline_decides_nothing(forked: Forked) -> None:
+    _, one = verdict(forked([*NOISY, fork_at(7, 7, [("decode", 1, -0.2), ("verify", 5, -0.2)])]))
+    assert one.outcome == "undetermined"
+    assert "does not reproduce" in one.reason
+
+
+def test_a_token_too_far_down_the_list_has_at_least_that_margin(forked: Forked) -> None:
+    far = fork_at(7, 7, [("verify", 5, 9.0)])
+    far.readings.insert(
+        0, reading("decode", 1, 9.0, ANSWER[7], 7).model_copy(update={"rival": None, "rival_at_most": -9.5})
+    )
+    _, one = verdict(forked([*NOISY, far]))
+    assert one.outcome == "violation"
+    assert one.fork is not None and one.fork.margin_is_least
+    assert "at least 9.000" in one.reason
+
+
+@pytest.mark.parametrize("how", ["none", "other-token", "other-prefix", "other-run"])
+def test_a_fork_that_was_not_replayed_stays_open(forked: Forked, how: str) -> None:
+    there = fork_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.1)])
+    changes: dict[str, dict[str, Any]] = {"other-token": {"rival": 8}, "other-prefix": {"agreed_sha": "0" * 64}}
+    changed = changes.get(how, {})
+    run = forked(None if how == "none" else [*NOISY, there.model_copy(update=changed)])
+    if how == "other-run" and run.replays:
+        run.replays.run = "another"
+    found, one = verdict(run)
+    assert (found.verdict, one.outcome) == ("undetermined", "differs")
+    assert "another run" in one.reason if how == "other-run" else "has not replayed it" in one.reason
+
+
+def test_the_reason_why_it_was_not_replayed_is_reported(forked: Forked) -> None:
+    evidence = Evidence(reason="it could not be replayed: the model is gone", by_answer={("code", 1): "another"})
+    found = OutputComparison(forked(None)).verdicts(evidence)
+    assert "the model is gone" in found[0].comparisons[0].reason
+
+
+def test_an_answer_that_ends_without_a_token_cannot_be_scored(forked: Forked) -> None:
+    _, one = verdict(forked(NOISY, ids=ANSWER[:7]))
+    assert one.outcome == "differs"
+    assert "nothing to score" in one.reason
+
+
+def test_the_most_serious_of_several_forks_counts(forked: Forked, make_record: Any) -> None:
+    run = forked(
+        [
+            *NOISY,
+            fork_at(7, 7, [("decode", 1, 0.05), ("verify", 5, 0.1)]),
+            fork_at(3, 9, [("decode", 1, 4.0), ("verify", 5, 4.0)]),
+        ]
+    )
+    run.records[3] = make_record("spec", block=1, ids=[*ANSWER[:3], 9, 9], text="else", draft_n=8, rounds=2)
+    _, one = verdict(run)
+    assert (one.outcome, one.blocks_differing) == ("violation", 2)
+    assert one.fork is not None and one.fork.index == 3
+    assert [fork.index for fork in one.other_forks] == [7]
+
+
+def test_prefixes_to_score_are_the_forks_with_their_width_and_every_answer(forked: Forked) -> None:
+    outputs = OutputComparison(forked(None))
+    frame, found = outputs.frame, outputs.verdicts()
+    (answer,) = prefixes_to_score(frame, found)
+    assert (answer.task, answer.prompt_idx, answer.token_ids) == ("code", 0, tuple(ANSWER))
+    assert [(fork.index, fork.rival, fork.width) for fork in answer.forks] == [(7, 7, 5)]
+    outputs = OutputComparison(forked(None, ids=ANSWER, text="def add(a, b): return a + b"))
+    frame, found = outputs.frame, outputs.verdicts()
+    assert prefixes_to_score(frame, found) == []
+
+
+@pytest.mark.parametrize(
+    ("speculation", "counters", "width"),
+    [
+        ({"type": "draft-simple", "max": 4}, {}, 5),
+        ({"type": "draft-simple", "max": 4}, {"draft_n": 0}, 1),
+        ({"type": "ngram-mod"}, {"draft_n": 27, "rounds": 2}, 15),
+        ({"type": "ngram-mod"}, {}, None),
+    ],
+)
+def test_the_width_is_the_depth_or_what_was_drafted(
+    make_record: Any, make_manifest: Any, speculation: Any, counters: Any, width: int | None
+) -> None:
+    manifest = make_manifest({"baseline": None, "spec": speculation}, prompts=1, blocks=1)
+    assert verify_width(manifest, make_record("spec", **counters)) == width
+
+
+def test_where_no_width_can_be_read_reading_at_once_is_the_measure(forked: Forked) -> None:
+    positions = [
+        one.model_copy(update={"readings": [reading("decode", 1, 3.0, 1, 2), reading("prefill", 40, 3.1, 1, 2)]})
+        for one in QUIET
+    ]
+    fork = fork_at(7, 7, [("decode", 1, 9.0), ("prefill", 20, 8.9)])
+    absent = {"verify": "this engine reads on no more than one token at a time"}
+    found, one = verdict(forked([*positions, fork.model_copy(update={"absent": absent})]))
+    assert one.outcome == "violation"
+    assert "reading everything at once instead of token by token changes decisions at margins up to" in one.reason
+    assert found.noise[0].by_prefill
+    assert one.fork is not None and one.fork.shapes_absent == absent
+    near = fork_at(7, 7, [("decode", 1, 0.05), ("prefill", 20, -0.01)])
+    _, tied = verdict(forked([*positions, near.model_copy(update={"absent": absent})]))
+    assert tied.outcome == "near-tie"
+    assert "Reading everything at once, the target alone chooses the arm's token" in tied.reason

@@ -1,0 +1,103 @@
+"""The hazard test: calm about noise, and not about a rule that accepts near misses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchctl.lossless import conclude
+from benchctl.lossless.conclude import find_power
+from benchctl.lossless.hazard import Places, hazard_test
+from benchctl.lossless.noise import Noise
+from benchctl.lossless.selection import _rejections
+
+pytestmark = pytest.mark.slow
+
+DEVIATION = 0.135
+
+
+def sample(rng: np.random.Generator, answers: int = 20, each: int = 50) -> Noise:
+    margins = rng.exponential(2.0, answers * each)
+    return Noise(margins, rng.normal(0, DEVIATION, len(margins)), np.repeat(np.arange(answers), each))
+
+
+def arm(rng: np.random.Generator, *, accepts: float = 0.0, prompts: int = 40, deviation: float = DEVIATION) -> Places:
+    margins = rng.exponential(2.0, prompts * 100)
+    diverged = rng.normal(0, deviation, len(margins)) > margins
+    diverged |= (margins <= accepts) & (rng.random(len(margins)) < 1 / 3)
+    return Places(margins, diverged, np.repeat(np.arange(prompts), 100))
+
+
+def test_a_sound_arm_passes_and_its_flips_are_those_expected() -> None:
+    rng = np.random.default_rng(1)
+    noise = sample(rng)
+    found = [hazard_test(noise, arm(rng), rounds=1_000) for _ in range(40)]
+    assert sum(one.p <= 0.05 for one in found) <= 6
+    assert np.mean([one.flips for one in found]) == pytest.approx(np.mean([one.expected for one in found]), rel=0.2)
+
+
+def test_runner_ups_accepted_too_often_are_detected() -> None:
+    rng = np.random.default_rng(2)
+    noise = sample(rng)
+    assert hazard_test(noise, arm(rng, accepts=0.3)).p < 0.001
+    assert hazard_test(noise, arm(rng, deviation=2 * DEVIATION)).p < 0.005
+
+
+def test_a_target_without_noise_excuses_no_divergence() -> None:
+    rng = np.random.default_rng(3)
+    still = Noise(np.ones(1_000), np.zeros(1_000), np.zeros(1_000, np.int64))
+    one = Places(np.array([0.01, 2.0]), np.array([True, False]), np.zeros(2, np.int64))
+    assert hazard_test(still, one).p == 0.0
+    same = Places(np.array([0.01, 2.0]), np.array([False, False]), np.zeros(2, np.int64))
+    assert hazard_test(still, same).p == 1.0
+    assert hazard_test(sample(rng), same).p == 1.0
+
+
+def test_equal_data_give_equal_numbers() -> None:
+    found = [hazard_test(sample(np.random.default_rng(4)), arm(np.random.default_rng(5))) for _ in range(2)]
+    assert found[0] == found[1]
+
+
+def test_power_grows_with_the_fault_and_with_the_prompts() -> None:
+    rng = np.random.default_rng(6)
+    noise, places = sample(rng), arm(rng, prompts=12)
+    proposed = 1 / 3  # as the audit of the method assumed
+    small, large = (find_power(noise, places, nats, level=0.005, proposed=proposed) for nats in (0.05, 0.3))
+    assert small.chance < 0.6 < large.chance
+    assert small.times is None or small.times > 1
+    assert large.times is not None and large.times <= 2
+
+
+def test_a_draft_that_seldom_proposes_the_runner_up_hides_the_fault() -> None:
+    chances = []
+    for proposed in (1 / 3, conclude.PROPOSED):
+        rng = np.random.default_rng(6)
+        noise, places = sample(rng), arm(rng, prompts=12)
+        chances.append(find_power(noise, places, 0.3, level=0.005, proposed=proposed).chance)
+    assert chances[1] < 0.2 < 0.6 < chances[0]
+
+
+def test_where_there_is_no_noise_one_swapped_token_is_enough() -> None:
+    still = Noise(np.ones(1_000), np.zeros(1_000), np.zeros(1_000, np.int64))
+    places = Places(np.full(10, 0.05), np.zeros(10, bool), np.zeros(10, np.int64))
+    near, nearer = (find_power(still, places, nats, level=0.005, proposed=conclude.PROPOSED) for nats in (0.1, 0.01))
+    assert near.chance == pytest.approx(1 - (1 - conclude.PROPOSED) ** 10)
+    assert nearer.times is None
+
+
+@pytest.mark.parametrize(
+    ("record", "rejections"),
+    [
+        # Of 10 rounds of 4 tokens three had all accepted: seven rejections, at least six by the 24 wasted tokens.
+        ({"rounds": 10, "draft_n": 40, "draft_n_accepted": 16, "accepted_by_position": [6, 4, 3, 3]}, 7.0),
+        # Two drafts were shorter, and may have been accepted whole.
+        ({"rounds": 10, "draft_n": 38, "draft_n_accepted": 30, "accepted_by_position": [9, 8, 7, 6]}, 2.0),
+        ({"rounds": 10, "draft_n": 40, "draft_n_accepted": 16}, 6.0),
+        ({"draft_n": 40, "draft_n_accepted": 40}, 0.0),
+        ({"draft_n": 0, "draft_n_accepted": 0}, 0.0),
+    ],
+)
+def test_rejections_are_counted_at_least(make_record: Any, record: dict[str, Any], rejections: float) -> None:
+    assert _rejections(make_record("spec", 0, **record), 4) == pytest.approx(rejections)

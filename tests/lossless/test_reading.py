@@ -1,0 +1,144 @@
+"""One answer read in every planned way, on a target that exists only in the test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from benchctl.engines.base import Rendered, Scores
+from benchctl.lossless.divergence_plan import make_plan
+from benchctl.lossless.divergence_session import TOP, TOP_AT_FORK, read_answer
+from benchctl.lossless.prefixes import AnswerToScore, ForkToScore
+from benchctl.prompts.suite import Prompt
+
+PROMPT = tuple(range(1000, 1020))
+ANSWER = tuple(range(100, 140))
+RIVAL = 7
+
+
+@dataclass
+class ToyScorer:
+    """Prefers the answer's next token to `RIVAL` by 1 nat, less 0.1 for every further token in the last batch."""
+
+    keeps: bool = True
+    in_batches: bool = True
+    batches: list[int] = field(default_factory=list)
+    tops: dict[int, int] = field(default_factory=dict)
+    there: int = 0
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return ("toy",)
+
+    def render(self, prompt: Prompt) -> Rendered:
+        return Rendered("", PROMPT)
+
+    def read_prompt(self, prompt: Sequence[int], top: int) -> Scores:
+        self.there = 0
+        return self._read(prompt, top)
+
+    def read_on(self, prefix: Sequence[int], top: int) -> Scores:
+        return self._read(prefix, top)
+
+    def read_whole(self, prefix: Sequence[int], top: int) -> Scores:
+        self.there = 0
+        return self._read(prefix, top)
+
+    def log_tail(self, lines: int = 20) -> tuple[str, ...]:
+        return ()
+
+    def stop(self) -> int | None:
+        return 0
+
+    def _read(self, prefix: Sequence[int], top: int) -> Scores:
+        evaluated = len(prefix) - self.there if self.keeps else len(prefix)
+        self.there = len(prefix)
+        self.batches.append(evaluated)
+        place = len(prefix) - len(PROMPT)
+        self.tops[place] = top
+        token = ANSWER[place] if 0 <= place < len(ANSWER) else 0
+        margin = 1.0 - 0.1 * (evaluated - 1) if place else 1.0
+        told = {token: -0.5, RIVAL: -0.5 - margin}
+        return Scores(dict(sorted(told.items(), key=lambda one: -one[1])), evaluated)
+
+
+def plan_of(*forks: ForkToScore) -> AnswerToScore:
+    return AnswerToScore("code", 0, "sha", len(PROMPT), ANSWER, forks)
+
+
+def test_a_fork_is_read_in_every_shape() -> None:
+    scorer = ToyScorer()
+    (plan,) = make_plan([plan_of(ForkToScore(12, RIVAL, 5))])
+    positions, decoded = read_answer(scorer, PROMPT, plan)
+    (fork,) = (one for one in positions if one.fork)
+    margins = {(one.shape, one.width): round(one.margin or 0, 6) for one in fork.readings}
+    assert margins[("decode", 1)] == 1.0
+    assert margins[("verify", 5)] == 0.6
+    assert margins[("prefill", 32)] == round(1.0 - 3.1, 6)
+    assert (fork.index, fork.token, fork.rival, fork.prompt_sha) == (12, 112, RIVAL, "sha")
+    assert fork.readings[-1].likeliest == RIVAL
+    assert (decoded.places, decoded.others) == (plan.last + 1, [])
+    assert (scorer.tops[12], scorer.tops[11]) == (TOP_AT_FORK, TOP)
+
+
+def test_the_sample_has_the_targets_own_second_choice_and_both_widths() -> None:
+    (plan,) = make_plan([plan_of(ForkToScore(12, RIVAL, 5))])
+    positions, _ = read_answer(ToyScorer(), PROMPT, plan)
+    sample = [one for one in positions if not one.fork]
+    assert len(sample) > 20
+    assert {one.rival for one in sample} == {RIVAL}
+    changes = {
+        round((one.readings[1].margin or 0) - (one.readings[0].margin or 0), 6)
+        for one in sample
+        if (one.readings[1].shape, one.readings[1].width) == ("verify", 5)
+    }
+    assert changes == {-0.4}
+
+
+def test_a_fork_near_the_beginning_is_read_in_one_narrower_batch_and_the_prompt_is_never_split() -> None:
+    scorer = ToyScorer()
+    (plan,) = make_plan([plan_of(ForkToScore(3, RIVAL, 9))], sampled=[9])
+    positions, _ = read_answer(scorer, PROMPT, plan)
+    assert [(one.shape, one.width) for one in positions[0].readings] == [("decode", 1), ("verify", 3), ("prefill", 23)]
+    assert len(PROMPT) - 6 not in scorer.batches
+
+
+def test_a_round_longer_than_everything_before_it_reads_what_there_is() -> None:
+    (plan,) = make_plan([plan_of(ForkToScore(3, RIVAL, 65))], sampled=[65])
+    positions, _ = read_answer(ToyScorer(), PROMPT, plan)
+    assert ("verify", 3) in {(one.shape, one.width) for one in positions[0].readings}
+    assert "verify" not in positions[0].absent
+
+
+def test_an_engine_that_keeps_nothing_gives_one_shape_and_says_why() -> None:
+    (plan,) = make_plan([plan_of(ForkToScore(12, RIVAL, 5))])
+    positions, decoded = read_answer(ToyScorer(keeps=False), PROMPT, plan)
+    (fork,) = (one for one in positions if one.fork)
+    assert {one.shape for one in fork.readings} == {"prefill"}
+    assert set(fork.absent) == {"decode", "verify"}
+    assert "does not keep the cache" in fork.absent["verify"]
+    assert decoded.places == 1
+
+
+def test_several_forks_of_one_answer_are_each_read_once() -> None:
+    forks = (ForkToScore(12, RIVAL, 5), ForkToScore(12, 8, 5), ForkToScore(30, RIVAL, 9))
+    (plan,) = make_plan([plan_of(*forks)], sampled=[5, 9])
+    positions, _ = read_answer(ToyScorer(), PROMPT, plan)
+    assert [(one.index, one.rival) for one in positions] == [(12, RIVAL), (12, 8), (30, RIVAL)]
+    unknown = positions[1].readings[0]
+    assert (unknown.rival, unknown.rival_at_most) == (None, -1.5)  # not among those told: at least so far off
+    assert unknown.margin == 1.0
+
+
+def test_an_engine_that_cannot_read_in_batches_is_read_at_once_instead() -> None:
+    scorer = ToyScorer(in_batches=False)
+    fork = ForkToScore(index=9, rival=RIVAL, width=5)
+    (plan,) = make_plan([AnswerToScore("code", 0, None, None, ANSWER, (fork,))])
+    positions, decoded = read_answer(scorer, PROMPT, plan)
+    (forked,) = [one for one in positions if one.fork]
+    assert {one.shape for one in forked.readings} == {"decode", "prefill"}
+    assert "one token at a time" in forked.absent["verify"]
+    sampled = [one for one in positions if not one.fork]
+    assert len(sampled) >= 30
+    assert all({one.shape for one in position.readings} == {"decode", "prefill"} for position in sampled)
+    assert decoded.others == []

@@ -1,0 +1,47 @@
+"""A run's folder has one writer, whether it measures or replays; what an earlier launch saw is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.data.writer import folder_lock
+from benchctl.engines.base import Launch
+from benchctl.errors import StorageError
+from benchctl.lossless.relaunch import Relaunch
+
+
+class Engine:
+    """Makes scorers that are only counted."""
+
+    def __init__(self) -> None:
+        self.logs: list[Path] = []
+        self.stopped = 0
+
+    def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> Any:
+        log_path.parent.mkdir(exist_ok=True)
+        log_path.write_text("seen")
+        self.logs.append(log_path)
+        return self
+
+    def stop(self) -> int:
+        self.stopped += 1
+        return 0
+
+
+def test_two_do_not_replay_one_run_and_logs_are_kept(tmp_path: Path) -> None:
+    engine: Any = Engine()
+    again = Relaunch(engine, Launch(("toy",), {}), False, {}, "")
+    with again.scorer(tmp_path, "replay"):
+        assert engine.stopped == 0
+        message = r"Another benchctl \(process \d+\) is measuring or replaying in this run"
+        with pytest.raises(StorageError, match=message), again.scorer(tmp_path, "replay"):
+            pass
+    with pytest.raises(KeyboardInterrupt), again.scorer(tmp_path, "replay"):
+        raise KeyboardInterrupt
+    assert [log.name for log in engine.logs] == ["replay.log", "replay.1.log"]
+    assert engine.stopped == 2
+    with folder_lock(tmp_path):
+        pass

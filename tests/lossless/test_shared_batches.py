@@ -1,0 +1,98 @@
+"""The noise of batches that several requests share, on slots that exist only in the test and on the real engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from benchctl.data.audits import Audit, Divergence, ScoredAnswer
+from benchctl.data.record import sha256_tokens
+from benchctl.engines.base import Rendered, Scores
+from benchctl.lossless.conclude import PREFIXES
+from benchctl.lossless.shared_batches import AuditedAnswer, read_shared
+from benchctl.prompts.suite import Prompt
+
+SLOTS, WIDTH = 3, 4
+
+
+class ToySlots:
+    """Gives a prefix to the slot that holds most of it; every token of a batch takes 0.01 nats from a margin of 1."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[int, ...]] = [()] * SLOTS
+        self.batches: list[list[int]] = []
+
+    def render(self, prompt: Prompt) -> Rendered:
+        raise NotImplementedError
+
+    def read_together(self, prefixes: Sequence[Sequence[int]], top: int) -> list[Scores]:
+        free = list(range(SLOTS))
+        evaluated = []
+        for prefix in map(tuple, prefixes):
+            slot = max(free, key=lambda one: len(common(self.held[one], prefix)))
+            free.remove(slot)
+            evaluated.append(len(prefix) - len(common(self.held[slot], prefix)))
+            self.held[slot] = prefix
+        self.batches.append(evaluated)
+        margin = 1 - 0.01 * sum(evaluated)
+        told = [{prefix[-1] + 1: -0.5, 7: -0.5 - margin} for prefix in prefixes]
+        return [Scores(one, count) for one, count in zip(told, evaluated, strict=True)]
+
+    def stop(self) -> int | None:
+        return 0
+
+
+def common(held: Sequence[int], prefix: Sequence[int]) -> Sequence[int]:
+    """What a slot can keep: all that it holds, where the prefix begins so; else nothing, as a recurrent state."""
+    return held if tuple(prefix[: len(held)]) == tuple(held) else ()
+
+
+def known(number: int, size: int = 30) -> AuditedAnswer:
+    start = 1000 * (number + 1)
+    prompt, answer = tuple(range(start, start + 9)), tuple(range(start + 9, start + 9 + size))
+    scored = ScoredAnswer(
+        task="code", prompt_idx=number, prompt_sha="sha", token_sha=sha256_tokens(list(answer)), margins=[1.0] * size
+    )
+    return AuditedAnswer(scored, prompt, answer)
+
+
+def empty_audit() -> Audit:
+    return Audit.model_construct(passes=[], answers=[])
+
+
+def test_every_slot_reads_so_many_tokens_in_one_batch_and_new_prompts_join() -> None:
+    scorer, audit = ToySlots(), empty_audit()
+    answers = [known(number, 30 + 5 * number) for number in range(5)]
+    read_shared(scorer, answers, audit, width=WIDTH, slots=SLOTS, until=time.monotonic() + 60)
+    counted = [place for one in audit.passes for place in one.places]
+    assert len(counted) > 300, "every alignment of every answer, until one slot has none left"
+    assert {(one.width, one.slots) for one in audit.passes} == {(WIDTH, SLOTS)}
+    assert [WIDTH] * SLOTS in scorer.batches
+    assert any(max(batch) >= 9 and len(batch) == SLOTS for batch in scorer.batches[1:]), "a prompt beside rounds"
+    whole = [one for one in audit.passes if not one.skipped and one.first == WIDTH]
+    assert any(loss == pytest.approx(0.01 * WIDTH * SLOTS) for one in whole for loss in one.losses)
+
+
+def test_enough_is_enough_and_what_is_known_counts() -> None:
+    audit = empty_audit()
+    answers = [known(number, 200) for number in range(SLOTS)]
+    read_shared(ToySlots(), answers, audit, width=WIDTH, slots=SLOTS, until=time.monotonic() + 60)
+    assert PREFIXES <= sum(len(one.places) for one in audit.passes) < PREFIXES + SLOTS
+    before = len(audit.passes)
+    read_shared(ToySlots(), answers, audit, width=WIDTH, slots=SLOTS, until=time.monotonic() + 60)
+    assert len(audit.passes) == before
+
+
+def test_at_a_divergence_the_targets_own_token_is_looked_at() -> None:
+    one = known(0)
+    left = one.scored.model_copy(update={"diverged": [Divergence(index=4, likeliest=7, gap=0.1)]})
+    assert AuditedAnswer(left, one.prompt, one.answer).likeliest(4) == 7
+    assert AuditedAnswer(left, one.prompt, one.answer).likeliest(5) == one.answer[5]
+
+
+def test_time_that_is_over_ends_it() -> None:
+    audit = empty_audit()
+    read_shared(ToySlots(), [known(0), known(1), known(2)], audit, width=4, slots=3, until=time.monotonic() - 1)
+    assert audit.passes == []

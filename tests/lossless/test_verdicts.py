@@ -1,0 +1,280 @@
+"""Losslessness: what is equal, what differs, what cannot be known, and where answers fork."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.answers import AGREED, common_length, find_fork
+from benchctl.analysis.conditions.split import split
+from benchctl.analysis.frame import make_frame
+from benchctl.analysis.results import Comparison, Losslessness
+from benchctl.data.record import Record
+from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.prefixes import prefixes_to_score
+from benchctl.lossless.selection import select_answers
+
+OTHER = [*range(100, 107), 7, 8, 9, 10]
+
+
+def verdict_on(records: list[Any], make_run: Any, **more: Any) -> Losslessness:
+    return analyse_run(make_run(records, **more)).losslessness[0]
+
+
+def only(found: Losslessness) -> Comparison:
+    assert len(found.comparisons) == 1
+    return found.comparisons[0]
+
+
+def both(make_record: Any, blocks: int = 2, **arm: Any) -> list[Any]:
+    records = [make_record("baseline", block=block) for block in range(blocks)]
+    return records + [make_record("spec", block=block, **arm) for block in range(blocks)]
+
+
+def test_equal_text_and_tokens_in_every_block_is_lossless(make_record: Any, make_run: Any) -> None:
+    found = verdict_on(both(make_record), make_run)
+    assert (found.verdict, found.counts) == ("identical", {"identical": 1})
+    one = only(found)
+    assert (one.text_equal, one.tokens_equal, one.blocks_compared, one.blocks_differing) == (True, True, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "verdict"),
+    [
+        ({"temperature": 0.0, "top_k": 0}, "undetermined"),
+        ({"temperature": 0.7, "top_k": 1}, "undetermined"),
+        ({"temperature": 0.7, "top_k": 40}, "undetermined"),
+    ],
+)
+def test_sampled_answers_that_differ_prove_nothing(
+    make_record: Any, make_run: Any, make_manifest: Any, sampling: Any, verdict: str
+) -> None:
+    manifest = make_manifest({"baseline": None, "spec": {}}, prompts=1, blocks=2, recipe={"sampling": sampling})
+    found = verdict_on(both(make_record, text="else", ids=OTHER), make_run, manifest=manifest)
+    assert found.verdict == verdict
+
+
+@pytest.mark.parametrize("stored", ["response_format", None])
+def test_scores_decide_nothing_of_answers_that_a_schema_holds(
+    make_record: Any, make_run: Any, make_manifest: Any, stored: str | None
+) -> None:
+    manifest = make_manifest({"baseline": None, "spec": {"type": "draft-simple", "max": 4}}, prompts=2, blocks=1)
+    manifest.prompts[0].constrained = stored
+    records = [make_record("baseline", prompt) for prompt in range(2)]
+    run = make_run([*records, *(make_record("spec", prompt, text="else", ids=OTHER) for prompt in range(2))], manifest)
+    found = analyse_run(run).losslessness[0]
+    held, free = found.comparisons
+    assert (held.outcome, free.outcome) == ("undetermined" if stored else "differs", "differs")
+    assert ("`response_format` constrains them" in held.reason) == bool(stored)
+    assert found.verdict == "undetermined"
+    (group,) = split(run)
+    frame = make_frame(run.records, manifest)
+    scored = [1] if stored else [0, 1]
+    assert sorted(answer.prompt_idx for answer in select_answers([(group, frame)]).own) == scored
+    assert [answer.prompt_idx for answer in prefixes_to_score(frame, [found])] == scored
+    same = [*records, *(make_record("spec", prompt) for prompt in range(2))]
+    assert analyse_run(make_run(same, manifest)).losslessness[0].verdict == "identical"
+
+
+def test_a_fork_is_named_by_token_with_both_continuations(make_record: Any, make_run: Any) -> None:
+    found = verdict_on(both(make_record, text="def add(a, b): pass", ids=OTHER), make_run)
+    assert found.verdict == "undetermined"
+    one = only(found)
+    assert (one.outcome, one.blocks_differing) == ("differs", 2)
+    assert one.fork is not None
+    assert (one.fork.index, one.fork.unit, one.fork.baseline_token, one.fork.arm_token) == (7, "token", 107, 7)
+    assert (one.fork.agreed_text, one.fork.baseline_text) == ("def add(a, b): ", "return a + b")
+    assert one.fork.arm_text == "pass"
+    assert "token 7" in one.reason
+
+
+def test_one_differing_block_is_enough(make_record: Any, make_run: Any) -> None:
+    records = both(make_record, blocks=3)
+    records[-1] = make_record("spec", block=2, text="else", ids=OTHER)
+    found = verdict_on(records, make_run)
+    assert (found.verdict, only(found).outcome, only(found).blocks_differing) == ("undetermined", "differs", 1)
+
+
+def test_equal_text_of_other_tokens_differs(make_record: Any, make_run: Any) -> None:
+    one = only(verdict_on(both(make_record, ids=OTHER), make_run))
+    assert (one.outcome, one.text_equal, one.tokens_equal) == ("differs", True, False)
+    assert one.fork is not None and one.fork.index == 7
+
+
+def test_equal_text_of_another_length_differs_even_without_ids(make_record: Any, make_run: Any) -> None:
+    gone = {"token_ids": None, "token_sha": None}
+    records = [make_record("baseline", **gone), make_record("spec", n_predicted=12, **gone)]
+    assert only(verdict_on(records, make_run)).outcome == "differs"
+
+
+def test_a_baseline_that_varies_excuses_and_condemns_nothing(make_record: Any, make_run: Any) -> None:
+    records = both(make_record)
+    records[1] = make_record("baseline", block=1, text="another", ids=OTHER)
+    analysis = analyse_run(make_run(records))
+    assert analysis.losslessness[0].verdict == "undetermined"
+    assert "reproduce" in only(analysis.losslessness[0]).reason
+    assert analysis.consistency[0].differing == ["code/0"]
+    assert (analysis.consistency[1].prompts, analysis.consistency[1].reproducible) == (1, 1)
+    assert "baseline-not-reproducible" in {one.id for one in analysis.warnings}
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"error": {"kind": "crash", "message": "the engine died"}}, "the engine died"),
+        ({"finish_reason": None}, "cut off"),
+        ({"content": "def add(a, b): return a + c"}, "does not match its hash"),
+        ({"content": None}, "has no text"),
+        ({"token_ids": list(range(11))}, "do not match their hash"),
+        ({"prompt_sha": "0" * 64}, "rendered prompt"),
+        ({"token_ids": None, "token_sha": None}, "only one side has token ids"),
+    ],
+)
+@pytest.mark.parametrize("side", ["baseline", "spec"])
+def test_what_is_broken_is_undetermined(make_record: Any, make_run: Any, broken: Any, message: str, side: str) -> None:
+    records = both(make_record)
+    place = 1 if side == "baseline" else 3
+    records[place] = Record.from_dict(records[place].to_dict() | broken)
+    found = verdict_on(records, make_run)
+    assert (found.verdict, only(found).outcome) == ("undetermined", "undetermined")
+    assert message in only(found).reason
+
+
+@pytest.mark.parametrize("place", [1, 3])
+def test_equal_text_is_identical_where_a_stream_cannot_give_all_ids(
+    make_record: Any, make_run: Any, place: int
+) -> None:
+    gap = {"token_ids": None, "token_sha": None, "token_gap": "the stream lacks 2 of 11 token ids"}
+    records = both(make_record)
+    records[place] = Record.from_dict(records[place].to_dict() | gap)
+    found = verdict_on(records, make_run)
+    assert (found.verdict, only(found).outcome) == ("identical", "identical")
+    assert only(found).reason.endswith("equal in every block; the stream lacks 2 of 11 token ids.")
+
+    records[place] = Record.from_dict(records[place].to_dict() | {"n_predicted": 12})
+    assert verdict_on(records, make_run).verdict != "identical"
+
+
+@pytest.mark.parametrize("missing", range(4))
+def test_a_missing_record_is_undetermined(make_record: Any, make_run: Any, make_manifest: Any, missing: int) -> None:
+    records = both(make_record)
+    del records[missing]
+    manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-simple"}}, prompts=1, blocks=2)
+    found = verdict_on(records, make_run, manifest=manifest)
+    assert (found.verdict, only(found).outcome) == ("undetermined", "undetermined")
+    assert "is missing" in only(found).reason
+
+
+def test_a_prompt_that_no_arm_answered_is_undetermined(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-simple"}}, prompts=2, blocks=2)
+    found = verdict_on(both(make_record), make_run, manifest=manifest)
+    assert (found.verdict, found.counts) == ("undetermined", {"identical": 1, "undetermined": 1})
+
+
+def test_a_whole_arm_without_records_is_undetermined(make_record: Any, make_run: Any, make_manifest: Any) -> None:
+    manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-simple"}}, prompts=1, blocks=1)
+    analysis = analyse_run(make_run([make_record()], manifest=manifest))
+    assert analysis.losslessness[0].verdict == "undetermined"
+    assert analysis.verdicts[0].speed == "unknown"
+
+
+def test_no_records_at_all_is_undetermined(make_run: Any, make_manifest: Any) -> None:
+    manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-simple"}}, prompts=1, blocks=1)
+    assert verdict_on([], make_run, manifest=manifest).verdict == "undetermined"
+
+
+def test_a_damaged_line_without_a_manifest_may_have_been_anyones(make_record: Any, make_run: Any) -> None:
+    found = verdict_on(both(make_record), make_run, damaged=["records.jsonl:5 is cut off."])
+    assert found.verdict == "undetermined"
+    assert "1 damaged line" in found.reason
+
+
+def test_without_ids_on_both_sides_the_text_decides_and_says_so(make_record: Any, make_run: Any) -> None:
+    gone = {"token_ids": None, "token_sha": None}
+    records = [make_record("baseline", **gone), make_record("spec", **gone)]
+    found = verdict_on(records, make_run)
+    assert found.verdict == "identical"
+    assert "token ids are absent on both sides" in found.reason
+    assert only(found).tokens_equal is None
+    changed = [records[0], make_record("spec", text="def add(a, b): pass", **gone)]
+    fork = only(verdict_on(changed, make_run)).fork
+    assert fork is not None and (fork.index, fork.unit) == (15, "character")
+
+
+def test_an_empty_answer_of_the_arm_is_degenerate_and_not_lossless(make_record: Any, make_run: Any) -> None:
+    found = verdict_on(both(make_record, text="", ids=[2]), make_run)
+    assert (found.verdict, found.counts) == ("undetermined", {"degenerate": 1})
+    assert "The arm's answer is empty" in only(found).reason
+
+
+def test_equal_but_degenerate_answers_show_nothing(make_record: Any, make_run: Any) -> None:
+    loop = {"text": "la " * 40, "ids": [5] * 40}
+    records = [make_record("baseline", **loop), make_record("spec", **loop)]
+    found = verdict_on(records, make_run)
+    assert (found.verdict, found.counts) == ("undetermined", {"degenerate": 1})
+    assert "The target's own answer is degenerate" in only(found).reason
+    assert "degenerate answer from the target itself" in found.reason
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_fork_is_the_first_difference(make_record: Any, seed: int) -> None:
+    rng = random.Random(seed)
+    size = rng.randrange(1, 200)
+    ids = [rng.randrange(50) for _ in range(size)]
+    at = rng.randrange(size)
+    other = [*ids[:at], ids[at] + 1, *(rng.randrange(50) for _ in range(rng.randrange(5)))]
+    fork = find_fork(make_record(ids=ids), make_record(ids=other, text="é" * at))
+    assert fork is not None
+    assert (fork.index, fork.baseline_token, fork.arm_token) == (at, ids[at], ids[at] + 1)
+    assert len(fork.agreed_text) <= AGREED
+    assert common_length(ids, other) == at == next(i for i, b in enumerate(other) if ids[i] != b)
+
+
+def test_an_answer_that_stops_early_forks_at_its_end(make_record: Any) -> None:
+    fork = find_fork(make_record(ids=[1, 2, 3], text="abc"), make_record(ids=[1, 2], text="ab"))
+    assert fork is not None
+    assert (fork.index, fork.baseline_token, fork.arm_token, fork.arm_text) == (2, 3, None, "")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_records_changes_no_comparison(make_record: Any, make_run: Any, seed: int) -> None:
+    rng = random.Random(seed)
+    records = [
+        make_record(arm, index, block=block, ids=rng.choice([None, OTHER]))
+        for arm in ("baseline", "spec", "other")
+        for block in range(3)
+        for index in range(4)
+        if rng.random() < 0.9
+    ]
+    shuffled = rng.sample(records, len(records))
+    assert analyse_run(make_run(shuffled)).losslessness == analyse_run(make_run(records)).losslessness
+
+
+def test_the_reason_names_what_could_not_be_determined(make_record: Any, make_run: Any) -> None:
+    records = [make_record("baseline", i) for i in range(3)]
+    records += [make_record("spec", 0), make_record("spec", 1, ids=OTHER, text="def sub")]
+    found = verdict_on(records, make_run)
+    assert (found.verdict, found.reason) == (
+        "undetermined",
+        "1 of 3 prompts got a different answer than from the target alone; 1 could not be determined. "
+        "Its whole answers were not scored, so there is no verdict on them.",
+    )
+    found = verdict_on([one for one in records if one.prompt_idx != 1], make_run)
+    assert found.reason == ("1 of 2 prompts could not be determined (code/2: The record of block 1, spec is missing).")
+
+
+@pytest.mark.parametrize("evidence", ["recipe", "counters"])
+def test_nothing_is_lossless_against_a_baseline_that_speculates(
+    make_record: Any, make_run: Any, make_manifest: Any, evidence: str
+) -> None:
+    arms = {"spec_a": {"type": "ngram-simple"}, "spec_b": {"type": "ngram-simple"}}
+    drafted = {"draft_n": 4, "draft_n_accepted": 2} if evidence == "counters" else {}
+    records = [make_record(arm, **drafted) for arm in arms]
+    manifest = make_manifest(arms, 1, 1, baseline="spec_a") if evidence == "recipe" else None
+    analysis = analyse_run(make_run(records, manifest), baseline="spec_a")
+    found = analysis.losslessness[0]
+    assert (found.verdict, found.counts) == ("undetermined", {"identical": 1})
+    assert "speculates itself" in found.reason
+    assert "baseline-speculates" in {one.id for one in analysis.warnings}

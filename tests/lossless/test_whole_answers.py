@@ -1,0 +1,89 @@
+"""Answers side by side, held against the lines of the kept runs: every arm beside its own baseline, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchctl.data.store import open_run
+from benchctl.lossless.analysed import analyse_run
+from benchctl.lossless.whole_answers import find_whole_answers
+from tests.kept_runs import RUNS
+
+OVER_AXES = [folder for folder in RUNS if json.loads((folder / "manifest.json").read_text("utf-8")).get("setups")]
+
+
+def own_baselines(folder: Path) -> dict[str, str]:
+    """Arm to baseline by the stored manifest alone: the arm marked as a baseline that has all of the keys in common."""
+    arms = json.loads((folder / "manifest.json").read_text("utf-8"))["arms"]
+    keys = ("group", "context_length", "concurrency", "rate", "temperature")
+    at = {tuple(arm.get(key) for key in keys): arm["name"] for arm in arms if arm["baseline"]}
+    return {arm["name"]: at[tuple(arm.get(key) for key in keys)] for arm in arms}
+
+
+def texts(folder: Path) -> dict[tuple[str, str, int], list[str]]:
+    """Arm, task and index to the answers of all blocks."""
+    found = defaultdict(list)
+    for line in (folder / "records.jsonl").read_text("utf-8").splitlines():
+        record = json.loads(line)
+        if record.get("phase", "measure") == "measure" and not record.get("error"):
+            found[record["label"], record["task"], record["prompt_idx"]].append(record["content"])
+    return found
+
+
+@pytest.mark.parametrize("folder", RUNS, ids=lambda path: path.parent.name)
+def test_every_arm_stands_beside_its_own_baseline(folder: Path) -> None:
+    run = open_run(folder)
+    said, baselines = texts(folder), own_baselines(folder)
+    seen: set[tuple[str, str, int]] = set()
+    for answers in find_whole_answers(run, analyse_run(run), {}):
+        place = (answers.task, answers.prompt_idx)
+        for arm in answers.identical:
+            assert answers.baseline in said[baselines[arm], *place], (arm, place)
+            assert set(said[arm, *place]) == {answers.baseline}, f"{arm} is called identical to another text"
+            seen.add((arm, *place))
+        for found in answers.diverging:
+            arm = found.comparison.arm
+            assert found.whole, f"both answers of {arm} are kept"
+            assert found.agreed + found.baseline in said[baselines[arm], *place], (arm, place)
+            assert found.agreed + found.arm in said[arm, *place], (arm, place)
+            assert found.baseline != found.arm
+            seen.add((arm, *place))
+        for other in answers.other:
+            seen.add((other.arm, *place))
+        arms = [*answers.identical, *(one.comparison.arm for one in answers.diverging), *(o.arm for o in answers.other)]
+        assert {baselines[arm] for arm in arms} == {answers.baseline_arm}
+    stored = json.loads((folder / "manifest.json").read_text("utf-8"))["arms"]
+    alone = {arm["name"] for arm in stored if arm["baseline"] or arm.get("again")}
+    assert seen == {key for key in said if key[0] not in alone}
+
+
+@pytest.mark.parametrize("folder", OVER_AXES, ids=lambda path: path.parent.name)
+def test_over_axes_the_probabilities_are_those_of_the_arms_own_target(folder: Path) -> None:
+    run = open_run(folder)
+    groups = {arm["name"]: arm["group"] for arm in json.loads((folder / "manifest.json").read_text("utf-8"))["arms"]}
+    known = 0
+    for answers in find_whole_answers(run, analyse_run(run), {}):
+        for found in answers.diverging:
+            fork = found.comparison.fork
+            assert fork is not None
+            file = folder / f"replays-{groups[found.comparison.arm]}.json"
+            readings: dict[tuple[str, int], dict[str, Any]] = {}
+            for position in json.loads(file.read_text("utf-8"))["positions"] if file.exists() else ():
+                place = [position[key] for key in ("task", "prompt_idx", "index", "token", "rival")]
+                if place == [answers.task, answers.prompt_idx, fork.index, fork.baseline_token, fork.arm_token]:
+                    readings |= {(one["shape"], one["width"]): one for one in position["readings"]}
+            shapes = {(one.shape, one.width) for one in fork.shapes}
+            assert {(one.shape, one.width) for one in found.probabilities} == shapes & readings.keys()
+            for one in found.probabilities:
+                reading = readings[one.shape, one.width]
+                assert one.likeliest == reading["likeliest"]
+                expected = [None if reading[key] is None else math.exp(reading[key]) for key in ("token", "rival")]
+                assert [one.baseline, one.arm] == expected
+                known += 1
+    assert known or not list(folder.glob("replays-*.json"))
