@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.advice import (
+    ENOUGH_PROMPTS,
     compared_arms,
+    compared_prompts,
     damaged_arms,
     decide_groups,
     inactive_arms,
@@ -89,7 +91,12 @@ def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder
         return Experiment(sentence=sentence, command=" ".join(map(quoted, command)))
     advised = {row.arm for row in rows}
     for verdict in drafted:
+        prompts, _ = compared_prompts(analysis, verdict.arm)
         others = open_for_others(verdict.like_these)
+        if verdict.arm in advised and prompts < ENOUGH_PROMPTS:
+            return your_prompts(
+                f"At least {ENOUGH_PROMPTS} prompts, or your own: {verdict.arm} is faster for these {prompts}."
+            )
         if verdict.arm in advised and others:
             return your_prompts(
                 f"More prompts, or your own: {verdict.arm} is faster for these, and for others like them "

@@ -57,6 +57,8 @@ class SpeedUp(Result):
     highest_block: float | None = None
     """The ends of `by_block`; `None` where fewer than two blocks have pairs."""
     pairs: int
+    prompts: int = 0
+    """Of which these pairs are the answers."""
     pairs_unequal: int
     """Pairs with another length or finish reason."""
     pairs_missing: int
@@ -282,8 +284,10 @@ class Advice(Result):
     interval: Interval | None
     output: str
     """Of the arm; empty for the target alone."""
-    certainty: str
-    """A sentence: how certain it is, or why no arm is advised."""
+    for_others: bool = False
+    """Whether it is shown for prompts like these: `like_these` excludes 1, from `ENOUGH_PROMPTS` on."""
+    evidence: str
+    """A sentence: what shows it, or why no arm is advised."""
     command: str | None
     """The engine's own command line, exactly as it was measured but for the port; `None` where it is not known."""
 

@@ -115,6 +115,7 @@ def _spread_fields(
         "lowest_block": min(in_blocks) if len(in_blocks) > 1 else None,
         "highest_block": max(in_blocks) if len(in_blocks) > 1 else None,
         "pairs": len(sums),
+        "prompts": len(np.unique(frame.prompt[rows])),
     }
 
 

@@ -6,11 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.advice import damaged_arms, inactive_arms, resolution, shown_to_draft
+from benchctl.analysis.advice import (
+    ENOUGH_PROMPTS,
+    compared_prompts,
+    damaged_arms,
+    inactive_arms,
+    resolution,
+    shown_for_others,
+    shown_to_draft,
+)
 from benchctl.analysis.conditions.axes import context_sentences, group_rows
 from benchctl.analysis.conditions.split import temperature_rows
 from benchctl.analysis.lossy import synthetic_arms
-from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, Verdict, open_for_others
+from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, GroupDecision, Verdict
 from benchctl.data.store import RunData
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Name, Table, Tone, interval, numeric
@@ -85,9 +93,17 @@ def _pays(analysis: Analysis, verdicts: list[Verdict]) -> str:
         share = f"{len(faster)} of {len(verdicts)} arms" if len(verdicts) > 1 else "the one arm"
         name = f": {best.arm}, {numbers.ratio(best.speedup)}" if len(faster) == 1 else ""
         name = name or f"; the fastest is {best.arm}, {numbers.ratio(best.speedup)}"
-        others = open_for_others(best.like_these)
-        where = f" on these prompts, open for others like them ({numbers.interval(others)})" if others else ""
-        return f"Speculative decoding pays here with {share}{name}{where}."
+        prompts, for_how_many = compared_prompts(analysis, best.arm)
+        few = f", which drafted for {for_how_many} of {prompts} prompts" if for_how_many < prompts else ""
+        if shown_for_others(best.like_these, prompts):
+            return f"Speculative decoding pays here with {share}{name}{few}."
+        these = "this prompt" if prompts == 1 else f"these {prompts} prompts"
+        others = (
+            f"at least {ENOUGH_PROMPTS} are needed to say so of others"
+            if prompts < ENOUGH_PROMPTS
+            else f"for others like them it is open ({numbers.interval(best.like_these)})"
+        )
+        return f"Speculative decoding is faster on {these} with {share}{name}{few}; {others}."
     if all(verdict.speed == "unknown" for verdict in verdicts):
         usable = [
             verdict
@@ -115,7 +131,7 @@ def _does_not_pay(drafted: list[Verdict], verdicts: list[Verdict]) -> str:
         are = "is" if len(slower) == 1 else "are"
         parts.append(f"{_who(slower, verdicts)} {are} slower, {_range(slower)}")
     if within:
-        parts.append(f"{listed([arm_verdict.arm for arm_verdict in within])} within noise of no speculation")
+        parts.append(f"{listed([arm_verdict.arm for arm_verdict in within])} within ±5 % of no speculation")
     if rest:
         named = listed([f"{arm_verdict.arm} ({numbers.ratio(arm_verdict.speedup)})" for arm_verdict in rest])
         parts.append(f"{named} {'is' if len(rest) == 1 else 'are'} undecided")
@@ -339,8 +355,8 @@ def _curves(analysis: Analysis) -> list[Crossing]:
 TARGET_ALONE = "the target alone"
 WHY = (
     "An arm is recommended only where it is shown to be faster, to have drafted, and to answer as the target does. All "
-    "tasks: as they were measured, together. A task alone: its interval, simultaneous over all arms and tasks, lies "
-    "above 1.00×."
+    "tasks: as they were measured, together. A task alone, from 12 prompts on: its interval, simultaneous over all "
+    "arms and tasks, lies above 1.00×."
 )
 
 
@@ -357,7 +373,7 @@ def what_to_run(analysis: Analysis) -> Table[Advice]:
             numeric("Speed-up", lambda row: row.speedup, numbers.ratio),
             interval("95 % interval", lambda row: row.interval),
             Column("Output", lambda row: row.output or numbers.ABSENT),
-            Column("Certainty", lambda row: row.certainty, wrap=True),
+            Column("Evidence", lambda row: row.evidence, wrap=True),
         ),
         analysis.decision.rows if analysis.decision else [],
         note=WHY,

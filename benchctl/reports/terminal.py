@@ -165,7 +165,7 @@ def print_decision(console: Console, analysis: Analysis, page: str | None = None
             console.print(Text(f"{one_line(name)}:\n  {one_line(command, 4000)}"), soft_wrap=True)
     else:
         if decided is not None and decided.tasks:
-            console.print(Text("The same holds for every task: no arm is certainly faster on any of them."))
+            console.print(Text("The same holds for every task: no arm is shown to be faster on any of them."))
         chosen = (decided.overall.command if decided else None) or next((command for _, command in commands), None)
         if chosen:
             console.print(Text(f"  {one_line(chosen, 4000)}"), soft_wrap=True)

@@ -67,9 +67,11 @@ def test_each_task_has_its_own_arm_or_none(analysis: Analysis) -> None:
         "Run with ngram_simple (ngram-simple) for these tasks together. By task it is ngram_simple for code, the "
         "target alone for the others."
     )
-    assert rows["code"].certainty == ("Certain by this run: 1.20 to 1.40 for all arms and tasks together (95 %).")
-    assert rows["ja_chat"].certainty.startswith("Certain by this run: every arm is slower; ngram_simple, the fastest,")
-    assert rows["translation_en_ja"].certainty == (
+    assert rows["code"].evidence == (
+        "These prompts: 1.20 to 1.40 for all arms and tasks together (95 %); prompts like these: not known."
+    )
+    assert rows["ja_chat"].evidence.startswith("Every arm is slower; ngram_simple, the fastest,")
+    assert rows["translation_en_ja"].evidence == (
         "Not certain: ngram_simple, the fastest, ran 1.21× (0.97 to 1.50), which includes 1.00×."
     )
     assert "--port 8080" in (rows["code"].command or "")
@@ -99,13 +101,13 @@ def test_the_command_is_that_of_what_is_advised(analysis: Analysis) -> None:
 def test_what_is_never_advised(analysis: Analysis, fields: dict[str, Any]) -> None:
     row = by_task(with_verdict(analysis, "ngram_simple", **fields))["code"]
     assert (row.arm, row.speedup, row.output) == (None, None, "")
-    assert not row.certainty.startswith("Certain by this run: 1.20")
+    assert not row.evidence.startswith("Certain by this run: 1.20")
 
 
 def test_consistent_output_is_marked(analysis: Analysis) -> None:
     row = by_task(with_verdict(analysis, "ngram_simple", lossless="consistent with the target"))["code"]
     assert (row.arm, row.output) == ("ngram_simple", "consistent with the target")
-    assert row.certainty.endswith("its output is consistent with the target, not identical.")
+    assert row.evidence.endswith("its output is consistent with the target, not identical.")
 
 
 def test_lengths_that_decide_are_not_taken_for_speed(analysis: Analysis) -> None:
@@ -119,7 +121,7 @@ def test_without_intervals_nothing_is_certain() -> None:
     fewer = [one.model_copy(update={"speed": "unknown", "interval": None}) for one in few.verdicts]
     few = few.model_copy(update={"verdicts": fewer})
     rows = rows_of(few)
-    assert all(row.arm is None and "too few blocks" in row.certainty for row in rows)
+    assert all(row.arm is None and "too few blocks" in row.evidence for row in rows)
     found = next_experiment(few)
     assert found is not None
     assert found.command is not None
@@ -181,15 +183,32 @@ def test_what_is_settled_depends_on_the_prompts(analysis: Analysis) -> None:
     assert "--type ngram-mod" in command
 
 
+def test_below_twelve_prompts_nothing_is_said_of_others(analysis: Analysis) -> None:
+    rows = [row.model_copy(update={"prompts": 4 if row.task != ALL_TASKS else 11}) for row in analysis.speedups]
+    few = analysis.model_copy(update={"speedups": rows})
+    assert list(by_task(few)) == [ALL_TASKS], "a task of four prompts gets no advice of its own"
+    overall = by_task(few)[ALL_TASKS]
+    assert overall.arm == "ngram_simple" and not overall.for_others
+    assert "11 are too few to tell" in overall.evidence and "11 are too few to tell" in sentence_of(few)
+    assert "pays here" not in headline(decided(few)) and "pays here" in headline(decided(analysis))
+    found = next_experiment(few)
+    assert found is not None and found.sentence.startswith("At least 12 prompts")
+
+
+def sentence_of(analysis: Analysis) -> str:
+    decision = decided(analysis).decision
+    assert decision is not None
+    return decision.groups[0].sentence
+
+
 def test_a_gain_that_rests_on_a_few_prompts_asks_for_more_of_them(analysis: Analysis) -> None:
     others = Interval(low=0.98, high=1.25, method="")
     rows = [
         row.model_copy(update={"like_these": others}) if row.arm == "ngram_simple" else row for row in analysis.speedups
     ]
     fewer = with_verdict(analysis, "ngram_simple", like_these=others).model_copy(update={"speedups": rows})
-    assert by_task(fewer)["code"].certainty == (
-        "Certain by this run: 1.20 to 1.40 for all arms and tasks together (95 %); "
-        "for other prompts like these 0.98 to 1.25."
+    assert by_task(fewer)["code"].evidence == (
+        "These prompts: 1.20 to 1.40 for all arms and tasks together (95 %); prompts like these: 0.98 to 1.25."
     )
     found = next_experiment(fewer)
     assert found is not None
@@ -218,7 +237,7 @@ def test_no_claim_of_a_fallback_is_made_up(analysis: Analysis) -> None:
     within = with_verdict(two, "spec_d2", speed="within")
     assert "every arm here is slower" not in experiment(within)[0]
     (group,) = decided(within).decision.groups  # type: ignore[union-attr]
-    assert group.overall.certainty.startswith("Within noise: spec_d2")
+    assert group.overall.evidence.startswith("Within ±5 %: spec_d2")
 
 
 def test_damaged_output_is_never_to_be_measured_further(analysis: Analysis) -> None:

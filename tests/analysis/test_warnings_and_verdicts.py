@@ -261,9 +261,9 @@ def test_a_gain_from_one_prompt_alone_is_open_for_others_like_them(
     assert verdict.speed == "faster" and verdict.like_these is not None
     assert "For other prompts like these it is open: 0." in verdict.sentence
     assert verdict.why.startswith("It drafted for 1 of 6 prompts; 100.0 % of its draft tokens were accepted")
-    assert headline(analysis).startswith(
-        "Speculative decoding pays here with the one arm: spec, 1.09× on these prompts, open for others like them (0."
-    )
+    said = headline(analysis)
+    assert "pays" not in said and "faster on these 6 prompts" in said and "drafted for 1 of 6 prompts" in said
+    assert "at least 12" in said
 
 
 def test_the_fastest_of_several_is_marked_as_selected(make_record: Any, make_run: Any, make_manifest: Any) -> None:

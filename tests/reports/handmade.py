@@ -98,7 +98,8 @@ def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TA
                         end_to_end=factor * 0.97,
                         length_matched=factor * 1.004,
                         by_block=spread,
-                        pairs=36 if task == ALL_TASKS else 12,
+                        pairs=108 if task == ALL_TASKS else 36,
+                        prompts=36 if task == ALL_TASKS else 12,
                         pairs_unequal=2 if name == "spec_d8" else 0,
                         pairs_missing=4 if name == "spec_d16" else 0,
                     )
@@ -154,6 +155,7 @@ def build_analysis(arms: list[str], blocks: int = 3, tasks: tuple[str, ...] = TA
                 speed=speed_word(speed),
                 speedup=speed,
                 interval=speedups[-1 - len(tasks)].interval,
+                like_these=speedups[-1 - len(tasks)].interval,
                 lossless="undetermined" if name == "spec_d4" else "identical",
                 acceptance=rate,
                 attestation="active" if rate is not None else "idle",

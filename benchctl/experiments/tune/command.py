@@ -219,12 +219,12 @@ def _outcome(analysis: Analysis, winner: str | None) -> str:
     if winner is not None:
         return f"The winner is {arm}, confirmed on new data."
     if verdict.speed == "faster":
-        decided = analysis.decision.groups[0].overall.certainty if analysis.decision else ""
+        decided = analysis.decision.groups[0].overall.evidence if analysis.decision else ""
         return f"No speculation wins yet: {decided}"
     if verdict.attestation == "idle":
         return f"No speculation wins: {arm} never drafted, and every other setting ran slower in the search."
     if verdict.speed in ("slower", "within"):
-        found = "slower" if verdict.speed == "slower" else "within noise"
+        found = "slower" if verdict.speed == "slower" else "within ±5 %"
         return f"No speculation wins: the best setting, {arm}, is {found} on new data."
     return f"Undecided: the new data do not show whether {arm}, the best setting, is faster than no speculation."
 

@@ -15,7 +15,7 @@ from benchctl.text import at_most_percent
 PAYS = {
     "faster": "pays",
     "slower": "does not pay",
-    "within": "within noise",
+    "within": "within ±5 %",
     "undecided": "undecided",
     "unknown": "unknown",
 }
