@@ -72,7 +72,7 @@ def test_each_task_has_its_own_arm_or_none(analysis: Analysis) -> None:
     )
     assert rows["ja_chat"].evidence.startswith("Every arm is slower; ngram_simple, the fastest,")
     assert rows["translation_en_ja"].evidence == (
-        "Not certain: ngram_simple, the fastest, ran 1.21× (0.97 to 1.50), which includes 1.00×."
+        "Undecided: ngram_simple, the fastest, ran 1.21× (0.97 to 1.50), which includes 1.00×."
     )
     assert "--port 8080" in (rows["code"].command or "")
 

@@ -139,7 +139,9 @@ def test_the_best_arm_of_each_group_is_named_with_what_to_do(run: RunData) -> No
     assert [(row.labels, row.arms) for row in rows] == [({"cache_type": "f16"}, 2), ({"cache_type": "q8"}, 2)]
     assert [row.fastest.arm if row.fastest else None for row in rows] == ["spec-small-f16", "spec-large-q8"]
     assert [row.use for row in rows] == ["spec-small-f16", "spec-large-q8"]
-    assert rows[0].sentence == "Run with spec-small-f16 (draft-simple, depth 4)."
+    assert rows[0].sentence is not None and rows[0].sentence.startswith(
+        "For these prompts run with spec-small-f16 (draft-simple, depth 4)"
+    )
 
 
 def test_labels_stand_on_their_axes_and_a_draft_s_on_no_baseline(run: RunData) -> None:
@@ -215,7 +217,7 @@ def test_the_report_has_tables_and_figures_by_axis(run: RunData) -> None:
     text = files["report.md"].decode()
     assert "## By axis" in text
     assert "### The best arm of each group" in text
-    assert "Run with spec-small-f16 (draft-simple, depth 4)." in text
+    assert "For these prompts run with spec-small-f16 (draft-simple, depth 4)" in text
     assert {"figures/by-axis.svg", "figures/pareto.svg", "axes.csv"} <= set(files)
     assert files["axes.csv"].decode().splitlines()[0].startswith("arm,cache_type,models_draft,tok_per_s,speedup")
     assert 'id="by-axes"' in files["index.html"].decode()
