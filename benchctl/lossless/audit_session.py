@@ -5,20 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from benchctl.data.audits import AUDIT, Audit, Divergence, NullPass, ScoredAnswer
 from benchctl.data.replays import of_part
 from benchctl.data.store import RunData
 from benchctl.data.writer import write_scores
 from benchctl.engines.base import PrefillScorer, Scorer, Scores
-from benchctl.errors import BenchctlError, EngineError, StorageError
+from benchctl.errors import EngineError
 from benchctl.lossless.audit_plan import Alignment, AnswerPlan, AuditPlan, cost_of, lacks_shared, make_plan, seconds_of
-from benchctl.lossless.divergence_session import KEPT_EVERY_S, is_other, origin_of
-from benchctl.lossless.relaunch import Relaunch, RelaunchError, relaunch
+from benchctl.lossless.divergence_session import KEPT_EVERY_S, is_other, origin_of, read_steps
+from benchctl.lossless.relaunch import Outcome, Relaunch, Target
 from benchctl.lossless.selection import Answer, Selection
 from benchctl.lossless.shared_batches import DIGITS, TOP, AuditedAnswer, loss, read_shared
-from benchctl.measure.run import signals_interrupt
 
 LEAST_S = 45.0
 """A run of a few seconds may be audited for so long."""
@@ -32,27 +30,19 @@ Advance = Callable[[int, int, str], None]
 
 
 @dataclass
-class AuditOutcome:
+class AuditOutcome(Outcome):
     """The result of an audit."""
 
-    audit: Audit | None
+    audit: Audit | None = None
     """With everything that was there before; `None` when nothing is known."""
-    reason: str | None = None
-    """Why nothing, or nothing more, could be read; the end of a sentence."""
-    error: EngineError | None = None
-    """The engine's failure, where that was it."""
 
 
 def audit_run(
-    run: RunData,
+    target: Target,
     selection: Selection,
     *,
-    baseline: str,
     stored: Audit | None,
     budget_s: float | None = None,
-    binary: str | None = None,
-    models_dir: Path | None = None,
-    trusted: bool = False,
     announce: Announce | None = None,
     advance: Advance | None = None,
 ) -> AuditOutcome:
@@ -61,43 +51,42 @@ def audit_run(
     `budget_s`: how long reading may take; as long as the run's own requests took where it is not given. Raises
     StorageError, and KeyboardInterrupt; what was read until then is kept.
     """
-    outcome = AuditOutcome(stored)
+    run, outcome = target.run, AuditOutcome(audit=stored)
     budget_s = max(LEAST_S, seconds_of(run.records)) if budget_s is None else budget_s
-    cost = cost_of(run.records, baseline)
-    plan = make_plan(selection, stored, cost, budget_s, in_batches=True)
+    plan = make_plan(selection, stored, cost_of(run.records, target.baseline), budget_s, in_batches=True)
     until = time.monotonic() + budget_s
-    try:
-        with signals_interrupt():
-            if plan.prompts:
-                again = relaunch(run, baseline, binary=binary, models_dir=models_dir, trusted=trusted)
-                with again.scorer(run.folder, "audit") as scorer:
-                    if isinstance(scorer, PrefillScorer):
-                        own = {answer.key for answer in selection.own}
-                        selection = selection.with_own_answers()
-                        plan = make_plan(selection, stored, cost, budget_s, in_batches=False)
-                    else:
-                        own = set()
-                    if announce is not None:
-                        announce(plan)
-                    outcome.audit = stored or Audit.model_validate(
-                        origin_of(run, baseline, scorer)
-                        | {"shape": "prefill" if isinstance(scorer, PrefillScorer) else "decode"}
-                    )
-                    _Session(run, again, scorer, outcome, own, advance).read(plan)
-            audit = outcome.audit
-            for width, slots, of in selection.shared if audit is not None and audit.shape == "decode" else ():
-                if audit is not None and lacks_shared(audit, width, slots):
-                    again = relaunch(run, of, binary=binary, models_dir=models_dir, trusted=trusted)
-                    _read_shared(run, again, audit, selection, width, slots, until)
-    except RelaunchError as error:
-        outcome.reason = str(error)
-    except EngineError as error:
-        outcome.reason, outcome.error = f"the engine failed: {error.what}", error
-    except StorageError:
-        raise
-    except BenchctlError as error:
-        outcome.reason = error.what
+    with outcome.keeping_failures():
+        if plan.prompts:
+            _read(target, selection, plan, outcome, announce, advance)
+        audit = outcome.audit
+        target.stop()
+        for width, slots, of in selection.shared if audit is not None and audit.shape == "decode" else ():
+            if audit is not None and lacks_shared(audit, width, slots):
+                _read_shared(run, target.again(of), audit, selection, width, slots, until)
     return outcome
+
+
+def _read(
+    target: Target,
+    selection: Selection,
+    plan: AuditPlan,
+    outcome: AuditOutcome,
+    announce: Announce | None,
+    advance: Advance | None,
+) -> None:
+    """Score a plan's answers, and the baseline's own where scores are of prefill: its noise is against decoding."""
+    run, own = target.run, set()
+    with target.scorer() as scorer:
+        at_once = isinstance(scorer, PrefillScorer)
+        if at_once:
+            own = {answer.key for answer in selection.own}
+            cost = cost_of(run.records, target.baseline)
+            plan = make_plan(selection.with_own_answers(), outcome.audit, cost, plan.budget_s, in_batches=False)
+        if announce is not None:
+            announce(plan)
+        origin = origin_of(run, target.baseline, scorer) | {"shape": "prefill" if at_once else "decode"}
+        outcome.audit = outcome.audit or Audit.model_validate(origin)
+        _Session(run, target.again(), scorer, outcome, own, advance).read(plan)
 
 
 def _read_shared(
@@ -229,13 +218,14 @@ def read_in_batches(
     scorer: Scorer, prompt: Sequence[int], answer: Answer, reading: Reading, alignment: Alignment
 ) -> NullPass:
     """Read an answer in batches and compare it with its scores. Raises EngineError."""
-    places, losses, there = [], [], 0
+    places, losses = [], []
     scorer.read_prompt(prompt, 1)
-    for end, counts in alignment.ends(len(answer.token_ids)):
-        scores = scorer.read_on([*prompt, *answer.token_ids[:end]], TOP if counts else 1)
-        _check(scores, end - there)
-        there = end
-        if counts:
+    counted = dict(alignment.ends(len(answer.token_ids)))
+    for end, new, scores in read_steps(
+        scorer, prompt, answer.token_ids, counted, lambda place: TOP if counted[place] else 1
+    ):
+        _check(scores, new)
+        if counted[end]:
             places.append(end)
             losses.append(_loss(reading, end, scores))
     return _null_pass(answer, places, losses, alignment.width, alignment.first, alignment.skipped)
@@ -246,11 +236,11 @@ def read_by_decoding(scorer: Scorer, prompt: Sequence[int], answer: Answer, read
 
     Ends where the target goes another way than the answer.
     """
-    places, losses = [], []
-    for place in range(len(answer.token_ids)):
-        prefix = [*prompt, *answer.token_ids[:place]]
-        scores = scorer.read_on(prefix, TOP) if place else scorer.read_prompt(prompt, TOP)
-        if place and scores.evaluated != 1:
+    places, losses = [0], [_loss(reading, 0, scorer.read_prompt(prompt, TOP))]
+    for place, new, scores in read_steps(
+        scorer, prompt, answer.token_ids, range(1, len(answer.token_ids)), lambda _: TOP
+    ):
+        if scores.evaluated != new:
             break
         places.append(place)
         losses.append(_loss(reading, place, scores))
@@ -262,9 +252,9 @@ def scores_of(scorer: Scorer, prompt: Sequence[int], answer: Sequence[int], top:
     if isinstance(scorer, PrefillScorer):
         return scorer.score_answer(prompt, answer, top)
     scores = [scorer.read_prompt(prompt, top)]
-    for place in range(1, len(answer)):
-        scores.append(scorer.read_on([*prompt, *answer[:place]], top))
-        _check(scores[-1], 1)
+    for _, new, read in read_steps(scorer, prompt, answer, range(1, len(answer)), lambda _: top):
+        _check(read, new)
+        scores.append(read)
     return scores
 
 

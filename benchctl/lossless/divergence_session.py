@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from benchctl import __version__
 from benchctl.data.identity import home_relative
@@ -14,13 +13,11 @@ from benchctl.data.replays import REPLAYS, Decoded, Position, Reading, Replays, 
 from benchctl.data.store import RunData
 from benchctl.data.writer import write_scores
 from benchctl.engines.base import Scorer, Scores
-from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.lossless.divergence_plan import AnswerPlan, make_plan, widths_of
 from benchctl.lossless.prefixes import AnswerToScore
-from benchctl.lossless.relaunch import Relaunch, RelaunchError, relaunch
+from benchctl.lossless.relaunch import Outcome, Target
 from benchctl.lossless.selection import Answer
 from benchctl.measure.recording import now
-from benchctl.measure.run import signals_interrupt
 
 KEPT_EVERY_S = 5.0
 """The file is written whole; a killed benchctl loses no more than this."""
@@ -35,47 +32,25 @@ TOP_AT_FORK = 2000
 
 
 @dataclass
-class Outcome:
+class ReplayOutcome(Outcome):
     """What a replay brought."""
 
-    replays: Replays | None
+    replays: Replays | None = None
     """With everything that was there before; `None` when nothing is known."""
-    reason: str | None = None
-    """Why nothing, or nothing more, could be replayed; the end of a sentence."""
-    error: EngineError | None = None
-    """The engine's failure, where that was it."""
     by_answer: dict[tuple[str, int], str] = field(default_factory=dict)
     """Why single answers could not be replayed, by task and index."""
 
 
 def replay(
-    run: RunData,
-    answers: Sequence[AnswerToScore],
-    *,
-    baseline: str,
-    stored: Replays | None,
-    binary: str | None = None,
-    models_dir: Path | None = None,
-    trusted: bool = False,
-    advance: Advance | None = None,
-) -> Outcome:
-    """Score the forks of `answers` and a sample of prefixes without one; keep everything in the run's folder.
+    target: Target, answers: Sequence[AnswerToScore], *, stored: Replays | None, advance: Advance | None = None
+) -> ReplayOutcome:
+    """Score the divergences of `answers` and a sample of prefixes without one; keep everything in the run's folder.
 
     Raises StorageError, and KeyboardInterrupt; what was replayed until then is kept.
     """
-    outcome = Outcome(stored)
-    try:
-        with signals_interrupt():
-            again = relaunch(run, baseline, binary=binary, models_dir=models_dir, trusted=trusted)
-            _replay(run, again, answers, baseline, outcome, advance or _silent)
-    except RelaunchError as error:
-        outcome.reason = str(error)
-    except EngineError as error:
-        outcome.reason, outcome.error = f"the engine failed: {error.what}", error
-    except StorageError:
-        raise
-    except BenchctlError as error:
-        outcome.reason = error.what
+    outcome = ReplayOutcome(replays=stored)
+    with outcome.keeping_failures():
+        _replay(target, answers, outcome, advance or _silent)
     return outcome
 
 
@@ -83,9 +58,8 @@ def _silent(done: int, total: int, what: str) -> None:
     """Report nothing."""
 
 
-def _replay(
-    run: RunData, again: Relaunch, answers: Sequence[AnswerToScore], baseline: str, outcome: Outcome, advance: Advance
-) -> None:
+def _replay(target: Target, answers: Sequence[AnswerToScore], outcome: ReplayOutcome, advance: Advance) -> None:
+    again = target.again()
     usable = []
     for answer in answers:
         if (answer.task, answer.prompt_idx) in again.prompts:
@@ -97,27 +71,22 @@ def _replay(
     if not plans:
         return
     advance(0, len(plans), "starting the target alone")
-    with again.scorer(run.folder, "replay") as scorer:
-        _read(run, again, scorer, plans, baseline, outcome, advance)
+    with target.scorer() as scorer:
+        _read(target, scorer, plans, outcome, advance)
         if outcome.replays is not None:
             outcome.replays.sampled = sorted({*sampled, *widths_of(usable)})
-            write_replays(run, outcome.replays)
+            write_replays(target.run, outcome.replays)
     advance(len(plans), len(plans), "done")
 
 
 def _read(
-    run: RunData,
-    again: Relaunch,
-    scorer: Scorer,
-    plans: Sequence[AnswerPlan],
-    baseline: str,
-    outcome: Outcome,
-    advance: Advance,
+    target: Target, scorer: Scorer, plans: Sequence[AnswerPlan], outcome: ReplayOutcome, advance: Advance
 ) -> None:
     """Read answer after answer; what was read is kept every few seconds, and when this is left, however it is."""
+    run, again = target.run, target.again()
     kept_at, unkept = time.monotonic(), False
     try:
-        replays = outcome.replays or _empty(run, baseline, scorer)
+        replays = outcome.replays or Replays.model_validate(origin_of(run, target.baseline, scorer))
         outcome.replays = replays
         for number, plan in enumerate(plans):
             answer = plan.answer
@@ -136,10 +105,6 @@ def _read(
     finally:
         if unkept:
             write_replays(run, replays)
-
-
-def _empty(run: RunData, baseline: str, scorer: Scorer) -> Replays:
-    return Replays.model_validate(origin_of(run, baseline, scorer))
 
 
 def origin_of(run: RunData, baseline: str, scorer: Scorer) -> dict[str, object]:
@@ -184,15 +149,11 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tupl
     def top(place: int) -> int:
         return TOP_AT_FORK if place in at_fork else TOP
 
-    def prefix(place: int) -> list[int]:
-        return [*prompt, *answer[:place]]
-
     # Token by token, as the baseline made it.
     decoded = {0: scorer.read_prompt(prompt, top(0))}
-    for place in range(1, plan.last + 1):
-        scores = scorer.read_on(prefix(place), top(place))
-        if scores.evaluated != 1:
-            absent["decode"] = _not_kept(scores.evaluated, 1)
+    for place, new, scores in read_steps(scorer, prompt, answer, range(1, plan.last + 1), top):
+        if scores.evaluated != new:
+            absent["decode"] = _not_kept(scores.evaluated, new)
             break
         decoded[place] = scores
 
@@ -201,18 +162,17 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tupl
         absent["verify"] = "this engine evaluates no more than one token at a time"
     for pass_ in plan.passes if scorer.in_batches else ():
         scorer.read_prompt(prompt, 1)
-        for before, place in zip([0, *pass_.ends], pass_.ends, strict=False):
-            scores = scorer.read_on(prefix(place), top(place))
-            if scores.evaluated != place - before:
-                absent["verify"] = _not_kept(scores.evaluated, place - before)
+        for place, new, scores in read_steps(scorer, prompt, answer, pass_.ends, top):
+            if scores.evaluated != new:
+                absent["verify"] = _not_kept(scores.evaluated, new)
                 break
             if not pass_.fork or place == pass_.last:
-                readings.setdefault(place, []).append(("verify", place - before, scores))
+                readings.setdefault(place, []).append(("verify", new, scores))
 
     # Where no width can be read, reading everything at once is the only measure of the noise.
     prefilled = set(plan.prefilled) if scorer.in_batches else sampled
     for place in sorted(at_fork | prefilled):
-        whole = prefix(place)
+        whole = [*prompt, *answer[:place]]
         readings.setdefault(place, []).append(("prefill", len(whole), scorer.read_whole(whole, top(place))))
 
     places = [(fork.index, fork.rival, True) for fork in plan.answer.forks]
@@ -224,6 +184,19 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tupl
     others = [place for place, scores in decoded.items() if scores.likeliest != answer[place]]
     decodings = Decoded(task=plan.answer.task, prompt_idx=plan.answer.prompt_idx, places=len(decoded), others=others)
     return positions, decodings
+
+
+def read_steps(
+    scorer: Scorer, prompt: Sequence[int], answer: Sequence[int], ends: Iterable[int], top: Callable[[int], int]
+) -> Iterator[tuple[int, int, Scores]]:
+    """Read an answer on to each of `ends` in turn, after its prompt was read. Raises EngineError.
+
+    Yields the end, the tokens that are new there, and the scores of what follows: the `top(end)` likeliest.
+    """
+    there = 0
+    for end in ends:
+        yield end, end - there, scorer.read_on([*prompt, *answer[:end]], top(end))
+        there = end
 
 
 def _not_kept(evaluated: int, expected: int) -> str:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import TracebackType
 
 from benchctl.data.manifest import ArmIdentity, Manifest
 from benchctl.data.store import RunData
 from benchctl.data.writer import folder_lock
 from benchctl.engines.base import Launch, Rendered, Renders, Scorer, ScoringEngine, SlotScorer, SlotScoringEngine
 from benchctl.engines.registry import make_engine
-from benchctl.errors import BenchctlError, EngineError, UsageError
+from benchctl.errors import BenchctlError, EngineError, StorageError, UsageError
 from benchctl.measure.cell import fresh_log, running, scoring
 from benchctl.measure.prepare import require_permitted
 from benchctl.measure.requests import fitted_for
@@ -81,6 +84,85 @@ class Relaunch:
             scorer = self.engine.start_slot_scorer(self.launch, log, ignore_eos=self.ignore_eos)
             with running(scorer, log):
                 yield scorer
+
+
+class Target:
+    """The target of a run: launched again alone when it is first needed, and running until it is left or stopped.
+
+    What fails ends its process; the next need launches another.
+    """
+
+    def __init__(
+        self,
+        run: RunData,
+        baseline: str,
+        *,
+        binary: str | None = None,
+        models_dir: Path | None = None,
+        trusted: bool = False,
+    ) -> None:
+        """The parameters are those of `relaunch`."""
+        self.run = run
+        self.baseline = baseline
+        self._how = partial(relaunch, run, binary=binary, models_dir=models_dir, trusted=trusted)
+        self._again: Relaunch | None = None
+        self._scorer: Scorer | None = None
+        self._running = ExitStack()
+
+    def __enter__(self) -> Target:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._scorer = None
+        self._running.__exit__(kind, failure, trace)
+
+    def again(self, baseline: str | None = None) -> Relaunch:
+        """Return the run's baseline, or that of another condition, to be launched. Raises as `relaunch` does."""
+        if baseline is not None and baseline != self.baseline:
+            return self._how(baseline)
+        self._again = self._again or self._how(self.baseline)
+        return self._again
+
+    @contextmanager
+    def scorer(self) -> Iterator[Scorer]:
+        """Have the target running. Raises as `relaunch` and `Relaunch.scorer` do."""
+        try:
+            if self._scorer is None:
+                self._scorer = self._running.enter_context(self.again().scorer(self.run.folder, "scoring"))
+            yield self._scorer
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+
+    def stop(self) -> None:
+        """End its process, so that another may use the machine and the run's folder."""
+        self.__exit__(None, None, None)
+
+
+@dataclass
+class Outcome:
+    """What scoring brought, beside the scores."""
+
+    reason: str | None = None
+    """Why nothing, or nothing more, could be scored; the end of a sentence."""
+    error: EngineError | None = None
+    """The engine's failure, where that was it."""
+
+    @contextmanager
+    def keeping_failures(self) -> Iterator[None]:
+        """Keep why the block ended early; StorageError goes through."""
+        try:
+            yield
+        except RelaunchError as error:
+            self.reason = str(error)
+        except EngineError as error:
+            self.reason, self.error = f"the engine failed: {error.what}", error
+        except StorageError:
+            raise
+        except BenchctlError as error:
+            self.reason = error.what
 
 
 @contextmanager

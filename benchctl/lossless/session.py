@@ -25,6 +25,8 @@ from benchctl.lossless.audit_session import audit_run
 from benchctl.lossless.divergence_session import Advance, replay
 from benchctl.lossless.explain import Evidence
 from benchctl.lossless.prefixes import prefixes_to_score
+from benchctl.lossless.relaunch import Target
+from benchctl.measure.run import signals_interrupt
 from benchctl.recipes.groups import recipe_arm
 from benchctl.text import one_line, spoken
 
@@ -142,25 +144,31 @@ def _explained(
 ) -> Explained:
     """Explain a run of one target, or a part of a run."""
     outputs = OutputComparison(run, baseline=baseline, arms=arms)
-    stored, consistency = outputs.stored, outputs.consistency()
     if depth == "off":
+        stored = outputs.stored
         reason = OFFLINE if stored.replays or not run.replays else stored.reason
         found = outputs.verdicts(replace(stored, reason=reason), reason=UNSCORED_OFFLINE)
-        return Explained(outputs, found, consistency, stored.replays, None, outputs.audit)
-    evidence, failure = _replayed(run, outputs, binary=binary, models_dir=models_dir, trusted=trusted, quiet=quiet)
+        return Explained(outputs, found, outputs.consistency(), stored.replays, None, outputs.audit)
+    name = outputs.frame.arms[outputs.frame.baseline]
+    with signals_interrupt(), Target(run, name, binary=binary, models_dir=models_dir, trusted=trusted) as target:
+        return _scored(target, outputs, depth=depth, budget_min=budget_min, quiet=quiet)
+
+
+def _scored(
+    target: Target, outputs: OutputComparison, *, depth: Depth, budget_min: float | None, quiet: bool
+) -> Explained:
+    """Explain a run by scores of its target: of divergences, then of whole answers."""
+    consistency = outputs.consistency()
+    evidence, failure = _replayed(target, outputs, quiet=quiet)
     if depth == "forks" or not outputs.selection.arms:
         found = outputs.verdicts(evidence, reason=FORKS_ALONE)
         return Explained(outputs, found, consistency, evidence.replays, _if_nothing(failure, found), outputs.audit)
     with scoring_progress("Scoring whole answers", "prompts", quiet=quiet) as advance:
         outcome = audit_run(
-            run,
+            target,
             outputs.selection,
-            baseline=outputs.frame.arms[outputs.frame.baseline],
             stored=outputs.audit,
             budget_s=None if budget_min is None else 60 * budget_min,
-            binary=binary,
-            models_dir=models_dir,
-            trusted=trusted,
             announce=None if quiet else _announce,
             advance=advance,
         )
@@ -171,9 +179,7 @@ def _explained(
     return Explained(outputs, found, consistency, evidence.replays, failure, outcome.audit)
 
 
-def _replayed(
-    run: RunData, outputs: OutputComparison, *, binary: str | None, models_dir: Path | None, trusted: bool, quiet: bool
-) -> tuple[Evidence, EngineError | None]:
+def _replayed(target: Target, outputs: OutputComparison, *, quiet: bool) -> tuple[Evidence, EngineError | None]:
     """Replay the first forks that no stored replay explains."""
     frame, stored = outputs.frame, outputs.stored
     here = [verdict for verdict in outputs.verdicts() if verdict.arm in frame.arms]
@@ -181,16 +187,7 @@ def _replayed(
     if not any(prefix.forks for prefix in prefixes) or _is_explained(here):
         return stored, None
     with scoring_progress("Explaining what differs", "answers", quiet=quiet) as advance:
-        outcome = replay(
-            run,
-            prefixes,
-            baseline=frame.arms[frame.baseline],
-            stored=stored.replays,
-            binary=binary,
-            models_dir=models_dir,
-            trusted=trusted,
-            advance=advance,
-        )
+        outcome = replay(target, prefixes, stored=stored.replays, advance=advance)
     reason = f"it could not be replayed: {outcome.reason}" if outcome.reason else "it was not replayed"
     by_answer = {answer: f"it could not be replayed: {why}" for answer, why in outcome.by_answer.items()}
     return replace(stored, replays=outcome.replays, reason=reason, by_answer=by_answer, noise={}), outcome.error

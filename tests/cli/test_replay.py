@@ -102,6 +102,7 @@ def stored(run: Path) -> Replays:
 def test_a_far_token_is_a_violation_and_stays_one_offline(forge: Forge, tmp_path: Path) -> None:
     run = forge(PLACE, 3000)
     one = forged_prompt(verify(run))
+    assert [log.name for log in (run / "logs").glob("scoring*")] == ["scoring.log"], "one process scores everything"
     assert one["outcome"] == "violation"
     fork = one["fork"]
     assert fork["index"] == PLACE

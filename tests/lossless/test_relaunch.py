@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from benchctl.data.store import RunData
 from benchctl.data.writer import folder_lock
 from benchctl.engines.base import Launch
-from benchctl.errors import StorageError
-from benchctl.lossless.relaunch import Relaunch
+from benchctl.errors import EngineError, StorageError
+from benchctl.lossless import relaunch
+from benchctl.lossless.relaunch import Outcome, Relaunch, Target
 
 
 class Engine:
@@ -45,3 +47,28 @@ def test_two_do_not_replay_one_run_and_logs_are_kept(tmp_path: Path) -> None:
     assert engine.stopped == 2
     with folder_lock(tmp_path):
         pass
+
+
+def test_one_process_scores_everything_and_a_failure_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine: Any = Engine()
+    again = Relaunch(engine, Launch(("toy",), {}), False, {}, "")
+    found: list[str] = []
+
+    def launched(_: RunData, name: str, **__: object) -> Relaunch:
+        found.append(name)
+        return again
+
+    monkeypatch.setattr(relaunch, "relaunch", launched)
+    with Target(RunData(tmp_path, None, [], []), "baseline") as target:
+        for _ in range(2):
+            with target.scorer():
+                assert (len(engine.logs), engine.stopped) == (1, 0)
+        outcome = Outcome()
+        with outcome.keeping_failures(), target.scorer():
+            raise EngineError("It died.", kind="crash")
+        assert (outcome.reason, engine.stopped) == ("the engine failed: It died.", 1)
+        with target.scorer():
+            assert len(engine.logs) == 2
+        target.stop()
+        assert engine.stopped == 2
+    assert (found, engine.stopped) == (["baseline"], 2)
