@@ -17,6 +17,51 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # two busy-waiting servers 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_INTEGRATION = (
+    "analysis/test_second_baseline_identities.py",
+    "analysis/test_whole_answers.py",
+    "cli/",
+    "conversion/",
+    "data/test_fuzz.py",
+    "engines/common/test_process.py",
+    "engines/llama_cpp/test_package_index.py",
+    "engines/openai/",
+    "engines/sglang/",
+    "engines/test_fuzz.py",
+    "engines/test_registry.py",
+    "engines/toy/",
+    "experiments/diagnose/test_judge.py",
+    "experiments/explain/test_predict.py",
+    "experiments/tune/test_halving.py",
+    "measure/test_overlapping.py",
+    "models/huggingface/",
+    "models/test_bundled_files.py",
+    "models/test_fuzz.py",
+    "models/test_hub.py",
+    "oracle/",
+    "prompts/test_fuzz.py",
+    "recipes/test_fuzz.py",
+    "reports/test_hostile.py",
+    "reports/test_page.py",
+    "reports/test_recompute.py",
+    "reports/test_sweep.py",
+    "reports/test_touch.py",
+    "reports/test_write.py",
+    "security/",
+    "test_audit.py",
+    "training/test_heldout.py",
+)
+"""Tests that start programs, read whole runs or models, or try thousands of inputs, by path in this folder."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that `make test-unit` leaves out, though each needs no engine."""
+    here = Path(__file__).parent
+    for test in items:
+        if test.path.relative_to(here).as_posix().startswith(_INTEGRATION):
+            test.add_marker(pytest.mark.integration)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_permissions(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Let no test read or write what the person who runs the tests has allowed."""

@@ -49,6 +49,7 @@ def test_why_there_is_no_interval() -> None:
     assert said == ["one block: no interval", "2 blocks: no interval", "too few complete blocks: no interval"]
 
 
+@pytest.mark.integration
 def test_an_acceptance_reads_the_same_in_a_table_and_in_a_sentence() -> None:
     kept = Path(__file__).parents[2] / "results" / "qwen2.5-coder" / "20261122-191218-f263"
     analysis = analyse_run(open_run(kept))

@@ -178,6 +178,7 @@ def with_energy(run: RunData, joules: dict[str, float]) -> RunData:
     return replace(run, manifest=run.manifest.model_copy(update={"cells": cells}))
 
 
+@pytest.mark.integration
 def test_energy_of_any_arm_has_a_front_a_panel_and_a_column(run: RunData) -> None:
     measured = with_energy(run, {"baseline-q8": 330.0, "spec-large-q8": 495.0, "spec-small-q8": 660.0})
     found = analyse_run(measured)
@@ -201,6 +202,7 @@ def test_energy_of_any_arm_has_a_front_a_panel_and_a_column(run: RunData) -> Non
     assert {line[0]: line[column] for line in lines}["spec-large-q8"] == "15.0"
 
 
+@pytest.mark.integration
 def test_without_energy_there_is_no_panel_and_one_sentence(run: RunData) -> None:
     found = analyse_run(run)
     figure = draw_pareto(found)
@@ -211,6 +213,7 @@ def test_without_energy_there_is_no_panel_and_one_sentence(run: RunData) -> None
     assert "J/token" not in text
 
 
+@pytest.mark.integration
 def test_the_report_has_tables_and_figures_by_axis(run: RunData) -> None:
     found = analyse_run(run)
     files = render_files(run, found)
@@ -259,6 +262,7 @@ def of_lengths(rates: dict[str, float]) -> tuple[Manifest, list[Record]]:
     return manifest, records
 
 
+@pytest.mark.integration
 def test_a_crossing_by_length_needs_verdicts_on_both_sides() -> None:
     rates = {"baseline-ctx100": 10.0, "spec-ctx100": 15.0, "baseline-ctx900": 10.0, "spec-ctx900": 6.0}
     manifest, records = of_lengths(rates)

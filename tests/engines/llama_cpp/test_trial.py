@@ -43,6 +43,7 @@ def test_model_is_of_its_quantization(quantization: str, tmp_path: Path) -> None
     assert read_facts(path).architecture == "llama"
 
 
+@pytest.mark.engine
 def test_real_server_answers_with_every_quantization_alone_and_with_a_draft(llama_server: Path) -> None:
     cases: list[str] = []
     assert try_quantized(llama_server, cases.append) == []
