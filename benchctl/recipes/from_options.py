@@ -65,6 +65,7 @@ def recipe_from_options(
             **({"limit": limit or TASKS_LIMIT} if limit or not (own or prompts) else {}),
         },
         "sampling": {"temperature": 0, "max_tokens": MAX_TOKENS},
+        "blocks": {},  # auto, with keys that --set reaches
         "arms": [{"name": "baseline"}, *(arm_of_type(word, sweeps) for word in chosen)],
     }
     for key, value in settings.items():

@@ -45,6 +45,8 @@ def test_values_of_a_key_are_one_word_or_two(tmp_path: Path) -> None:
         done = benchctl("run", *PAIR, *sweep, "--dry-run", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "draft_simple_d3:" in done.stdout and "draft_simple_d5:" in done.stdout
+        assert "block 3:" in done.stdout and "block 4:" not in done.stdout
+        assert "not decided yet" in done.stdout and "after 30 min (budget_min)" in done.stdout
     assert not list(tmp_path.iterdir()), "a dry run writes nothing"
     failed = benchctl("run", *PAIR, "--set", "engine.binary=/nowhere", "--dry-run", cwd=tmp_path)
     assert failed.returncode and not list(tmp_path.iterdir())
