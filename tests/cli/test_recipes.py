@@ -159,7 +159,7 @@ def test_check_agrees_with_run_on_recipes_that_open_the_machine() -> None:
     Path("a.yaml").write_text(text)
     result = run("check", "a.yaml")
     assert result.exit_code == 2
-    assert "a.yaml: would open the machine; runs only with --trust-recipe" in result.stderr
+    assert "a.yaml: would open the machine" in result.stderr
     assert "engine.args: --tools runs code." in result.stderr
     trusted = good("check", "a.yaml", "--trust-recipe")
     assert "--brand-new is not on benchctl's list" in trusted
@@ -183,13 +183,11 @@ def test_a_check_looks_at_prompts_tasks_models_and_vocabularies(
 
     assert "good (2 arms" in checked(str(tiny_target))
     (tmp_path / "draft.gguf").symlink_to(tiny_target)
-    assert "r.yaml:5: models.draft.source: there is no such model file. Did you mean 'draft.gguf'?" in checked(
-        "drft.gguf"
-    )
+    answer = checked("drft.gguf")
+    assert "r.yaml:5: models.draft.source" in answer and "Did you mean 'draft.gguf'" in answer
     (tmp_path / "cut.gguf").write_bytes(tiny_target.read_bytes()[:1000])
     assert "the model file is truncated" in checked("cut.gguf")
-    assert "r.yaml:9: prompts.tasks[0]: the suite 'tiny' has no task 'cod'. Did you mean 'code'?" in checked(
-        "draft.gguf", "cod"
-    )
+    answer = checked("draft.gguf", "cod")
+    assert "r.yaml:9: prompts.tasks[0]" in answer and "Did you mean 'code'" in answer
     write_trial_model(tmp_path / "other.gguf", "q8_0")
     assert "r.yaml:4: models.draft: d cannot draft with this model: " in checked("other.gguf")

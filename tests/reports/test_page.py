@@ -55,7 +55,7 @@ def test_first_the_conclusion_then_why_then_how(run_data: RunData, analysis: Ana
     ]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
-    assert "5 of 6 arms are identical to the baseline. spec_d4: undetermined." in text
+    assert "identical to the baseline. spec_d4: undetermined" in text
     for told in (
         "0c1e570",
         "draft-simple, ngram-simple, ngram-mod",
@@ -88,7 +88,7 @@ def test_one_block_has_no_interval_and_says_why() -> None:
     unknown = [Verdict.model_validate(v.model_dump() | {"speed": "unknown"}) for v in analysis.verdicts]
     analysis = analysis.model_copy(update={"verdicts": unknown})
     text = page_of(run_of(analysis), analysis).text
-    assert "One block is too few to conclude whether it pays; in this run the fastest arm was spec_d4, 0.57×." in text
+    assert "the fastest arm was spec_d4, 0.57×" in text
     assert "one block: no interval" in text
     assert "95 %:" not in text
 
