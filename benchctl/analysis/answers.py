@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.degenerate import degeneration
-from benchctl.analysis.losslessness import Fork
+from benchctl.analysis.losslessness import FirstDivergence
 from benchctl.analysis.results import SelfConsistency
 from benchctl.data.record import Record, sha256_text, sha256_tokens
 
@@ -137,7 +137,7 @@ def find_consistency(frame: Frame, answers: Answers, arm: int) -> SelfConsistenc
     )
 
 
-def find_fork(baseline: Record, arm: Record) -> Fork | None:
+def find_divergence(baseline: Record, arm: Record) -> FirstDivergence | None:
     """Return the first token (by characters where an answer has no ids) at which the answers differ, if one does."""
     ours, theirs = arm.content or "", baseline.content or ""
     split = common_length(ours, theirs)
@@ -149,7 +149,7 @@ def find_fork(baseline: Record, arm: Record) -> Fork | None:
         ids, others = baseline.token_ids or [], arm.token_ids or []
         at = common_length(others, ids)
         place = {"index": at, "unit": "token", "baseline_token": _at(ids, at), "arm_token": _at(others, at)}
-    return Fork.model_validate(
+    return FirstDivergence.model_validate(
         {
             **place,
             "agreed_text": ours[max(0, split - AGREED) : split],

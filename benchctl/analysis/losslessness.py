@@ -10,7 +10,7 @@ from benchctl.analysis.result import Result
 
 
 class ShapeMargin(Result):
-    """The target alone at a fork, reading the common prefix in one way."""
+    """The target alone at a divergence, reading the common prefix in one way."""
 
     shape: Literal["decode", "verify", "prefill"]
     """Token by token, `width` tokens of the answer at a time, or prompt and answer at once."""
@@ -22,7 +22,7 @@ class ShapeMargin(Result):
     """Whose token is its likeliest."""
 
 
-class Fork(Result):
+class FirstDivergence(Result):
     """The first token at which two answers differ."""
 
     index: int
@@ -57,7 +57,7 @@ class NoiseFloor(Result):
     method: str
     """How the floor was made, with its quantile and its sample."""
     prefixes: int
-    """At which it was measured, chosen without regard to forks."""
+    """At which it was measured, chosen without regard to divergences."""
     changed: int
     """Of these, how many moved at all."""
     median: float | None
@@ -67,7 +67,7 @@ class NoiseFloor(Result):
     null_places: int
     """The null control: prefixes at which both likeliest tokens are known."""
     null_forks: int
-    """Of these, at how many the target forks from itself."""
+    """Of these, at how many the target diverges from itself."""
     by_prefill: bool = False
     """Whether it is the change when everything is read at once, for an engine that cannot read `width` tokens."""
 

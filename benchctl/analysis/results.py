@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ConfigDict, Field, model_serializer
 
 from benchctl.analysis.conditions.results import Sweep
-from benchctl.analysis.losslessness import ArmAudit, Fork, NoiseFloor
+from benchctl.analysis.losslessness import ArmAudit, FirstDivergence, NoiseFloor
 from benchctl.analysis.resources import Resources
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
@@ -121,7 +121,7 @@ class Throughput(Result):
 
 
 PromptClass = Literal["identical", "near-tie", "violation", "degenerate", "differs", "undetermined"]
-"""`differs` is a fork that no replay has explained yet: it may be noise or a fault."""
+"""`differs` is a divergence that no replay has explained yet: it may be noise or a fault."""
 
 
 class Comparison(Result):
@@ -138,9 +138,9 @@ class Comparison(Result):
     """`None` where they could not be compared."""
     blocks_compared: int
     blocks_differing: int
-    fork: Fork | None = None
-    """The most serious one, where blocks fork differently."""
-    other_forks: tuple[Fork, ...] = ()
+    fork: FirstDivergence | None = None
+    """The most serious one, where blocks diverge differently."""
+    other_forks: tuple[FirstDivergence, ...] = ()
 
 
 LosslessVerdict = Literal["identical", "consistent with the target", "violation", "undetermined", "not judged"]
@@ -165,7 +165,7 @@ class Losslessness(Result):
     counts: dict[PromptClass, int]
     comparisons: list[Comparison]
     noise: tuple[NoiseFloor, ...] = ()
-    """At the widths of the arm's forks; empty when nothing was replayed."""
+    """At the widths of the arm's divergences; empty when nothing was replayed."""
     differing_limit: float | None = None
     """Of an identical arm: 95 % upper limit for the share of similar prompts that get a different answer."""
     audit: ArmAudit | None = None

@@ -17,7 +17,7 @@ AUDIT = "audit.json"
 FORMAT = StoredFormat("audit file", version=1, fix="Remove the file; verify-lossless then scores the answers again.")
 
 
-class Divergence(Part):
+class DivergedToken(Part):
     """A place at which an answer's token is not the target's likeliest."""
 
     index: int = Field(ge=0)
@@ -39,7 +39,7 @@ class ScoredAnswer(Part):
     """Of all its token ids: equal answers are scored once."""
     margins: list[float]
     """At every token: the likeliest over the second likeliest, in nats."""
-    diverged: list[Divergence] = Field(default_factory=list)
+    diverged: list[DivergedToken] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _within_the_answer(self) -> ScoredAnswer:

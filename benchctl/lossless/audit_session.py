@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from benchctl.data.audits import AUDIT, Audit, Divergence, NullPass, ScoredAnswer
+from benchctl.data.audits import AUDIT, Audit, DivergedToken, NullPass, ScoredAnswer
 from benchctl.data.replays import of_part
 from benchctl.data.store import RunData
 from benchctl.data.writer import write_scores
@@ -201,7 +201,9 @@ def score(scorer: Scorer, prompt: Sequence[int], answer: Answer) -> Reading:
         gap = best - (min(place.logprobs.values()) if known is None else known)
         if token != place.likeliest and gap > 0:
             diverged.append(
-                Divergence(index=index, likeliest=place.likeliest, gap=round(gap, DIGITS), gap_is_least=known is None)
+                DivergedToken(
+                    index=index, likeliest=place.likeliest, gap=round(gap, DIGITS), gap_is_least=known is None
+                )
             )
     scored = ScoredAnswer(
         task=answer.task,

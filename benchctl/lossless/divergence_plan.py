@@ -1,4 +1,4 @@
-"""Which prefixes are replayed, and how: pure functions of the answers and of the forks to be explained.
+"""Which prefixes are replayed, and how: pure functions of the answers and of the divergences to be explained.
 
 A pass reads one answer from its beginning, a fixed number of tokens at a time, as a round of speculation verifies
 them; every end of a batch gives one score. Passes only ever read on, so they need no way back in the model's memory.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchctl.lossless.prefixes import AnswerToScore, ForkToScore
+from benchctl.lossless.prefixes import AnswerToScore, DivergenceToScore
 
 SAMPLE = 100
 """Prefixes that are scored at every verify width, where the answers have so many: enough for a 99 % quantile."""
@@ -29,7 +29,7 @@ class Pass:
     first: int
     last: int
     fork: bool
-    """Whether it ends at a fork; only that end counts. Else every end of a batch belongs to the sample."""
+    """Whether it ends at a divergence; only that end counts. Else every end of a batch belongs to the sample."""
 
     @property
     def ends(self) -> range:
@@ -52,13 +52,13 @@ class AnswerPlan:
         return max([fork.index for fork in self.answer.forks] + [pass_.last for pass_ in self.passes], default=-1)
 
 
-def fork_pass(fork: ForkToScore) -> Pass | None:
-    """Return the pass that ends at a fork with a batch of the arm's width; `None` for an arm that read none at once.
+def divergence_pass(fork: DivergenceToScore) -> Pass | None:
+    """Return the pass that ends at a divergence with a batch of the arm's width; `None` where it read none at once.
 
-    A fork before the `width`-th token has fewer before it: they are read in one narrower batch. The prompt is never
-    split to fill it up, which no round does.
+    A divergence before the `width`-th token has fewer before it: they are read in one narrower batch. The prompt is
+    never split to fill it up, which no round does.
 
-    A fork at the very first token has no such pass: the prompt's own reading, which is no round, decides it.
+    A divergence at the very first token has no such pass: the prompt's own reading, which is no round, decides it.
     """
     if fork.width is None or fork.width < 2 or fork.index < 1:
         return None
@@ -66,15 +66,17 @@ def fork_pass(fork: ForkToScore) -> Pass | None:
 
 
 def make_plan(answers: Sequence[AnswerToScore], sampled: Sequence[int] = ()) -> list[AnswerPlan]:
-    """Plan the forks of all answers and, for every width among them that is not `sampled`, the sample.
+    """Plan the divergences of all answers and, for every width among them that is not `sampled`, the sample.
 
-    Answers with a fork come first, and those of all tasks in turn. A sample takes a few prefixes of each answer, then
-    more of each.
+    Answers with a divergence come first, and those of all tasks in turn. A sample takes a few prefixes of each
+    answer, then more of each.
     """
     ordered = _in_turn(answers)
     passes: dict[int, list[Pass]] = {place: [] for place in range(len(ordered))}
     for place, answer in enumerate(ordered):
-        passes[place] += dict.fromkeys(fork_read for fork in answer.forks if (fork_read := fork_pass(fork)))
+        passes[place] += dict.fromkeys(
+            divergence_read for fork in answer.forks if (divergence_read := divergence_pass(fork))
+        )
     for width in widths_of(answers):
         if width not in sampled:
             for place, added in _sample(ordered, width):
@@ -92,7 +94,7 @@ def make_plan(answers: Sequence[AnswerToScore], sampled: Sequence[int] = ()) -> 
 
 
 def widths_of(answers: Sequence[AnswerToScore]) -> list[int]:
-    """Return the widths at which forks were verified, narrowest first."""
+    """Return the widths at which divergences were verified, narrowest first."""
     return sorted({fork.width for answer in answers for fork in answer.forks if fork.width and fork.width > 1})
 
 

@@ -27,8 +27,8 @@ Advance = Callable[[int, int, str], None]
 
 TOP = 20
 """Likeliest tokens that are read at a prefix of the sample."""
-TOP_AT_FORK = 2000
-"""At a fork, where the arm's token may be far down the list."""
+TOP_AT_DIVERGENCE = 2000
+"""At a divergence, where the arm's token may be far down the list."""
 
 
 @dataclass
@@ -142,12 +142,12 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tupl
     Raises EngineError.
     """
     answer = plan.answer.token_ids
-    at_fork = {fork.index for fork in plan.answer.forks}
-    readings: dict[int, list[tuple[Shape, int, Scores]]] = {place: [] for place in at_fork}
+    at_divergence = {fork.index for fork in plan.answer.forks}
+    readings: dict[int, list[tuple[Shape, int, Scores]]] = {place: [] for place in at_divergence}
     absent: dict[str, str] = {}
 
     def top(place: int) -> int:
-        return TOP_AT_FORK if place in at_fork else TOP
+        return TOP_AT_DIVERGENCE if place in at_divergence else TOP
 
     # Token by token, as the baseline made it.
     decoded = {0: scorer.read_prompt(prompt, top(0))}
@@ -171,7 +171,7 @@ def read_answer(scorer: Scorer, prompt: Sequence[int], plan: AnswerPlan) -> tupl
 
     # Where no width can be read, reading everything at once is the only measure of the noise.
     prefilled = set(plan.prefilled) if scorer.in_batches else sampled
-    for place in sorted(at_fork | prefilled):
+    for place in sorted(at_divergence | prefilled):
         whole = [*prompt, *answer[:place]]
         readings.setdefault(place, []).append(("prefill", len(whole), scorer.read_whole(whole, top(place))))
 

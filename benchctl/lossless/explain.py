@@ -1,4 +1,4 @@
-"""Explaining a fork by a replay on the target alone: a near-tie that its noise may have decided, or not."""
+"""Explaining a divergence by a replay on the target alone: a near-tie that its noise may have decided, or not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, Fork, NoiseFloor, ShapeMargin
+from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, FirstDivergence, NoiseFloor, ShapeMargin
 from benchctl.analysis.results import PromptClass
 from benchctl.data.audits import Audit
 from benchctl.data.record import Record, sha256_tokens
@@ -35,7 +35,7 @@ class Evidence:
 
     replays: Replays | None = None
     reason: str = UNREPLAYED
-    """Why a fork is not in `replays`, as the end of a sentence."""
+    """Why a divergence is not in `replays`, as the end of a sentence."""
     by_answer: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """The same for single answers, by task and index."""
     audit: Audit | None = None
@@ -52,22 +52,24 @@ class Evidence:
             self.noise[width] = find_noise(self.replays, width, tokens=self.tokens, audit=self.audit)
         return self.noise[width]
 
-    def position(self, baseline: Record, fork: Fork) -> Position | None:
-        """The replay at a fork from this answer."""
+    def position(self, baseline: Record, fork: FirstDivergence) -> Position | None:
+        """The replay at a divergence from this answer."""
         if self.replays is None or baseline.token_ids is None:
             return None
         agreed = sha256_tokens(baseline.token_ids[: fork.index])
         place = (baseline.task, baseline.prompt_idx, baseline.prompt_sha, fork.index, agreed)
-        return self._forks.get((*place, fork.baseline_token, fork.arm_token, True))
+        return self._divergences.get((*place, fork.baseline_token, fork.arm_token, True))
 
     @cached_property
-    def _forks(self) -> dict[tuple[object, ...], Position]:
-        """The replayed forks by their key: runs may have thousands."""
+    def _divergences(self) -> dict[tuple[object, ...], Position]:
+        """The replayed divergences by their key: runs may have thousands."""
         return {position.key: position for position in self.replays.positions if position.fork} if self.replays else {}
 
 
-def explain_fork(fork: Fork, baseline: Record, width: int | None, evidence: Evidence) -> tuple[PromptClass, str, Fork]:
-    """Return the class of a fork, the reason in a sentence, and the fork with its numbers.
+def explain_divergence(
+    fork: FirstDivergence, baseline: Record, width: int | None, evidence: Evidence
+) -> tuple[PromptClass, str, FirstDivergence]:
+    """Return the class of a divergence, the reason in a sentence, and the divergence with its numbers.
 
     `width`: tokens that the arm verified in a round; 1 when it drafted nothing, `None` when that is not reported.
     """
@@ -91,7 +93,7 @@ def explain_fork(fork: Fork, baseline: Record, width: int | None, evidence: Evid
         "noise_floor": noise.floor if width > 1 else 0.0,
         "shapes": tuple(
             dict.fromkeys(_shape(reading, position) for reading in readings)
-        ),  # a fork may lie in the sample, too
+        ),  # a divergence may lie in the sample, too
         "shapes_absent": position.absent,
     }
     fork = fork.model_copy(update=numbers)
@@ -114,7 +116,7 @@ def explain_fork(fork: Fork, baseline: Record, width: int | None, evidence: Evid
 
 
 def _lack(
-    fork: Fork, width: int | None, position: Position | None, evidence: Evidence, answer: tuple[str, int]
+    fork: FirstDivergence, width: int | None, position: Position | None, evidence: Evidence, answer: tuple[str, int]
 ) -> str | None:
     """Return what is missing for an explanation, as the end of a sentence."""
     if fork.unit != "token":
@@ -206,7 +208,7 @@ def _sampled(replays: Replays | None, width: int, *, by_prefill: bool) -> Noise:
 
 
 def _no_width_was_read(replays: Replays) -> bool:
-    """Whether the engine reported for every fork that it cannot read on in batches, and did so nowhere."""
+    """Whether the engine reported for every divergence that it cannot read on in batches, and did so nowhere."""
     if any(reading.shape == "verify" for position in replays.positions for reading in position.readings):
         return False
     forks = [position for position in replays.positions if position.fork]

@@ -1,4 +1,4 @@
-"""The prefixes that a replay has to score, so that every fork of a run can be explained."""
+"""The prefixes that a replay has to score, so that every divergence of a run can be explained."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchctl.analysis.losslessness import Fork
+from benchctl.analysis.losslessness import FirstDivergence
 from benchctl.analysis.results import Losslessness
 from benchctl.data.record import Record, sha256_tokens
 from benchctl.lossless.explain import Evidence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ForkToScore:
+class DivergenceToScore:
     """Where an arm's answer diverges from the baseline's, and with which token."""
 
     index: int
@@ -28,14 +28,14 @@ class ForkToScore:
 
 @dataclass(frozen=True)
 class AnswerToScore:
-    """A baseline's answer and the forks from it."""
+    """A baseline's answer and the divergences from it."""
 
     task: str
     prompt_idx: int
     prompt_sha: str | None
     prompt_tokens: int | None
     token_ids: tuple[int, ...]
-    forks: tuple[ForkToScore, ...]
+    forks: tuple[DivergenceToScore, ...]
 
 
 def find_evidence(run: RunData, baseline: str) -> Evidence:
@@ -61,11 +61,11 @@ def count_tokens(records: Iterable[Record], baseline: str) -> int:
 
 
 def prefixes_to_score(frame: Frame, found: Iterable[Losslessness]) -> list[AnswerToScore]:
-    """Return the baseline's sound answers, one per prompt, with the forks from them that can be scored.
+    """Return the baseline's sound answers, one per prompt, with the divergences from them that can be scored.
 
-    Answers without a fork come along: the sample of the noise is taken from all.
+    Answers without a divergence come along: the sample of the noise is taken from all.
     """
-    forks: dict[tuple[str, int], dict[ForkToScore, None]] = {}
+    forks: dict[tuple[str, int], dict[DivergenceToScore, None]] = {}
     for arm in found:
         for comparison in arm.comparisons:
             if comparison.outcome in ("differs", "near-tie", "violation", "degenerate"):
@@ -90,7 +90,7 @@ def _is_whole(record: Record) -> bool:
     return record.error is None and record.token_ids is not None and record.token_sha == sha256_tokens(record.token_ids)
 
 
-def _scorable(fork: Fork | None) -> ForkToScore | None:
+def _scorable(fork: FirstDivergence | None) -> DivergenceToScore | None:
     if fork is None or fork.unit != "token" or None in (fork.baseline_token, fork.width) or fork.arm_token is None:
         return None
-    return ForkToScore(fork.index, fork.arm_token, fork.width)
+    return DivergenceToScore(fork.index, fork.arm_token, fork.width)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-from benchctl.analysis.answers import find_answers, find_fork, same_answer
+from benchctl.analysis.answers import find_answers, find_divergence, same_answer
 from benchctl.analysis.comparison.workload import require_same_questions, same_prompt, sound_answers
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.frame import PromptKey
@@ -264,7 +264,7 @@ def _cause(answer: Record, own: Record, reference: Record) -> Cause:
 
 
 def _difference(this: _Side, ours: Record, other: _Side, theirs: Record, cause: Cause | None = None) -> Difference:
-    fork = find_fork(theirs, ours)
+    fork = find_divergence(theirs, ours)
     # Equal texts and tokens, and other endings: they diverge where the answers end.
     index, unit = (fork.index, fork.unit) if fork is not None else (ours.n_predicted, "token")
     by_token = unit == "token"

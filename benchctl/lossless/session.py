@@ -37,7 +37,7 @@ ELSEWHERE = "its answers come from several kinds of machines, and this machine's
 FORKS_ALONE = "--audit forks scores no whole answers"
 
 Depth = Literal["full", "forks", "off"]
-"""What is scored: whole answers, the first forks alone, or nothing."""
+"""What is scored: whole answers, the first divergences alone, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def _scored(
 
 
 def _replayed(target: Target, outputs: OutputComparison, *, quiet: bool) -> tuple[Evidence, EngineError | None]:
-    """Replay the first forks that no stored replay explains."""
+    """Replay the first divergences that no stored replay explains."""
     frame, stored = outputs.frame, outputs.stored
     here = [verdict for verdict in outputs.verdicts() if verdict.arm in frame.arms]
     prefixes = prefixes_to_score(frame, here)
@@ -211,7 +211,7 @@ def _announce(plan: AuditPlan) -> None:
 
 
 def _is_explained(found: list[Losslessness]) -> bool:
-    """Whether every fork that can be scored has been."""
+    """Whether every divergence that can be scored has been."""
     forks = [
         fork
         for arm in found

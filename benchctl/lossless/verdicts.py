@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchctl.analysis.answers import find_fork, same_answer, same_text, same_tokens
+from benchctl.analysis.answers import find_divergence, same_answer, same_text, same_tokens
 from benchctl.analysis.cells import speculates, verify_width
 from benchctl.analysis.conditions.split import is_greedy
 from benchctl.analysis.degenerate import degeneration, runs_on
-from benchctl.analysis.losslessness import ArmAudit, Fork
+from benchctl.analysis.losslessness import ArmAudit, FirstDivergence
 from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
 from benchctl.data.record import Record
 from benchctl.lossless.conclude import audit_summary
-from benchctl.lossless.explain import Evidence, explain_fork
+from benchctl.lossless.explain import Evidence, explain_divergence
 
 if TYPE_CHECKING:
     from benchctl.analysis.answers import Answers
@@ -42,7 +42,7 @@ DOUBT = 0.05
 """The chance that the limit of an identical arm's differing prompts is passed."""
 
 _GRAVITY: tuple[PromptClass, ...] = ("violation", "differs", "undetermined", "near-tie")
-"""Which of several forks stands for a prompt, the most serious first."""
+"""Which of several divergences stands for a prompt, the most serious first."""
 
 
 def find_losslessness(
@@ -156,7 +156,7 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
         greedy=greedy(frame),
         constrained=frame.constrained.get((task, index)),
     )
-    forks = [fork for _, _, fork in explained] or [fork for pair in unequal[:1] if (fork := find_fork(*pair))]
+    forks = [fork for _, _, fork in explained] or [fork for pair in unequal[:1] if (fork := find_divergence(*pair))]
     tokens = [same_tokens(*pair) for pair in pairs]
     return Comparison(
         arm=frame.arms[arm],
@@ -175,9 +175,9 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
 
 def _explained(
     frame: Frame, unequal: list[tuple[Record, Record]], evidence: Evidence
-) -> list[tuple[PromptClass, str, Fork]]:
-    """Explain every distinct fork of a prompt, the most serious first."""
-    distinct: dict[tuple[int, int | None, int | None], tuple[PromptClass, str, Fork]] = {}
+) -> list[tuple[PromptClass, str, FirstDivergence]]:
+    """Explain every distinct divergence of a prompt, the most serious first."""
+    distinct: dict[tuple[int, int | None, int | None], tuple[PromptClass, str, FirstDivergence]] = {}
     pairs: set[tuple[str | None, str | None, str | None, int | None]] = set()
     for theirs, ours in unequal:
         width = verify_width(frame.manifest, ours)
@@ -185,9 +185,9 @@ def _explained(
         if None not in pair[:3] and pair in pairs:
             continue  # most blocks repeat each other
         pairs.add(pair)
-        fork = find_fork(theirs, ours)
+        fork = find_divergence(theirs, ours)
         if fork is not None:
-            distinct.setdefault((fork.index, fork.arm_token, width), explain_fork(fork, theirs, width, evidence))
+            distinct.setdefault((fork.index, fork.arm_token, width), explain_divergence(fork, theirs, width, evidence))
     return sorted(distinct.values(), key=lambda class_found: _GRAVITY.index(class_found[0]))
 
 
@@ -215,7 +215,7 @@ def _outcome(
     pairs: list[tuple[Record, Record]],
     unequal: list[tuple[Record, Record]],
     flaws: list[str],
-    explained: list[tuple[PromptClass, str, Fork]],
+    explained: list[tuple[PromptClass, str, FirstDivergence]],
     *,
     unstable: str | None,
     greedy: bool,
@@ -290,7 +290,7 @@ def _weight(differing: list[Comparison]) -> str:
 
 
 def _with_noise(found: Losslessness, frame: Frame, arm: int, evidence: Evidence) -> Losslessness:
-    """Add the noise at the widths of the forks and of the arm itself."""
+    """Add the noise at the widths of the divergences and of the arm itself."""
     if evidence.replays is None:
         return found
     widths = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from benchctl.analysis.answers import common_length
 from benchctl.analysis.conditions.parts import parts_of
-from benchctl.analysis.losslessness import Fork
+from benchctl.analysis.losslessness import FirstDivergence
 from benchctl.analysis.results import Analysis, Comparison
 from benchctl.lossless.prefixes import find_evidence
 
@@ -34,7 +34,7 @@ class Probability:
 
 
 @dataclass(frozen=True)
-class Divergence:
+class DivergingAnswer:
     """An answer that is not the baseline's, beside it."""
 
     comparison: Comparison
@@ -59,7 +59,7 @@ class PromptAnswers:
     """The baseline that its answers are compared with: of a run over axes or conditions that of their group."""
     baseline: str | None
     """That arm's answer."""
-    diverging: list[Divergence] = field(default_factory=list)
+    diverging: list[DivergingAnswer] = field(default_factory=list)
     identical: list[str] = field(default_factory=list)
     other: list[Comparison] = field(default_factory=list)
     """Not identical, but without a divergence: degenerate, or not comparable."""
@@ -96,23 +96,23 @@ def find_whole_answers(run: RunData, analysis: Analysis, prompts: dict[tuple[str
 
 
 def _divergence(
-    comparison: Comparison, fork: Fork, pairs: Sequence[tuple[Record, Record]], replays: Replays | None
-) -> Divergence:
-    """The whole answers of the block that diverges at the fork."""
+    comparison: Comparison, fork: FirstDivergence, pairs: Sequence[tuple[Record, Record]], replays: Replays | None
+) -> DivergingAnswer:
+    """The whole answers of the block with the divergence."""
     probabilities = _probabilities(comparison, fork, replays)
     for baseline, arm in pairs:
         theirs, ours = baseline.content or "", arm.content or ""
         split = common_length(theirs, ours)
         if theirs[split:].startswith(fork.baseline_text) and ours[split:].startswith(fork.arm_text) and theirs != ours:
-            return Divergence(
+            return DivergingAnswer(
                 comparison, theirs[:split], theirs[split:], ours[split:], whole=True, probabilities=probabilities
             )
-    return Divergence(
+    return DivergingAnswer(
         comparison, fork.agreed_text, fork.baseline_text, fork.arm_text, whole=False, probabilities=probabilities
     )
 
 
-def _probabilities(comparison: Comparison, fork: Fork, replays: Replays | None) -> tuple[Probability, ...]:
+def _probabilities(comparison: Comparison, fork: FirstDivergence, replays: Replays | None) -> tuple[Probability, ...]:
     if replays is None or fork.unit != "token":
         return ()
     place = (comparison.task, comparison.prompt_idx, fork.index, fork.baseline_token, fork.arm_token)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchctl.analysis.results import Losslessness
-from benchctl.data.audits import Audit, Divergence, NullPass, ScoredAnswer
+from benchctl.data.audits import Audit, DivergedToken, NullPass, ScoredAnswer
 from benchctl.data.record import sha256_tokens
 from benchctl.data.store import RunData
 from benchctl.lossless.analysed import OutputComparison, analyse_run
@@ -52,7 +52,7 @@ def run(make_record: Any, make_manifest: Any) -> RunData:
 
 
 def audit(
-    run: RunData, *, gap: float | None = 0.05, prefixes: int = 1_000, others: list[Divergence] | None = None
+    run: RunData, *, gap: float | None = 0.05, prefixes: int = 1_000, others: list[DivergedToken] | None = None
 ) -> Audit:
     """Every answer of the arm scored; the forked one leaves its likeliest token at its fork by `gap` nats."""
     answers, passes = [], []
@@ -63,7 +63,7 @@ def audit(
         diverged = list(others or []) if prompt == 5 else []
         if forked and gap is not None:
             margins[FORK] = gap
-            diverged.append(Divergence(index=FORK, likeliest=ids(prompt)[FORK], gap=gap))
+            diverged.append(DivergedToken(index=FORK, likeliest=ids(prompt)[FORK], gap=gap))
         place: dict[str, Any] = {
             "task": "code",
             "prompt_idx": prompt,
@@ -133,7 +133,7 @@ def test_a_token_that_noise_cannot_reach_is_a_violation(run: RunData) -> None:
 
 
 def test_many_near_ties_are_a_violation_although_each_is_compatible_with_noise(run: RunData) -> None:
-    near = [Divergence(index=one, likeliest=1, gap=0.05) for one in range(FORK, TOKENS)]
+    near = [DivergedToken(index=one, likeliest=1, gap=0.05) for one in range(FORK, TOKENS)]
     scored = audit(run, others=None)
     for answer in scored.answers:  # the arm's own answers are the baseline's but one, which takes every runner-up
         if answer.prompt_idx == 3:
@@ -148,7 +148,10 @@ def test_many_near_ties_are_a_violation_although_each_is_compatible_with_noise(r
     ("change", "lacking"),
     [
         ({"prefixes": 600}, "was measured at 600 prefixes; 1,000 are needed"),
-        ({"others": [Divergence(index=2, likeliest=1, gap=0.01)]}, "diverges from the baseline's own answers at 1 of"),
+        (
+            {"others": [DivergedToken(index=2, likeliest=1, gap=0.01)]},
+            "diverges from the baseline's own answers at 1 of",
+        ),
     ],
 )
 def test_without_enough_noise_or_with_another_reading_it_is_undetermined(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchctl.data.audits import Audit, Divergence, ScoredAnswer
+from benchctl.data.audits import Audit, DivergedToken, ScoredAnswer
 from benchctl.data.record import sha256_tokens
 from benchctl.engines.base import Rendered, Scores
 from benchctl.lossless.conclude import PREFIXES
@@ -87,7 +87,7 @@ def test_enough_is_enough_and_what_is_known_counts() -> None:
 
 def test_at_a_divergence_the_targets_own_token_is_looked_at() -> None:
     one = known(0)
-    left = one.scored.model_copy(update={"diverged": [Divergence(index=4, likeliest=7, gap=0.1)]})
+    left = one.scored.model_copy(update={"diverged": [DivergedToken(index=4, likeliest=7, gap=0.1)]})
     assert AuditedAnswer(left, one.prompt, one.answer).likeliest(4) == 7
     assert AuditedAnswer(left, one.prompt, one.answer).likeliest(5) == one.answer[5]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.answers import AGREED, common_length, find_fork
+from benchctl.analysis.answers import AGREED, common_length, find_divergence
 from benchctl.analysis.conditions.split import split
 from benchctl.analysis.frame import make_frame
 from benchctl.analysis.results import Comparison, Losslessness
@@ -225,7 +225,7 @@ def test_the_fork_is_the_first_difference(make_record: Any, seed: int) -> None:
     ids = [rng.randrange(50) for _ in range(size)]
     at = rng.randrange(size)
     other = [*ids[:at], ids[at] + 1, *(rng.randrange(50) for _ in range(rng.randrange(5)))]
-    fork = find_fork(make_record(ids=ids), make_record(ids=other, text="é" * at))
+    fork = find_divergence(make_record(ids=ids), make_record(ids=other, text="é" * at))
     assert fork is not None
     assert (fork.index, fork.baseline_token, fork.arm_token) == (at, ids[at], ids[at] + 1)
     assert len(fork.agreed_text) <= AGREED
@@ -233,7 +233,7 @@ def test_the_fork_is_the_first_difference(make_record: Any, seed: int) -> None:
 
 
 def test_an_answer_that_stops_early_forks_at_its_end(make_record: Any) -> None:
-    fork = find_fork(make_record(ids=[1, 2, 3], text="abc"), make_record(ids=[1, 2], text="ab"))
+    fork = find_divergence(make_record(ids=[1, 2, 3], text="abc"), make_record(ids=[1, 2], text="ab"))
     assert fork is not None
     assert (fork.index, fork.baseline_token, fork.arm_token, fork.arm_text) == (2, 3, None, "")
 

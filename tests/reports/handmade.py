@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Literal
 
-from benchctl.analysis.losslessness import Fork, NoiseFloor, ShapeMargin
+from benchctl.analysis.losslessness import FirstDivergence, NoiseFloor, ShapeMargin
 from benchctl.analysis.next_experiment import find_decision
 from benchctl.analysis.results import (
     ALL_TASKS,
@@ -212,7 +212,7 @@ def _losslessness(name: str, tasks: tuple[str, ...], blocks: int) -> Losslessnes
             tokens_equal=not (differs and task == tasks[0] and i == 1),
             blocks_compared=blocks,
             blocks_differing=blocks if differs and task == tasks[0] and i == 1 else 0,
-            fork=Fork(
+            fork=FirstDivergence(
                 index=17,
                 unit="token",
                 agreed_text="use std::sync::",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from benchctl.analysis.losslessness import Fork, ShapeMargin
+from benchctl.analysis.losslessness import FirstDivergence, ShapeMargin
 from benchctl.data.store import open_run
 from benchctl.lossless.analysed import analyse_run
 from benchctl.reports.numbers import nats
-from benchctl.reports.tables.output import TargetNoise, fork_start, margin, noise_floors, scored_forks
+from benchctl.reports.tables.output import TargetNoise, divergence_start, margin, noise_floors, scored_divergences
 from tests.kept_runs import ROOT
 from tests.reports.handmade import NOISE, build_analysis
 
 KEPT = ROOT / "results"
-FORK = Fork(
+FORK = FirstDivergence(
     index=17,
     unit="token",
     agreed_text="",
@@ -39,14 +39,14 @@ def test_nats(value: float | None, written: str) -> None:
 
 
 def test_the_start_of_an_answer_is_one_short_line() -> None:
-    assert fork_start("a\nb") == "a⏎b"
-    assert len(fork_start("x" * 100)) == 12
-    assert fork_start("") == "(end)"
+    assert divergence_start("a\nb") == "a⏎b"
+    assert len(divergence_start("x" * 100)) == 12
+    assert divergence_start("") == "(end)"
 
 
 def test_every_scored_fork_has_a_row_and_every_width_one_noise() -> None:
     analysis = build_analysis(["spec_d4", "ngram"])
-    rows = scored_forks(analysis)
+    rows = scored_divergences(analysis)
     assert rows
     assert all(row.fork.margin is not None for row in rows)
     assert noise_floors(analysis).rows == [TargetNoise("baseline", NOISE)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.analysis.losslessness import Fork
+from benchctl.analysis.losslessness import FirstDivergence
 from benchctl.analysis.results import Analysis
 from benchctl.data.record import Record
 from benchctl.data.replays import Position, Reading, Replays
@@ -34,7 +34,7 @@ SAID = "The quick brown fox jumps over the lazy dog. " * 24
 
 def forked(analysis: Analysis) -> Analysis:
     """The analysis with a fork in every prompt of every arm."""
-    fork = Fork(index=3, unit="token", agreed_text="quick ", baseline_text="brown fox", arm_text="red fox",
+    fork = FirstDivergence(index=3, unit="token", agreed_text="quick ", baseline_text="brown fox", arm_text="red fox",
                 baseline_token=7, arm_token=8)  # fmt: skip
     judged = [
         arm.model_copy(

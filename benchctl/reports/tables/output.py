@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.cells import chop_cells
 
-from benchctl.analysis.losslessness import Fork, NoiseFloor
+from benchctl.analysis.losslessness import FirstDivergence, NoiseFloor
 from benchctl.analysis.lossy import lossy_label
 from benchctl.analysis.results import Analysis, Comparison, Losslessness, PromptClass, SelfConsistency
-from benchctl.lossless.whole_answers import Divergence, Probability
+from benchctl.lossless.whole_answers import DivergingAnswer, Probability
 from benchctl.reports import numbers
 from benchctl.reports.columns import Cell, Code, Column, Name, Table, Tone, arm_column, numeric
 from benchctl.text import one_line
@@ -77,13 +77,13 @@ def divergences(found: Sequence[Losslessness], baseline: str, most: int) -> Tabl
         for comparison in [comparison for comparison in arm.comparisons if comparison.fork is not None][:most]
     ]
 
-    def of_fork(name: str) -> Callable[[Comparison], Any]:
+    def of_divergence(name: str) -> Callable[[Comparison], Any]:
         return lambda row: getattr(row.fork, name)
 
     def text(side: str) -> Callable[[Comparison], Cell]:
         def cell(row: Comparison) -> Cell:
-            token = of_fork(f"{side}_token")(row)
-            start = Code(chop_cells(one_line(of_fork(f"{side}_text")(row)) or "(end)", DIVERGENCE_CELLS)[0])
+            token = of_divergence(f"{side}_token")(row)
+            start = Code(chop_cells(one_line(of_divergence(f"{side}_text")(row)) or "(end)", DIVERGENCE_CELLS)[0])
             return start if token is None else (start, f"(token {token})")
 
         return cell
@@ -97,12 +97,14 @@ def divergences(found: Sequence[Losslessness], baseline: str, most: int) -> Tabl
             Column("prompt", lambda row: f"{row.task}/{row.prompt_idx}", heads=True),
             Column("class", lambda row: row.outcome),
             numeric(
-                "index", of_fork("index"), cell=lambda row: f"{row.fork.unit} {row.fork.index}" if row.fork else ""
+                "index",
+                of_divergence("index"),
+                cell=lambda row: f"{row.fork.unit} {row.fork.index}" if row.fork else "",
             ),
-            numeric("margin", of_fork("margin"), numbers.nats, optional=True),
-            numeric("noise", of_fork("noise_floor"), numbers.nats, optional=True),
-            Column(baseline, of_fork("baseline_text"), cell=text("baseline"), least_width=110, wrap=True),
-            Column("arm's", of_fork("arm_text"), cell=text("arm"), least_width=110, wrap=True),
+            numeric("margin", of_divergence("margin"), numbers.nats, optional=True),
+            numeric("noise", of_divergence("noise_floor"), numbers.nats, optional=True),
+            Column(baseline, of_divergence("baseline_text"), cell=text("baseline"), least_width=110, wrap=True),
+            Column("arm's", of_divergence("arm_text"), cell=text("arm"), least_width=110, wrap=True),
         ),
         diverging,
         note="Margin: how far the target alone prefers its own token, in nats. Noise: margins up to this may change."
@@ -114,7 +116,7 @@ def divergences(found: Sequence[Losslessness], baseline: str, most: int) -> Tabl
 def answers(analysis: Analysis) -> Table[Comparison]:
     """A row a prompt and arm, for programs."""
 
-    def of_fork(name: str) -> Callable[[Comparison], Any]:
+    def of_divergence(name: str) -> Callable[[Comparison], Any]:
         return lambda row: getattr(row.fork, name, None)
 
     return Table(
@@ -131,13 +133,13 @@ def answers(analysis: Analysis) -> Table[Comparison]:
             Column("", lambda row: row.tokens_equal, key="tokens_equal"),
             Column("", lambda row: row.blocks_compared, key="blocks_compared"),
             Column("", lambda row: row.blocks_differing, key="blocks_differing"),
-            Column("", of_fork("index"), key="fork_index"),
-            Column("", of_fork("unit"), key="fork_unit"),
-            Column("", of_fork("width"), key="fork_width"),
-            Column("", of_fork("baseline_token"), key="fork_baseline_token"),
-            Column("", of_fork("arm_token"), key="fork_arm_token"),
-            Column("", of_fork("margin"), key="margin"),
-            Column("", of_fork("noise_floor"), key="noise_floor"),
+            Column("", of_divergence("index"), key="fork_index"),
+            Column("", of_divergence("unit"), key="fork_unit"),
+            Column("", of_divergence("width"), key="fork_width"),
+            Column("", of_divergence("baseline_token"), key="fork_baseline_token"),
+            Column("", of_divergence("arm_token"), key="fork_arm_token"),
+            Column("", of_divergence("margin"), key="margin"),
+            Column("", of_divergence("noise_floor"), key="noise_floor"),
             Column("", lambda row: _margin(row.fork, "verify"), key="margin_verify"),
             Column("", lambda row: _margin(row.fork, "prefill"), key="margin_prefill"),
         ),
@@ -146,25 +148,25 @@ def answers(analysis: Analysis) -> Table[Comparison]:
 
 
 @dataclass(frozen=True)
-class ScoredFork:
-    """A fork that was scored on the target alone, of one arm and prompt."""
+class ScoredDivergence:
+    """A divergence that was scored on the target alone, of one arm and prompt."""
 
     answer: Comparison
-    fork: Fork
+    fork: FirstDivergence
 
 
-def scored_forks(analysis: Analysis) -> list[ScoredFork]:
-    """Every fork with a margin, in the order of arms and prompts."""
+def scored_divergences(analysis: Analysis) -> list[ScoredDivergence]:
+    """Every divergence with a margin, in the order of arms and prompts."""
     return [
-        ScoredFork(comparison, comparison.fork)
+        ScoredDivergence(comparison, comparison.fork)
         for arm in analysis.losslessness
         for comparison in arm.comparisons
         if comparison.fork is not None and comparison.fork.margin is not None
     ]
 
 
-def forks(analysis: Analysis) -> Table[ScoredFork]:
-    """A row a scored fork."""
+def forks(analysis: Analysis) -> Table[ScoredDivergence]:
+    """A row a scored divergence."""
     return Table(
         "forks",
         "Every first divergence, scored on the target alone",
@@ -172,8 +174,8 @@ def forks(analysis: Analysis) -> Table[ScoredFork]:
             arm_column(analysis, lambda row: row.answer.arm),
             Column("Prompt", lambda row: f"{row.answer.task}/{row.answer.prompt_idx}"),
             numeric("Token", lambda row: row.fork.index),
-            Column(analysis.baseline, lambda row: row.fork.baseline_text, fork_start),
-            Column("Arm’s", lambda row: row.fork.arm_text, fork_start),
+            Column(analysis.baseline, lambda row: row.fork.baseline_text, divergence_start),
+            Column("Arm’s", lambda row: row.fork.arm_text, divergence_start),
             numeric(
                 "Token by token", lambda row: _margin(row.fork, "decode"), cell=lambda row: margin(row.fork, "decode")
             ),
@@ -191,7 +193,7 @@ def forks(analysis: Analysis) -> Table[ScoredFork]:
             ),
             Column("Class", lambda row: row.answer.outcome),
         ),
-        scored_forks(analysis),
+        scored_divergences(analysis),
         note="Margin by which the target alone prefers the baseline’s token to the arm’s where they diverge, in nats "
         "(3 nats: 20 times as likely). Token by token: as the baseline decoded; as verified: with as many tokens at "
         "once as the arm verified (in brackets); all at once: prompt and answer in one pass. ←: in that shape the "
@@ -200,7 +202,7 @@ def forks(analysis: Analysis) -> Table[ScoredFork]:
     )
 
 
-def probabilities(found: Divergence) -> Table[Probability]:
+def probabilities(found: DivergingAnswer) -> Table[Probability]:
     """What the target alone gave the tokens where two answers diverge, a row a shape."""
     ways = {"decode": "token by token", "prefill": "prompt and answer at once"}
     fork = found.comparison.fork
@@ -281,7 +283,7 @@ def consistency(analysis: Analysis) -> Table[SelfConsistency]:
     )
 
 
-def margin(fork: Fork, shape: str) -> str:
+def margin(fork: FirstDivergence, shape: str) -> str:
     """The margin in one shape (`0.102`, `-0.021 (5) ←`): the width where the arm's counts, an arrow where it flips."""
     found = next((scored for scored in fork.shapes if scored.shape == shape), None)
     if found is None:
@@ -291,12 +293,12 @@ def margin(fork: Fork, shape: str) -> str:
     return f"{least}{numbers.nats(found.margin)}{width}{' ←' if found.prefers == 'arm' else ''}"
 
 
-def fork_start(text: str) -> Code:
+def divergence_start(text: str) -> Code:
     """The first characters of an answer after its divergence, on one line."""
     return Code(one_line(text, FORK_CHARACTERS) or "(end)")
 
 
-def _margin(fork: Fork | None, shape: str) -> float | None:
+def _margin(fork: FirstDivergence | None, shape: str) -> float | None:
     return next((scored.margin for scored in fork.shapes if scored.shape == shape), None) if fork else None
 
 
