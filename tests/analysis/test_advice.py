@@ -170,7 +170,7 @@ def test_a_depth_that_the_line_promises_is_to_be_tried(analysis: Analysis) -> No
     costs = [one.model_copy(update={"alpha": 0.9, "measured": 1.1}) for one in analysis.costs]
     changed = analysis.model_copy(update={"rounds": RoundModel(fits=[fit]), "costs": costs})
     sentence, command = experiment(changed)
-    assert sentence.startswith("Depth 10 of draft-simple, which was not measured: 3.43× is predicted")
+    assert sentence.startswith("Depth 10 of draft-simple") and "3.43× is predicted" in sentence
     assert "(inferred)" in sentence
     assert "--type draft-simple --depth 10" in command
 
@@ -212,9 +212,7 @@ def test_a_gain_that_rests_on_a_few_prompts_asks_for_more_of_them(analysis: Anal
     )
     found = next_experiment(fewer)
     assert found is not None
-    assert found.sentence.startswith(
-        "More prompts, or your own: ngram_simple is faster for these, and for others like them 0.98 to 1.25."
-    )
+    assert found.sentence.startswith("More prompts") and "for others like them 0.98 to 1.25" in found.sentence
     assert found.command.endswith("--prompts your-prompts.jsonl")
 
 

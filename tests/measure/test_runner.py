@@ -329,7 +329,7 @@ def test_a_cell_that_only_lacks_its_last_attestation_is_opened_and_measures_noth
     assert (closing.arm, closing.status, closing.attempt) == ("spec", "finished", 1)
     assert closing.attestation is not None
     assert closing.attestation.state == "active", "its answers were drafted, and that is what it says of them"
-    assert closing.attestation.evidence[-1] == "Answers of an earlier process of this cell drafted 10 tokens."
+    assert "earlier process of this cell drafted 10 tokens" in closing.attestation.evidence[-1]
     assert [one for one in open_run(folder).records if one.phase == "measure"] == [
         one for one in before if one.phase == "measure"
     ]

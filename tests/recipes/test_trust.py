@@ -80,9 +80,8 @@ def test_a_link_out_of_the_folder_is_outside(load: Load, tmp_path: Path) -> None
 
 
 def test_an_option_that_no_list_knows_passes_with_a_line(load: Load) -> None:
-    assert openings(load, "{args: [--brand-new, '1']}") == [
-        "engine.args: --brand-new is not on benchctl's list of options; it is passed on unchecked."
-    ]
+    [line] = openings(load, "{args: [--brand-new, '1']}")
+    assert line.startswith("engine.args: --brand-new") and "unchecked" in line
 
 
 def test_a_new_name_of_a_listed_option_counts_as_the_option(load: Load) -> None:
