@@ -40,9 +40,8 @@ def race(
     from rich.console import Console
 
     from benchctl.errors import StorageError, UsageError
-    from benchctl.experiments.race.measure import find_prompt, pair_of
-    from benchctl.experiments.race.measure import race as measure
-    from benchctl.experiments.race.playback import svg
+    from benchctl.experiments.race.playback import find_prompt, pair_of, svg
+    from benchctl.experiments.race.playback import race as measure
     from benchctl.measure.prepare import prepare
     from benchctl.measure.progress import progress_for
     from benchctl.measure.run import signals_interrupt

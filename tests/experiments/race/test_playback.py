@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchctl.engines.base import Ledger
-from benchctl.experiments.race.measure import acceptance_of
-from benchctl.experiments.race.playback import Arrival, Playback, pieces_of, plain_step_s
+from benchctl.experiments.race.playback import Arrival, Playback, acceptance_of, pieces_of, plain_step_s
 
 WORD = "abcdefghij"
 PREFIXES = [WORD[:count] for count in range(len(WORD) + 1)]
