@@ -41,7 +41,7 @@ constant level at every look is Pocock's (1977) way of paying for looks.
 """
 LOOK_LEVEL = 0.992
 """The level of one look of a run that ends when its arms are decided: a look after every block from the third, at most
-18 of them. Over all looks false claims are made in at most 5.3 % of runs (`benchmarks/deciding.py`).
+18 of them. Over all looks about 5 % of runs make a false claim at the worst (`benchmarks/deciding.py`).
 """
 MOST_SHARED = 6.0
 """The other arms' variances count at most so many degrees of freedom."""
