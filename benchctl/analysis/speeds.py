@@ -58,14 +58,16 @@ def find_speeds(groups: Sequence[Group], frames: Sequence[Frame]) -> dict[str, S
     for number, (group, frame) in enumerate(zip(groups, frames, strict=True)):
         for lots in (False, True):
             arms = [arm for arm in compared_arms(frame) if ((number, arm) in synthetic) == lots]
-            for place, arm in enumerate(arms):
-                then = frame.until(frame.blocks_of(arm))  # as it was when the arm was decided
-                decoding = _shared([block_variances(then, other) for other in arms])
-                whole = _shared([whole_variances(then, other) for other in arms]) if group.overlapping else []
-                speeds[number, arm] = Speed(
-                    find_speedups(then, arm, most, decoding[place]),
-                    find_whole_speedup(then, arm, most, whole[place]) if group.overlapping else None,
-                )
+            for blocks in {frame.blocks_of(arm) for arm in arms}:
+                then = frame.until(blocks)  # as it was when these arms were decided
+                decoding = _shared([block_variances(then, arm) for arm in arms])
+                whole = _shared([whole_variances(then, arm) for arm in arms]) if group.overlapping else []
+                for place, arm in enumerate(arms):
+                    if frame.blocks_of(arm) == blocks:
+                        speeds[number, arm] = Speed(
+                            find_speedups(then, arm, most, decoding[place]),
+                            find_whole_speedup(then, arm, most, whole[place]) if group.overlapping else None,
+                        )
     if any(group.run.integrity.damage for group in groups):  # the values are shown, and nothing is claimed of them
         speeds = {
             key: Speed([bare(row) for row in speed.rows], speed.whole and bare(speed.whole))
