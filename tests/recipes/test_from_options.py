@@ -24,7 +24,7 @@ def loaded(folder: Path, **options: Any) -> Recipe:
 def test_a_pair_alone_is_measured_at_the_usual_depths(tmp_path: Path) -> None:
     recipe = loaded(tmp_path)
     assert [arm.name for arm in recipe.arms] == ["baseline", *(f"draft_simple_d{k}" for k in (2, 4, 8))]
-    assert (recipe.name, recipe.prompts.suite, recipe.prompts.limit) == ("t--d", "default", 1)
+    assert (recipe.name, recipe.prompts.suite, recipe.prompts.limit) == ("t--d", "default", 3)
 
 
 def test_a_target_alone_is_measured_with_what_needs_no_draft(tmp_path: Path) -> None:
