@@ -74,7 +74,7 @@ def benchctl(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def written(folder: Path, urls: tuple[str, str], **change: str) -> Path:
     text = RECIPE.read_text("utf-8").replace("# api_key_env: ENDPOINT_API_KEY  ", "api_key_env: ENDPOINT_KEY  ")
     text = text.replace("http://127.0.0.1:8080/v1", urls[0]).replace("http://127.0.0.1:8081/v1", urls[1])
-    text = text.replace("max_tokens: 96", "max_tokens: 24\nwarmup: 1").replace("blocks: 3 ", "blocks: 1 ")
+    text = text.replace("max_tokens: 96", "max_tokens: 24\nwarmup: 1").replace("blocks: 5 ", "blocks: 1 ")
     for old, new in change.items():
         text = text.replace(old.replace("_", " "), new)
     path = folder / "endpoint.yaml"
