@@ -100,7 +100,7 @@ def _decide(analysis: Analysis, manifest: Manifest | None, baseline: str, arms: 
         together = "" if task == ALL_TASKS or len(drafted) * len(alone) == 1 else " for all arms and tasks together"
         ends = best.interval.from_to if best.interval else ""
         beyond = f"; prompts like these: {_of_others(best)}"
-        same = best.verdict.lossless == "identical"
+        output = _output(best.verdict)
         return Advice(
             task=task,
             condition=condition,
@@ -108,10 +108,10 @@ def _decide(analysis: Analysis, manifest: Manifest | None, baseline: str, arms: 
             setting=best.verdict.setting,
             speedup=best.speedup,
             interval=best.interval,
-            output=best.verdict.lossless,
+            output=output,
             for_others=best.for_others,
-            evidence=f"These prompts: {ends}{together} (95 %){beyond}"
-            + ("." if same else "; its output is consistent with the target, not identical."),
+            others=_of_others(best),
+            evidence=f"These prompts: {ends}{together} (95 %){beyond}{_KEPT.get(output, f'; {output}')}.",
             command=production_command(manifest, best.verdict.arm),
         )
 
@@ -196,7 +196,17 @@ def _task_speed(verdict: Verdict, row: SpeedUp, ends: Interval | None) -> Speed:
 def _pays(found: _Candidate) -> bool:
     """The rule: whether an arm is advised."""
     verdict = found.verdict
-    return found.speed == "faster" and shown_to_draft(verdict) and verdict.lossless in SOUND and not verdict.lossy
+    sound = verdict.lossless in SOUND or verdict.unviolated is not None
+    return found.speed == "faster" and shown_to_draft(verdict) and sound and not verdict.lossy
+
+
+_KEPT = {"identical": "", "consistent with the target": "; its output is consistent with the target, not identical"}
+
+
+def _output(verdict: Verdict) -> str:
+    if verdict.unviolated is None:
+        return verdict.lossless
+    return f"no violation found, power {100 * verdict.unviolated:.0f} %"
 
 
 def shown_to_draft(verdict: Verdict) -> bool:
@@ -235,13 +245,12 @@ def _why_none(candidates: Sequence[_Candidate], damaged: Collection[str]) -> str
 def _sentence(drafted: Sequence[Verdict], damaged: Collection[str], overall: Advice, tasks: Sequence[Advice]) -> str:
     """Return what to do, as the advice for all tasks and for each has it."""
     if overall.arm is not None:
-        kept = "" if overall.output == "identical" else ": its output is consistent with the target, not identical"
+        kept = _KEPT.get(overall.output, f"; {overall.output}").replace(";", ":")
         tasks_too = "" if {row.arm for row in tasks} <= {overall.arm} else f" {_by_task(tasks)}"
         if not overall.for_others:
             return (
                 f"For these prompts run with {overall.arm} ({overall.setting}){kept}; whether it pays for others like "
-                f"them is open: {overall.evidence.partition('prompts like these: ')[2].partition(';')[0].rstrip('.')}."
-                f"{tasks_too}"
+                f"them is open: {overall.others}.{tasks_too}"
             )
         together = " for these tasks together" if tasks_too else ""
         return f"Run with {overall.arm} ({overall.setting}){together}{kept}.{tasks_too}"

@@ -79,7 +79,7 @@ class DetectionPower(Result):
     chance: float
     """The power, with the answers that were scored."""
     prompts: int | None
-    """About so many detect it nine times in ten; `None` where not even 64 times as many do."""
+    """About so many detect it eight times in ten; `None` where not even 64 times as many do."""
 
 
 class ArmAudit(Result):
@@ -127,6 +127,20 @@ class ArmAudit(Result):
         """Whether noise does not explain the arm's answers."""
         return bool(self.beyond) or (self.p_adjusted is not None and self.p_adjusted <= AUDIT_LEVEL / 2)
 
+    @property
+    def stated(self) -> DetectionPower | None:
+        """The power against the engine that a verdict of consistency must exclude; `None` where there is no verdict."""
+        return next((power for power in self.seen if power.nats == STATED_NATS), None)
 
+    @property
+    def shows(self) -> bool:
+        """Whether finding no violation shows something: such an engine would have been detected."""
+        return self.stated is not None and self.stated.chance >= ENOUGH_POWER
+
+
+STATED_NATS = 0.3
+"""An arm is consistent with the target only where an engine that accepts the runner-up within so many nats …"""
+ENOUGH_POWER = 0.8
+"""… would have been detected with this probability."""
 AUDIT_LEVEL = 0.01
 """Chance that any sound arm of a run is called a violation: half for the hazard test, half for single places."""

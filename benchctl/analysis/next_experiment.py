@@ -81,7 +81,7 @@ def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder
     faster = [verdict for verdict in drafted if verdict.speed == "faster"]
     if any(not shown_to_draft(verdict) for verdict in faster):
         return None  # what would show it is another endpoint
-    unsound = [verdict.arm for verdict in faster if verdict.lossless == "undetermined"]
+    unsound = [verdict.arm for verdict in faster if verdict.lossless == "undetermined" and verdict.unviolated is None]
     if unsound and not served:
         sentence = (
             f"Losslessness of {listed(unsound)}: faster, but it is undetermined whether the output is the target's own."
@@ -90,6 +90,13 @@ def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder
         command = ["benchctl", "verify-lossless", home_relative(folder), *options]
         return Experiment(sentence=sentence, command=" ".join(map(quoted, command)))
     advised = {row.arm for row in rows}
+    for row in analysis.losslessness:
+        stated = row.audit.stated if row.audit is not None else None
+        if row.arm in advised and row.unviolated is not None and stated is not None and stated.prompts is not None:
+            return your_prompts(
+                f"Losslessness of {row.arm}: no violation found, with a power of {100 * stated.chance:.0f} %; about "
+                f"{stated.prompts:,} prompts are needed."
+            )
     for verdict in drafted:
         prompts, _ = compared_prompts(analysis, verdict.arm)
         others = open_for_others(verdict.like_these)

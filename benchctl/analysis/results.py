@@ -170,6 +170,13 @@ class Losslessness(Result):
     """Of an identical arm: 95 % upper limit for the share of similar prompts that get a different answer."""
     audit: ArmAudit | None = None
 
+    @property
+    def unviolated(self) -> float | None:
+        """The power with which no violation was found, of an arm whose every answer is there; else `None`."""
+        stated = self.audit.stated if self.audit is not None and not self.audit.violates else None
+        unclear = self.counts.keys() & {"differs", "undetermined", "degenerate", "violation"}
+        return None if stated is None or unclear or self.verdict != "undetermined" else stated.chance
+
 
 class SelfConsistency(Result):
     """Whether an arm gives the same answer in every block."""
@@ -235,6 +242,8 @@ class Verdict(Result):
     selected: bool = False
     """Whether this is the fastest of several arms: the best of noisy values is, on average, above its true value."""
     lossless: LosslessVerdict
+    unviolated: float | None = None
+    """Of an output that is undetermined: the power with which no violation was found, where all of it was tested."""
     lossy: list[str] = Field(default_factory=list)
     """Settings of the arm that are lossy by design."""
     acceptance: float | None
@@ -283,9 +292,11 @@ class Advice(Result):
     speedup: float | None
     interval: Interval | None
     output: str
-    """Of the arm; empty for the target alone."""
+    """Of the arm: its verdict, or with which power no violation was found; empty for the target alone."""
     for_others: bool = False
     """Whether it is shown for prompts like these: `like_these` excludes 1, from `ENOUGH_PROMPTS` on."""
+    others: str = ""
+    """The interval for prompts like these, or why there is none; empty for the target alone."""
     evidence: str
     """A sentence: what shows it, or why no arm is advised."""
     command: str | None

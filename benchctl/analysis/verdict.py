@@ -70,6 +70,7 @@ def find_verdict(
         within=decides.within if speed == "within" else None,
         more_blocks=decides.more_blocks if speed == "undecided" else None,
         lossless=losslessness.verdict,
+        unviolated=losslessness.unviolated,
         lossy=losslessness.lossy,
         acceptance=accepted.rate,
         attestation=state,

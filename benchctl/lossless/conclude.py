@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.answers import common_length
-from benchctl.analysis.losslessness import AUDIT_LEVEL, ArmAudit, DetectionPower
+from benchctl.analysis.losslessness import AUDIT_LEVEL, ENOUGH_POWER, STATED_NATS, ArmAudit, DetectionPower
 from benchctl.analysis.statistics import holm
 from benchctl.lossless.hazard import TAUS, Places, Simulation, hazard_test, null_statistics, statistic
 from benchctl.lossless.noise import Noise, noise_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PREFIXES = 1_000
 """Prefixes that the noise of an arm is measured at, at least."""
-BUGS = (0.1, 0.3)
+BUGS = (0.1, STATED_NATS)
 """Nats within which the wrong engines of the power accept the runner-up."""
 UNSCORED = "its answers were not scored on the target alone (`benchctl verify-lossless` does)"
 
@@ -33,7 +33,7 @@ arm's drafts were rejected (`ArmAnswers.rejecting`) is not known. With deliberat
 and at 20 to 38 % on a real pair (14 to 21 %): near-ties are rejected more often than other places. A larger value would
 overstate the power."""
 ROUNDS = 500
-OFTEN = 0.9
+OFTEN = ENOUGH_POWER
 """The power for which the number of prompts is given."""
 TIMES = (2, 4, 8, 16, 32, 64)
 """Multiples of the number of answers that are tried."""
@@ -201,6 +201,22 @@ def audit_summary(audit: ArmAudit) -> str:
     return f"{scored}; {explained}: compatible with noise (p = {_p(audit.p)}; {limit}). {_power(audit)}"
 
 
+def without_power(audit: ArmAudit) -> str:
+    """Return that no violation was found, and that this shows little, in a sentence."""
+    stated = audit.stated
+    chance = 0.0 if stated is None else stated.chance
+    needed = (
+        "more than this target can show"
+        if stated is None or stated.prompts is None
+        else (f"about {stated.prompts:,} prompts like these are needed")
+    )
+    return (
+        f"No violation was found, which shows little: an engine that accepts the target's runner-up within "
+        f"{STATED_NATS:g} nats would have been found with a probability of {100 * chance:.0f} % "
+        f"({100 * ENOUGH_POWER:.0f} % are required: {needed})."
+    )
+
+
 def _unexplained(audit: ArmAudit) -> str:
     found = []
     if audit.beyond:
@@ -218,9 +234,10 @@ def _power(audit: ArmAudit) -> str:
 
 def _detected(power: DetectionPower) -> str:
     chance = f"within {power.nats:g} nats would have been detected with a probability of {100 * power.chance:.0f} %"
-    if power.chance >= 0.9:
+    if power.chance >= OFTEN:
         return chance
-    return f"{chance} (90 % need {f'about {power.prompts:,} prompts' if power.prompts else 'far more prompts'})"
+    needed = f"about {power.prompts:,} prompts" if power.prompts else "far more prompts"
+    return f"{chance} ({100 * OFTEN:.0f} % need {needed})"
 
 
 def _p(p: float | None) -> str:

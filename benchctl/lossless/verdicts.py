@@ -29,7 +29,7 @@ from benchctl.analysis.degenerate import degeneration, runs_on
 from benchctl.analysis.losslessness import ArmAudit, FirstDivergence
 from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
 from benchctl.data.record import Record
-from benchctl.lossless.conclude import audit_summary
+from benchctl.lossless.conclude import audit_summary, without_power
 from benchctl.lossless.explain import Evidence, explain_divergence
 
 if TYPE_CHECKING:
@@ -275,6 +275,8 @@ def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tupl
         return "violation", summary if audit is not None and not audit.lacking else ""
     if audit is None or audit.lacking or outcomes & {"differs", "undetermined"}:
         return "undetermined", summary
+    if not audit.shows:
+        return "undetermined", f"{without_power(audit)} {summary}"
     return "consistent with the target", summary
 
 

@@ -242,7 +242,12 @@ def _fidelity(verdicts: list[Verdict]) -> str:
         return ""
     if len(by_verdict["identical"]) == len(verdicts):
         return "Every answer of every arm is identical to the baseline's."
+    tested = {verdict.arm: verdict.unviolated for verdict in verdicts if verdict.unviolated is not None}
+    by_verdict["undetermined"] = [arm for arm in by_verdict["undetermined"] if arm not in tested]
     parts = [f"{', '.join(arms)}: {word}" for word, arms in by_verdict.items() if arms and word != "identical"]
+    if tested:
+        each = ", ".join(f"{arm} (power {100 * power:.0f} %)" for arm, power in tested.items())
+        parts.append(f"{each}: undetermined, no violation found")
     same = len(by_verdict["identical"])
     who = f"{same} of {len(verdicts)} arms are" if same else "No arm is shown to be"
     return f"{who} identical to the baseline. " + "; ".join(parts) + "."

@@ -159,20 +159,18 @@ def test_another_answer_is_lossy_and_named(before: Path, tmp_path: Path, compare
 KEPT = next((Path(__file__).parents[2] / "results" / "qwen2.5-coder").glob("*/manifest.json")).parent
 
 
-def test_a_real_run_and_its_copy_pass_where_consistent_is_accepted(tmp_path: Path, compare: Compare) -> None:
+def test_arms_of_a_real_run_that_show_little_do_not_pass_as_consistent(tmp_path: Path, compare: Compare) -> None:
     copy = tmp_path / KEPT.name
     shutil.copytree(KEPT, copy, ignore=shutil.ignore_patterns("logs"))
     gate = (KEPT, copy, "--fail-if", "lossy", "--json")
     strict = compare(*gate)
     verdicts = {arm["arm"]: arm["verdict"] for arm in json.loads(strict.stdout)["lossless_b"]}
-    assert "consistent with the target" in verdicts.values(), "else this shows nothing"
-    assert set(verdicts.values()) <= {"identical", "consistent with the target"}
+    assert set(verdicts.values()) == {"identical", "undetermined"}
     assert strict.returncode == 1
     assert all(name in strict.stderr for name, verdict in verdicts.items() if verdict != "identical")
     accepting = compare(*gate, "--accept", "consistent")
-    assert accepting.returncode == 0, accepting.stderr
-    assert json.loads(accepting.stdout)["gates"][0]["passed"] is True
-    assert compare(*gate, "--accept", "identical").returncode == 1
+    assert accepting.returncode == 1, "with 12 prompts no arm excludes an engine that accepts runners-up"
+    assert json.loads(accepting.stdout)["gates"][0]["passed"] is False
 
 
 def test_what_is_not_consistent_fails_however_much_is_accepted(before: Path, tmp_path: Path, compare: Compare) -> None:

@@ -159,13 +159,14 @@ def test_whole_answers_are_scored_and_judging_again_starts_nothing(forge: Forge,
 
 
 def test_requests_that_shared_batches_are_judged_both_ways(tmp_path: Path) -> None:
-    """The arm at concurrency 2 is consistent with the target, and a violation once a far token is put in."""
+    """Of the arm at concurrency 2 no violation is found, and one is once a far token is put in."""
     (tmp_path / "shared.yaml").write_text(RECIPE.replace("blocks: 1", "blocks: 1\nconcurrency: 2"))
     result = call(app, "run", str(tmp_path / "shared.yaml"), "--out", str(tmp_path / "results"), "--quiet")
     assert result.exit_code == 0, result.output
     (run,) = (file.parent for file in tmp_path.glob("results/*/*/manifest.json"))
-    (arm,) = verify(run, "--accept", "consistent", code=0)["arms"]
-    assert (arm["verdict"], arm["audit"]["slots"], arm["audit"]["lacking"]) == ("consistent with the target", 2, None)
+    (arm,) = verify(run, "--accept", "consistent")["arms"]
+    assert (arm["verdict"], arm["audit"]["slots"], arm["audit"]["lacking"]) == ("undetermined", 2, None)
+    assert "No violation was found" in arm["reason"], "six short answers show little"
     assert arm["audit"]["prefixes"] >= 1_000
     assert "2 requests in a batch" in arm["reason"]
     lines = [json.loads(line) for line in (run / "records.jsonl").read_text("ascii").splitlines()]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchctl.analysis.losslessness import DetectionPower
 from benchctl.analysis.results import Losslessness
 from benchctl.data.audits import Audit, DivergedToken, NullPass, ScoredAnswer
 from benchctl.data.record import sha256_tokens
@@ -16,6 +17,7 @@ from benchctl.data.store import RunData
 from benchctl.lossless.analysed import OutputComparison, analyse_run
 from benchctl.lossless.explain import Evidence
 from benchctl.lossless.session import Explained
+from benchctl.lossless.verdicts import _of_differing
 from tests.lossless.replayed import fork_at, reading, replays
 
 pytestmark = pytest.mark.slow
@@ -93,7 +95,7 @@ def verdicts(run: RunData, audit: Audit | None) -> dict[str, Losslessness]:
     return {one.arm: one for one in analyse_run(replace(run, audit=audit)).losslessness}
 
 
-def test_an_arm_that_diverges_at_a_near_tie_is_consistent_with_its_power_stated(run: RunData) -> None:
+def test_an_arm_that_diverges_at_a_near_tie_is_judged_by_its_power(run: RunData) -> None:
     scored = audit(run)
     outputs = OutputComparison(run)
     found = {one.arm: one for one in outputs.verdicts(Evidence(), audit=scored)}
@@ -116,11 +118,15 @@ def test_an_arm_that_diverges_at_a_near_tie_is_consistent_with_its_power_stated(
     )
     evidence = Evidence(replays([fork]), audit=scored)
     found = {one.arm: one for one in outputs.verdicts(evidence, audit=scored)}
-    assert (found["spec"].verdict, found["spec"].counts["near-tie"]) == ("consistent with the target", 1)
-    explained = Explained(outputs, list(found.values()), [], None, None)
-    assert not explained.only("identical")
-    assert explained.only("identical", "consistent with the target")
+    assert found["spec"].counts["near-tie"] == 1
     assert "compatible with noise" in found["spec"].reason
+    assert found["spec"].verdict == "undetermined", "twelve short answers show little"
+    assert "No violation was found" in found["spec"].reason and "about 384 prompts" in found["spec"].reason
+    assert found["spec"].unviolated == pytest.approx(0.086)
+    explained = Explained(outputs, list(found.values()), [], None, None)
+    assert not explained.only("identical", "consistent with the target")
+    sharp = result.model_copy(update={"seen": (DetectionPower(nats=0.3, chance=0.8, prompts=None),)})
+    assert _of_differing(found["spec"].comparisons, sharp)[0] == "consistent with the target"
     assert found["same"].verdict == "identical"
     assert found["same"].differing_limit == pytest.approx(1 - 0.05 ** (1 / PROMPTS))
 

@@ -41,9 +41,19 @@ def losslessness(analysis: Analysis) -> Table[Losslessness]:
             arm_column(analysis, lambda row: row.arm),
             Column("Verdict", lambda row: row.verdict, tone=lambda row: OUTPUT_TONE.get(row.verdict, "open")),
             Column("Prompts", lambda row: row.counts, _counts),
+            _power(),
         ),
         [row for row in analysis.losslessness if row.arm not in analysis.baselines],
     )
+
+
+def _power() -> Column[Losslessness]:
+    """With which probability a wrong engine would have been found; of an identical arm there is nothing to find."""
+
+    def value(row: Losslessness) -> float | None:
+        return row.audit.stated.chance if row.audit is not None and row.audit.stated is not None else None
+
+    return numeric("power", value, numbers.percent, optional=True)
 
 
 def verdict_counts(found: Sequence[Losslessness]) -> Table[Losslessness]:
@@ -64,6 +74,7 @@ def verdict_counts(found: Sequence[Losslessness]) -> Table[Losslessness]:
             Column("arm", lambda row: row.arm, cell=lambda row: Name(labels[row.arm]), heads=True),
             Column("verdict", lambda row: row.verdict, tone=lambda row: OUTPUT_TONE[row.verdict]),
             *map(count, used),
+            _power(),
         ),
         found,
     )
