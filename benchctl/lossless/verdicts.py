@@ -6,6 +6,7 @@ within a block, over every block. Every prompt gets the first class that applies
     undetermined   the prompt itself, or the baseline's own answer, is not the same in every block; or an answer
                    differs whose request constrains it (`response_format`, `tools`)
     degenerate     one of the answers, or both, is empty, a loop, a run of reserved tokens, or does not end
+    violation      an answer ends as greedy decoding never does (see `endings`)
     near-tie       an answer differs, where the target's own numeric noise may be the cause (see `explain`)
     violation      an answer differs, and noise does not explain it
     differs        an answer differs, and no replay has explained it
@@ -30,6 +31,7 @@ from benchctl.analysis.losslessness import ArmAudit, FirstDivergence
 from benchctl.analysis.results import Comparison, Losslessness, LosslessVerdict, PromptClass
 from benchctl.data.record import Record
 from benchctl.lossless.conclude import audit_summary, without_power
+from benchctl.lossless.endings import Endings, another_text, endings_of
 from benchctl.lossless.explain import Evidence, explain_divergence
 
 if TYPE_CHECKING:
@@ -56,9 +58,10 @@ def find_losslessness(
     """Compare an arm with the baseline. `lost_lines`: unreadable records that may have been any arm's."""
     evidence = evidence or Evidence()
     plain = _plainly_equal(frame, answers, arm)
+    rules = Endings() if plain.all() or not greedy(frame) else endings_of(frame)
     alone = not speculates(frame, frame.baseline)
     comparisons = [
-        _identical(frame, arm, prompt) if plain[prompt] else _compare(frame, answers, arm, prompt, evidence)
+        _identical(frame, arm, prompt) if plain[prompt] else _compare(frame, answers, arm, prompt, evidence, rules)
         for prompt in range(len(frame.prompts))
     ]
     counts = Counter(comparison.outcome for comparison in comparisons)
@@ -139,7 +142,7 @@ def _identical(frame: Frame, arm: int, prompt: int) -> Comparison:
     )
 
 
-def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Evidence) -> Comparison:
+def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Evidence, rules: Endings) -> Comparison:
     """Compare one prompt over all blocks."""
     task, index = frame.prompts[prompt]
     theirs, flaws = _sound_records(frame, answers, frame.baseline, prompt)
@@ -155,6 +158,7 @@ def _compare(frame: Frame, answers: Answers, arm: int, prompt: int, evidence: Ev
         unstable=_instability(list(theirs.values())),
         greedy=greedy(frame),
         constrained=frame.constrained.get((task, index)),
+        broken=next((why for pair in unequal if (why := rules.broken_by(pair[1]) or another_text(*pair))), None),
     )
     forks = [fork for _, _, fork in explained] or [fork for pair in unequal[:1] if (fork := find_divergence(*pair))]
     tokens = [same_tokens(*pair) for pair in pairs]
@@ -220,7 +224,9 @@ def _outcome(
     unstable: str | None,
     greedy: bool,
     constrained: str | None,
+    broken: str | None,
 ) -> tuple[PromptClass, str]:
+    """`broken`: the rule of endings that an answer of the arm breaks."""
     if not pairs:
         return "undetermined", _first_of(flaws)
     if len({record.prompt_sha for pair in pairs for record in pair}) > 1:
@@ -232,6 +238,8 @@ def _outcome(
             "The answers are sampled, not greedy: a different answer may also be the target's own, and "
             "`benchctl verify-sampling` compares their distributions."
         )
+    if unequal and broken:
+        return "violation", f"{broken} No noise of the target does that: its own answers never do."
     if unequal and constrained:
         return "undetermined", (
             f"The answers differ, and `{constrained}` constrains them: what the target scores without that constraint "

@@ -1,0 +1,73 @@
+"""Endings that no numeric noise explains: a violation with its rule, and only where the baseline keeps the rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchctl.analysis.results import Losslessness
+from benchctl.lossless.analysed import analyse_run
+
+ARMS = {"baseline": None, "spec": {"type": "draft-simple", "max": 4}}
+WORDS = ["a", "b", "c", "d", "e", "f"]
+
+
+@pytest.fixture
+def judged(make_record: Any, make_run: Any, make_manifest: Any) -> Any:
+    """(arm's fields, baseline's fields, further keys of the recipe) -> the verdict on the arm."""
+
+    def judge(ours: dict[str, Any], theirs: dict[str, Any] | None = None, **recipe: Any) -> Losslessness:
+        manifest = make_manifest(ARMS, 1, 1)
+        manifest.recipe |= {"sampling": {"temperature": 0, "top_k": 1, "max_tokens": 4}} | recipe
+        records = [
+            make_record("baseline", **answer(4, "length") | (theirs or {})),
+            make_record("spec", **answer(4, "length") | ours),
+        ]
+        return analyse_run(make_run(records, manifest)).losslessness[0]
+
+    return judge
+
+
+def answer(count: int, finish: str, text: str | None = None) -> dict[str, Any]:
+    return {
+        "ids": list(range(1, count + 1)),
+        "text": "".join(WORDS[:count]) if text is None else text,
+        "finish_reason": finish,
+        "prompt_tokens": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("ours", "rule"),
+    [
+        (answer(5, "length"), "5 tokens, and 4 were asked"),
+        (answer(3, "length"), "cut off as too long after 3 tokens"),
+        (answer(4, "length", text="abcX"), "the text is another"),
+    ],
+)
+def test_an_ending_that_greedy_decoding_never_has_is_a_violation(judged: Any, ours: dict[str, Any], rule: str) -> None:
+    found = judged(ours)
+    assert found.verdict == "violation" and found.counts == {"violation": 1}
+    assert rule in found.comparisons[0].reason
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "recipe"),
+    [
+        (answer(5, "length"), answer(6, "length"), {}),  # the engine gives more itself
+        (answer(3, "length"), answer(2, "length"), {}),  # it cuts off early itself
+        (answer(3, "length"), answer(4, "stop"), {}),  # it never shows what `length` means
+        (answer(3, "length"), {}, {"engine": {"kind": "llama.cpp", "context": 8}}),  # the context was full
+        (answer(3, "stop"), {}, {}),
+        (answer(4, "length", text="abc\ufffd"), answer(4, "length", text="abc"), {}),
+    ],
+)
+def test_what_the_target_does_itself_is_none(
+    judged: Any, ours: dict[str, Any], theirs: dict[str, Any], recipe: dict[str, Any]
+) -> None:
+    assert judged(ours, theirs, **recipe).verdict != "violation"
+
+
+def test_an_equal_ending_is_identical(judged: Any) -> None:
+    assert judged({}).verdict == "identical"
