@@ -5,13 +5,13 @@ within a block, over every block. Every prompt gets the first class that applies
 
     undetermined   the prompt itself, or the baseline's own answer, is not the same in every block; or an answer
                    differs whose request constrains it (`response_format`, `tools`)
-    degenerate     one of the answers, or both, is empty, a loop, a run of reserved tokens, or does not end
+    degenerate     the answers differ, and one of them is empty, a loop, a run of reserved tokens, or does not end
     violation      an answer ends as greedy decoding never does (see `endings`)
     near-tie       an answer differs, where the target's own numeric noise may be the cause (see `explain`)
     violation      an answer differs, and noise does not explain it
     differs        an answer differs, and no replay has explained it
     undetermined   a record is missing, failed, cut off or damaged
-    identical      text and tokens are equal in every block
+    identical      text and tokens are equal in every block; where the target's own answer is degenerate, that is named
 
 What an arm's divergences are together is found by scoring its whole answers alone (see `conclude`).
 """
@@ -87,13 +87,11 @@ def find_losslessness(
         limit = 1 - DOUBT ** (1 / total)
         reason = f"{total} of {_prompts(total)} got the target's own answer, by {how}, {times}; of prompts like these "
         reason += f"at most {100 * limit:.2g} % get a different one (95 % limit)."
+        broken = sum("own answer is degenerate" in answer.reason for answer in comparisons)
+        reason += f" For {_prompts(broken)} the target's own answer is degenerate." if broken else ""
         found = _verdict(frame, arm, "identical", reason, comparisons)
         return _with_noise(found, frame, arm, evidence).model_copy(update={"differing_limit": limit})
     parts = []
-    if counts["degenerate"]:
-        broken = f"{_prompts(counts['degenerate'])} got a degenerate answer from the target itself, which shows little"
-        equal = counts["degenerate"] + counts["identical"] == total
-        parts.append(f"The arm repeats a broken target: {broken}" if equal else broken)
     if unknown:
         first = unknown[0]
         like = f"{first.task}/{first.prompt_idx}: {first.reason.partition('. ')[0].rstrip('.')}"
@@ -247,9 +245,9 @@ def _outcome(
         )
     theirs, ours = unequal[0] if unequal else pairs[0]
     target = degeneration(theirs)
-    if target:
-        arm = "the arm's differs" if unequal else "the arm's is equal"
-        return "degenerate", f"The target's own answer is degenerate: it {target}; {arm}."
+    if target and unequal:
+        return "degenerate", f"The target's own answer is degenerate: it {target}; the arm's differs."
+    beside = f" The target's own answer is degenerate: it {target}." if target else ""
     if unequal:
         broken = degeneration(ours) or runs_on(ours, theirs)
         origin = f" {explained[0][1]}" if explained else ""
@@ -265,10 +263,10 @@ def _outcome(
     if None in gaps or any(theirs.n_predicted != ours.n_predicted for theirs, ours in one_sided):
         return "undetermined", "The texts are equal, but only one side has token ids."
     if gaps:
-        return "identical", f"The texts and the numbers of tokens are equal in every block; {gaps[0]}."
+        return "identical", f"The texts and the numbers of tokens are equal in every block; {gaps[0]}.{beside}"
     if any(theirs.token_ids is None for theirs, _ in pairs):
-        return "identical", "The texts are equal in every block; token ids are absent on both sides."
-    return "identical", IDENTICAL
+        return "identical", f"The texts are equal in every block; token ids are absent on both sides.{beside}"
+    return "identical", IDENTICAL + beside
 
 
 def _of_differing(comparisons: list[Comparison], audit: ArmAudit | None) -> tuple[LosslessVerdict, str]:
