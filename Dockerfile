@@ -20,6 +20,7 @@ COPY pyproject.toml README.md LICENSE docker.lock /src/
 COPY benchctl /src/benchctl
 COPY recipes /src/recipes
 COPY prompts /src/prompts
+COPY docs /src/docs
 RUN python3 -m venv /opt/benchctl \
  && /opt/benchctl/bin/python -m pip install --no-cache-dir --quiet --require-hashes --requirement /src/docker.lock \
  && /opt/benchctl/bin/python -m pip install --no-cache-dir --quiet --no-deps --no-build-isolation --no-index /src \

@@ -43,17 +43,17 @@ $(VENV)/.made:
 
 $(VENV)/.installed: $(VENV)/.made pyproject.toml
 	@echo "Installing benchctl and what it needs"
-	$(PIP) --editable ".[build]"
+	$(PIP) --editable .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed constraints-dev.txt
 	@echo "Installing what the tests need"
-	$(PIP) --constraint constraints-dev.txt --editable ".[build,dev]"
+	$(PIP) --constraint constraints-dev.txt --editable ".[dev]"
 	@touch $@
 
 $(VENV)/.installed-all: $(VENV)/.installed-dev
 	@echo "Installing torch, transformers and Ray"
-	$(PIP) --constraint constraints-dev.txt --editable ".[build,dev,convert,ray]"
+	$(PIP) --constraint constraints-dev.txt --editable ".[dev,convert,ray]"
 	@touch $@
 
 $(AUDIT)/.installed: $(VENV)/.installed-dev

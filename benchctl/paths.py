@@ -60,6 +60,6 @@ def prompts_file(name: str, recipe_folder: Path) -> Path | None:
 
 
 def shipped_folder(name: str) -> Path:
-    """Return the folder `recipes` or `prompts`: the wheel's copy first, then the checkout's."""
+    """Return the folder `recipes`, `prompts` or `docs`: the wheel's copy first, then the checkout's."""
     inside = _PACKAGE / "shipped" / name
     return inside if inside.is_dir() else _PACKAGE.parent / name

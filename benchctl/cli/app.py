@@ -18,6 +18,7 @@ import typer
 from benchctl import __version__
 from benchctl.cli.compare import compare
 from benchctl.cli.demo import demo
+from benchctl.cli.docs import docs
 from benchctl.cli.doctor import doctor
 from benchctl.cli.engines import app as engines
 from benchctl.cli.inspect import inspect
@@ -71,6 +72,7 @@ app.command("verify-against")(verify_against)
 app.command("compare")(compare)
 app.command("report")(report)
 app.command("doctor")(doctor)
+app.command("docs")(docs)
 app.command("inspect")(inspect)
 app.command("quantize")(quantize)
 for experiment in experiments().values():

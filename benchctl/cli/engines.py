@@ -45,7 +45,7 @@ def install_engine(
 ) -> None:
     """Build or install an engine for this machine, once; it is stored in the per-user cache.
 
-    What an engine is built from, and which of the options it takes, is in docs/engines.md. Further CMake arguments are
+    From what an engine is built, and which options it takes: `benchctl docs engines`. Further CMake arguments are
     taken from the environment variable CMAKE_ARGS.
     """
     from benchctl.engines.registry import Backend, Installer, InstallOptions
@@ -62,7 +62,7 @@ def install_engine(
             f"benchctl cannot build an engine called {engine!r}",
             where="engines install",
             fix=f"It installs {kinds_with(lambda adapter: adapter.installer is not None)}; "
-            "start other servers yourself: see docs/engines.md.",
+            "start other servers yourself: see `benchctl docs engines`.",
         )
     installer: Installer = load(adapter.installer)()
     backend = backends[0] if backends else None

@@ -25,7 +25,7 @@ from benchctl.engines.registry import Report
 from benchctl.errors import BenchctlError, EngineError, StorageError
 
 _NEEDED_CMAKE = (3, 14)
-_BUILD_EXTRA = 'Install CMake 3.14 or newer and ninja, for instance with `pip install "benchctl[build]"`.'
+_WITH_BENCHCTL = "benchctl brings CMake and ninja along: install it again, or install CMake 3.14 or newer and ninja."
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ def find_toolchain(backend: Backend) -> Toolchain:
     cmake = _find("cmake")
     cmake_version = _version(cmake) if cmake else None
     if cmake is None or cmake_version is None:
-        raise EngineError("CMake is not installed", kind="install", fix=_BUILD_EXTRA)
+        raise EngineError("CMake is not installed", kind="install", fix=_WITH_BENCHCTL)
     digits = re.search(r"(\d+)\.(\d+)", cmake_version)
     if digits is None or (int(digits[1]), int(digits[2])) < _NEEDED_CMAKE:
-        raise EngineError(f"CMake is too old: {cmake_version}", kind="install", where=cmake, fix=_BUILD_EXTRA)
+        raise EngineError(f"CMake is too old: {cmake_version}", kind="install", where=cmake, fix=_WITH_BENCHCTL)
     ninja, make = _find("ninja"), _find("make")
     if not ninja and not make:
-        raise EngineError("neither ninja nor make is installed", kind="install", fix=_BUILD_EXTRA)
+        raise EngineError("neither ninja nor make is installed", kind="install", fix=_WITH_BENCHCTL)
     cxx, compiler = _compiler()
     nvcc = None
     if backend == "cuda":

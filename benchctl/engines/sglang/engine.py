@@ -209,7 +209,7 @@ def inventory() -> list[FoundEngine]:
     except BenchctlError as error:
         if named:
             return [FoundEngine("sglang", "environment", named, problem=error.what, hint=error.fix)]
-        return [FoundEngine("sglang", hint=f"install it and name its Python: {VARIABLE}; see docs/engines.md")]
+        return [FoundEngine("sglang", hint=f"install it and name its Python: {VARIABLE}; see `benchctl docs engines`")]
     version = None
     if not named:
         with suppress(importlib.metadata.PackageNotFoundError):

@@ -301,7 +301,7 @@ def speculation_warnings(speculation: Speculation, package: Package, target: Res
     if package.cpu and folder_facts(target.path)["memory"] in ("hybrid", "recurrent"):
         warnings.append(
             "the target keeps a recurrent state, and vLLM on a CPU is known to corrupt such models when it speculates: "
-            "see docs/vllm-hybrids.md, and check with verify-lossless."
+            "see `benchctl docs vllm-hybrids`, and check with verify-lossless."
         )
     if (speculation.options or {}).get("suffix_decoding_max_cached_requests"):
         warnings.append("its suffix tree is shared by all requests: blocks after the first are drafted from answers.")

@@ -190,7 +190,9 @@ def inventory() -> list[FoundEngine]:
     except BenchctlError as error:
         return [FoundEngine("vllm", "environment", error.where, problem=error.what, hint=error.fix)]
     if not found:
-        return [FoundEngine("vllm", hint="for a CPU: `benchctl engines install vllm --cpu`; see docs/engines.md")]
+        return [
+            FoundEngine("vllm", hint="for a CPU: `benchctl engines install vllm --cpu`; see `benchctl docs engines`")
+        ]
     return [_remembered(program, runs=index == 0) for index, program in enumerate(found)]
 
 

@@ -125,7 +125,7 @@ class ClusterRunner:
                 f"No node of {self.cluster.where} can measure this run"
                 + (f": {'; '.join(refused)}" if refused else ": none is up that has what the recipe needs."),
                 kind="launch",
-                fix="Give the nodes the same benchctl, the engine and the models: see docs/clusters.md.",
+                fix="Give the nodes the same benchctl, the engine and the models: see `benchctl docs clusters`.",
             )
         for node, found in self.nodes.items():
             self._machine_of(node, found)

@@ -1,4 +1,4 @@
-"""Files from package indexes on loopback and in folders: as pip is configured, credentials for their host alone."""
+"""Files from package indexes on loopback and in folders: as pip and uv are told, credentials for their host alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from benchctl.engines.llama_cpp.source import IndexFailure, configured, default_index, fetch
+from benchctl.engines.llama_cpp.package_places import configured, default_index
+from benchctl.engines.llama_cpp.packages import IndexFailure, fetch
 
 CONTENT = b"the archive"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -60,9 +62,12 @@ def hosts() -> Iterator[tuple[Host, Host]]:
 
 @pytest.fixture(autouse=True)
 def no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "NO_INDEX", "CERT"):
-        monkeypatch.delenv(f"PIP_{name}", raising=False)
+    for name in list(os.environ):
+        if name.startswith(("PIP_", "UV_")):
+            monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("NETRC", "/dev/null")
 
 
 def fetched(tmp_path: Path, sha256: str | None = SHA256) -> str:
@@ -177,5 +182,77 @@ def test_without_configuration_the_index_is_that_of_pips_own_source(monkeypatch:
     index = default_index()
     assert index is not None and re.fullmatch(r"https://[a-z.]+/simple", index)
     assert configured({"HOME": "/nowhere", "XDG_CONFIG_DIRS": "/nowhere"}).indexes[:1] == (index,)
-    monkeypatch.setattr("benchctl.engines.llama_cpp.source.find_spec", lambda name: None)
+    monkeypatch.setattr("benchctl.engines.llama_cpp.package_places.find_spec", lambda name: None)
     assert default_index() is None
+
+
+UV_FILE = """
+index-url = "file:///old"
+extra-index-url = ["file:///more"]
+find-links = ["/shelf"]
+[[index]]
+name = "my-mirror"
+url = "https://mirror.invalid/simple"
+default = true
+[[index]]
+url = "https://only-for-one-package.invalid/simple"
+explicit = true
+[[index]]
+url = "/flat"
+format = "flat"
+[pip]
+keyring-provider = "subprocess"
+"""
+
+
+def test_uvs_files_and_variables_are_read(tmp_path: Path) -> None:
+    file = tmp_path / ".config" / "uv" / "uv.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(UV_FILE)
+    clean = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "none"), "PIP_CONFIG_FILE": "/dev/null"}
+    found = configured(clean)
+    assert found.indexes == ("https://mirror.invalid/simple", "file:///more")
+    assert found.find_links == ("/flat", "/shelf") and "keyring" in found.not_read[0]
+    login = {"UV_INDEX_MY_MIRROR_USERNAME": "me", "UV_INDEX_MY_MIRROR_PASSWORD": "a@b"}
+    assert configured(clean | login).indexes[0] == "https://me:a%40b@mirror.invalid/simple"
+    own = {"UV_DEFAULT_INDEX": "file:///d", "UV_INDEX": "x=file:///e file:///f", "UV_FIND_LINKS": "/g,/h"}
+    found = configured(clean | own)
+    assert found.indexes == ("file:///d", "file:///e", "file:///f", "file:///more")
+    assert found.find_links == ("/flat", "/g", "/h", "/shelf")
+    assert configured(clean | {"PIP_INDEX_URL": "file:///pip"}).indexes[0] == "file:///pip"
+    assert configured(clean | {"UV_OFFLINE": "1"}).indexes == ()
+    file.write_text("index-url = [")
+    assert configured(clean).indexes == (default_index(),)
+
+
+def test_netrc_is_for_its_host(hosts: tuple[Host, Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index, other = hosts
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password s3cret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    monkeypatch.setenv("PIP_INDEX_URL", index.url("/simple"))
+    index.answers["/simple/thing/"] = (200, HTML, anchors(other.url("/files/thing-1.0.tar.gz")))
+    assert "s3cret" not in fetched(tmp_path)
+    assert index.asked == [("/simple/thing/", "Basic " + base64.b64encode(b"me:s3cret").decode())]
+    assert other.asked == [("/files/thing-1.0.tar.gz", None)], "another port, and not encrypted"
+
+
+def test_a_login_that_is_wanted_and_settings_that_are_not_read_are_named(
+    hosts: tuple[Host, Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts[0].answers["/thing/"] = (401, HTML, b"")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", hosts[0].url())
+    monkeypatch.setenv("PIP_KEYRING_PROVIDER", "subprocess")
+    with pytest.raises(IndexFailure) as failure:
+        fetched(tmp_path)
+    assert "HTTP 401" in str(failure.value) and "pip's keyring-provider" in str(failure.value)
+
+
+@pytest.mark.parametrize("setting", ["PIP_CERT", "REQUESTS_CA_BUNDLE"])
+def test_certificates_that_cannot_be_read_are_one_reason(
+    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(setting, str(tmp_path / "none.pem"))
+    with pytest.raises(IndexFailure, match="certificates"):
+        fetched(tmp_path)
