@@ -82,6 +82,11 @@ class DetectionPower(Result):
     """About so many detect it eight times in ten; `None` where not even 64 times as many do."""
 
 
+def can_be_shown(power: DetectionPower) -> bool:
+    """Return whether a number of prompts that somebody measures would be enough."""
+    return power.prompts is not None and power.prompts <= MOST_PROMPTS
+
+
 class ArmAudit(Result):
     """An arm's own answers, whole, scored on the target alone, token by token."""
 
@@ -142,5 +147,7 @@ STATED_NATS = 0.3
 """An arm is consistent with the target only where an engine that accepts the runner-up within so many nats …"""
 ENOUGH_POWER = 0.8
 """… would have been detected with this probability."""
+MOST_PROMPTS = 2000
+"""Where more are needed, a target cannot show that an arm is consistent with it."""
 AUDIT_LEVEL = 0.01
 """Chance that any sound arm of a run is called a violation: half for the hazard test, half for single places."""

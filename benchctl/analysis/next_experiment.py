@@ -22,6 +22,7 @@ from benchctl.analysis.advice import (
     shown_to_draft,
 )
 from benchctl.analysis.cost import expected_tokens
+from benchctl.analysis.losslessness import can_be_shown
 from benchctl.analysis.results import Advice, Analysis, Decision, Experiment, Verdict, open_for_others
 from benchctl.data.identity import home_relative
 from benchctl.errors import UsageError
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from benchctl.data.manifest import Manifest
     from benchctl.data.store import RunData
 
+_SHIPPED, _SHIPPED_TASKS, _SHIPPED_PROMPTS = "many", 8, 240
+"""The suite of many short prompts, its tasks and its prompts."""
 YOUR_PROMPTS = "your-prompts.jsonl"
 """Stands in a command for a file that only its reader has."""
 COPYING = ("ngram-mod", "ngram-simple")
@@ -92,11 +95,17 @@ def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder
     advised = {row.arm for row in rows}
     for row in analysis.losslessness:
         stated = row.audit.stated if row.audit is not None else None
-        if row.arm in advised and row.unviolated is not None and stated is not None and stated.prompts is not None:
-            return your_prompts(
-                f"Losslessness of {row.arm}: no violation found, with a power of {100 * stated.chance:.0f} %; about "
-                f"{stated.prompts:,} prompts are needed."
-            )
+        if row.arm not in advised or row.unviolated is None or stated is None or not can_be_shown(stated):
+            continue
+        sentence = (
+            f"Losslessness of {row.arm}: no violation found, with a power of {100 * stated.chance:.0f} %; about "
+            f"{stated.prompts:,} prompts are needed."
+        )
+        if (stated.prompts or 0) > _SHIPPED_PROMPTS:
+            return your_prompts(sentence)
+        limit = str(math.ceil((stated.prompts or 0) / _SHIPPED_TASKS))
+        sentence = f"{sentence} Then verify that run: `benchctl verify-lossless`."
+        return again(sentence, "--only", row.arm, "--prompts", _SHIPPED, "--limit", limit, "--blocks", "1")
     for verdict in drafted:
         prompts, _ = compared_prompts(analysis, verdict.arm)
         others = open_for_others(verdict.like_these)

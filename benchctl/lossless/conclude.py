@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.answers import common_length
-from benchctl.analysis.losslessness import AUDIT_LEVEL, ENOUGH_POWER, STATED_NATS, ArmAudit, DetectionPower
+from benchctl.analysis.losslessness import (
+    AUDIT_LEVEL,
+    ENOUGH_POWER,
+    STATED_NATS,
+    ArmAudit,
+    DetectionPower,
+    can_be_shown,
+)
 from benchctl.analysis.statistics import holm
 from benchctl.lossless.hazard import TAUS, Places, Simulation, hazard_test, null_statistics, statistic
 from benchctl.lossless.noise import Noise, noise_of
@@ -207,7 +214,7 @@ def without_power(audit: ArmAudit) -> str:
     chance = 0.0 if stated is None else stated.chance
     needed = (
         "more than this target can show"
-        if stated is None or stated.prompts is None
+        if stated is None or not can_be_shown(stated)
         else (f"about {stated.prompts:,} prompts like these are needed")
     )
     return (

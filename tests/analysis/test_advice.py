@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchctl.analysis.losslessness import STATED_NATS, ArmAudit, DetectionPower
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, Experiment, SpeedUp
 from benchctl.analysis.rounds.results import RoundFit, RoundModel
@@ -143,6 +144,30 @@ def test_a_faster_arm_whose_output_is_undetermined_is_to_be_scored(analysis: Ana
     sentence, command = experiment(with_verdict(analysis, "ngram_simple", lossless="undetermined"))
     assert "ngram_simple" in sentence
     assert command == f"benchctl verify-lossless results/{analysis.recipe}/{analysis.run}"
+
+
+@pytest.mark.parametrize(
+    ("prompts", "options"),
+    [
+        (96, "--only ngram_simple --prompts many --limit 12 --blocks 1"),
+        (241, "--prompts your-prompts.jsonl"),
+        (2001, None),
+        (None, None),
+    ],
+)
+def test_power_that_lacks_is_to_be_had_from_more_prompts(
+    analysis: Analysis, prompts: int | None, options: str | None
+) -> None:
+    power = DetectionPower(nats=STATED_NATS, chance=0.36, prompts=prompts)
+    audit = ArmAudit.model_construct(lacking=None, seen=(power,), p=0.5, p_adjusted=0.5, beyond=0)
+    rows = [
+        row.model_copy(update={"verdict": "undetermined", "audit": audit}) if row.arm == "ngram_simple" else row
+        for row in analysis.losslessness
+    ]
+    unshown = with_verdict(analysis, "ngram_simple", lossless="undetermined", unviolated=0.36)
+    sentence, command = experiment(unshown.model_copy(update={"losslessness": rows}))
+    assert ("power of 36 %" in sentence) == (options is not None)
+    assert options is None or command.endswith(options)
 
 
 def test_an_open_question_needs_more_blocks(analysis: Analysis) -> None:

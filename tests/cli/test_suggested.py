@@ -28,6 +28,7 @@ OPTIONS = {
     "--only",
     "--blocks",
     "--prompts",
+    "--limit",
     "--type",
     "--depth",
     "--models-dir",
@@ -51,7 +52,8 @@ def planned(command: str, folder: Path) -> Recipe:
     recipe = requested_recipe(
         shlex.split(command)[2], Path("results"), target=None, draft=None, kind=None,
         types=[given["--type"]] if "--type" in given else None, depth=given.get("--depth"), sweep=None,
-        prompts=str(folder / YOUR_PROMPTS) if "--prompts" in given else None, limit=None, settings=None, trust=False,
+        prompts=str(folder / YOUR_PROMPTS) if given.get("--prompts") == YOUR_PROMPTS else given.get("--prompts"),
+        limit=int(given["--limit"]) if "--limit" in given else None, settings=None, trust=False,
     ).recipe  # fmt: skip
     recipe = keep_only(recipe, [given["--only"]]) if "--only" in given else recipe
     return with_blocks(recipe, given["--blocks"]) if "--blocks" in given else recipe
