@@ -28,6 +28,10 @@ class Experiment:
     """Path of `(where, *, models_dir, binary)`, a context in which a run is measured on other machines: `run --on`."""
     search: str | None = None
     """Path of a class that chooses the cells of a run that searches (`benchctl.measure.runner.Search`)."""
+    breakeven: str | None = None
+    """Path of `(analysis, manifest or None) -> dict or None`: `breakeven` of the analysis."""
+    section: str | None = None
+    """Path of `(analysis) -> benchctl.reports.figures.draw.Addition | None`: what the report of a run has more."""
     study: str | None = None
     """Path of `(run, named folder or None) -> benchctl.reports.tables.study.Tensors | None`: a table of a study."""
 
@@ -40,7 +44,7 @@ def experiments() -> dict[str, Experiment]:
 
 
 def offered(what: str) -> Any:  # noqa: ANN401 - whatever the path names
-    """Return what an experiment offers as `nodes` or `search`. Raises LookupError where none is installed that does."""
+    """Return what an experiment offers under this name. Raises LookupError where none is installed that does."""
     for experiment in experiments().values():
         if path := getattr(experiment, what):
             return load(path)

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from benchctl.analysis.acceptance import find_acceptance
 from benchctl.analysis.answers import Answers, find_answers, find_consistency
-from benchctl.analysis.breakeven import find_breakeven, measured_arms
 from benchctl.analysis.cells import failed_cells
 from benchctl.analysis.conditions.split import Group, split
 from benchctl.analysis.conditions.sweep import find_sweep, join
@@ -36,6 +35,7 @@ from benchctl.analysis.speedup import (
 from benchctl.analysis.verdict import distrusted, find_verdict, select
 from benchctl.analysis.warnings import find_warnings
 from benchctl.data.store import RunData
+from benchctl.offers import offered
 from benchctl.recipes.groups import ComparedArm, by_label
 
 
@@ -95,7 +95,7 @@ def analyse(run: RunData, judge: Judge, *, baseline: str | None = None) -> Analy
     found = found.model_copy(
         update={
             "stopping": find_stopping(manifest, found.speedups, levels) if own else None,
-            "breakeven": None if run.integrity.damage else find_breakeven(measured_arms(found, manifest)),
+            "breakeven": None if run.integrity.damage else offered("breakeven")(found, manifest),
         }
     )
     return found.model_copy(update={"decision": find_decision(found, run)})

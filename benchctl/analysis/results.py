@@ -16,7 +16,7 @@ from benchctl.analysis.resources import Resources
 from benchctl.analysis.result import Interval as Interval
 from benchctl.analysis.result import Result as Result
 from benchctl.analysis.result import open_for_others as open_for_others
-from benchctl.analysis.rounds.results import BreakEven, RoundModel
+from benchctl.analysis.rounds.results import RoundModel
 from benchctl.recipes.groups import ComparedArm
 
 if TYPE_CHECKING:
@@ -368,8 +368,8 @@ class Analysis(Result):
     costs: list[Cost]
     rounds: RoundModel = Field(default_factory=RoundModel)
     """What rounds are made of."""
-    breakeven: BreakEven | None = None
-    """Of a run with arms of synthetic acceptance."""
+    breakeven: dict[str, Any] | None = None
+    """Of a run with arms of synthetic acceptance, as an experiment offers it (`section` reads it)."""
     resources: list[Resources] = Field(default_factory=list)
     """Energy and memory, a row for every arm."""
     warnings: list[Caution]

@@ -15,8 +15,9 @@ from benchctl.data.store import RunData
 from benchctl.lossless.whole_answers import PromptAnswers, find_whole_answers
 from benchctl.reports import conclusion, numbers, page
 from benchctl.reports.columns import Cell, Code, Folded, Name, Table, lossy_labels
+from benchctl.reports.figures.draw import addition_to
 from benchctl.reports.page import cards
-from benchctl.reports.tables import acceptance, axes, breakeven, output, provenance, rounds, speed, sweep
+from benchctl.reports.tables import acceptance, axes, output, provenance, rounds, speed, sweep
 from benchctl.text import one_line, visible
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "tables": _tables(analysis),
         "sweep_sections": _sweep_sections(analysis, manifest),
         "lossy": lossy_labels(analysis),
-        "breakeven_statements": breakeven.breakeven_statements(analysis),
+        "addition": addition_to(analysis),
         "round_statements": rounds.round_statements(analysis),
         "overlapping": any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False,
         "no_interval": numbers.no_interval(analysis),
@@ -175,8 +176,6 @@ def _tables(analysis: Analysis) -> dict[str, Any]:
         "units": rounds.unit_costs(analysis),
         "round_splits": rounds.round_splits(analysis),
         "forecasts": rounds.forecasts(analysis),
-        "needs": breakeven.needs(analysis),
-        "points": breakeven.points(analysis),
         "throughput": speed.throughput(analysis),
         "resources": speed.resources(analysis),
         "positions": acceptance.acceptance_by_position(analysis),

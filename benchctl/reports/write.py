@@ -14,14 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchctl.analysis.breakeven import measured_arms
 from benchctl.analysis.results import Analysis
 from benchctl.data.store import RunData
 from benchctl.errors import StorageError
 from benchctl.reports.columns import Column, Table
+from benchctl.reports.figures.draw import addition_to, draw_all
 from benchctl.reports.tables.acceptance import acceptance
 from benchctl.reports.tables.axes import by_axis
-from benchctl.reports.tables.breakeven import needs, points
 from benchctl.reports.tables.output import answers
 from benchctl.reports.tables.rounds import forecasts, round_splits, unit_costs
 from benchctl.reports.tables.speed import costs, decode_rates, resources, speedups
@@ -84,7 +83,6 @@ def write_report(run: RunData, analysis: Analysis, folder: Path, *, figures: boo
 
 def render_files(run: RunData, analysis: Analysis, *, figures: bool = True) -> dict[str, bytes]:
     """Return file name to content of a whole report; the same run gives the same bytes."""
-    from benchctl.reports.figures.draw import draw_all
     from benchctl.reports.render import render_html, render_markdown
 
     drawings = draw_all(analysis) if figures else []
@@ -141,8 +139,8 @@ def all_tables(analysis: Analysis) -> dict[str, str]:
     """Return file name to content of every CSV file."""
     tables: list[Table[Any]] = [table(analysis) for table in (speedups, acceptance, answers, decode_rates, costs)]
     tables += [made for table in (resources, round_splits, unit_costs, forecasts) if (made := table(analysis)).rows]
-    if analysis.breakeven is not None:
-        tables += [points(analysis), needs(analysis)]
+    if (more := addition_to(analysis)) is not None:
+        tables += more.tables
     if analysis.sweep is not None:
         tables.append(conditions(analysis))
         tables += [table] if (table := by_axis(analysis)).rows else []
@@ -162,26 +160,6 @@ def csv_table(table: Table[Any], lossy: dict[str, str]) -> str:
         cells = [value(row) for value in values]
         written = [safe(cell) if isinstance(cell, str) else _plain(cell) for cell in cells]
         writer.writerow([*written, safe(lossy.get(cells[0], ""))])
-    return stream.getvalue()
-
-
-def _pair(analysis: Analysis, name: str) -> str:
-    """The models that an arm ran on, with its setup where the recipe has axes."""
-    arm = analysis.compared[name]
-    models = [Path(model.source).name for model in (arm.target, arm.draft) if model is not None]
-    return " + ".join(models or [analysis.recipe]) + (f" ({arm.setup})" if arm.setup else "")
-
-
-def acceptance_lengths(run: RunData, analysis: Analysis) -> str:
-    """The acceptance lengths of a run's real drafts as CSV, a row an arm: model, mode, depth, acceptance_length."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["model", "mode", "depth", "acceptance_length"])
-    for arm in measured_arms(analysis, run.manifest):
-        if not arm.synthetic and arm.tokens is not None:
-            mode = next(verdict.setting.partition(",")[0] for verdict in analysis.verdicts if verdict.arm == arm.name)
-            pair = _pair(analysis, arm.name)
-            writer.writerow([spreadsheet_text(pair), spreadsheet_text(mode), arm.depth, arm.tokens])
     return stream.getvalue()
 
 

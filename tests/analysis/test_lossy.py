@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -49,3 +50,32 @@ def test_the_verdict_says_so(equal: RunData) -> None:
     spec = next(one for one in analyse_run(equal).verdicts if one.arm == "spec")
     assert (spec.lossless, spec.lossy) == ("violation", LOSSY)
     assert "ossy by design: synthetic acceptance" in spec.sentence
+
+
+def test_arms_that_accept_by_lot_are_no_claims_and_never_lossless(
+    make_record: Any, make_run: Any, make_manifest: Any
+) -> None:
+    arms = {"baseline": None, "spec": {"type": "draft-simple", "max": 4}}
+    lots = {f"synth_{place}": {"type": "draft-simple", "max": 4} for place in range(8)}
+    counters = {"draft_n": 16, "draft_n_accepted": 6, "rounds": 4}
+
+    def run(names: dict[str, Any]) -> Any:
+        manifest = make_manifest(names, 1, 3)
+        for arm in manifest.arms:
+            arm.lossy = ["synthetic acceptance"] if arm.name.startswith("synth") else []
+        records = [
+            make_record(name, block=block, rate=10.0 + block + (2 if name != "baseline" else 0),
+                        **({} if name == "baseline" else counters))
+            for block in range(3) for name in names
+        ]  # fmt: skip
+        return analyse_run(make_run(records, manifest))
+
+    alone, beside = run(arms), run(arms | lots)
+    spec = [next(row for row in one.speedups if row.arm == "spec" and row.task == "all") for one in (alone, beside)]
+    assert spec[0] == spec[1], "eight more arms must not widen what is claimed of a real one"
+    for verdict in beside.verdicts:
+        if verdict.arm.startswith("synth"):
+            assert verdict.lossless == "violation"
+            assert "its text is not a model's output" in verdict.sentence
+    assert beside.breakeven is not None
+    assert alone.breakeven is None

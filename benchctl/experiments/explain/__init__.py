@@ -11,5 +11,7 @@ EXPERIMENT = Experiment(
         "explain": f"{_HERE}.command:explain",
         "breakeven": f"{_HERE}.breakeven:breakeven",
         "predict": f"{_HERE}.predict:predict",
-    }
+    },
+    breakeven=f"{_HERE}.curve:of_run",
+    section=f"{_HERE}.section:addition",
 )

@@ -12,9 +12,9 @@ from benchctl.cli.options import Blocks, EngineBinary, Limit, ModelsDir, Quiet, 
 from benchctl.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
-    from benchctl.analysis.breakeven import Reference
     from benchctl.analysis.results import Analysis
     from benchctl.data.store import RunData
+    from benchctl.experiments.explain.curve import BreakEven, Reference
 
 REFERENCE_COLUMNS = ("model", "mode", "depth", "acceptance_length")
 _MOST_REFERENCES = 10_000
@@ -89,6 +89,7 @@ def _measure(
 
     from rich.console import Console
 
+    from benchctl.experiments.explain.synthetic import with_synthetic_arms
     from benchctl.measure.plan import with_blocks
     from benchctl.measure.prepare import prepare, probed_engine
     from benchctl.measure.progress import progress_for
@@ -96,7 +97,6 @@ def _measure(
     from benchctl.permissions import settle
     from benchctl.recipes.from_options import parse_settings, prompt_settings
     from benchctl.recipes.load import find_recipe, load_recipe
-    from benchctl.recipes.synthetic import with_synthetic_arms
 
     file = find_recipe(recipe)
     overrides = parse_settings(settings) | prompt_settings(None, limit)
@@ -128,8 +128,7 @@ def _measure(
 def _show(
     run: RunData, references: list[Reference], write_to: Path | None, reports: Path, *, as_json: bool, quiet: bool
 ) -> None:
-
-    from benchctl.analysis.breakeven import find_breakeven, measured_arms
+    from benchctl.experiments.explain.curve import find_breakeven, measured_arms
     from benchctl.lossless.analysed import analyse_run
     from benchctl.reports.write import report_folder, write_report
 
@@ -141,7 +140,7 @@ def _show(
             where=str(run.folder),
             fix="Measure it from a recipe: benchctl breakeven recipe.yaml",
         )
-    analysis = analysis.model_copy(update={"breakeven": found})
+    analysis = analysis.model_copy(update={"breakeven": found.model_dump()})
     if write_to is not None:
         _write_references(write_to, run, analysis)
     files = write_report(run, analysis, report_folder(analysis, reports))
@@ -149,22 +148,22 @@ def _show(
         document = {"run": str(run.folder), "page": str(files.page), **found.model_dump()}
         print_json("breakeven", document)
     elif not quiet:
-        _print(analysis, files.page)
+        _print(found, files.page)
 
 
-def _print(analysis: Analysis, page: Path) -> None:
+def _print(found: BreakEven, page: Path) -> None:
     from rich.text import Text
 
-    from benchctl.reports.tables.breakeven import NOT_AN_OUTPUT, breakeven_statements, needs, points
+    from benchctl.experiments.explain.section import NOT_AN_OUTPUT, needs_table, points_table, statements
     from benchctl.reports.terminal import print_table, table_console
     from benchctl.text import one_line
 
     console = table_console()
-    for table in (points(analysis), needs(analysis)):
+    for table in (points_table(found), needs_table(found)):
         console.print(Text(f"\n{table.title}", "bold"))
         print_table(console, table)
     console.print()
-    for sentence in breakeven_statements(analysis):
+    for sentence in statements(found):
         console.print(Text(f"- {one_line(sentence, 400)}"))
     console.print(Text(NOT_AN_OUTPUT, "yellow"))
     console.print(Text(f"Report: {one_line(str(page))}"), soft_wrap=True)
@@ -196,7 +195,7 @@ def read_references(file: Path) -> list[Reference]:
 
 
 def _reference(row: dict[str, str | None], where: str) -> Reference:
-    from benchctl.analysis.breakeven import Reference
+    from benchctl.experiments.explain.curve import Reference
 
     try:
         depth, length = int(row["depth"] or ""), float(row["acceptance_length"] or "")
@@ -210,7 +209,7 @@ def _reference(row: dict[str, str | None], where: str) -> Reference:
 
 
 def _write_references(file: Path, run: RunData, analysis: Analysis) -> None:
-    from benchctl.reports.write import acceptance_lengths
+    from benchctl.experiments.explain.section import acceptance_lengths
 
     try:
         file.write_text(acceptance_lengths(run, analysis), encoding="utf-8")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from benchctl.analysis.results import Analysis
+from benchctl.offers import offered
+from benchctl.reports.columns import Table
 from benchctl.reports.figures import (
     arms,
     axes,
-    breakeven,
     concurrency,
     rounds,
     style,
@@ -43,6 +44,22 @@ class Drawing:
     png: bytes | None = None
     adapt: Callable[[Drawing, Analysis], Drawing] | None = None
     """Texts that depend on the run."""
+
+
+@dataclass(frozen=True)
+class Addition:
+    """What an experiment adds to the report of a run."""
+
+    tables: tuple[Table[Any], ...]
+    statements: list[str]
+    """Sentences below the tables."""
+    figure: tuple[Callable[[Analysis], Figure | None], Drawing]
+
+
+def addition_to(analysis: Analysis) -> Addition | None:
+    """Return what the installed experiments add to the report of this run."""
+    found: Addition | None = offered("section")(analysis)
+    return found
 
 
 def _with_energy(drawing: Drawing, analysis: Analysis) -> Drawing:
@@ -211,28 +228,12 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
 )
 
 
-_BREAKEVEN = (
-    breakeven.draw,
-    Drawing(
-        name="breakeven",
-        title="Break-even, measured",
-        caption="Speed-up of each draft depth at every acceptance. Hollow marks: synthetic acceptance (draft tokens "
-        "accepted at random; their text is not a model's output); filled marks: the real drafts; crosses: given "
-        "acceptance lengths, at this machine's speed. Whiskers: 95 % interval.",
-        alt="Curves of speed-up over acceptance, one for each depth, with the real drafts as points, against a line "
-        "at 1. "
-        "The table “Break-even” has the same numbers.",
-        absent="Fewer than two acceptances were measured at any depth.",
-    ),
-)
-
-
 def draw_all(analysis: Analysis) -> list[Drawing]:
     """Draw the figures of every run and of the dimensions of this one; those without data have no image."""
     swept: list[Section] = [*analysis.sweep.dimensions] if analysis.sweep else []
     swept += ["axes"] if analysis.sweep and analysis.sweep.over_axes else []
     figures = [*(figure for figure in _OF_SWEEPS if figure[1].varies in swept), *_FIGURES]
-    figures += [_BREAKEVEN] if analysis.breakeven else []
+    figures += [more.figure] if (more := addition_to(analysis)) else []
     return [_draw(function, drawing, analysis) for function, drawing in figures]
 
 

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchctl.analysis.breakeven import Measured, Reference, find_breakeven
 from benchctl.analysis.result import Interval
-from benchctl.analysis.rounds.results import BreakEven
-from benchctl.lossless.analysed import analyse_run
+from benchctl.experiments.explain.curve import BreakEven, Measured, Reference, find_breakeven
 
 
 def arm(name: str, tokens: float | None, speedup: float | None, *, depth: int = 4, **more: Any) -> Measured:
@@ -69,32 +67,3 @@ def test_a_run_without_synthetic_arms_has_no_curve() -> None:
 def test_an_arm_without_rounds_is_listed() -> None:
     made = found(*LINE, arm("spec", None, 1.2))
     assert made.notes == ["spec: its rounds or its speed are not reported, so it is not on the curve."]
-
-
-def test_arms_that_accept_by_lot_are_no_claims_and_never_lossless(
-    make_record: Any, make_run: Any, make_manifest: Any
-) -> None:
-    arms = {"baseline": None, "spec": {"type": "draft-simple", "max": 4}}
-    lots = {f"synth_{place}": {"type": "draft-simple", "max": 4} for place in range(8)}
-    counters = {"draft_n": 16, "draft_n_accepted": 6, "rounds": 4}
-
-    def run(names: dict[str, Any]) -> Any:
-        manifest = make_manifest(names, 1, 3)
-        for one in manifest.arms:
-            one.lossy = ["synthetic acceptance"] if one.name.startswith("synth") else []
-        records = [
-            make_record(name, block=block, rate=10.0 + block + (2 if name != "baseline" else 0),
-                        **({} if name == "baseline" else counters))
-            for block in range(3) for name in names
-        ]  # fmt: skip
-        return analyse_run(make_run(records, manifest))
-
-    alone, beside = run(arms), run(arms | lots)
-    spec = [next(row for row in one.speedups if row.arm == "spec" and row.task == "all") for one in (alone, beside)]
-    assert spec[0] == spec[1], "eight more arms must not widen what is claimed of a real one"
-    for verdict in beside.verdicts:
-        if verdict.arm.startswith("synth"):
-            assert verdict.lossless == "violation"
-            assert "its text is not a model's output" in verdict.sentence
-    assert beside.breakeven is not None
-    assert alone.breakeven is None

@@ -10,18 +10,64 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import Field
 
 from benchctl.analysis.cost import alpha_for, expected_tokens
 from benchctl.analysis.lossy import synthetic_arms
 from benchctl.analysis.result import Interval, Result
 from benchctl.analysis.results import ALL_TASKS, Analysis
-from benchctl.analysis.rounds.results import BreakEven, Need, Point
 from benchctl.data.manifest import Manifest
 from benchctl.text import percent
 
 ALL_ACCEPTED = 0.999
 """From this α on nearly every draft token is accepted."""
+
+
+class Point(Result):
+    """A speed-up at an acceptance and a depth."""
+
+    name: str
+    """The arm, or the model of a reference."""
+    kind: Literal["synthetic", "draft", "reference"]
+    """synthetic: accepted at random; draft: a real one, measured; reference: an acceptance length from elsewhere, at
+    this machine's speed."""
+    depth: int
+    tokens: float
+    """A round: the acceptance length, the target's own token included."""
+    alpha: float
+    speedup: float
+    interval: Interval | None = None
+    curve: float | None = None
+    """Of a real draft: the curve at its tokens."""
+    curve_holds: bool | None = None
+    """Whether that lies within its interval; `None` where it has none."""
+    note: str | None = None
+
+
+class Need(Result):
+    """What one depth needs to break even."""
+
+    depth: int
+    tokens: float | None
+    """A round; `None` where the curve does not cross 1."""
+    alpha: float | None
+    outcome: Literal["crosses", "always pays", "never pays", "not measured"]
+    by_model: float | None = None
+    """The α that the cost of the real draft's rounds requires; `None` where none is enough, or it is not known."""
+    model_says: Literal["crosses", "never pays", "not known"] = "not known"
+    measured: float | None = None
+    """The α of the real draft."""
+    sentence: str
+
+
+class BreakEven(Result):
+    """The curve of one engine, pair and machine."""
+
+    points: list[Point] = Field(default_factory=list)
+    needs: list[Need] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
 
 
 class Measured(Result):
@@ -72,6 +118,12 @@ def measured_arms(analysis: Analysis, manifest: Manifest | None) -> list[Measure
             )
         )
     return found
+
+
+def of_run(analysis: Analysis, manifest: Manifest | None) -> dict[str, Any] | None:
+    """Return the break-even of a run, as its analysis holds it; `None` without synthetic arms."""
+    found = find_breakeven(measured_arms(analysis, manifest))
+    return None if found is None else found.model_dump()
 
 
 def find_breakeven(arms: Sequence[Measured], references: Sequence[Reference] = ()) -> BreakEven | None:

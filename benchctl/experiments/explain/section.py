@@ -1,0 +1,181 @@
+"""What measured break-even adds to a report: the acceptance that each depth needs, the curves and their points."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchctl.analysis.results import Analysis
+from benchctl.experiments.explain.curve import BreakEven, Need, Point, curve_line, measured_arms
+from benchctl.reports import numbers
+from benchctl.reports.columns import Column, Name, Table, interval, numeric
+from benchctl.reports.figures import style
+from benchctl.reports.figures.draw import Addition, Drawing
+from benchctl.reports.write import spreadsheet_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from benchctl.data.store import RunData
+
+NOT_AN_OUTPUT = "The text of synthetic arms is not a model's output: draft tokens were accepted at random."
+_KINDS = {
+    "synthetic": "synthetic (not a model's output)",
+    "draft": "real draft",
+    "reference": "reference (inferred)",
+}
+_OUTCOMES = {"always pays": "always pays", "never pays": "never pays", "not measured": numbers.ABSENT}
+
+
+def needs_table(found: BreakEven) -> Table[Need]:
+    """A row a depth."""
+    return Table(
+        "breakeven",
+        "Break-even",
+        (
+            numeric("Depth k", lambda row: row.depth, key="depth"),
+            numeric(
+                "Break-even α, measured",
+                lambda row: row.alpha,
+                cell=lambda row: _OUTCOMES.get(row.outcome) or numbers.percent(row.alpha),
+                key="alpha",
+                explain="acceptance of one draft token at which the curve of synthetic acceptance crosses 1.",
+            ),
+            numeric("Tokens per round", lambda row: row.tokens, numbers.decimal, key="tokens"),
+            numeric(
+                "by the cost model",
+                lambda row: row.by_model,
+                cell=lambda row: "never pays" if row.model_says == "never pays" else numbers.percent(row.by_model),
+                key="by_model",
+                explain="the same, from the cost of the real draft's rounds (inferred).",
+            ),
+            numeric("Real draft's α", lambda row: row.measured, numbers.percent, key="measured"),
+            Column("", lambda row: row.outcome, key="outcome"),
+        ),
+        found.needs,
+    )
+
+
+def points_table(found: BreakEven) -> Table[Point]:
+    """A row a point."""
+    return Table(
+        "breakeven-points",
+        "Points of the curve",
+        (
+            Column("Arm", lambda row: row.name, cell=lambda row: Name(row.name), key="name", heads=True),
+            Column("Kind", lambda row: row.kind, cell=lambda row: _KINDS[row.kind], key="kind"),
+            numeric("Depth k", lambda row: row.depth, key="depth"),
+            numeric("Tokens per round", lambda row: row.tokens, numbers.decimal, key="tokens"),
+            numeric("α", lambda row: row.alpha, numbers.percent, key="alpha"),
+            numeric("Speed-up", lambda row: row.speedup, numbers.ratio, key="speedup"),
+            interval("95 % interval", lambda row: row.interval, key="interval"),
+            numeric(
+                "The curve there",
+                lambda row: row.curve,
+                numbers.ratio,
+                key="curve",
+                explain="the synthetic curve at a real draft's tokens per round.",
+            ),
+            Column("Within interval", lambda row: row.curve_holds, numbers.yes_or_no, key="curve_holds"),
+        ),
+        found.points,
+        note=NOT_AN_OUTPUT,
+    )
+
+
+def statements(found: BreakEven) -> list[str]:
+    """The break-even of each depth, points off the curve, and points that could not be placed, a sentence each."""
+    return [
+        *(need.sentence for need in found.needs),
+        *(point.note for point in found.points if point.note),
+        *found.notes,
+    ]
+
+
+def draw_curves(found: BreakEven) -> Figure | None:
+    """One curve a depth; `None` where no depth has two points."""
+    curves = {need.depth: [point for point in found.points if (point.kind, point.depth) == ("synthetic", need.depth)]
+              for need in found.needs}  # fmt: skip
+    curves = {depth: curve for depth, curve in curves.items() if len(curve) > 1}
+    if not curves:
+        return None
+    figure = style.new_figure(3.9)
+    axes = figure.subplots()
+    marks = style.marks([f"depth {depth}" for depth in curves], "")
+    for depth, curve in curves.items():
+        mark = marks[f"depth {depth}"]
+        alphas, speeds = zip(*curve_line(curve, depth), strict=True)
+        axes.plot([100 * alpha for alpha in alphas], speeds, color=mark.colour, linewidth=1.3, label=f"depth {depth}")
+        for point in found.points:
+            if point.depth == depth:
+                _draw_point(axes, point, mark)
+    axes.axhline(1, color=style.INK, linewidth=1, label="break-even")
+    axes.set_xlim(-3, 103)
+    drawn = [point for point in found.points if point.depth in curves]
+    axes.set_ylim(0, 1.15 * max(1.0, *(shown.speedup for shown in drawn)))
+    axes.grid()
+    axes.set_xlabel("acceptance α of one draft token (%)")
+    axes.set_ylabel("decode speed-up (×)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=min(5, len(curves) + 1))
+    return figure
+
+
+def _draw_point(axes: Axes, point: Point, mark: style.Mark) -> None:
+    x = 100 * point.alpha
+    if point.interval is not None:
+        axes.vlines(x, point.interval.low, point.interval.high, color=mark.colour, linewidth=1, alpha=0.7)
+    if point.kind == "reference":
+        axes.plot(x, point.speedup, "x", color=mark.colour, markersize=7, markeredgewidth=1.5)
+        return
+    hollow = point.kind == "synthetic"
+    axes.plot(x, point.speedup, mark.marker, markersize=5 if hollow else 7, markeredgewidth=1.1,
+              markerfacecolor=style.PAPER if hollow else mark.colour,
+              markeredgecolor=mark.colour if hollow else style.INK)  # fmt: skip
+
+
+_DRAWING = Drawing(
+    name="breakeven",
+    title="Break-even, measured",
+    caption="Speed-up of each draft depth at every acceptance. Hollow marks: synthetic acceptance (draft tokens "
+    "accepted at random; their text is not a model's output); filled marks: the real drafts; crosses: given "
+    "acceptance lengths, at this machine's speed. Whiskers: 95 % interval.",
+    alt="Curves of speed-up over acceptance, one for each depth, with the real drafts as points, against a line "
+    "at 1. "
+    "The table “Break-even” has the same numbers.",
+    absent="Fewer than two acceptances were measured at any depth.",
+)
+
+
+def addition(analysis: Analysis) -> Addition | None:
+    """Return what the report of a run with synthetic arms has more."""
+    if analysis.breakeven is None:
+        return None
+    found = BreakEven.model_validate(analysis.breakeven)
+    return Addition(
+        tables=(needs_table(found), points_table(found)),
+        statements=statements(found),
+        figure=(lambda _: draw_curves(found), _DRAWING),
+    )
+
+
+def acceptance_lengths(run: RunData, analysis: Analysis) -> str:
+    """The acceptance lengths of a run's real drafts as CSV, a row an arm: model, mode, depth, acceptance_length."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["model", "mode", "depth", "acceptance_length"])
+    for arm in measured_arms(analysis, run.manifest):
+        if not arm.synthetic and arm.tokens is not None:
+            mode = next(verdict.setting.partition(",")[0] for verdict in analysis.verdicts if verdict.arm == arm.name)
+            pair = _pair(analysis, arm.name)
+            writer.writerow([spreadsheet_text(pair), spreadsheet_text(mode), arm.depth, arm.tokens])
+    return stream.getvalue()
+
+
+def _pair(analysis: Analysis, name: str) -> str:
+    """The models that an arm ran on, with its setup where the recipe has axes."""
+    arm = analysis.compared[name]
+    models = [Path(model.source).name for model in (arm.target, arm.draft) if model is not None]
+    return " + ".join(models or [analysis.recipe]) + (f" ({arm.setup})" if arm.setup else "")
