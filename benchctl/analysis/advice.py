@@ -113,6 +113,7 @@ def _decide(analysis: Analysis, manifest: Manifest | None, baseline: str, arms: 
             others=_of_others(best),
             evidence=f"These prompts: {ends}{together} (95 %){beyond}{_KEPT.get(output, f'; {output}')}.",
             command=production_command(manifest, best.verdict.arm),
+            added=added_options(manifest, best.verdict.arm, baseline),
         )
 
     overall, tasks = advice(ALL_TASKS), [advice(task) for task in alone]
@@ -328,6 +329,26 @@ def production_command(manifest: Manifest | None, arm: str) -> str | None:
     if found is None or not (found.argv or found.url):
         return None
     return launch_command(found).replace("'{port}'", str(EXAMPLE_PORT))
+
+
+def added_options(manifest: Manifest | None, arm: str, baseline: str) -> str | None:
+    """The options of an arm's command line that its baseline's has not; `None` where one of them is not known."""
+    argv = {identity.name: identity.argv for identity in manifest.arms} if manifest else {}
+    if not argv.get(arm) or not argv.get(baseline):
+        return None
+    there = _by_option(argv[baseline])
+    return " ".join(quoted(word) for option in _by_option(argv[arm]) if option not in there for word in option)
+
+
+def _by_option(argv: Sequence[str]) -> list[tuple[str, ...]]:
+    """Options with their values, in their order."""
+    options: list[tuple[str, ...]] = [()]
+    for word in argv:
+        if re.match(r"--?[A-Za-z]", word):
+            options.append((word,))
+        else:
+            options[-1] += (word,)
+    return options
 
 
 def compared_arms(analysis: Analysis) -> list[Verdict]:

@@ -123,11 +123,7 @@ def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder
     ]
     if undecided:
         best = max(undecided, key=_how_surely_above_1)
-        assert best.interval is not None
-        sentence = (
-            f"More blocks of {best.arm} alone, whose interval is {best.interval.from_to}: "
-            "of what is undecided it is the most likely to be shown faster."
-        )
+        sentence = f"More blocks of {best.arm} alone: of what is undecided it is the most likely to be shown faster."
         return again(sentence, "--only", best.arm, "--blocks", "auto")
     if not served and (found := _another_depth(analysis)) is not None:
         speed, depth, kind = found

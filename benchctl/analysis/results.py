@@ -301,6 +301,8 @@ class Advice(Result):
     """A sentence: what shows it, or why no arm is advised."""
     command: str | None
     """The engine's own command line, exactly as it was measured but for the port; `None` where it is not known."""
+    added: str | None = None
+    """What of it the baseline's command does not have; `None` where one of them is not known."""
 
 
 class GroupDecision(Result):

@@ -49,6 +49,9 @@ def report(
         ),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print every arm, every warning and whole commands.")
+    ] = False,
 ) -> None:
     """Write a run's report: what was concluded, why, and how it was measured (HTML, Markdown, CSV, JSON, figures)."""
     from benchctl.data.store import open_run, resolve_run
@@ -88,8 +91,8 @@ def report(
         from benchctl.reports.terminal import print_decision, print_summary
 
         console = Console()
-        print_summary(console, analysis)
-        print_decision(console, analysis, str(files.page))
+        print_summary(console, analysis, str(path), verbose=verbose)
+        print_decision(console, analysis, str(files.page), verbose=verbose)
     if open_page:
         typer.launch(str(files.page.resolve()))
 

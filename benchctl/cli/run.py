@@ -117,7 +117,9 @@ def run(
             "--install", help="Install what is missing (an engine, a converter's packages) without confirmation."
         ),
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print a line for every answer.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print a line for every answer, and all warnings.")
+    ] = False,
     quiet: Quiet = False,
     as_json: JsonAtEnd = False,
 ) -> None:
@@ -225,7 +227,7 @@ def run(
                 on=cluster,
             )
         )
-    _show_run(where, as_json=as_json, quiet=quiet)
+    _show_run(where, as_json=as_json, quiet=quiet, verbose=verbose)
 
 
 def _confirm(recipe: Recipe) -> None:
@@ -272,7 +274,7 @@ def _with_what_is_missing(
             installed.add(missing)
 
 
-def _show_run(folder: Path, *, as_json: bool, quiet: bool) -> None:
+def _show_run(folder: Path, *, as_json: bool, quiet: bool, verbose: bool) -> None:
     """Print the run's summary. Exits with 3 when a cell or a request failed."""
     import shlex
 
@@ -302,11 +304,15 @@ def _show_run(folder: Path, *, as_json: bool, quiet: bool) -> None:
         print_json("run", document)
     elif not quiet:
         console = Console()
-        print_summary(console, analysis)
-        print_decision(console, analysis)
+        print_summary(console, analysis, str(folder), verbose=verbose)
+        print_decision(console, analysis, verbose=verbose)
         name = shlex.quote(str(folder))
-        following = f"Next: benchctl verify-lossless {name}\n      benchctl report {name}"
-        console.print(f"\nRecords: {folder}\n{following}", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"Next: benchctl verify-lossless {name}\n      benchctl report {name}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     if failed:
         what = "cell or request" if len(failed) == 1 else "cells or requests"
         raise EngineError(

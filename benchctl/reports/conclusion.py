@@ -233,6 +233,18 @@ def fidelity(analysis: Analysis) -> str:
     return f"{statement} {unjudged}{f' So {scored}.' if assessed and scored else ''}".strip()
 
 
+def outputs(analysis: Analysis) -> str:
+    """The verdicts on the output counted, in a short sentence; every violation by its name."""
+    verdicts = [verdict for verdict in compared(analysis) if verdict.arm not in synthetic_arms(analysis.verdicts)]
+    kinds = {word: [verdict.arm for verdict in verdicts if verdict.lossless == word]
+             for word in dict.fromkeys(verdict.lossless for verdict in verdicts)}  # fmt: skip
+    if not kinds or len(kinds.get("identical", ())) == len(verdicts):
+        return fidelity(analysis)
+    counts = [f"{word} ({listed(arms)})" if word == "violation" else f"{len(arms)} {word}"
+              for word, arms in kinds.items()]  # fmt: skip
+    return f"Output: {', '.join(counts)}."
+
+
 def _fidelity(verdicts: list[Verdict]) -> str:
     by_verdict = {
         word: [verdict.arm for verdict in verdicts if verdict.lossless == word]
@@ -316,9 +328,8 @@ def _groups(analysis: Analysis) -> Iterator[str]:
     for row in group_rows(analysis):
         best = ""
         if row.fastest is not None:
-            ends = f", 95 % interval {numbers.interval(row.fastest.interval)}" if row.fastest.interval else ""
             who = "its arm" if row.arms == 1 else f"the fastest of {row.arms} arms"
-            best = f"{who} is {row.fastest.arm}, {numbers.ratio(row.fastest.speedup)}{ends}. "
+            best = f"{who} is {row.fastest.arm}, {numbers.ratio(row.fastest.speedup)}. "
         where = ", ".join(f"{axis} {label}" for axis, label in row.labels.items()) or row.baseline.arm
         yield f"{where}: {best}{row.sentence}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import sys
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
@@ -14,15 +15,13 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from benchctl.analysis.conditions.split import closed_levels, open_levels
-from benchctl.analysis.results import ALL_TASKS, Analysis, Verdict
+from benchctl.analysis.results import Analysis
 from benchctl.reports import conclusion, numbers
-from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone, numeric
-from benchctl.reports.tables.speed import conclusions
+from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone
+from benchctl.reports.first_screen import first_screen
 from benchctl.reports.tables.sweep import summary
 from benchctl.text import one_line
 
-MOST_WARNINGS = 4
-"""Limit of printed warnings; the report has all."""
 STYLES: dict[Tone, str] = {"": "", "good": "green", "fair": "cyan", "open": "yellow", "bad": "red", "quiet": "dim"}
 PIPE_WIDTH = 160
 """Columns where there is no terminal: lines stay whole for grep."""
@@ -98,98 +97,93 @@ def print_facts(console: Console, facts: Iterable[tuple[str, Cell]]) -> None:
     print_table(console, Table("facts", "Facts", columns, list(facts)), headings=False)
 
 
-def print_summary(console: Console, analysis: Analysis) -> None:
-    """Print the conclusion, a row an arm, and the warnings; nothing in it is parsed as markup."""
-    console.print(
-        Text(f"\n{one_line(conclusion.headline(analysis))} {one_line(conclusion.fidelity(analysis))}\n", "bold")
-    )
+def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bool = False) -> None:
+    """Print the conclusion, a row an arm, and how many warnings there are; nothing in it is parsed as markup.
+
+    `run`: its folder, for the command that shows the rest; `verbose`: every arm's sentence and every warning.
+    """
+    rest = f"benchctl report {shlex.quote(run)} -v"
+    output = conclusion.fidelity(analysis) if verbose or analysis.sweep else conclusion.outputs(analysis)
+    console.print(Text(f"\n{one_line(conclusion.headline(analysis))} {one_line(output)}\n", "bold"))
     for finding in conclusion.findings(analysis):
         console.print(Text(f"- {one_line(finding, 400)}"))
     levels = closed_levels(analysis) + open_levels(analysis)
-    table = _arms(analysis)
     if levels:
         print_table(console, summary(analysis, levels))
         console.print(Text(summary(analysis, levels).note, "dim"))
-    elif table.rows:
-        print_table(console, table)
-        if table.note:
-            console.print(Text(table.note, "dim"))
-        for verdict in table.rows:
-            if verdict.speed == "unknown":
-                console.print(Text(f"{one_line(verdict.arm)}: {one_line(f'{verdict.sentence} {verdict.why}')}"))
-            elif verdict.speed == "undecided" and verdict.interval and verdict.interval.excludes_one:
-                console.print(Text(f"{one_line(verdict.arm)}: {one_line(verdict.sentence)}"))  # its interval misleads
-        if not any(verdict.interval for verdict in table.rows):
-            timed = any(row.pairs for row in analysis.speedups)
-            needed = " (three are needed)" if timed else ""
-            console.print(Text(f"{numbers.no_interval(analysis)}{needed}.".capitalize(), "dim"))
+    else:
+        _print_arms(console, analysis, rest, verbose=verbose)
+    for cell in analysis.failed_cells:
+        console.print(Text(f"Failed: {one_line(cell)}", "red"))
+    if verbose:
+        _print_details(console, analysis)
+    elif count := len(_warnings(analysis)):
+        said = "1 warning" if count == 1 else f"{count} warnings"
+        console.print(Text(f"{said}: {one_line(rest)}", "yellow"), soft_wrap=True)
+
+
+def _print_arms(console: Console, analysis: Analysis, rest: str, *, verbose: bool) -> None:
+    table, folded = first_screen(analysis, every=verbose)
+    if not any(row.verdict for row in table.rows):
+        return
+    print_table(console, table)
+    if folded:
+        console.print(Text(f"{folded} more: {one_line(rest)}", "dim"), soft_wrap=True)
+    if any(row.ends for row in table.rows):
+        power = "; power: of finding a faulty engine" if any(row.power is not None for row in table.rows) else ""
+        console.print(Text(f"Intervals hold for all arms together{power}.", "dim"))
+    if any(row.verdict and row.verdict.lossless.startswith("consistent") for row in table.rows):
+        console.print(Text("consistent: differs only where the target itself is undecided.", "dim"))
+    if not any(row.ends for row in table.rows):
+        timed = any(row.pairs for row in analysis.speedups)
+        needed = " (three are needed)" if timed else ""
+        console.print(Text(f"{numbers.no_interval(analysis)}{needed}.".capitalize(), "dim"))
+    for verdict in (row.verdict for row in table.rows if row.verdict):
+        if verbose or verdict.attestation in ("failed", "off"):
+            console.print(Text(f"{one_line(verdict.arm)}: {one_line(f'{verdict.sentence} {verdict.why}')}"))
     control = conclusion.null_control(analysis)
     if control:
         console.print(Text(one_line(control)))
+
+
+def _print_details(console: Console, analysis: Analysis) -> None:
+    """Print when measuring ended and why, and every warning: where, the first observation, the remedy."""
     if analysis.stopping:
         console.print(Text(one_line(analysis.stopping.sentence)))
-    for cell in analysis.failed_cells:
-        console.print(Text(f"Failed: {one_line(cell)}", "red"))
-    _print_warnings(console, analysis)
-
-
-def _arms(analysis: Analysis) -> Table[Verdict]:
-    """The conclusions with what a round yields and costs, so that one table has the reason as well."""
-    table = conclusions(analysis)
-    costs = {cost.arm: 1 + cost.overhead for cost in analysis.costs if cost.overhead is not None}
-    tokens = {  # of the drafted rounds alone, as their cost is
-        row.arm: row.acceptance_length for row in analysis.acceptance if row.task == ALL_TASKS and row.arm in costs
-    }
-    rounds: list[Column[Verdict]] = [
-        numeric("Acceptance length", lambda row: tokens.get(row.arm), numbers.decimal, optional=True),
-        numeric("Cost of a round", lambda row: costs.get(row.arm), numbers.decimal, optional=True),
-    ]
-    *columns, output = table.columns
-    short = replace(output, write=lambda verdict: str(verdict).removesuffix(" with the target"))
-    note = "Cost of a round: in steps of the baseline; speculation pays where the acceptance length is larger."
-    return replace(table, columns=[*columns, *rounds, short], note=note if costs else "")
-
-
-def print_decision(console: Console, analysis: Analysis, page: str | None = None) -> None:
-    """Print the last lines: the fastest arm, what to run, what to measure next, where the page is."""
-    decided = conclusion.only_group(analysis)
-    console.print()
-    for line in conclusion.advice_lines(analysis):
-        console.print(Text(one_line(line, 400), "bold"))
-    table = conclusion.what_to_run(analysis)
-    commands = conclusion.production_commands(table.rows)
-    if any(row.arm for row in table.rows) and len(table.rows) > 1:
-        console.print(Text(f"\n{table.title}", "bold"))
-        print_table(console, replace(table, columns=[column for column in table.columns if column.header in _DECISIVE]))
-        for name, command in commands:
-            console.print(Text(f"{one_line(name)}:\n  {one_line(command, 4000)}"), soft_wrap=True)
-    else:
-        if decided is not None and decided.tasks:
-            console.print(Text("The same holds for every task: no arm is shown to be faster on any of them."))
-        chosen = (decided.overall.command if decided else None) or next((command for _, command in commands), None)
-        if chosen:
-            console.print(Text(f"  {one_line(chosen, 4000)}"), soft_wrap=True)
-    experiment = analysis.decision.next if analysis.decision else None
-    if experiment:
-        console.print(Text(f"Most likely to change this: {one_line(experiment.sentence, 600)}"), soft_wrap=True)
-        console.print(Text(f"  {one_line(experiment.command, 1000)}"), soft_wrap=True)
-    if page:
-        console.print(Text(f"Report: {one_line(page)}"), soft_wrap=True)
-
-
-def _print_warnings(console: Console, analysis: Analysis) -> None:
-    """Print a line for each kind: where, the first observation, the remedy."""
-    groups = [group for group in conclusion.grouped_warnings(analysis) if group.id != "failed-cell"]  # printed above
-    if groups:
-        console.print(Text("Warnings (details in the report):", "yellow"))
-    for group in groups[:MOST_WARNINGS]:
+    for group in _warnings(analysis):
         places = list(dict.fromkeys(place for place, _ in group.observations))
         more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
         where = f"{', '.join(places[:MOST_PLACES])}{more}"
         message = f"{one_line(group.observations[0][1], MOST_CHARACTERS)} {one_line(group.todo, MOST_CHARACTERS)}"
         console.print(Text(f"- {one_line(where)}: {message}", "yellow"))
-    if len(groups) > MOST_WARNINGS:
-        console.print(Text(f"{len(groups) - MOST_WARNINGS} more warnings are in the report.", "yellow"))
+
+
+def _warnings(analysis: Analysis) -> list[conclusion.WarningGroup]:
+    return [group for group in conclusion.grouped_warnings(analysis) if group.id != "failed-cell"]  # printed themselves
+
+
+def print_decision(console: Console, analysis: Analysis, page: str | None = None, *, verbose: bool = False) -> None:
+    """Print the last lines: what to run, what to measure next, where the page is; `verbose`: whole commands."""
+    decided = conclusion.only_group(analysis)
+    console.print()
+    if decided is not None:
+        console.print(Text(one_line(decided.sentence, 400), "bold"))
+    table = conclusion.what_to_run(analysis)
+    if (verbose or decided is None) and any(row.arm for row in table.rows) and len(table.rows) > 1:
+        console.print(Text(f"\n{table.title}", "bold"))
+        print_table(console, replace(table, columns=[column for column in table.columns if column.header in _DECISIVE]))
+    elif decided is not None and decided.tasks and verbose:
+        console.print(Text("The same holds for every task: no arm is shown to be faster on any of them."))
+    for added, arm in {row.added: row.arm for row in reversed(table.rows) if row.added}.items():
+        console.print(Text(f"Add to your command ({one_line(arm or '')}): {one_line(added, 4000)}"), soft_wrap=True)
+    for name, command in conclusion.production_commands(table.rows) if verbose else []:
+        console.print(Text(f"{one_line(name)}:\n  {one_line(command, 4000)}"), soft_wrap=True)
+    experiment = analysis.decision.next if analysis.decision else None
+    if experiment:
+        console.print(Text(f"Most likely to change this: {one_line(experiment.sentence, 600)}"))
+        console.print(Text(f"  {one_line(experiment.command, 1000)}"), soft_wrap=True)
+    if page:
+        console.print(Text(f"Report: {one_line(page)}"), soft_wrap=True)
 
 
 def _groups(columns: Sequence[Column[Any]], widths: Sequence[int], available: int) -> list[list[int]]:

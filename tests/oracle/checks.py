@@ -26,7 +26,8 @@ HEADERS = {  # of a table that has an arm in every row: what the column is, by i
     "α measured": "alpha", "break-even α": "break_even_alpha", "overhead of a round": "overhead",
     "speed-up predicted": "predicted", "cost of a round": "cost", "round": "seconds",
     "tok/s": "throughput", "tok/s alone": "throughput",
-    "decode, median (tok/s)": "median_rate", "prefill, median (tok/s)": "prompt_tok_per_sec_median",
+    "decode, median (tok/s)": "median_rate", "median tok/s": "median_rate",
+    "prefill, median (tok/s)": "prompt_tok_per_sec_median",
     "ttft, median": "ttft_median_s", "records": "records", "depth k": "depth",
     "memory (gib)": "memory_gib", "memory_bytes": "memory_bytes",
     # The CSV files name columns as analysis.json does.

@@ -9,7 +9,7 @@ import shlex
 import pytest
 from rich.console import Console
 
-from benchctl.analysis.advice import inactive_arms, launch_command, resolution
+from benchctl.analysis.advice import added_options, inactive_arms, launch_command, resolution
 from benchctl.analysis.results import Analysis, GroupDecision, Interval
 from benchctl.data.store import RunData
 from benchctl.reports.conclusion import advice_lines, grouped_warnings, headline, null_control
@@ -110,10 +110,21 @@ def test_a_report_ends_with_what_to_run_per_task(run_data: RunData, analysis: An
 
 def test_the_terminal_ends_with_it_too(run_data: RunData, analysis: Analysis) -> None:
     console = Console(record=True, width=200, file=io.StringIO())
-    print_decision(console, analysis)
+    print_decision(console, analysis, verbose=True)
     shown = console.export_text()
     assert "What to run on this machine" in shown
     assert shown.rstrip().rpartition("Most likely to change this:")[1]
+
+
+def test_what_is_added_to_a_command() -> None:
+    manifest = build_manifest(build_analysis(["baseline", "spec_d4"]))
+    target = ["llama-server", "-m", "my model.gguf", "--temp", "-1"]
+    argv = {"baseline": [*target, "--spec-type", "none"], "spec_d4": [*target, "--spec-type", "draft", "-md", "a b"]}
+    arms = [arm.model_copy(update={"argv": argv[arm.name]}) for arm in manifest.arms]
+    known = manifest.model_copy(update={"arms": arms})
+    assert added_options(known, "spec_d4", "baseline") == "--spec-type draft -md 'a b'"
+    assert added_options(None, "spec_d4", "baseline") is None
+    assert added_options(known, "spec_d4", "elsewhere") is None
 
 
 def test_a_command_finds_the_home_folder() -> None:

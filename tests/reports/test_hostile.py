@@ -100,7 +100,9 @@ def test_terminal_shows_it_and_does_nothing(poisoned: Analysis) -> None:
     for width in (60, 160):
         stream = io.StringIO()
         console = Console(file=stream, width=width, color_system=None)
-        print_summary(console, poisoned.model_copy(update={"arms": ["baseline", "[bold]x"]}))
+        print_summary(
+            console, poisoned.model_copy(update={"arms": ["baseline", "[bold]x"]}), "results/a/b", verbose=True
+        )
         assert not ACTING.search(stream.getvalue())
         assert "<script>" in stream.getvalue()
 

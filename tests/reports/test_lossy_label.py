@@ -47,6 +47,6 @@ def test_every_csv_file(analysis: Analysis) -> None:
 
 def test_the_terminal(analysis: Analysis) -> None:
     stream = io.StringIO()
-    print_summary(Console(file=stream, width=300, color_system=None), lossy(analysis))
+    print_summary(Console(file=stream, width=300, color_system=None), lossy(analysis), "results/a/b")
     assert stream.getvalue().count(LABEL) == 1
     assert re.search(rf"spec_d4 {re.escape(LABEL)}", stream.getvalue())

@@ -195,7 +195,7 @@ def test_the_terminal_says_it_too(tmp_path: Path, width: int) -> None:
     write_sweep(tmp_path / "run", Sweep(concurrency=(1, 2, 4, 8), prompts=24), server())
     found = analyse_run(open_run(tmp_path / "run"))
     console = Console(width=width, record=True, file=io.StringIO())
-    print_summary(console, found)
+    print_summary(console, found, "results/a/b")
     told = " ".join(console.export_text().split())
     assert found.sweep is not None
     assert found.sweep.crossings[0].sentence in told

@@ -3,37 +3,63 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
 from benchctl.analysis.result import Interval
-from benchctl.analysis.results import Analysis, Verdict
-from benchctl.reports.terminal import MOST_WARNINGS, print_summary
-from tests.reports.handmade import build_analysis
+from benchctl.analysis.results import ALL_TASKS, Analysis, Verdict
+from benchctl.reports.first_screen import MOST_ARMS
+from benchctl.reports.terminal import print_decision, print_summary
+from tests.reports.handmade import build_analysis, decided
 
 
-def printed(analysis: Analysis, width: int) -> str:
+def printed(analysis: Analysis, width: int, *, verbose: bool = False) -> str:
     stream = io.StringIO()
-    print_summary(Console(file=stream, width=width, color_system=None), analysis)
+    print_summary(Console(file=stream, width=width, color_system=None), analysis, "results/a/b", verbose=verbose)
     return stream.getvalue()
 
 
 @pytest.mark.parametrize("width", [50, 80, 160])
 def test_every_arm_with_its_numbers(analysis: Analysis, width: int) -> None:
-    text = printed(analysis, width)
+    text = printed(analysis, width, verbose=True)
     assert max(map(len, text.splitlines())) <= width
     words = " ".join(text.split())
     for verdict in analysis.verdicts:
         assert verdict.arm in text
         assert ("inactive" if verdict.attestation == "idle" else f"{verdict.speedup:.2f}×") in text
         assert verdict.why.split()[0] in words
-    for cost in analysis.costs:
-        if cost.overhead is not None:
-            assert f"{1 + cost.overhead:.2f}" in text, "what a round costs is why an arm pays or does not"
     assert "pays here with 1 of 6 arms: ngram_simple, 1.12×" in words
     assert "Failed: block 2, spec_d16" in words
     assert "A load average of 4.7" in words
+
+
+def test_six_arms_are_one_screen(analysis: Analysis) -> None:
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    print_summary(console, analysis, "results/a/b")
+    print_decision(console, analysis, "reports/a/b/index.html")
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) <= 26, "24, the failed cell and the null control"
+    baseline = next(line for line in lines if line.startswith("baseline "))
+    assert re.search(r"\d", baseline), "how fast it is without speculation"
+
+
+def test_what_must_be_seen_stays_where_arms_are_folded() -> None:
+    names = ["baseline", *(f"spec_d{depth}" for depth in range(2, 12)), "ngram_simple"]
+    analysis = build_analysis(names)
+    slowest = min(
+        (verdict for verdict in analysis.verdicts if verdict.arm not in ("baseline", "ngram_simple")),
+        key=lambda verdict: verdict.speedup or 0.0,
+    )
+    verdicts = [verdict.model_copy(update={"lossless": "violation"}) if verdict.arm == slowest.arm else verdict
+                for verdict in analysis.verdicts]  # fmt: skip
+    text = printed(decided(analysis.model_copy(update={"verdicts": verdicts})), 80)
+    shown = {line.split()[0] for line in text.splitlines() if "×" in line and line.split()[0] in names}
+    assert {slowest.arm, "ngram_simple"} <= shown and len(shown) == MOST_ARMS
+    assert "5 more: benchctl report results/a/b -v" in text
+    assert len({line.split()[0] for line in printed(analysis, 80, verbose=True).splitlines() if line} & {*names}) == 12
 
 
 def test_one_block_says_why_there_is_no_interval() -> None:
@@ -44,20 +70,25 @@ def test_one_block_says_why_there_is_no_interval() -> None:
     assert "95 %" not in text
 
 
-@pytest.mark.parametrize(("high", "told"), [(0.84, True), (1.04, False)])
-def test_an_undecided_arm_whose_own_interval_excludes_1_says_why(analysis: Analysis, high: float, told: bool) -> None:
-    one = analysis.verdicts[0]
-    interval = Interval(low=0.36, high=high, method="")
-    sentence = "Undecided: 0.55×, but 0.21 to 1.44 corrected for the run's other claims."
-    undecided = one.model_copy(update={"speed": "undecided", "interval": interval, "sentence": sentence})
-    words = " ".join(printed(analysis.model_copy(update={"verdicts": [undecided]}), 80).split())
-    assert (f"{one.arm}: {sentence}" in words) == told
+def test_the_interval_is_the_one_that_decides(analysis: Analysis) -> None:
+    """One that holds for a single claim would contradict the verdict."""
+    arm = analysis.verdicts[0].arm
+    rows = [row.model_copy(update={"simultaneous": Interval(low=0.21, high=1.44, method="")})
+            if (row.arm, row.task) == (arm, ALL_TASKS) else row for row in analysis.speedups]  # fmt: skip
+    assert "0.21 to 1.44×" in printed(analysis.model_copy(update={"speedups": rows}), 80)
 
 
-def test_many_warnings_are_counted(analysis: Analysis) -> None:
-    kinds = [analysis.warnings[0].model_copy(update={"id": f"kind-{number}"}) for number in range(MOST_WARNINGS + 3)]
+def test_warnings_are_counted_and_shown_on_request(analysis: Analysis) -> None:
+    kinds = [analysis.warnings[0].model_copy(update={"id": f"kind-{number}"}) for number in range(7)]
     many = analysis.model_copy(update={"warnings": kinds})
-    assert "3 more warnings are in the report." in printed(many, 80)
+    assert "7 warnings: benchctl report results/a/b -v" in printed(many, 80)
+    assert printed(many, 80, verbose=True).count(analysis.warnings[0].where) >= 7
+
+
+def test_an_arm_whose_attestation_failed_says_so(analysis: Analysis) -> None:
+    failed = analysis.verdicts[0].model_copy(update={"attestation": "failed", "sentence": "It never ran."})
+    text = printed(analysis.model_copy(update={"verdicts": [failed, *analysis.verdicts[1:]]}), 80)
+    assert f"{failed.arm}: It never ran." in text
 
 
 def test_only_the_baseline() -> None:

@@ -268,7 +268,7 @@ def _show(found: RunData, fresh: RunData | None, *, as_json: bool, quiet: bool) 
         console.print(Text("No setting drafted anything: no speculation wins.", "bold"))
         console.print(f"\nSearch: {found.folder}", markup=False, highlight=False, soft_wrap=True)
         return
-    print_summary(console, analysis)
+    print_summary(console, analysis, str(fresh.folder))
     console.print(Text(f"\n{_outcome(analysis, winner)} {len(searched)} settings were searched.", "bold"))
     print_decision(console, analysis)
     name = shlex.quote(str(fresh.folder))

@@ -1,0 +1,134 @@
+"""The table that a run is decided by, for a screen of 80 columns: a row an arm, the baseline and its second cell first.
+
+Of more arms than fit, those are kept that somebody must see: what is recommended, and every violation and failed
+attestation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from benchctl.analysis.advice import inactive_arms
+from benchctl.analysis.results import ALL_TASKS, Analysis, Interval, SpeedUp, Verdict
+from benchctl.reports import numbers
+from benchctl.reports.columns import Column, Table, Tone, arm_column, interval, numeric
+from benchctl.reports.tables.output import OUTPUT_TONE
+from benchctl.reports.tables.speed import SPEED_TONE
+
+MOST_ARMS = 6
+"""Arms with a row of their own, unless `every` is asked for."""
+
+
+@dataclass(frozen=True)
+class ScreenRow:
+    """A baseline, its second cell, or an arm that is compared with it."""
+
+    arm: str
+    rate: float | None
+    """Median of all its answers' decode rates, in tokens per second."""
+    speed: SpeedUp | None
+    verdict: Verdict | None
+    """`None` for a baseline."""
+    power: float | None
+    """With which a violation would have been found; `None` where nothing had to be scored."""
+    inactive: bool
+
+    @property
+    def ends(self) -> Interval | None:
+        """The interval that decides: that of all claims together, where there is one."""
+        own = self.verdict.interval if self.verdict else None
+        return (self.speed.simultaneous if self.speed else None) or own
+
+    @property
+    def tone(self) -> Tone:
+        """Of its speed-up."""
+        if self.verdict is None or self.inactive:
+            return "quiet"
+        return SPEED_TONE.get(self.verdict.speed, "open")
+
+
+def screen_rows(analysis: Analysis) -> list[ScreenRow]:
+    """A row a baseline, its second cell, and each arm, in the order of the recipe."""
+    rates: dict[str, list[float]] = {}
+    for row in analysis.throughput:
+        rates.setdefault(row.arm, []).extend(row.tok_per_sec)
+    speeds = {row.arm: row for row in [*analysis.speedups, *analysis.second_cells] if row.task == ALL_TASKS}
+    power = {row.arm: row.audit.stated.chance for row in analysis.losslessness
+             if row.audit is not None and row.audit.stated is not None}  # fmt: skip
+    inactive, verdicts = set(inactive_arms(analysis)), {verdict.arm: verdict for verdict in analysis.verdicts}
+    known = {**dict.fromkeys([*sorted(analysis.baselines), *(row.arm for row in analysis.second_cells)]), **verdicts}
+    return [
+        ScreenRow(
+            arm,
+            median(rates[arm]) if rates.get(arm) else None,
+            speeds.get(arm),
+            None if arm in analysis.baselines else verdict,
+            power.get(arm),
+            arm in inactive,
+        )
+        for arm, verdict in known.items()
+    ]
+
+
+def first_screen(analysis: Analysis, *, every: bool = False) -> tuple[Table[ScreenRow], int]:
+    """Return the table, and how many arms it leaves out."""
+    rows = screen_rows(analysis)
+    shown = rows if every else _kept(rows, _must_be_seen(analysis))
+    return (
+        Table(
+            "first-screen",
+            "Arms",
+            (
+                arm_column(analysis, lambda row: row.arm),
+                numeric("Median tok/s", lambda row: row.rate, numbers.rate),
+                numeric("Speed-up", lambda row: row.speed.pooled if row.speed else None, cell=_speed, tone=_tone),
+                interval("95 % interval", lambda row: None if row.inactive else row.ends, optional=True),
+                numeric("Accepted", lambda row: row.verdict.acceptance if row.verdict else None, numbers.percent),
+                Column("Output", lambda row: row.verdict.lossless if row.verdict else None, cell=_output, tone=_sound),
+                numeric("Power", lambda row: row.power, _power, optional=True),
+            ),
+            shown,
+        ),
+        len(rows) - len(shown),
+    )
+
+
+def _kept(rows: list[ScreenRow], seen: set[str]) -> list[ScreenRow]:
+    """The rows of the baselines and of what must be seen, and the fastest of the others, as many as there is room."""
+    arms = [row for row in rows if row.verdict is not None]
+    others = [row for row in arms if row.arm not in seen]
+    fastest = sorted(others, key=lambda row: -(row.verdict.speedup or 0.0 if row.verdict else 0.0))
+    room = max(0, MOST_ARMS - (len(arms) - len(others)))
+    kept = seen | {row.arm for row in fastest[:room]}
+    return [row for row in rows if row.verdict is None or row.arm in kept]
+
+
+def _must_be_seen(analysis: Analysis) -> set[str]:
+    groups = analysis.decision.groups if analysis.decision else []
+    advised = {row.arm for group in groups for row in (group.overall, *group.tasks) if row.arm}
+    bad = {verdict.arm for verdict in analysis.verdicts
+           if verdict.lossless == "violation" or verdict.attestation == "failed"}  # fmt: skip
+    return advised | bad
+
+
+def _power(value: float | None) -> str:
+    return numbers.ABSENT if value is None else f"{100 * value:.0f} %"
+
+
+def _speed(row: ScreenRow) -> str:
+    headline = row.verdict.speedup if row.verdict else row.speed.pooled if row.speed else None
+    return "inactive" if row.inactive else numbers.ratio(headline)
+
+
+def _tone(row: ScreenRow) -> Tone:
+    return row.tone
+
+
+def _output(row: ScreenRow) -> str:
+    """A word: `consistent with the target` is explained below the table."""
+    return row.verdict.lossless.removesuffix(" with the target") if row.verdict else numbers.ABSENT
+
+
+def _sound(row: ScreenRow) -> Tone:
+    return OUTPUT_TONE.get(row.verdict.lossless, "") if row.verdict else ""
