@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from benchctl.analysis.deciding import NEAR, decided_arms
+from benchctl.analysis.precision import NEAR, decided_arms
 from benchctl.analysis.result import Interval
 from benchctl.analysis.statistics import LEVEL, LOOK_LEVEL, Variance, holm, p_value, ratio_interval, shared_variances
 from benchctl.measure.plan import mirrored

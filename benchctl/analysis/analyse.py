@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from benchctl.analysis.acceptance import find_acceptance
+from benchctl.analysis.acceptance import find_acceptance, find_counters
 from benchctl.analysis.answers import Answers, find_answers, find_consistency
 from benchctl.analysis.cells import failed_cells
 from benchctl.analysis.conditions.split import Group, split
 from benchctl.analysis.conditions.sweep import find_sweep, join
 from benchctl.analysis.cost import find_cost
-from benchctl.analysis.counters import find_counters
 from benchctl.analysis.disturbances import check_disturbances
 from benchctl.analysis.frame import Frame, make_frame
 from benchctl.analysis.next_experiment import find_decision

@@ -27,7 +27,7 @@ import numpy as np
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
 
 if TYPE_CHECKING:
-    from benchctl.analysis.counters import Counters
+    from benchctl.analysis.acceptance import Counters
     from benchctl.analysis.frame import Frame
 
 

@@ -14,8 +14,8 @@ from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.text import percent
 
 if TYPE_CHECKING:
+    from benchctl.analysis.acceptance import Counters
     from benchctl.analysis.answers import Answers
-    from benchctl.analysis.counters import Counters
     from benchctl.analysis.frame import Frame, Integers
     from benchctl.data.integrity import Integrity
     from benchctl.data.record import Record

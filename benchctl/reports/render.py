@@ -17,7 +17,7 @@ from benchctl.reports import conclusion, numbers, page
 from benchctl.reports.columns import Cell, Code, Folded, Name, Table, lossy_labels
 from benchctl.reports.figures.draw import addition_to
 from benchctl.reports.page import cards
-from benchctl.reports.tables import acceptance, axes, output, provenance, rounds, speed, sweep
+from benchctl.reports.tables import acceptance, output, provenance, rounds, speed, sweep
 from benchctl.text import one_line, visible
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _sweep_sections(analysis: Analysis, manifest: Manifest | None) -> list[tuple
     """What varies, its heading, its tables; only of what was swept."""
     of_levels = (sweep.all_requests, sweep.one_request)
     over_axes = analysis.sweep is not None and analysis.sweep.over_axes
-    by_axis: list[Table[Any]] = [axes.groups(analysis), axes.by_axis(analysis)]
+    by_axis: list[Table[Any]] = [sweep.groups(analysis), sweep.by_axis(analysis)]
     found: list[tuple[Section, str, list[Table[Any]]]] = []
     if over_axes:
         found.append(("axes", "By axis", by_axis))

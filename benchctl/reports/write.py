@@ -20,11 +20,10 @@ from benchctl.errors import StorageError
 from benchctl.reports.columns import Column, Table
 from benchctl.reports.figures.draw import addition_to, draw_all
 from benchctl.reports.tables.acceptance import acceptance
-from benchctl.reports.tables.axes import by_axis
 from benchctl.reports.tables.output import answers
 from benchctl.reports.tables.rounds import forecasts, round_splits, unit_costs
 from benchctl.reports.tables.speed import costs, decode_rates, resources, speedups
-from benchctl.reports.tables.sweep import conditions
+from benchctl.reports.tables.sweep import by_axis, conditions
 from benchctl.text import one_line
 
 MARK = "analysis.json"

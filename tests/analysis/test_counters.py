@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchctl.analysis.counters import find_counters
+from benchctl.analysis.acceptance import find_counters
 from benchctl.analysis.frame import make_frame
 
 

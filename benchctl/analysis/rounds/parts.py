@@ -16,7 +16,7 @@ from benchctl.analysis.results import ALL_TASKS
 from benchctl.analysis.rounds.results import PARTS, Part, RoundSplit, Source, UnitCost
 
 if TYPE_CHECKING:
-    from benchctl.analysis.counters import Counters
+    from benchctl.analysis.acceptance import Counters
     from benchctl.analysis.frame import Frame, Integers
     from benchctl.data.traces import CostTraces, PassTime
 

@@ -89,7 +89,7 @@ def _measure(
 
     from rich.console import Console
 
-    from benchctl.experiments.explain.synthetic import with_synthetic_arms
+    from benchctl.experiments.explain.curve import with_synthetic_arms
     from benchctl.measure.plan import with_blocks
     from benchctl.measure.prepare import prepare, probed_engine
     from benchctl.measure.progress import progress_for

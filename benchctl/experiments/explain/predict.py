@@ -152,15 +152,14 @@ def _fit(
 
 
 def _write_figure(file: Path, alpha: float, depths: list[int], costs: RoundCosts) -> None:
-    from benchctl.experiments.explain import figure
-    from benchctl.experiments.explain.prediction import speedup_grid
+    from benchctl.experiments.explain.prediction import draw, speedup_grid
     from benchctl.reports.figures import style
 
     if file.suffix not in {".png", ".svg"}:
         raise UsageError("A figure is written as .png or .svg.", where="--figure")
     alphas = [step / 50 for step in range(51)]
     with style.styled():
-        drawn = figure.draw(alphas, depths, speedup_grid(alphas, depths, costs), alpha)
+        drawn = draw(alphas, depths, speedup_grid(alphas, depths, costs), alpha)
         content = style.to_svg(drawn).encode() if file.suffix == ".svg" else style.to_png(drawn)
     try:
         file.write_bytes(content)

@@ -1,10 +1,10 @@
-"""Acceptance and speed-up along every axis, and speed against memory and energy over all of them."""
+"""Acceptance and speed-up by axis, context length or temperature, and speed against memory and energy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchctl.analysis.conditions.axes import (
     CONTEXT,
@@ -15,18 +15,18 @@ from benchctl.analysis.conditions.axes import (
     pareto_front,
     varied_axes,
 )
-from benchctl.analysis.results import Analysis
+from benchctl.analysis.conditions.split import TemperatureRow, temperature_rows
+from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports.figures import style
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_LINES = 12
 """Limit of lines in a panel; the table has all."""
-_DASHES = ("-", "--", "-.", ":")
+MOST_PANELS = 3
+"""Limit of concurrencies or rates with a pair of panels of their own; the table has all."""
 _GIB = 1 << 30
 
 
@@ -61,42 +61,93 @@ def _panels(left: Axes, right: Axes, axis: str, rows: Sequence[AxisRow]) -> None
     labels = list(dict.fromkeys(row.labels[axis] for row in rows))
     if axis == CONTEXT:
         labels.sort(key=int)
-    lines = list(dict.fromkeys(row.other_labels(axis) for row in rows))[:MOST_LINES]
-    marks = style.marks(["", *lines], "")
-    left.set_ylim(0, 102)
-    right.axhline(1, color=style.INK, linewidth=1)
-    highest = 1.0
-    for number, line in enumerate(lines):
-        own = [row for row in rows if row.other_labels(axis) == line]
-        places = [labels.index(row.labels[axis]) + 0.08 * (number - (len(lines) - 1) / 2) / 2 for row in own]
-        line_style: dict[str, Any] = {
-            "color": marks[line].colour,
-            "marker": marks[line].marker,
-            "linestyle": _DASHES[number % len(_DASHES)],
-            "linewidth": 1.2,
-            "markersize": 5,
-            "markeredgecolor": style.INK,
-            "markeredgewidth": 0.5,
-        }
-        kept = [
-            (place, 100 * row.acceptance.rate)
-            for place, row in zip(places, own, strict=True)
-            if row.acceptance is not None and row.acceptance.rate is not None
+    names = list(dict.fromkeys(row.other_labels(axis) for row in rows))[:MOST_LINES]
+    lines = {}
+    for number, name in enumerate(names):
+        shift = 0.08 * (number - (len(names) - 1) / 2) / 2
+        lines[name] = [
+            _Spot(
+                labels.index(row.labels[axis]) + shift,
+                row.acceptance.rate if row.acceptance else None,
+                row.ratio or 0.0,
+                row.speedup.interval if row.speedup else None,
+            )
+            for row in rows
+            if row.other_labels(axis) == name
         ]
-        if kept:
-            left.plot(*zip(*kept, strict=True), **line_style)
-        right.plot(places, [row.ratio or 0.0 for row in own], label=style.shorten(line, 34), **line_style)
-        for place, row in zip(places, own, strict=True):
-            ends = row.speedup.interval if row.speedup else None
-            if ends is not None:
-                right.vlines(place, ends.low, min(ends.high, 2 * (row.ratio or 0.0)), color=marks[line].colour)
-            highest = max(highest, row.ratio or 0.0, min(ends.high, 2 * (row.ratio or 0.0)) if ends else 0.0)
-    right.set_ylim(0, 1.12 * highest)
+    _pair(left, right, lines, style.marks(["", *names], ""))
     for panel in (left, right):
-        panel.grid(axis="y")
         panel.set_xticks(range(len(labels)), [style.shorten(label, 16) for label in labels])
         panel.set_xlim(-0.5, len(labels) - 0.5)
     right.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
+
+
+def draw_temperatures(analysis: Analysis) -> Figure | None:
+    """Acceptance and speed-up by temperature; `None` where it does not vary."""
+    rows = [row for row in temperature_rows(analysis) if row.speedup.pooled is not None]
+    lines = sorted({_load(row) for row in rows})[:MOST_PANELS]
+    if not lines:
+        return None
+    figure = style.new_figure(0.4 + 2.7 * len(lines))
+    panels = figure.subplots(len(lines), 2, squeeze=False)
+    for (left, right), (rate, concurrency) in zip(panels, lines, strict=True):
+        here = sorted((row for row in rows if _load(row) == (rate, concurrency)), key=lambda row: row.level.temperature)
+        spots = {
+            of: [
+                _Spot(row.level.temperature, row.acceptance.rate, row.speedup.pooled or 0.0, row.speedup.interval)
+                for row in here
+                if row.level.of == of
+            ]
+            for of in analysis.settings
+            if any(row.level.of == of for row in here)
+        }
+        _pair(left, right, spots, style.marks(analysis.settings, analysis.baseline))
+        where = f", {f'{rate:g} per second' if rate else f'concurrency {concurrency}'}" if len(lines) > 1 else ""
+        left.set_title(f"Acceptance rate{where}")
+        left.set_ylabel("accepted / drafted tokens (%)")
+        right.set_title("Decode speed-up")
+        right.set_ylabel("over the baseline (×)")
+        for panel in (left, right):
+            panel.set_xlabel("temperature")
+            panel.set_xticks(sorted({row.level.temperature for row in here}))
+    style.legend_below(figure, panels[0][1])
+    return figure
+
+
+def _load(row: TemperatureRow) -> tuple[float, int]:
+    return row.level.rate or 0.0, row.level.concurrency
+
+
+class _Spot(NamedTuple):
+    """What is drawn of an arm at one place of the horizontal scale."""
+
+    place: float
+    rate: float | None
+    """Acceptance, as a share."""
+    ratio: float
+    interval: Interval | None
+
+
+def _pair(left: Axes, right: Axes, lines: Mapping[str, Sequence[_Spot]], marks: Mapping[str, style.Mark]) -> None:
+    """Draw a line each, acceptance left and speed-up right, with intervals that are cut off at twice their point."""
+    left.set_ylim(0, 102)
+    right.axhline(1, color=style.INK, linewidth=1)
+    highest = 1.0
+    for number, (name, spots) in enumerate(lines.items()):
+        look = style.line(marks[name], number)
+        shares = [(spot.place, 100 * spot.rate) for spot in spots if spot.rate is not None]
+        if shares:
+            left.plot(*zip(*shares, strict=True), **look)
+        places, ratios = [spot.place for spot in spots], [spot.ratio for spot in spots]
+        right.plot(places, ratios, label=style.shorten(name, 34), **look)
+        tops = [(spot, min(spot.interval.high, 2 * spot.ratio)) for spot in spots if spot.interval]
+        for spot, top in tops:
+            if spot.interval:
+                right.vlines(spot.place, spot.interval.low, top, color=marks[name].colour, linewidth=1.4)
+        highest = max(highest, *ratios, *(top for _, top in tops))
+    right.set_ylim(0, 1.12 * highest)
+    for panel in (left, right):
+        panel.grid(axis="y")
 
 
 def draw_pareto(analysis: Analysis) -> Figure | None:
@@ -109,8 +160,7 @@ def draw_pareto(analysis: Analysis) -> Figure | None:
     panels = figure.subplots(len(costs), 2, squeeze=False)
     for cost, (left, right) in zip(costs, panels, strict=True):
         _against(cost, rows, left, right, style.marks(analysis.settings, analysis.baseline))
-    handles = {name: handle for row in panels for handle, name in zip(*row[0].get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(4, len(handles)))
+    style.legend_below(figure, *(row[0] for row in panels))
     return figure
 
 
@@ -120,7 +170,7 @@ def has_energy(analysis: Analysis) -> bool:
 
 
 @dataclass(frozen=True)
-class _Cost:
+class _Against:
     """What speed is drawn against."""
 
     name: str
@@ -131,29 +181,22 @@ class _Cost:
     """Different values below which there is nothing to draw."""
 
 
-_ENERGY = _Cost("energy", "energy (J per generated token)", energy_of, 1, 1)
-_COSTS = (_Cost("memory", "memory (GiB)", memory_of, _GIB, 2), _ENERGY)
+_ENERGY = _Against("energy", "energy (J per generated token)", energy_of, 1, 1)
+_COSTS = (_Against("memory", "memory (GiB)", memory_of, _GIB, 2), _ENERGY)
 
 
-def _is_drawn(cost: _Cost, rows: Sequence[AxisRow]) -> bool:
+def _is_drawn(cost: _Against, rows: Sequence[AxisRow]) -> bool:
     return len({cost.of(row) for row in rows} - {None}) >= cost.least
 
 
-def _against(cost: _Cost, rows: Sequence[AxisRow], left: Axes, right: Axes, marks: dict[str, style.Mark]) -> None:
+def _against(cost: _Against, rows: Sequence[AxisRow], left: Axes, right: Axes, marks: dict[str, style.Mark]) -> None:
     known = [(value / cost.unit, row) for row in rows if (value := cost.of(row)) is not None]
     for of in dict.fromkeys(row.level.of for _, row in known):
         own = [(value, row) for value, row in known if row.level.of == of]
-        line_style: dict[str, Any] = {
-            "color": marks[of].colour,
-            "marker": marks[of].marker,
-            "linestyle": "",
-            "markersize": 6,
-            "markeredgecolor": style.INK,
-            "markeredgewidth": 0.5,
-        }
+        look = style.line(marks[of], 0) | {"linestyle": ""}
         places = [value for value, _ in own]
-        left.plot(places, [row.level.throughput or 0.0 for _, row in own], label=style.shorten(of, 24), **line_style)
-        right.plot(places, [row.ratio or float("nan") for _, row in own], **line_style)
+        left.plot(places, [row.level.throughput or 0.0 for _, row in own], label=style.shorten(of, 24), **look)
+        right.plot(places, [row.ratio or float("nan") for _, row in own], **look)
     front = [((cost.of(row) or 0.0) / cost.unit, row.level.throughput or 0.0, row)
              for row in pareto_front(rows, cost.of)]  # fmt: skip
     left.step(

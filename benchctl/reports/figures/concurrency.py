@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 MOST_LINES = 3
 """Limit of temperatures (or concurrencies of an open loop) with a pair of panels; the tables have all."""
-_DASHES = ("-", "--", "-.", ":")
 
 Value = Callable[["Level"], float | None]
 
@@ -45,7 +44,7 @@ def draw_concurrency(analysis: Analysis) -> Figure | None:
         for axes in (left, right):
             _name_levels(axes, sorted({float(row.concurrency) for row in here}))
             axes.set_xlabel("maximum requests in flight")
-    _legend(figure, panels[0][0])
+    style.legend_below(figure, panels[0][0])
     return figure
 
 
@@ -70,7 +69,7 @@ def draw_rate(analysis: Analysis) -> Figure | None:
         left.set_ylabel("per second")
         right.set_title("Median latency of a request")
         right.set_ylabel("seconds to the last byte")
-    _legend(figure, panels[0][0])
+    style.legend_below(figure, panels[0][0])
     return figure
 
 
@@ -87,17 +86,11 @@ def _draw(axes: Axes, analysis: Analysis, rows: Sequence[Level], x: Value, y: Va
     for number, of in enumerate(analysis.settings):
         points = [(place, value) for row in rows if row.of == of and (place := x(row)) and (value := y(row))]
         if points:
-            axes.plot(
-                *zip(*sorted(points), strict=True),
-                color=marks[of].colour,
-                marker=marks[of].marker,
-                linestyle=_DASHES[number % len(_DASHES)],
-                linewidth=1.6 if of == analysis.baseline else 1.3,
-                markersize=6,
-                markeredgecolor=style.PAPER if of == analysis.baseline else style.INK,
-                markeredgewidth=0.6,
-                label=style.shorten(f"{of} (no speculation)" if of == analysis.baseline else of, 30),
-            )
+            is_baseline = of == analysis.baseline
+            look = style.line(marks[of], number)
+            look |= {"linewidth": 1.6, "markeredgecolor": style.PAPER} if is_baseline else {}
+            name = style.shorten(f"{of} (no speculation)" if is_baseline else of, 30)
+            axes.plot(*zip(*sorted(points), strict=True), label=name, **look)
 
 
 def _name_levels(axes: Axes, levels: Sequence[float]) -> None:
@@ -153,8 +146,3 @@ def _mark(axes: Axes, crossings: Sequence[Crossing], rows: Sequence[Level], anal
             bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.8},
             zorder=7,
         )
-
-
-def _legend(figure: Figure, axes: Axes) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(handles)))

@@ -15,7 +15,6 @@ from benchctl.reports.figures import (
     concurrency,
     rounds,
     style,
-    temperature,
 )
 
 if TYPE_CHECKING:
@@ -213,7 +212,7 @@ _OF_SWEEPS: tuple[tuple[Callable[[Analysis], Figure | None], Drawing], ...] = (
         ),
     ),
     (
-        temperature.draw,
+        axes.draw_temperatures,
         Drawing(
             name="by-temperature",
             varies="temperature",

@@ -26,6 +26,7 @@ PAPER = "#fffffe"
 
 _OKABE_ITO = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800")
 """Okabe and Ito's palette without black (it marks the baseline); yellow is darkened to be seen on white."""
+_DASHES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 WIDTH_IN = 7.2
 
@@ -89,6 +90,25 @@ def marks_of(analysis: Analysis) -> dict[str, Mark]:
 def distinct_marks(analysis: Analysis) -> dict[str, Mark]:
     """A colour and marker for every arm that is compared: of a sweep another under each condition."""
     return marks([arm for arm in analysis.arms if arm not in analysis.baselines], analysis.baseline)
+
+
+def line(mark: Mark, number: int) -> dict[str, Any]:
+    """How a line with its markers is drawn; `number`: its place among the lines, which gives its dashes."""
+    return {
+        "color": mark.colour,
+        "marker": mark.marker,
+        "linestyle": _DASHES[number % len(_DASHES)],
+        "linewidth": 1.3,
+        "markersize": 6,
+        "markeredgecolor": INK,
+        "markeredgewidth": 0.6,
+    }
+
+
+def legend_below(figure: Figure, *panels: Axes) -> None:
+    """One legend for the lines of all panels, each name once."""
+    found = {name: handle for axes in panels for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=min(4, len(found)))
 
 
 @contextmanager

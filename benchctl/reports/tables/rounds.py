@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchctl.analysis.results import ALL_TASKS, Analysis
+from benchctl.analysis.results import Analysis
 from benchctl.analysis.rounds.results import PARTS, Forecast, Part, RoundFit, RoundSplit, UnitCost
 from benchctl.reports import numbers
 from benchctl.reports.columns import Column, Table, Tone, arm_column, interval, numeric, task_column
@@ -163,11 +163,6 @@ def round_statements(analysis: Analysis) -> list[str]:
     off = [f"{row.arm}, predicted {numbers.ratio(row.predicted)}, measured {numbers.ratio(row.measured)}: {row.why}"
            for row in found.forecasts if not row.holds]  # fmt: skip
     return [*map(_fit, found.fits), *off, *found.notes]
-
-
-def overall_splits(analysis: Analysis) -> list[RoundSplit]:
-    """The rows over all tasks."""
-    return [row for row in analysis.rounds.splits if row.task == ALL_TASKS]
 
 
 def _fit(fit: RoundFit) -> str:
