@@ -2,52 +2,95 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchctl.errors import UsageError
+from benchctl.errors import StorageError, UsageError
 
-RECIPE = "quickstart"
-_NOT_LOSSLESS = 1
+if TYPE_CHECKING:
+    from benchctl.analysis.results import Analysis
+
+RECIPE, PADDED_RECIPE, WIDE = "quickstart", "padded", "tiny-hybrid-wide"
 
 
 def demo(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where results/ and reports/ are written.")
     ] = Path(),
-    blocks: Annotated[int | None, typer.Option(min=1, help="Blocks, instead of the recipe's; 1 is quickest.")] = None,
+    blocks: Annotated[
+        int, typer.Option(min=1, help="Blocks of each pair; 1 is quickest, and too few to conclude.")
+    ] = 3,
     cuda: Annotated[bool, typer.Option("--cuda", help="If an engine has to be built: for NVIDIA GPUs.")] = False,
     metal: Annotated[bool, typer.Option("--metal", help="If an engine has to be built: for Apple GPUs.")] = False,
     cpu: Annotated[bool, typer.Option("--cpu", help="If an engine has to be built: for the CPU alone.")] = False,
 ) -> None:
-    """Measure the bundled model pair, verify its answers and write a report; builds the engine where there is none.
+    """Measure the bundled pair as it is and with the memory traffic of a large model; builds the engine if need be.
 
     An engine that is already installed (BENCHCTL_LLAMA_SERVER, PATH) is used. Everything else comes with benchctl.
 
-    Exits with 0 also where an arm is not identical; the last lines and the report state the verdict.
+    Exits with 0 also where an arm is not identical; the last lines and the reports state the verdict.
     """
+    from benchctl.models.padding import padded_file, padded_model
+
+    _engine(cuda=cuda, metal=metal, cpu=cpu)
+    answers = [("The bundled target, 9 MB of weights", _measured(RECIPE, out, blocks))]
+    try:
+        size = padded_model(WIDE).stat().st_size
+    except StorageError as error:
+        typer.echo(f"The second half is left out: {error}", err=True)
+    else:
+        typer.echo(f"\nThe same target padded with zeros to {size / 1e6:.0f} MB: the same function, slower.", err=True)
+        try:
+            answers.append((f"Padded to {size / 1e6:.0f} MB", _measured(PADDED_RECIPE, out, blocks)))
+        finally:
+            padded_file(WIDE).unlink(missing_ok=True)
+    typer.echo("\nThe demo is done: does speculative decoding pay here?")
+    for who, analysis in answers:
+        typer.echo(f"- {who}: {_answer(analysis)}")
+    typer.echo("What holds for your models, a run of yours shows: benchctl run -t TARGET.gguf -d DRAFT.gguf")
+
+
+_WHY = {
+    "pays": "a step takes as long as reading the weights, and verifying several tokens reads them once",
+    "does not pay": "drafting and verifying cost more than the steps that they save",
+    "undecided": "more blocks, or a machine that does nothing else, would decide it",
+}
+
+
+def _measured(recipe: str, out: Path, blocks: int) -> Analysis:
+    """Run a recipe, verify its answers and write the report, which says what was found."""
+    from contextlib import redirect_stdout
+    from io import StringIO
+
     from benchctl.cli.report import report
     from benchctl.cli.run import run
     from benchctl.cli.verify_lossless import verify_lossless
+    from benchctl.data.store import open_run, resolve_run
+    from benchctl.lossless.analysed import analyse_run
 
-    _engine(cuda=cuda, metal=metal, cpu=cpu)
-    results, reports = out / "results", out / "reports"
-    run(RECIPE, out=results, blocks=None if blocks is None else str(blocks))
-    lossless = True
-    try:
-        verify_lossless(results=results)
-    except typer.Exit as answer:
-        if answer.exit_code != _NOT_LOSSLESS:
-            raise
-        lossless = False
-    report(results=results, out=reports)
-    typer.echo()
-    if lossless:
-        typer.echo("The demo is done: every arm is token-identical to greedy decoding of the target.")
-    else:
-        typer.echo("The demo is done: NOT every arm is token-identical to the target (see above and the report).")
+    results = out / "results"
+    with redirect_stdout(StringIO()):  # the report says the same
+        run(recipe, out=results, blocks=str(blocks))
+        newest = resolve_run(recipe, results)
+        with suppress(typer.Exit):  # an arm that is not lossless: the report says so
+            verify_lossless(str(newest), results=results)
+    report(str(newest), results=results, out=out / "reports")
+    return analyse_run(open_run(newest))
+
+
+def _answer(analysis: Analysis) -> str:
+    """Return whether it pays, by the fastest arm, and whether every answer is the target's, in a sentence."""
+    drafted = [verdict for verdict in analysis.verdicts if verdict.arm not in analysis.baselines and verdict.speedup]
+    best = max(drafted, key=lambda verdict: verdict.speedup or 0.0, default=None)
+    if best is None:
+        return "nothing could be compared."
+    slow = {verdict.speed for verdict in drafted} <= {"slower", "within"}
+    answer = "pays" if best.speed == "faster" else "does not pay" if slow else "undecided"
+    same = "every answer is" if {verdict.lossless for verdict in drafted} == {"identical"} else "NOT every answer is"
+    return f"{answer} ({best.speedup:.2f}× with {best.arm}; {same} identical): {_WHY[answer]}."
 
 
 def _engine(*, cuda: bool, metal: bool, cpu: bool) -> None:

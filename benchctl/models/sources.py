@@ -16,12 +16,14 @@ from benchctl.models.gguf_facts import all_shards, shard_names
 from benchctl.models.gguf_header import read_header
 from benchctl.models.hub import OfflineError, fetch, fetch_folder
 from benchctl.models.huggingface.folder import ORIGIN, huggingface_folder
+from benchctl.models.padding import padded_model
 from benchctl.models.quantize import Program, quantized
 from benchctl.models.resolved import ModelFile, ResolvedModel, ResolvedPair
 from benchctl.recipes.adapters import ModelFormat
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import ModelPair, ModelSpec
 from benchctl.recipes.source import (
+    PADDED,
     BundledSource,
     HubSource,
     PathSource,
@@ -270,6 +272,9 @@ def _from_bundle(source: BundledSource, notice: Notice | None) -> Path:
     if not known:
         fix = "Install a released benchctl, or check out the repository with its model files."
         raise UsageError("this installation of benchctl has no bundled models", fix=fix)
+    if source.name in PADDED:
+        _from_bundle(BundledSource(PADDED[source.name][0]), notice)
+        return padded_model(source.name)
     if source.name not in known:
         fix = did_you_mean(source.name, known).strip() or f"Known: {', '.join(known)}."
         raise UsageError(f"benchctl ships no model called '{one_line(source.name, 60)}'", fix=fix)

@@ -70,7 +70,11 @@ def bundled_folder() -> Path:
     return Path(benchctl.__file__).resolve().parent / "models" / "bundled"
 
 
+PADDED = {"tiny-hybrid-wide": ("tiny-hybrid", 64)}
+"""Models that are made of a bundled one on this machine: its name, and how many times as wide its feed-forward is."""
+
+
 def bundled_names() -> tuple[str, ...]:
     """Return the names that `bundled:` knows; empty when this installation has no models."""
     index = bundled_folder() / "index.json"
-    return tuple(json.loads(index.read_text("utf-8"))) if index.is_file() else ()
+    return (*json.loads(index.read_text("utf-8")), *PADDED) if index.is_file() else ()

@@ -115,8 +115,13 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
         _print_arms(console, analysis, rest, verbose=verbose)
     for cell in analysis.failed_cells:
         console.print(Text(f"Failed: {one_line(cell)}", "red"))
+    if analysis.stopping:
+        told = (
+            analysis.stopping.sentence if verbose else f"{analysis.stopping.sentence.partition('. ')[0].rstrip('.')}."
+        )
+        console.print(Text(one_line(told), "dim"))
     if verbose:
-        _print_details(console, analysis)
+        _print_warnings(console, analysis)
     elif count := len(_warnings(analysis)):
         said = "1 warning" if count == 1 else f"{count} warnings"
         console.print(Text(f"{said}: {one_line(rest)}", "yellow"), soft_wrap=True)
@@ -146,10 +151,8 @@ def _print_arms(console: Console, analysis: Analysis, rest: str, *, verbose: boo
         console.print(Text(one_line(control)))
 
 
-def _print_details(console: Console, analysis: Analysis) -> None:
-    """Print when measuring ended and why, and every warning: where, the first observation, the remedy."""
-    if analysis.stopping:
-        console.print(Text(one_line(analysis.stopping.sentence)))
+def _print_warnings(console: Console, analysis: Analysis) -> None:
+    """Print every warning: where, the first observation, the remedy."""
     for group in _warnings(analysis):
         places = list(dict.fromkeys(place for place, _ in group.observations))
         more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""

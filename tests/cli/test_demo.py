@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,15 +12,18 @@ import pytest
 from typer.testing import CliRunner
 
 from benchctl.cli.app import app
+from benchctl.cli.demo import demo
 from benchctl.engines.registry import FoundEngine
+from benchctl.errors import StorageError
 
 
 @pytest.mark.engine
-def test_from_nothing_to_a_report(llama_server: Path, tmp_path: Path) -> None:
+def test_from_nothing_to_a_report(llama_server: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    cache = tmp_path_factory.mktemp("cache")
     done = subprocess.run(
         [sys.executable, "-m", "benchctl", "demo", "--blocks", "1", "--out", str(tmp_path / "here")],
         cwd=tmp_path,  # the recipe, the models and the prompts come with benchctl, not with the folder
-        env={**os.environ, "BENCHCTL_LLAMA_SERVER": str(llama_server)},
+        env={**os.environ, "BENCHCTL_LLAMA_SERVER": str(llama_server), "BENCHCTL_CACHE": str(cache)},
         capture_output=True,
         text=True,
         timeout=240,
@@ -27,11 +31,37 @@ def test_from_nothing_to_a_report(llama_server: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert f"Using {llama_server} (environment)" in done.stderr
-    assert "The demo is done: " in done.stdout.splitlines()[-1]
-    (page,) = (tmp_path / "here").glob("reports/quickstart/*/index.html")
-    (records,) = (tmp_path / "here").glob("results/quickstart/*/records.jsonl")
-    assert page.parent.name == records.parent.name
+    said = done.stdout[done.stdout.index("The demo is done: ") :]
+    assert said.count("every answer is identical") == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]
+    assert not list((cache / "padded").iterdir()), "400 MB are not left behind"
+    answers = {}
+    for recipe in ("quickstart", "padded"):
+        (page,) = (tmp_path / "here").glob(f"reports/{recipe}/*/index.html")
+        (records,) = (tmp_path / "here").glob(f"results/{recipe}/*/records.jsonl")
+        assert page.parent.name == records.parent.name
+        rows = [json.loads(line) for line in records.read_text().splitlines()]
+        answers[recipe] = {(row["task"], row["prompt_idx"]): row["token_ids"] for row in rows
+                           if row["label"] == "baseline" and row["task"] not in ("maths", "warmup")}  # fmt: skip
+    assert len(answers["padded"]) == 12
+    same = [tokens == answers["quickstart"][place][: len(tokens)] for place, tokens in answers["padded"].items()]
+    assert sum(same) >= 6, "zeros change nothing; float32 in place of bf16 may decide a near-tie otherwise"
+
+
+def test_a_machine_without_room_measures_the_pair_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_room(name: str) -> Path:
+        raise StorageError("the padded model needs 0.4 GB of free disk, and there are 0.1 GB")
+
+    measured: list[str] = []
+    monkeypatch.setattr("benchctl.cli.demo._engine", lambda **backends: None)
+    monkeypatch.setattr("benchctl.cli.demo._measured", lambda recipe, out, blocks: measured.append(recipe))
+    monkeypatch.setattr("benchctl.cli.demo._answer", lambda analysis: "undecided.")
+    monkeypatch.setattr("benchctl.models.padding.padded_model", no_room)
+    demo(blocks=1)
+    assert measured == ["quickstart"]
+    assert "left out" in capsys.readouterr().err
 
 
 def test_without_an_engine_one_is_built_first(monkeypatch: pytest.MonkeyPatch) -> None:
