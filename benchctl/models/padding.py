@@ -11,9 +11,6 @@ import struct
 import tempfile
 from pathlib import Path
 
-import numpy as np
-import psutil
-
 from benchctl.errors import StorageError, UsageError
 from benchctl.models.gguf_header import GgufHeader, Tensor, read_header
 from benchctl.paths import cache_folder
@@ -60,6 +57,8 @@ def _check_room(folder: Path, size: int) -> None:
         free = shutil.disk_usage(folder).free
     except OSError as error:
         raise StorageError(f"the padded model cannot be written: {error.strerror}", where=str(folder)) from error
+    import psutil
+
     memory = psutil.virtual_memory().available
     for what, there, needed in (("disk", free, size), ("memory", memory, round(_ROOM * size))):
         if there < needed:
@@ -146,6 +145,8 @@ def _write(header: GgufHeader, plan: list[Tensor], times: int, into: Path) -> No
 
 def _padded(content: bytes, old: Tensor, new: Tensor) -> bytes:
     """Return a matrix in float32, with zeros where it is wider."""
+    import numpy as np
+
     if old.type_id == _BF16:  # the upper half of a float32
         values = (np.frombuffer(content, np.uint16).astype(np.uint32) << 16).view(np.float32)
     else:

@@ -56,8 +56,7 @@ def test_without_room_nothing_is_written(lacking: str, tmp_path: Path, monkeypat
         free = available = 1000
 
     monkeypatch.setenv("BENCHCTL_CACHE", str(tmp_path))
-    where = "shutil.disk_usage" if lacking == "disk" else "psutil.virtual_memory"
-    monkeypatch.setattr(f"benchctl.models.padding.{where}", lambda *place: Little)
+    monkeypatch.setattr("shutil.disk_usage" if lacking == "disk" else "psutil.virtual_memory", lambda *place: Little)
     with pytest.raises(StorageError, match=f"free {lacking}"):
         padded_model("tiny-hybrid-wide")
     assert not list((tmp_path / "padded").iterdir())
