@@ -17,8 +17,9 @@ import msgspec
 
 from benchctl.data.record import FinishReason
 from benchctl.engines.common.log import clean
-from benchctl.engines.common.stream import AnswerReader, protocol_error
+from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.values import TokenId, count_in, ids_in
+from benchctl.engines.common.wire import protocol_error
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "tool_calls": "stop"}
 _PIECES_A_TOKEN = 16

@@ -1,36 +1,27 @@
 """One connection that carries one streamed answer: opened before the clock starts, read on the event loop in C.
 
-Bytes are timed as they are received, before anything is made of them. (httpx, which everything untimed uses, costs
-several times as much a token: its parser is written in Python.)
+Bytes are timed as they are received, before anything is made of them. (Why not by httpx: `docs/adapters.md`.)
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import socket
 import ssl
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import SplitResult
 
 import httptools
-import httpx
 
-from benchctl.engines.common.stream import AnswerReader, protocol_error
+from benchctl.engines.common import wire
+from benchctl.engines.common.stream import AnswerReader
+from benchctl.engines.common.wire import Route, compressed, protocol_error, proxy_header
 from benchctl.errors import EngineError
 
-CONNECT_TIMEOUT_S = 60.0
-_MOST_HEAD_BYTES = 65536
-"""In a row that are not the body's: headers, trailers, extensions of chunks."""
 _FRAMING_A_BYTE = 64
-"""So many of them go with a byte of the body; the frame of a chunk takes 6."""
-_MOST_HEADERS = 256
-_ERROR_BODY_BYTES = 65536
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+"""So many bytes that are not the body's go with each of its own; the frame of a chunk takes 6."""
 
 
 class BrokenConnectionError(Exception):
@@ -102,11 +93,11 @@ class Connection(asyncio.Protocol):
             self._framing = self._framing + framing if framing > 0 else 0
             if reader.over:
                 self._end(None)
-            elif self._whole or len(self._refusal) > _ERROR_BODY_BYTES:
+            elif self._whole or len(self._refusal) > wire.MOST_ERROR_BYTES:
                 self._ended_whole()
-            elif self._framing > _MOST_HEAD_BYTES:
+            elif self._framing > wire.MOST_HEAD_BYTES:
                 raise protocol_error(
-                    f"The engine's answer has more than {_MOST_HEAD_BYTES} bytes of headers or trailers."
+                    f"The engine's answer has more than {wire.MOST_HEAD_BYTES} bytes of headers or trailers."
                 )
         except httptools.HttpParserError as error:
             cause = error.__context__  # what one of the methods below raised
@@ -131,8 +122,8 @@ class Connection(asyncio.Protocol):
         """Take a header; trailers are dropped."""
         if self._status:
             return
-        if len(self._headers) >= _MOST_HEADERS:
-            raise protocol_error(f"The engine's answer has more than {_MOST_HEADERS} headers.")
+        if len(self._headers) >= wire.MOST_HEADERS:
+            raise protocol_error(f"The engine's answer has more than {wire.MOST_HEADERS} headers.")
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
@@ -145,7 +136,7 @@ class Connection(asyncio.Protocol):
         self._until_close = not self._headers.keys() & {"transfer-encoding", "content-length"}
         encoding = self._headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity") and status == 200:
-            raise protocol_error(f"The engine compresses its stream ({encoding[:40]!r}), which was not requested.")
+            raise compressed(encoding)
 
     def on_message_complete(self) -> None:
         """Note that all of the body has come."""
@@ -155,7 +146,7 @@ class Connection(asyncio.Protocol):
         if self._status == 200:
             self._end(BrokenConnectionError("The answer ended in its middle") if self._unfinished() else None)
         else:
-            self._end(RefusedError(self._status, self._headers, self._refusal[:_ERROR_BODY_BYTES]))
+            self._end(RefusedError(self._status, self._headers, self._refusal[: wire.MOST_ERROR_BYTES]))
 
     def _unfinished(self) -> bool:
         try:
@@ -188,47 +179,26 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
 
-async def connect(url: SplitResult, socket_path: Path | None = None) -> Connection:
-    """Open a connection, through the caller's proxy where one is set and `url` is no loopback. Raises OSError."""
+async def connect(url: SplitResult, route: Route) -> Connection:
+    """Open a connection to the host of `url`. Raises OSError and TimeoutError."""
     loop = asyncio.get_running_loop()
     host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
-    tls = httpx.create_ssl_context() if url.scheme == "https" else None
-    async with asyncio.timeout(CONNECT_TIMEOUT_S):
-        if socket_path is not None:
-            _, connection = await loop.create_unix_connection(Connection, str(socket_path))
-        elif (proxy := proxy_of(url)) is not None:
-            connection = await _through(proxy, host, port, tls)
+    async with asyncio.timeout(wire.CONNECT_TIMEOUT_S):
+        if route.socket_path is not None:
+            _, connection = await loop.create_unix_connection(Connection, str(route.socket_path))
+        elif route.proxy is not None:
+            connection = await _through(route.proxy, host, port, route.tls)
         else:
-            _, connection = await loop.create_connection(Connection, host, port, ssl=tls)
+            _, connection = await loop.create_connection(Connection, host, port, ssl=route.tls)
     return connection
 
 
-def proxy_of(url: SplitResult) -> SplitResult | None:
-    """Return the proxy that the caller's environment names for `url`; none for loopback."""
-    host = url.hostname or ""
-    if host in _LOOPBACK or proxy_bypass(host):
-        return None
-    proxies = getproxies()
-    named = proxies.get(url.scheme) or proxies.get("all")
-    return urlsplit(named if "://" in named else f"http://{named}") if named else None
-
-
-def proxy_header(proxy: SplitResult) -> str:
-    """Return the line of a head that opens a proxy, or nothing."""
-    if proxy.username is None:
-        return ""
-    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
-    return f"Proxy-Authorization: Basic {base64.b64encode(pair).decode()}\r\n"
-
-
 async def _through(proxy: SplitResult, host: str, port: int, tls: ssl.SSLContext | None) -> Connection:
-    loop = asyncio.get_running_loop()
-    if proxy.scheme != "http" or not proxy.hostname:
-        raise OSError(f"streams cannot go through a {proxy.scheme}:// proxy; name the host in NO_PROXY")
+    loop, at = asyncio.get_running_loop(), (proxy.hostname or "", proxy.port or 80)
     if tls is None:
-        _, connection = await loop.create_connection(Connection, proxy.hostname, proxy.port or 80)
+        _, connection = await loop.create_connection(Connection, *at)
         return connection
-    opened = await asyncio.to_thread(socket.create_connection, (proxy.hostname, proxy.port or 80), CONNECT_TIMEOUT_S)
+    opened = await asyncio.to_thread(socket.create_connection, at, wire.CONNECT_TIMEOUT_S)
     try:
         opened.setblocking(False)
         named = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -237,7 +207,7 @@ async def _through(proxy: SplitResult, host: str, port: int, tls: ssl.SSLContext
         head = bytearray()
         while b"\r\n\r\n" not in head:
             block = await loop.sock_recv(opened, 4096)
-            if not block or len(head) > _MOST_HEAD_BYTES:
+            if not block or len(head) > wire.MOST_HEAD_BYTES:
                 raise OSError("the proxy did not answer")
             head += block
         if head.split(b" ", 2)[1:2] != [b"200"]:

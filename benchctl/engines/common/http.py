@@ -1,8 +1,7 @@
 """Talking to an engine over HTTP: small requests, streams, and what their failures mean.
 
 Nothing is sent twice and no redirect is followed: whatever happens to a request is an answer of the engine's, or an
-EngineError. Whatever comes is bounded in bytes, once they are decoded, in items and in seconds: a server may be broken
-or hostile.
+EngineError. `wire.py` holds the limits of both, the way to the server, and the words of their errors.
 """
 
 from __future__ import annotations
@@ -25,29 +24,21 @@ from weakref import WeakSet
 import httpx
 
 from benchctl.engines.base import Progress
-from benchctl.engines.common.connection import (
-    BrokenConnectionError,
-    Connection,
-    RefusedError,
-    connect,
-    proxy_header,
-    proxy_of,
-)
+from benchctl.engines.common import wire
+from benchctl.engines.common.connection import BrokenConnectionError, Connection, RefusedError, connect
 from benchctl.engines.common.log import READ_THE_LOG, clean, name_log
-from benchctl.engines.common.stream import Answer, AnswerReader, error_in, protocol_error
+from benchctl.engines.common.stream import Answer, AnswerReader
 from benchctl.engines.common.values import decode
+from benchctl.engines.common.wire import (
+    SIDE_TIMEOUT_S,
+    compressed,
+    error_in,
+    protocol_error,
+    proxy_header,
+    route_to,
+    too_slow,
+)
 from benchctl.errors import EngineError
-
-SIDE_TIMEOUT_S = 60.0
-"""For the small requests around a measurement."""
-MOST_BYTES = 64 * 2**20
-"""Of one answer that is no stream: the probabilities of a whole vocabulary are 14 MB."""
-MOST_PAGE_BYTES = 8 * 2**20
-"""Of what a server reports of itself: settings, counters, models."""
-MOST_ITEMS = 4_000_000
-"""Of one answer: values in its JSON."""
-_ERROR_BODY_BYTES = 65536
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 Broken = Callable[[str], EngineError]
 """Makes the error for a broken connection from what happened (without a full stop)."""
@@ -70,7 +61,7 @@ class Reply:
 
     def json(self) -> Any:  # noqa: ANN401 - whatever a server sends
         """Return the body's value. Raises ValueError."""
-        return decode(self.body, MOST_ITEMS)
+        return decode(self.body, wire.MOST_ITEMS)
 
 
 @dataclass(frozen=True)
@@ -102,32 +93,26 @@ class HttpClient:
         log_path: Path | None = None,
     ) -> None:
         """`log_path`: of an engine that benchctl has started; advice to read it names it."""
-        self._base, self._socket_path, self._log_path = url.rstrip("/"), socket_path, log_path
-        local = socket_path is not None or httpx.URL(url).host in _LOOPBACK
+        self._base, self._log_path, self._route = url.rstrip("/"), log_path, route_to(url, socket_path)
         # Streams are read as they come, and a gateway that compresses them would hold events back.
         self._headers = {"Accept-Encoding": "identity", "User-Agent": "benchctl", **(headers or {})}
-        # Loading certificates takes long; plain HTTP never uses them.
-        verify = httpx.create_ssl_context() if url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        proxy = self._route.proxy
+        # The context of TLS is the streams' (and loading certificates takes long; plain HTTP never uses them).
+        verify = self._route.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         # Shorter than servers keep one (uvicorn: 5 s): one that is just being closed must not be used again.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
         uds = None if socket_path is None else httpx.HTTPTransport(uds=str(socket_path), verify=verify, limits=limits)
-        try:
-            self._client = httpx.Client(
-                base_url=url,
-                headers=self._headers,
-                # No proxy on loopback: the caller's network settings have nothing to do with it.
-                trust_env=not local,
-                verify=verify,
-                limits=limits,
-                transport=uds,
-                follow_redirects=False,
-                event_hooks={"request": [self._watched]},
-            )
-        except (ImportError, ValueError) as error:  # a proxy by SOCKS or by an unknown scheme
-            fix = (
-                "Name one by http:// in the environment (https_proxy, http_proxy, all_proxy), or the host in no_proxy."
-            )
-            raise EngineError("The proxy that the environment names cannot be used.", kind="http", fix=fix) from error
+        self._client = httpx.Client(
+            base_url=url,
+            headers=self._headers,
+            trust_env=False,
+            proxy=None if proxy is None else proxy.geturl(),
+            verify=verify,
+            limits=limits,
+            transport=uds,
+            follow_redirects=False,
+            event_hooks={"request": [self._watched]},
+        )
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._streams: set[Connection] = set()
         self._broken = broken or (lambda what: protocol_error(f"{what}."))
@@ -204,7 +189,7 @@ class HttpClient:
             try:
                 return self._fetch(method, path, body, timeout_s)
             except httpx.TimeoutException as error:
-                raise _too_slow(timeout_s) from error
+                raise too_slow(timeout_s) from error
             except httpx.ConnectError as error:
                 raise self._broken("The engine accepts no connections") from error
             except (httpx.TransportError, httpx.StreamError) as error:
@@ -233,7 +218,7 @@ class HttpClient:
             with self._client.stream(method, path, content=content, headers=headers, timeout=timeout_s) as response:
                 whole = bytearray()
                 inflate = _Inflate(response.headers.get("Content-Encoding", ""), path)
-                most = MOST_BYTES if body is not None else MOST_PAGE_BYTES
+                most = wire.MOST_BYTES if body is not None else wire.MOST_PAGE_BYTES
                 for block in response.iter_raw():
                     whole += inflate.feed(block, most + 1 - len(whole))
                     if len(whole) > most:
@@ -241,13 +226,13 @@ class HttpClient:
                             break
                         raise protocol_error(f"The engine's answer to {path} is longer than {most >> 20} MiB.")
                     if time.monotonic() > deadline:
-                        raise _too_slow(timeout_s, "finished no answer")
-                    if response.status_code != 200 and len(whole) > _ERROR_BODY_BYTES:
+                        raise too_slow(timeout_s, "finished no answer")
+                    if response.status_code != 200 and len(whole) > wire.MOST_ERROR_BYTES:
                         break
                 return Reply(response.status_code, dict(response.headers), bytes(whole))
         except httpx.TransportError as error:
             if late.is_set():
-                raise _too_slow(timeout_s, "finished no answer") from error
+                raise too_slow(timeout_s, "finished no answer") from error
             raise
         finally:
             alarm.cancel()
@@ -270,7 +255,7 @@ class HttpClient:
         url = urlsplit(path if "://" in path else self._base + path)
         with self._redacted():
             try:
-                stream = await connect(url, self._socket_path)
+                stream = await connect(url, self._route)
             except (OSError, TimeoutError) as error:
                 raise await _in_thread(self._broken, "The engine accepts no connections") from error
             self._streams.add(stream)
@@ -297,8 +282,8 @@ class HttpClient:
         """Return the request for `url` with its body."""
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
         through = ""
-        if self._socket_path is None and url.scheme == "http" and (proxy := proxy_of(url)) is not None:
-            target, through = f"http://{url.netloc}{target}", proxy_header(proxy)
+        if self._route.proxy is not None and self._route.tls is None:
+            target, through = f"http://{url.netloc}{target}", proxy_header(self._route.proxy)
         headers = {
             "Host": url.netloc,
             **self._headers,
@@ -359,9 +344,7 @@ class _Inflate:
         if encoding in ("gzip", "x-gzip", "deflate"):
             self._packed = zlib.decompressobj(zlib.MAX_WBITS if encoding == "deflate" else zlib.MAX_WBITS | 16)
         elif encoding not in ("", "identity"):
-            raise protocol_error(
-                f"The engine compressed its answer to {path} ({encoding[:40]!r}), which was not requested."
-            )
+            raise compressed(encoding)
 
     def feed(self, block: bytes, most: int) -> bytes:
         """Return what `block` holds, at most `most` bytes of it. Raises EngineError."""
@@ -372,10 +355,6 @@ class _Inflate:
         except zlib.error as error:
             raise protocol_error(f"The engine's answer to {self._path} cannot be decompressed.") from error
         return plain
-
-
-def _too_slow(timeout_s: float, how: str = "sent nothing") -> EngineError:
-    return EngineError(f"The engine {how} for {timeout_s:g} s.", kind="timeout", fix=READ_THE_LOG)
 
 
 async def _in_thread(broken: Broken, what: str) -> EngineError:

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from benchctl.engines.base import Rendered, Scores
 from benchctl.engines.common.http import HttpClient
-from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.wire import protocol_error
 from benchctl.prompts.suite import Prompt
 
 _FIRST_STRETCH = 64

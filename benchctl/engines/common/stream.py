@@ -13,12 +13,12 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
 
 from benchctl.engines.base import Progress
+from benchctl.engines.common import wire
 from benchctl.engines.common.log import clean
 from benchctl.engines.common.values import decode
+from benchctl.engines.common.wire import error_in, protocol_error
 from benchctl.errors import EngineError
 
-MAX_EVENT_BYTES = 32 * 2**20
-"""A longer event is no answer of a language model."""
 _LINE_BYTES = 64
 """What a line takes beside its bytes."""
 
@@ -60,33 +60,13 @@ class SseParser:
                     self._bytes = 0
             elif line.startswith(b"error:"):
                 self._keep(line[6:].lstrip(b" "))
-        if len(rest) + self._bytes > MAX_EVENT_BYTES:
+        if len(rest) + self._bytes > wire.MOST_EVENT_BYTES:
             raise ValueError("an event is longer than 32 MiB")
         return payloads
 
     def _keep(self, data: bytes) -> None:
         self._data.append(data)
         self._bytes += len(data) + _LINE_BYTES
-
-
-def protocol_error(
-    what: str, fix: str = "Read the engine's log, and check that this is the kind of server that the recipe names."
-) -> EngineError:
-    """Return the error for an answer that is not what the server's protocol says."""
-    return EngineError(what, kind="protocol", fix=fix)
-
-
-def error_in(payload: object) -> str | None:
-    """Return the message of an error object as these servers send it, or `None` when there is none."""
-    if not isinstance(payload, dict):
-        return None
-    error = payload.get("error", payload.get("detail"))
-    if error is None and {"code", "message"} <= payload.keys():
-        error = payload
-    if not error:
-        return None
-    message = error.get("message", error) if isinstance(error, dict) else error
-    return clean(str(message))[:500]
 
 
 class AnswerReader(ABC, Generic[Answer]):

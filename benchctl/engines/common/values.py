@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-MOST_DEPTH = 64
-"""Lists and objects within each other: what is nested deeper, Python's own functions cannot show."""
+from benchctl.engines.common.wire import MOST_DEPTH, MOST_EVENT_ITEMS
+
 MOST_ID = 2**31 - 1
 """Of a token."""
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=MOST_ID)]
@@ -27,7 +27,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _NESTED = frozenset({dict, list})
 
 
-def decode(payload: bytes, most_items: int = 500_000) -> Any:  # noqa: ANN401 - whatever a server sends
+def decode(payload: bytes, most_items: int = MOST_EVENT_ITEMS) -> Any:  # noqa: ANN401 - whatever a server sends
     """Return the value of a JSON text, without half characters and numbers that are none.
 
     Raises ValueError, also for one of more than `most_items` values, or nested deeper than `MOST_DEPTH`.

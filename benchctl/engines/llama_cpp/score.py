@@ -24,8 +24,8 @@ from benchctl.engines.common.endpoint import (
 )
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.score import ScoringServer, ServerScorer
-from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.common.values import count_in, id_of, logprob_of
+from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.llama_cpp.attest import make_ledger, rendered, speculating
 from benchctl.engines.llama_cpp.command import BATCH, with_one_slot
 from benchctl.engines.llama_cpp.probe import Flags

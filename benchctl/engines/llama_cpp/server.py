@@ -13,8 +13,8 @@ from benchctl.engines.base import Attestation, Completion, Launch, Ledger, Memor
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp, check_tools
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.process import Access, EngineProcess, free_port, make_access
-from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.common.values import count_in, ids_in, seconds_in, text_in
+from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.llama_cpp.attest import (
     LoggedCounts,
     Observed,

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchctl.engines.base import Capabilities, Launch, Scorer
 from benchctl.engines.common.endpoint import EndpointTarget
 from benchctl.engines.common.http import HttpClient
-from benchctl.engines.common.stream import protocol_error
+from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.openai.adapter import ADAPTER, OpenAiSpec
 from benchctl.engines.openai.discovery import (
     Address,

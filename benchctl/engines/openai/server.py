@@ -18,8 +18,8 @@ from benchctl.engines.common.endpoint import Reading
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
 from benchctl.engines.common.metrics import Tally
-from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.common.values import count_in, ids_in
+from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.openai.discovery import (
     Address,
     Endpoint,

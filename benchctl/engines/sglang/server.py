@@ -23,8 +23,9 @@ from benchctl.engines.base import Attestation, Completion, Progress, Rendered
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp
 from benchctl.engines.common.log import Cause, clean, first_cause, hide
 from benchctl.engines.common.process import Access, EngineProcess
-from benchctl.engines.common.stream import AnswerReader, protocol_error
+from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.values import TokenId, count_in, ids_in
+from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.sglang.attest import Observed, attest, drafts_are_counted, make_ledger
 from benchctl.engines.sglang.command import MODEL_NAME
 from benchctl.errors import EngineError

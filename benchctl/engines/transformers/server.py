@@ -14,8 +14,8 @@ from benchctl.engines.common.launched_server import LaunchedServer, check_tools
 from benchctl.engines.common.log import Cause, first_cause
 from benchctl.engines.common.metrics import DEEPEST, Tally
 from benchctl.engines.common.process import Access, EngineProcess
-from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.common.values import count_in, counts_in, seconds_in
+from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.transformers.adapter import TransformersSpec
 from benchctl.engines.transformers.find import SERVER
 from benchctl.engines.transformers.methods import METHODS, method_of

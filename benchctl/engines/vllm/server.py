@@ -18,8 +18,8 @@ from benchctl.engines.common.launched_server import LaunchedServer, check_tools
 from benchctl.engines.common.log import read_log
 from benchctl.engines.common.metrics import Counters, read_counters, read_total, since
 from benchctl.engines.common.process import Access, EngineProcess
-from benchctl.engines.common.stream import protocol_error
 from benchctl.engines.common.values import seconds_in, text_in
+from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.attest import (
     Observed,

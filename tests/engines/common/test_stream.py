@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchctl.engines.common import stream
+from benchctl.engines.common import wire
 from benchctl.engines.common.stream import SseParser
 
 STREAM = 'data: {"a": 1}\n\n: ping\n\ndata:zwei 🦙\r\n\r\nevent: x\rid: 7\rdata: l1\rdata: l2\r\rerror: bad\n\n'
@@ -38,7 +38,7 @@ def test_only_one_leading_space_is_dropped() -> None:
 
 
 def test_an_endless_event_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MAX_EVENT_BYTES", 100)
+    monkeypatch.setattr(wire, "MOST_EVENT_BYTES", 100)
     parser = SseParser()
     with pytest.raises(ValueError, match="longer than"):
         for _ in range(20):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.common.stream import error_in
+from benchctl.engines.common.wire import error_in
 from benchctl.engines.llama_cpp.stream import Gap, LlamaAnswer, LlamaReader
 from benchctl.errors import EngineError
 from tests.engines.cells import read as read_stream
