@@ -53,10 +53,18 @@ def run(
         ),
     ] = None,
     target: Annotated[
-        str | None, typer.Option("--target", "-t", metavar="MODEL", help="Without a recipe: the target's source.")
+        str | None,
+        typer.Option("--target", "-t", "-m", metavar="MODEL", help="Without a recipe: the target's source."),
     ] = None,
     draft: Annotated[
-        str | None, typer.Option("--draft", "-d", metavar="MODEL", help="Without a recipe: the draft's source.")
+        str | None,
+        typer.Option("--draft", "-d", "-md", metavar="MODEL", help="Without a recipe: the draft's source."),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Without a recipe: a running server without speculation.")
+    ] = None,
+    arm_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --url: one with it; --type and --depth say which.")
     ] = None,
     kind: Annotated[
         str | None,
@@ -143,10 +151,11 @@ def run(
     from benchctl.measure.run import Standing, prepare_again, recipe_of, resume_run, signals_interrupt, start_run
     from benchctl.offers import offered
 
-    if [recipe, resume, target].count(None) != 2:
+    if [recipe, resume, target, url].count(None) != 3 or (arm_url and not url):
         raise UsageError(
-            "Name a recipe, a target, or a run to resume.",
-            fix="benchctl run RECIPE, benchctl run -t TARGET -d DRAFT, or benchctl run --resume RUN",
+            "Name a recipe, a target, two servers, or a run to resume.",
+            fix="benchctl run RECIPE, benchctl run -t TARGET -d DRAFT, benchctl run --url URL --arm-url URL, or "
+            "benchctl run --resume RUN",
         )
     if dry_run and (verbose or stop_at_failure or install):
         raise UsageError("These options have no effect on a dry run.", where="-v, -x, --install")
@@ -183,6 +192,8 @@ def run(
             limit=limit,
             settings=settings,
             trust=trust_recipe,
+            url=url,
+            arm_url=arm_url,
         )
         if earlier is None
         else Standing(recipe_of(earlier), earlier.folder, trust_recipe)

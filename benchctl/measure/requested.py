@@ -8,7 +8,14 @@ from benchctl.data.store import MANIFEST, RunData, open_run
 from benchctl.errors import UsageError
 from benchctl.measure.run import Standing, standing_of
 from benchctl.permissions import ALL_KEYS, settle
-from benchctl.recipes.from_options import parse_settings, parse_sweep, prompt_settings, recipe_from_options
+from benchctl.recipes.from_options import (
+    DRAFT_TYPE,
+    parse_settings,
+    parse_sweep,
+    prompt_settings,
+    recipe_from_options,
+    recipe_of_urls,
+)
 from benchctl.recipes.load import find_recipe, load_recipe, recipe_of_options, shipped_recipes
 from benchctl.recipes.saved import with_settings, with_types
 
@@ -27,6 +34,8 @@ def requested_recipe(
     limit: int | None,
     settings: list[str] | None,
     trust: bool,
+    url: str | None = None,
+    arm_url: str | None = None,
 ) -> Standing:
     """Return the recipe that is named or that the options make, and what it may do. Raises UsageError, StorageError."""
     overrides = parse_settings(settings or [])
@@ -39,6 +48,33 @@ def requested_recipe(
         settle(found, standing.folder, typed=overrides)
         changed = with_types(found, types or [], sweeps) if types or sweeps else found
         return Standing(changed, standing.folder, standing.trusted)
+    if url is not None:
+        if arm_url is None:
+            raise UsageError(
+                "One server alone gives nothing to compare.",
+                where="--url",
+                fix="Start a second one that speculates, and name it: --arm-url http://HOST:PORT/v1",
+            )
+        depths = sweeps.pop("depth", [])
+        if sweeps or len(depths) > 1 or len(types or []) > 1:
+            raise UsageError(
+                "A server that runs has one type of speculation and one depth.",
+                where="--type, --depth, -L",
+                fix="Name what it was started with; several servers go into a recipe: recipes/endpoint.yaml.",
+            )
+        made = recipe_of_options(
+            recipe_of_urls(
+                url,
+                arm_url,
+                kind=(types or [DRAFT_TYPE])[0],
+                depth=int(depths[0]) if depths and str(depths[0]).isdecimal() else None,
+                prompts=prompts,
+                limit=limit,
+                folder=Path.cwd(),
+                settings=overrides,
+            )
+        )
+        return Standing(made, Path.cwd(), settle(made, Path.cwd(), typed=ALL_KEYS, trusted=trust))
     if target is None and (types or sweeps):
         raise UsageError(
             "These options make a recipe, but this command line already names one.",

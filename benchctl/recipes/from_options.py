@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -20,6 +21,8 @@ DEPTHS = (2, 4, 8)
 """Draft depths where none are named."""
 DRAFT_TYPE, LOOKUP_TYPE = "draft-simple", "ngram-mod"
 """The types where none is named: with a draft model, and without."""
+ENDPOINT = "openai"
+"""The engine of a server that runs already."""
 TASKS_LIMIT = 3
 """Prompts of each task of the default suite …"""
 MAX_TOKENS = 48
@@ -52,21 +55,66 @@ def recipe_from_options(
     needy = [word for word in chosen if word in NEEDS_DRAFT_MODEL]
     if needy and draft is None:
         raise UsageError(f"{needy[0]} needs a draft model.", where="--type", fix="Name it: -d DRAFT")
-    own = prompts is not None and not prompts.endswith(".json")
-    suite = prompts or ("tiny.json" if target.startswith("bundled:") else "default")
     served = registered().adapters[kind].model_format == "served"
+    return _recipe(
+        name_of(target, draft),
+        {"engine": {"kind": kind}, **({} if served else {"models": _models(target, draft, folder)})},
+        [{"name": "baseline"}, *(arm_of_type(word, sweeps) for word in chosen)],
+        _prompts(prompts, limit, folder, suite="tiny.json" if target.startswith("bundled:") else "default"),
+        settings,
+    )
+
+
+def recipe_of_urls(
+    url: str,
+    arm_url: str,
+    *,
+    kind: str,
+    depth: int | None,
+    prompts: str | None,
+    limit: int | None,
+    folder: Path,
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the plain data of a recipe of two servers that run already: without speculation, and with it.
+
+    `kind` and `depth`: what the second was started with; no server can be asked for it.
+    """
+    speculation = {"type": kind, **({} if depth is None else {"max": depth})}
+    return _recipe(
+        name_of(_host(url), _host(arm_url)),
+        {"engine": {"kind": ENDPOINT, "url": url}},
+        [{"name": "baseline"}, {"name": kind.replace("-", "_"), "url": arm_url, "speculation": speculation}],
+        _prompts(prompts, limit, folder),
+        settings,
+    )
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2].replace(":", "-")
+
+
+def _prompts(prompts: str | None, limit: int | None, folder: Path, suite: str = "default") -> dict[str, Any]:
+    own = {"limit": limit or TASKS_LIMIT} if limit or not prompts else {}
+    return {"suite": absolute(prompts or suite, folder), **own}
+
+
+def _recipe(
+    name: str,
+    measured: Mapping[str, Any],
+    arms: Sequence[Mapping[str, Any]],
+    prompts: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return a recipe as it is without further options, changed by `settings`. Raises UsageError for a key of none."""
     data: dict[str, Any] = {
-        "name": name_of(target, draft),
+        "name": name,
         "description": "Made of the options of one command line.",
-        "engine": {"kind": kind},
-        **({} if served else {"models": _models(target, draft, folder)}),
-        "prompts": {
-            "suite": absolute(suite, folder),
-            **({"limit": limit or TASKS_LIMIT} if limit or not (own or prompts) else {}),
-        },
+        **measured,
+        "prompts": dict(prompts),
         "sampling": {"temperature": 0, "max_tokens": MAX_TOKENS},
         "blocks": {},  # auto, with keys that --set reaches
-        "arms": [{"name": "baseline"}, *(arm_of_type(word, sweeps) for word in chosen)],
+        "arms": list(arms),
     }
     for key, value in settings.items():
         *parts, last = key.split(".")

@@ -55,8 +55,8 @@ def test_values_of_a_key_are_one_word_or_two(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "Name a recipe, a target, or a run to resume."),
-        (("quickstart", *PAIR), "Name a recipe, a target, or a run to resume."),
+        ((), "Name a recipe, a target, two servers, or a run to resume."),
+        (("quickstart", *PAIR), "Name a recipe, a target, two servers, or a run to resume."),
         (("quickstart", "--depth", "2"), "These options make a recipe"),
         (("--resume", "x", "--set", "blocks=2"), "A resumed run keeps its arms"),
         ((*PAIR, "--type", "draft-simpel"), "draft-simpel"),
@@ -65,6 +65,11 @@ def test_values_of_a_key_are_one_word_or_two(tmp_path: Path) -> None:
         (("quickstart", "--set", "sampling.max_token=5"), "max_tokens"),
         ((*PAIR, "--prompts", "nowhere.txt"), "nowhere.txt"),
         ((*PAIR, "-L", "depth", ","), "Expected KEY=V1,V2"),
+        (("--url", "http://127.0.0.1:1/v1"), "nothing to compare"),
+        (("--arm-url", "http://127.0.0.1:1/v1"), "Name a recipe, a target, two servers"),
+        (("--url", "http://127.0.0.1:1/v1", "--arm-url", "http://127.0.0.1:2/v1", "--depth", "2,4"), "one depth"),
+        (("--url", "nonsense", "--arm-url", "http://127.0.0.1:2/v1"), "engine.url"),
+        ((*PAIR, "--url", "http://127.0.0.1:1/v1"), "Name a recipe, a target, two servers"),
         ((*PAIR, "-x"), "These options have no effect on a dry run."),
     ],
 )

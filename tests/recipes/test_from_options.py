@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchctl.errors import UsageError
-from benchctl.recipes.from_options import name_of, parse_settings, parse_sweep, recipe_from_options
+from benchctl.recipes.from_options import name_of, parse_settings, parse_sweep, recipe_from_options, recipe_of_urls
 from benchctl.recipes.load import recipe_of_options
 from benchctl.recipes.schema import Recipe
 
@@ -100,3 +100,14 @@ def test_a_sweep_without_values_is_refused(word: str) -> None:
 def test_a_setting_that_is_none_is_refused(word: str) -> None:
     with pytest.raises(UsageError, match="--set"):
         parse_settings([word])
+
+
+def test_two_servers_are_a_recipe() -> None:
+    recipe = recipe_of_options(
+        recipe_of_urls("http://127.0.0.1:1/v1", "http://[::1]:2/v1", kind="draft-mtp", depth=3, prompts=None,
+                       limit=None, folder=Path.cwd(), settings={"sampling.max_tokens": 9})
+    )  # fmt: skip
+    baseline, arm = recipe.arms
+    assert baseline.speculation is None and baseline.url is None and recipe.sampling.max_tokens == 9
+    assert arm.url == "http://[::1]:2/v1" and arm.speculation is not None
+    assert (arm.speculation.types, arm.speculation.max) == (("draft-mtp",), 3)
