@@ -21,8 +21,6 @@ DEPTHS = (2, 4, 8)
 """Draft depths where none are named."""
 DRAFT_TYPE, LOOKUP_TYPE = "draft-simple", "ngram-mod"
 """The types where none is named: with a draft model, and without."""
-ENDPOINT = "openai"
-"""The engine of a server that runs already."""
 TASKS_LIMIT = 3
 """Prompts of each task of the default suite …"""
 MAX_TOKENS = 48
@@ -80,10 +78,11 @@ def recipe_of_urls(
 
     `kind` and `depth`: what the second was started with; no server can be asked for it.
     """
+    served = next(name for name, adapter in registered().adapters.items() if adapter.model_format == "served")
     speculation = {"type": kind, **({} if depth is None else {"max": depth})}
     return _recipe(
         name_of(_host(url), _host(arm_url)),
-        {"engine": {"kind": ENDPOINT, "url": url}},
+        {"engine": {"kind": served, "url": url}},
         [{"name": "baseline"}, {"name": kind.replace("-", "_"), "url": arm_url, "speculation": speculation}],
         _prompts(prompts, limit, folder),
         settings,
