@@ -80,7 +80,7 @@ def find_verdict(
                 if inactive and not refused
                 else _speed_sentence(speed, decides, doubt, refused, of="" if whole is None else " over whole answers"),
                 *([] if refused else _unseen(frame, arm)),
-                _lossless_sentence(losslessness),
+                _lossless_sentence(losslessness, _scope(frame, arm)),
             ]
         ),
         why=_refusal(refused) if refused else _why(speed, state, overall, accepted, cost),
@@ -183,10 +183,24 @@ _START = {
 }
 
 
-def _lossless_sentence(found: Losslessness) -> str:
+def _scope(frame: Frame, arm: str) -> str:
+    """For what `identical` holds: how tokens were chosen, how many requests at once, how long answers were."""
+    if frame.manifest is None:
+        return ""
+    sampling = frame.manifest.recipe.get("sampling") or {}
+    identity = next((identity for identity in frame.manifest.arms if identity.name == arm), None)
+    requests = identity.concurrency if identity else 1
+    at_once = "one request at a time" if requests == 1 else f"{requests} requests at a time"
+    if identity is not None and identity.rate is not None:
+        at_once = f"{identity.rate:g} requests a second"
+    longest = sampling.get("max_tokens")
+    return f" (greedy, {at_once}{f', up to {longest} tokens' if longest else ''})"
+
+
+def _lossless_sentence(found: Losslessness, scope: str) -> str:
     if found.verdict == "identical":
         prompts = len(found.comparisons)
-        return f"Its output is identical on {'the one prompt' if prompts == 1 else f'all {prompts} prompts'}."
+        return f"Its output is identical on {'the one prompt' if prompts == 1 else f'all {prompts} prompts'}{scope}."
     if found.verdict == "not judged":
         why = found.reason.partition(";")[0]
         return f"Whether its output is the target's own is not assessed: {why[0].lower()}{why[1:]}."
