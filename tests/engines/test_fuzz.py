@@ -19,7 +19,7 @@ from benchctl.engines.common.http import HttpClient, Reply
 from benchctl.engines.common.metrics import Counters, Tally, read_counters, read_total, since
 from benchctl.engines.common.values import decode
 from benchctl.engines.llama_cpp import causes as llama_causes
-from benchctl.engines.llama_cpp.attest import Observed, attest, contradiction, read_counts
+from benchctl.engines.llama_cpp.attest import LlamaObserved, attest, contradiction, read_counts
 from benchctl.engines.llama_cpp.attest import make_ledger as llama_ledger
 from benchctl.engines.llama_cpp.command import RequestedSpeculation
 from benchctl.engines.llama_cpp.probe import parse_help
@@ -235,7 +235,7 @@ def test_a_log_is_read_as_far_as_it_goes() -> None:
             llama_causes.silence_cause(log)
             contradiction(read_counts(log), Counters(), None)
             tokens_a_step("\n".join(log))
-            attest(Observed(RequestedSpeculation(("draft-simple",), False), None, 1, "/m", "/m", 0, 9, log))
+            attest(LlamaObserved(RequestedSpeculation(("draft-simple",), False), None, 1, "/m", "/m", 0, 9, log))
         SEEN["log: read"] += 1
 
     one()
@@ -312,14 +312,16 @@ def test_facts_of_a_server_are_assessed_whatever_they_are() -> None:
             info = changed(PAGES[path], way, data.draw(VALUES), drop=data.draw(st.booleans()))
             if path == "/server_info":
                 asked = {"speculative_algorithm": "EAGLE", "model_path": "/m", "speculative_num_draft_tokens": "4"}
-                sglang_attest.attest(sglang_attest.Observed(asked, info, 4, 1, 1, 9, 9, 0))
+                sglang_attest.attest(sglang_attest.SglangObserved(asked, info, 4, 1, 1, 9, 9, 0))
             elif path == "/info":
                 asking = {"type": "self-ssm", "max": 4, "options": {}}
                 transformers_server.attest(info, Tally(), None, model="/m", dtype="float32", speculation=asking)
             else:
                 slots = tuple(data.draw(st.lists(st.one_of(st.none(), st.booleans()), max_size=2)))
                 requested_of = RequestedSpeculation(("draft-simple",), False)
-                attest(Observed(requested_of, slots, info.get("total_slots"), info.get("model_path"), "/m", 0, 9, []))
+                attest(
+                    LlamaObserved(requested_of, slots, info.get("total_slots"), info.get("model_path"), "/m", 0, 9, [])
+                )
         SEEN["facts: judged"] += 1
 
     one()

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.base import Attestation, Ledger, MemoryReport
+from benchctl.engines.common.attestation import CHECK_THE_DRAFT, concluded, drafted_nothing, other_model, unrequested
+from benchctl.engines.common.log import Reason
 from benchctl.engines.common.metrics import Counters, Tally, read_counters, since
 from benchctl.engines.common.values import count_in
 from benchctl.engines.llama_cpp.causes import silence_cause
@@ -148,12 +150,10 @@ _ENGAGED = re.compile(r"adding speculative implementation '[\w-]+'|speculative d
 _CONFIG = re.compile(r"using config file: (.+)")
 _EVIDENCE_LINES = 24
 _SHOWN_SLOTS = 64
-_ROUNDS_NEED_TOKENS = 3
-"""Shorter answers have no draft: the first token is prefill's, the last is never drafted."""
 
 
 @dataclass(frozen=True)
-class Observed:
+class LlamaObserved:
     """What was observed of a cell."""
 
     requested: RequestedSpeculation
@@ -175,7 +175,7 @@ class Observed:
     """The server's counters beside the sum of the answers' own; `None` where they are compared for each answer."""
 
 
-def attest(observed: Observed) -> Attestation:
+def attest(observed: LlamaObserved) -> Attestation:
     """Return the attestation of a cell."""
     telling = [line.strip() for line in observed.log if _RELEVANT.search(line)][:_EVIDENCE_LINES]
     evidence = [f"log: {line}" for line in telling]
@@ -194,11 +194,7 @@ def attest(observed: Observed) -> Attestation:
         or _miscounted(observed)
         or (_not_speculating(observed) if observed.requested.types else _speculating(observed))
     )
-    if failure:
-        return Attestation("failed", tuple(evidence), *failure)
-    if not observed.requested.types:
-        return Attestation("off", tuple(evidence))
-    return Attestation("active" if observed.drafted else "idle", tuple(evidence))
+    return concluded(evidence, failure, requested=bool(observed.requested.types), drafted=observed.drafted)
 
 
 def speculating(slots: Sequence[object]) -> tuple[bool | None, ...]:
@@ -214,7 +210,7 @@ def rendered(slots: Sequence[bool | None]) -> str:
     return ", ".join(each + more) or "not reported"
 
 
-def _wrong_server(observed: Observed) -> tuple[str, str] | None:
+def _wrong_server(observed: LlamaObserved) -> Reason | None:
     config = next((found[1] for line in observed.log if (found := _CONFIG.search(line))), None)
     if config:
         return (
@@ -230,15 +226,10 @@ def _wrong_server(observed: Observed) -> tuple[str, str] | None:
             f"The server has {slots} slots; {requested} requested.",
             "Remove whatever sets --parallel, and check that this is a llama-server.",
         )
-    if observed.model_path is not None and observed.model_path != observed.requested_model:
-        return (
-            f"The server that answers serves {observed.model_path[:200]}, not {observed.requested_model}.",
-            "Another program uses the port; run it again.",
-        )
-    return None
+    return None if observed.model_path is None else other_model(observed.model_path, observed.requested_model)
 
 
-def _miscounted(observed: Observed) -> tuple[str, str] | None:
+def _miscounted(observed: LlamaObserved) -> Reason | None:
     """Return the contradiction where the counters report drafts that the log does not have, or more accepted ones."""
     wrong = (
         contradiction(read_counts(observed.log), observed.counters, observed.answers)
@@ -253,19 +244,18 @@ def _miscounted(observed: Observed) -> tuple[str, str] | None:
     )
 
 
-def _speculating(observed: Observed) -> tuple[str, str] | None:
+def _speculating(observed: LlamaObserved) -> Reason | None:
     """Return the evidence that an arm without speculation speculates."""
-    remedy = "Remove what turns speculation on from engine.args, the arm's args and engine.env."
     if observed.drafted:
-        return f"The arm requests no speculation, but {observed.drafted} tokens were drafted.", remedy
+        return unrequested(f"{observed.drafted} tokens were drafted")
     if observed.slots and any(observed.slots):
-        return "The arm requests no speculation, but the server's slot has it on.", remedy
+        return unrequested("the server's slot has it on")
     if observed.slots is None and any(_ENGAGED.search(line) for line in observed.log):
-        return "The arm requests no speculation, but the log shows that it was initialised.", remedy
+        return unrequested("the log shows that it was initialised")
     return None
 
 
-def _not_speculating(observed: Observed) -> tuple[str, str] | None:
+def _not_speculating(observed: LlamaObserved) -> Reason | None:
     """Return the evidence that an arm with speculation does not speculate."""
     reported = all(observed.slots) if observed.slots and None not in observed.slots else None
     engaged = reported if reported is not None else any(_ENGAGED.search(line) for line in observed.log)
@@ -278,11 +268,6 @@ def _not_speculating(observed: Observed) -> tuple[str, str] | None:
             "Read the engine's log; check that models.draft belongs to the target.",
         )
     drafting = [name for name in observed.requested.types if name.startswith("draft-")]
-    could_draft = observed.longest_answer >= _ROUNDS_NEED_TOKENS and not observed.requested.may_hold_back
-    if drafting and observed.drafted == 0 and could_draft:
-        return (
-            f"{', '.join(drafting)} is on, but nothing was drafted "
-            f"in answers of up to {observed.longest_answer} tokens.",
-            "Read the engine's log; check that models.draft belongs to the target and that its context is long enough.",
-        )
+    if drafting and observed.drafted == 0 and not observed.requested.may_hold_back:
+        return drafted_nothing(", ".join(drafting), observed.longest_answer, CHECK_THE_DRAFT)
     return None

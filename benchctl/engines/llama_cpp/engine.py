@@ -16,7 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from benchctl.engines.base import Capabilities, Launch, Pass, PassKind
+from benchctl.engines.base import Launch, Pass, PassKind
+from benchctl.engines.common.launched_server import LaunchedEngine
 from benchctl.engines.common.process import OWN_SETTINGS, engine_environment, refused_variables
 from benchctl.engines.common.programs import FoundBinary, program, sibling_hashes
 from benchctl.engines.llama_cpp.adapter import ADAPTER, LlamaCppSpec
@@ -38,7 +39,7 @@ from benchctl.engines.llama_cpp.score import LlamaScorer, LlamaSlotScorer, scori
 from benchctl.engines.llama_cpp.server import LlamaServer, start_server
 from benchctl.engines.llama_cpp.source import PINNED_VERSION, extract_llama_cpp, fetch_sdist
 from benchctl.engines.llama_cpp.trial import refuse_crashing
-from benchctl.errors import StorageError, UsageError
+from benchctl.errors import StorageError
 from benchctl.models.files import file_sha256
 from benchctl.models.gguf_facts import read_facts
 from benchctl.models.gguf_header import read_header
@@ -170,24 +171,17 @@ def _vocabulary_problems(recipe: Recipe, models: ResolvedPair) -> list[str]:
     return [f"arms {', '.join(arms)}: the draft does not fit the target: {'; '.join(found)}. {fix}"] if found else []
 
 
-class LlamaCppEngine:
+class LlamaCppEngine(LaunchedEngine[LlamaCppSpec]):
     """Runs llama.cpp's llama-server; see `benchctl.engines.base.Engine`."""
 
-    def __init__(self, spec: LlamaCppSpec, *, binary: str | None = None) -> None:
-        self._spec = spec
-        self._option = binary
-
     model_format = ADAPTER.model_format
+    title = "llama.cpp"
 
     @cached_property
     def _found(self) -> FoundBinary:
         found = find_server(self._spec.binary, self._option, device=self._spec.device)
         refuse_backends_here(found)
         return replace(found, hashes={"sha256": file_sha256(found.path), "siblings": sibling_hashes(found.path)})
-
-    def locate(self) -> FoundBinary:
-        """Find the binary, without running it. Raises EngineError (`launch`), UsageError."""
-        return self._found
 
     @cached_property
     def _probe(self) -> Probe:
@@ -199,10 +193,6 @@ class LlamaCppEngine:
         refuse_crashing(build)
         details = {**probe.capabilities.details, "left_out": list(build.left_out)}
         return replace(probe, capabilities=replace(probe.capabilities, details=details))
-
-    def probe(self) -> Capabilities:
-        """Find the binary and probe what it can do. Raises EngineError (`launch`), UsageError."""
-        return self._probe.capabilities
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what the binary cannot do, all of it at once. Raises UsageError; returns warnings."""
@@ -226,8 +216,7 @@ class LlamaCppEngine:
             batch = batch_problem([*self._spec.args, *arm.args], arm.concurrency, deepest, flags)
             here += [batch] if batch else []
             problems += [f"arm {arm.name}: {text}" for text in here]
-        if problems:
-            raise UsageError("\n".join(problems), where=str(self._probe.capabilities.binary))
+        self._refuse(problems)
         return warnings
 
     def search_space(self, models: ResolvedPair) -> Sequence[Speculation]:

@@ -16,8 +16,8 @@ from benchctl.engines.common.process import Access, EngineProcess, free_port, ma
 from benchctl.engines.common.values import count_in, ids_in, seconds_in, text_in
 from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.llama_cpp.attest import (
+    LlamaObserved,
     LoggedCounts,
-    Observed,
     against,
     attest,
     contradiction,
@@ -202,7 +202,7 @@ class LlamaServer(LaunchedServer):
             token_bytes(Path(self.model))  # kept: to read it while others are timed would hold them up
         self._at_start = self._at_start or counters
         return attest(
-            Observed(
+            LlamaObserved(
                 requested=self._requested,
                 slots=reported,
                 total_slots=count_in(props.get("total_slots"), 2**31),

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchctl.engines.base import Attestation, Ledger
+from benchctl.engines.common.attestation import concluded, drafted_nothing, other_model, unrequested
+from benchctl.engines.common.log import READ_THE_LOG, Reason
 from benchctl.engines.common.metrics import DEEPEST, reached
 from benchctl.engines.common.values import count_in, counts_in
 from benchctl.text import one_line
@@ -31,14 +33,11 @@ _SETTINGS = (
 _DEPTH = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
 _SAME = {"NEXTN": {"EAGLE", "FROZEN_KV_MTP"}, "EAGLE": {"FROZEN_KV_MTP"}}
 """SGLang's name of an algorithm after resolving it, where that differs."""
-_ROUNDS_NEED_TOKENS = 3
-"""Shorter answers have no draft."""
-
 _EVERY_ROUND_ALIKE = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "FROZEN_KV_MTP", "DFLASH"})
 
 
 @dataclass(frozen=True)
-class Observed:
+class SglangObserved:
     """What was observed of a cell."""
 
     requested: Mapping[str, str]
@@ -55,15 +54,15 @@ class Observed:
     """Prompt tokens that were taken from a cache."""
 
 
-def attest(observed: Observed) -> Attestation:
+def attest(observed: SglangObserved) -> Attestation:
     """Return the attestation of a cell. It fails closed: without evidence there is no confirmation."""
     evidence = [
         f"GET /server_info: {key} = {one_line(str(observed.info[key]), 80)}"
         for key in _SETTINGS
         if key in observed.info
     ]
-    drafted = "not reported" if observed.drafted is None else observed.drafted
-    evidence.append(f"answers: {observed.rounds} rounds, {drafted} drafted, {observed.accepted} accepted")
+    counted = "not reported" if observed.drafted is None else observed.drafted
+    evidence.append(f"answers: {observed.rounds} rounds, {counted} drafted, {observed.accepted} accepted")
     if observed.rounds:
         evidence.append(
             f"SGLang's own acceptance length (its bonus token included): {observed.tokens / observed.rounds:.3f}"
@@ -73,33 +72,25 @@ def attest(observed: Observed) -> Attestation:
     failure = _wrong_server(observed) or (
         _not_as_requested(observed) if _requested_algorithm(observed) else _speculating(observed)
     )
-    if failure:
-        return Attestation("failed", tuple(evidence), *failure)
-    if not _requested_algorithm(observed):
-        return Attestation("off", tuple(evidence))
-    if observed.drafted or observed.accepted:
-        return Attestation("active", tuple(evidence))
-    if observed.rounds:
+    drafted, requested = observed.drafted or observed.accepted, bool(_requested_algorithm(observed))
+    if requested and not failure and not drafted and observed.rounds:
         reason = (
             f"SGLang verified {observed.rounds} rounds and accepted nothing; it does not report whether it drafted."
         )
         return Attestation("unverified", tuple(evidence), reason)
-    return Attestation("idle", tuple(evidence))
+    return concluded(evidence, failure, requested=requested, drafted=drafted)
 
 
-def _requested_algorithm(observed: Observed) -> str:
+def _requested_algorithm(observed: SglangObserved) -> str:
     return observed.requested.get("speculative_algorithm", "")
 
 
-def _wrong_server(observed: Observed) -> tuple[str, str] | None:
+def _wrong_server(observed: SglangObserved) -> Reason | None:
     if "speculative_algorithm" not in observed.info:
         return "SGLang does not report its settings in /server_info.", "Use an SGLang that has it (0.5 or newer)."
     model = observed.info.get("model_path")
-    if model is not None and str(model) != observed.requested.get("model_path"):
-        return (
-            f"The server that answers serves {one_line(str(model), 200)}, not {observed.requested.get('model_path')}.",
-            "Another program uses the port; run it again.",
-        )
+    if model is not None and (other := other_model(str(model), observed.requested.get("model_path"))):
+        return other
     if observed.info.get("disable_radix_cache") is False or observed.cached:
         what = (
             f"{observed.cached} prompt tokens were taken from a cache" if observed.cached else "its prefix cache is on"
@@ -108,18 +99,17 @@ def _wrong_server(observed: Observed) -> tuple[str, str] | None:
     return None
 
 
-def _speculating(observed: Observed) -> tuple[str, str] | None:
-    remedy = "Remove what turns speculation on from engine.args, the arm's args and engine.env."
+def _speculating(observed: SglangObserved) -> Reason | None:
     algorithm = observed.info.get("speculative_algorithm")
     if algorithm or observed.rounds or observed.drafted:
-        return f"The arm requests no speculation, but SGLang has it on ({one_line(str(algorithm), 40)}).", remedy
+        return unrequested(f"SGLang has it on ({one_line(str(algorithm), 40)})")
     return None
 
 
-def _not_as_requested(observed: Observed) -> tuple[str, str] | None:
+def _not_as_requested(observed: SglangObserved) -> Reason | None:
     algorithm, runs = _requested_algorithm(observed), str(observed.info.get("speculative_algorithm") or "")
     if runs.upper() not in {algorithm, *_SAME.get(algorithm, ())}:
-        return f"{algorithm} was requested, but SGLang runs {runs or 'without speculation'}.", "Read the engine's log."
+        return f"{algorithm} was requested, but SGLang runs {runs or 'without speculation'}.", READ_THE_LOG
     for name in _DEPTH:
         runs_with = observed.info.get(name)
         if name in observed.requested and runs_with is not None and str(runs_with) != observed.requested[name]:
@@ -127,11 +117,8 @@ def _not_as_requested(observed: Observed) -> tuple[str, str] | None:
                 f"SGLang took {name} = {runs_with}; {observed.requested[name]} was requested.",
                 "Write what it takes, or give its own keys in options.",
             )
-    if algorithm != "NGRAM" and not observed.rounds and observed.longest >= _ROUNDS_NEED_TOKENS:
-        return (
-            f"{algorithm} is on, but nothing was verified in answers of up to {observed.longest} tokens.",
-            "Read the engine's log.",
-        )
+    if algorithm != "NGRAM" and not observed.rounds:
+        return drafted_nothing(algorithm, observed.longest, did="verified")
     return None
 
 

@@ -26,7 +26,7 @@ from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.values import TokenId, count_in, ids_in
 from benchctl.engines.common.wire import protocol_error
-from benchctl.engines.sglang.attest import Observed, attest, drafts_are_counted, make_ledger
+from benchctl.engines.sglang.attest import SglangObserved, attest, drafts_are_counted, make_ledger
 from benchctl.engines.sglang.command import MODEL_NAME
 from benchctl.errors import EngineError
 from benchctl.prompts.suite import Prompt
@@ -115,7 +115,7 @@ class SglangServer(LaunchedServer):
         self._counted = drafts_are_counted(info)
         tally = self._tally
         return attest(
-            Observed(
+            SglangObserved(
                 requested=self._requested,
                 info=info,
                 drafted=tally.most_drafted(drafted),

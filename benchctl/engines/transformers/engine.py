@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from benchctl.data.expectations import DiagnosisSettings, Expectations
-from benchctl.engines.base import Capabilities, Launch, Scores
-from benchctl.engines.common.launched_server import StartUp
+from benchctl.engines.base import Launch, Scores
+from benchctl.engines.common.launched_server import LaunchedEngine
 from benchctl.engines.common.process import EngineProcess, engine_environment, free_port, make_access, refused_variables
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.common.score import ServerScorer
@@ -21,45 +21,32 @@ from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.transformers.adapter import ADAPTER, TransformersSpec
 from benchctl.engines.transformers.find import SETTINGS, Probe, find_python, probe_python
 from benchctl.engines.transformers.methods import METHODS, method_of
-from benchctl.engines.transformers.server import TransformersServer, command_line, launch_cause
+from benchctl.engines.transformers.server import TransformersServer, command_line
 from benchctl.engines.transformers.serving import KEY_VARIABLE
 from benchctl.engines.transformers.speculation import model_problems, speculation_problems, worth_trying
-from benchctl.errors import EngineError, UsageError
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import Arm, Recipe
 from benchctl.recipes.speculation import Speculation
 
-_POLL_S = 0.1
 _NO_ARGS = "benchctl writes the whole command line of its server; nothing can be added to it."
 
 _READ = {"depth", "stride", "top"}
 """Those settings of a diagnosis that the server gets."""
 
 
-class TransformersEngine:
+class TransformersEngine(LaunchedEngine[TransformersSpec]):
     """Runs benchctl's server on transformers; see `benchctl.engines.base.Engine`."""
 
     model_format = ADAPTER.model_format
-
-    def __init__(self, spec: TransformersSpec, *, binary: str | None = None) -> None:
-        self._spec = spec
-        self._option = binary
+    title = "transformers"
 
     @cached_property
     def _found(self) -> FoundBinary:
         return find_python(self._spec.binary, self._option)
 
-    def locate(self) -> FoundBinary:
-        """Find the program, without running it. Raises EngineError (`launch`), UsageError."""
-        return self._found
-
     @cached_property
     def _probe(self) -> Probe:
         return probe_python(self._found, self._spec.env)
-
-    def probe(self) -> Capabilities:
-        """Find a Python and probe which transformers it has. Raises EngineError (`launch`)."""
-        return self._probe.capabilities
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
         """Refuse what the server cannot do, all of it at once. Raises UsageError; returns warnings."""
@@ -78,8 +65,7 @@ class TransformersEngine:
             if arm.speculation is not None:
                 here += speculation_problems(arm.speculation, models)
             problems += [f"arm {arm.name}: {text}" for text in here]
-        if problems:
-            raise UsageError("\n".join(problems), where=str(self._probe.python))
+        self._refuse(problems)
         if spec.remote_code:
             return ["engine.remote_code is on: code from the model's folder runs on this machine."]
         return []
@@ -94,10 +80,6 @@ class TransformersEngine:
         env = engine_environment(os.environ, {**SETTINGS, **self._spec.env})
         return Launch(argv, env, set_by_us=(*SETTINGS, *self._spec.env), overlapping=arm.overlapping)
 
-    def tool(self, name: str) -> Path:
-        """Raise EngineError (`launch`): transformers has no programs of that kind."""
-        raise EngineError(f"transformers has no program {name}", kind="launch", where="transformers")
-
     def start(self, launch: Launch, log_path: Path) -> TransformersServer:
         """Start the server and wait until it is healthy. Raises EngineError (`launch`, `health`)."""
         access, port = make_access(by_socket=True), free_port()
@@ -107,14 +89,7 @@ class TransformersEngine:
             argv[place : place + 2] = ["--socket", str(access.socket_path)]
         env = {**launch.env, KEY_VARIABLE: access.key}
         process = EngineProcess(argv, env, log_path, scratch=access.folder)
-        server = TransformersServer(process, log_path, access, port, self._spec, argv)
-        try:
-            start_up = StartUp(process, log_path, self._spec.health_timeout_s, launch_cause, _POLL_S)
-            server.wait_until_healthy(start_up)
-        except BaseException:
-            server.stop()
-            raise
-        return server
+        return self._healthy(TransformersServer(process, log_path, access, port, self._spec, argv))
 
     def start_scorer(self, launch: Launch, log_path: Path, *, ignore_eos: bool = False) -> TransformersScorer:
         """Start the target alone for scoring; see `benchctl.engines.base.ScoringEngine`."""

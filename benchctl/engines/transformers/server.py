@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
+from benchctl.engines.common.attestation import concluded, drafted_nothing
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
 from benchctl.engines.common.launched_server import LaunchedServer, check_tools
-from benchctl.engines.common.log import Cause, first_cause
+from benchctl.engines.common.log import Cause, Reason, first_cause
 from benchctl.engines.common.metrics import DEEPEST, Tally
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.values import count_in, counts_in, seconds_in
@@ -27,8 +28,6 @@ from benchctl.recipes.speculation import Speculation
 from benchctl.text import one_line
 
 _REPORT = "Report it to benchctl, with the engine's log."
-_ROUNDS_NEED_TOKENS = 3
-"""Shorter answers have no draft: the first token is the prompt's, the last is never drafted."""
 
 
 def contradiction(ledger: Ledger, tokens: int, *, loose: bool) -> str | None:
@@ -63,14 +62,10 @@ def attest(
     failure = _wrong_server(info, model, dtype) or _wrong_speculation(reported, speculation, tally)
     if contradiction is not None:
         failure = f"The server's figures contradict each other: {contradiction}.", _REPORT
-    if failure:
-        return Attestation("failed", evidence, *failure)
-    if speculation is None:
-        return Attestation("off", evidence)
-    return Attestation("active" if tally.drafted else "idle", evidence)
+    return concluded(evidence, failure, requested=speculation is not None, drafted=tally.drafted)
 
 
-def _wrong_server(info: Mapping[str, Any], model: str, dtype: str) -> tuple[str, str] | None:
+def _wrong_server(info: Mapping[str, Any], model: str, dtype: str) -> Reason | None:
     if info.get("model") != model:
         return f"The server serves {str(info.get('model'))[:200]}, not {model}.", "Run it again."
     if dtype != "auto" and info.get("dtype") != dtype:
@@ -78,7 +73,7 @@ def _wrong_server(info: Mapping[str, Any], model: str, dtype: str) -> tuple[str,
     return None
 
 
-def _wrong_speculation(reported: object, requested: Mapping[str, Any] | None, tally: Tally) -> tuple[str, str] | None:
+def _wrong_speculation(reported: object, requested: Mapping[str, Any] | None, tally: Tally) -> Reason | None:
     if requested is None:
         return (
             None
@@ -90,11 +85,8 @@ def _wrong_speculation(reported: object, requested: Mapping[str, Any] | None, ta
     if (reported.get("type"), reported.get("max")) != (requested["type"], requested["max"]):
         runs = one_line(str(reported), 200)
         return f"{requested['type']} to depth {requested['max']} was requested, but the server reports {runs}.", _REPORT
-    if not tally.drafted and tally.longest >= _ROUNDS_NEED_TOKENS and not reported.get("may_find_nothing"):
-        return (
-            f"{requested['type']} is on, but nothing was drafted in answers of up to {tally.longest} tokens.",
-            _REPORT,
-        )
+    if not tally.drafted and not reported.get("may_find_nothing"):
+        return drafted_nothing(requested["type"], tally.longest, _REPORT)
     return None
 
 
@@ -114,7 +106,7 @@ _KNOWN = (
 )
 
 
-def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
+def launch_cause(log: Sequence[str]) -> Reason | None:
     """Return (sentence, fix) for why the server ended; `None` when the log shows none."""
     for line in log:
         if found := _REFUSED.search(line):

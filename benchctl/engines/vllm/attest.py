@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchctl.engines.base import Attestation, Ledger
+from benchctl.engines.common.attestation import CHECK_THE_DRAFT, concluded, drafted_nothing, other_model, unrequested
+from benchctl.engines.common.log import READ_THE_LOG, Reason
 from benchctl.engines.common.metrics import DEEPEST, Counters, Tally, reached
 from benchctl.engines.common.values import count_in, counts_in
 
@@ -26,13 +28,11 @@ _INITIALIZED = re.compile(r"Initializing a \S+ LLM engine .*")
 _METHOD = re.compile(r"speculative_config=(?:SpeculativeConfig\(method='?([\w.]+)'?|(None))")
 _CACHING = re.compile(r"enable_prefix_caching=(\w+)")
 _EVIDENCE_LINES = 12
-_ROUNDS_NEED_TOKENS = 3
-"""Shorter answers have no draft: the first token is prefill's, the last is never drafted."""
 _ALWAYS_DRAFTS = frozenset({"draft_model", "eagle", "eagle3", "medusa", "mtp", "dflash", "dspark"})
 
 
 @dataclass(frozen=True)
-class Observed:
+class VllmObserved:
     """What was observed of a cell."""
 
     method: str | None
@@ -48,7 +48,7 @@ class Observed:
     """Whether the recipe requests it."""
 
 
-def attest(observed: Observed) -> Attestation:
+def attest(observed: VllmObserved) -> Attestation:
     """Return the attestation of a cell."""
     started = next((found[0] for line in observed.log if (found := _INITIALIZED.search(line))), "")
     telling = [line.strip()[:400] for line in observed.log if _RELEVANT.search(line)][:_EVIDENCE_LINES]
@@ -62,19 +62,12 @@ def attest(observed: Observed) -> Attestation:
         evidence.append(f"GET /metrics, vllm:spec_decode_*: {counts}")
     evidence += [*drafts_of(observed.tally), *(f"contradiction: {text}" for text in observed.contradictions)]
     failure = _wrong_server(observed, started) or _wrong_speculation(observed, started) or _wrong_counts(observed)
-    if failure:
-        return Attestation("failed", tuple(evidence), *failure)
-    if observed.method is None:
-        return Attestation("off", tuple(evidence))
-    return Attestation("active" if counted.drafted else "idle", tuple(evidence))
+    return concluded(evidence, failure, requested=observed.method is not None, drafted=counted.drafted)
 
 
-def _wrong_server(observed: Observed, started: str) -> tuple[str, str] | None:
-    if observed.model_path != observed.requested_model:
-        return (
-            f"The server that answers serves {str(observed.model_path)[:200]}, not {observed.requested_model}.",
-            "Another program uses the port; run it again.",
-        )
+def _wrong_server(observed: VllmObserved, started: str) -> Reason | None:
+    if other := other_model(observed.model_path, observed.requested_model):
+        return other
     caching = _CACHING.search(started)
     if caching and caching[1] != str(observed.prefix_caching):
         if observed.prefix_caching:
@@ -86,15 +79,12 @@ def _wrong_server(observed: Observed, started: str) -> tuple[str, str] | None:
     return None
 
 
-def _wrong_speculation(observed: Observed, started: str) -> tuple[str, str] | None:
+def _wrong_speculation(observed: VllmObserved, started: str) -> Reason | None:
     found = _METHOD.search(started)
     ran = found[1] if found else None
     if observed.method is None:
         if ran or observed.counters.drafted is not None or observed.tally.drafted is not None:
-            return (
-                f"The arm requests no speculation, but the server speculates ({ran or 'it counts draft tokens'}).",
-                "Remove what turns speculation on from engine.args, the arm's args and engine.env.",
-            )
+            return unrequested(f"the server speculates ({ran or 'it counts draft tokens'})")
         return None
     if found and ran != observed.method:
         return (
@@ -104,21 +94,14 @@ def _wrong_speculation(observed: Observed, started: str) -> tuple[str, str] | No
     if observed.counters.drafted is None:
         return (
             "The server has no counters of speculation, so there is no evidence that it speculates.",
-            "Read the engine's log.",
+            READ_THE_LOG,
         )
-    if (
-        observed.method in _ALWAYS_DRAFTS
-        and not observed.counters.drafted
-        and observed.tally.longest >= _ROUNDS_NEED_TOKENS
-    ):
-        return (
-            f"{observed.method} is on, but nothing was drafted in answers of up to {observed.tally.longest} tokens.",
-            "Read the engine's log; check that models.draft belongs to the target and that its context is long enough.",
-        )
+    if observed.method in _ALWAYS_DRAFTS and not observed.counters.drafted:
+        return drafted_nothing(observed.method, observed.tally.longest, CHECK_THE_DRAFT)
     return None
 
 
-def _wrong_counts(observed: Observed) -> tuple[str, str] | None:
+def _wrong_counts(observed: VllmObserved) -> Reason | None:
     if not observed.contradictions:
         return None
     return (

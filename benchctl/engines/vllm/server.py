@@ -22,7 +22,7 @@ from benchctl.engines.common.values import seconds_in, text_in
 from benchctl.engines.common.wire import protocol_error
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.attest import (
-    Observed,
+    VllmObserved,
     against,
     attest,
     contradictions,
@@ -142,7 +142,7 @@ class VllmServer(LaunchedServer):
             time.sleep(0.05)
             counters, _ = self._reading()
         return attest(
-            Observed(
+            VllmObserved(
                 method=self._method,
                 model_path=_root(models),
                 requested_model=self._model,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchctl.engines.llama_cpp.attest import Observed, attest
+from benchctl.engines.llama_cpp.attest import LlamaObserved, attest
 from benchctl.engines.llama_cpp.command import RequestedSpeculation
 
 ENGAGED = (
@@ -18,7 +18,7 @@ DRAFT, NGRAM, NOTHING = (
 )
 
 
-def observed(requested: RequestedSpeculation, **more: Any) -> Observed:
+def observed(requested: RequestedSpeculation, **more: Any) -> LlamaObserved:
     facts: dict[str, Any] = {
         "slots": (bool(requested.types),),
         "total_slots": 1,
@@ -28,7 +28,7 @@ def observed(requested: RequestedSpeculation, **more: Any) -> Observed:
         "longest_answer": 0,
         "log": ENGAGED if requested.types else (),
     }
-    return Observed(requested=requested, **facts | more)
+    return LlamaObserved(requested=requested, **facts | more)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def observed(requested: RequestedSpeculation, **more: Any) -> Observed:
         (observed(NOTHING, log=("using config file: /etc/llama.cpp/config.ini",)), "failed"),
     ],
 )
-def test_the_attestation(observed: Observed, state: str) -> None:
+def test_the_attestation(observed: LlamaObserved, state: str) -> None:
     attestation = attest(observed)
     assert attestation.state == state
     assert attestation.evidence

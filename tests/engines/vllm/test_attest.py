@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchctl.engines.common.metrics import Counters, Tally
-from benchctl.engines.vllm.attest import Observed, attest
+from benchctl.engines.vllm.attest import VllmObserved, attest
 
 STARTED = (
     "(EngineCore pid=11951) INFO 11-21 17:12:00 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: "
@@ -15,7 +15,7 @@ STARTED = (
 )
 NGRAM = STARTED.format("SpeculativeConfig(method='ngram', model=None, num_spec_tokens=4)")
 ALONE = STARTED.format("None")
-SPEAKING = Observed(
+SPEAKING = VllmObserved(
     method="ngram",
     model_path="/m",
     requested_model="/m",
@@ -64,7 +64,7 @@ def test_a_baseline() -> None:
         ),
     ],
 )
-def test_what_fails(seen: Observed, message: str) -> None:
+def test_what_fails(seen: VllmObserved, message: str) -> None:
     found = attest(seen)
     assert found.state == "failed"
     assert message in (found.reason or "")
