@@ -251,7 +251,8 @@ def test_no_acceptance_pays_for_a_round_dearer_than_its_tokens(
     verdict = analysis.verdicts[0]
     assert (verdict.speed, verdict.setting) == ("slower", "draft-simple, depth 4, at least 1")
     assert verdict.sentence == (
-        "Slower: 0.25× the baseline (95 % interval 0.25 to 0.25). Its output is identical on the one prompt."
+        "Slower: 0.25× the baseline (95 % interval 0.25 to 0.25). "
+        "Its output is identical on the one prompt (greedy, one request at a time)."
     )
     assert verdict.why == (
         "37.5 % of its draft tokens were accepted, but a round cost 10.0 baseline steps and yielded 2.5 tokens. "
