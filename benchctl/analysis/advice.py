@@ -72,7 +72,7 @@ def decide_groups(analysis: Analysis, manifest: Manifest | None) -> list[GroupDe
     if searched_values(analysis) or any(warning.id == "baseline-speculates" for warning in analysis.warnings):
         return []
     groups: dict[str, list[Verdict]] = {}
-    for verdict in compared_arms(analysis):
+    for verdict in analysis.verdicts:
         groups.setdefault(analysis.compared[verdict.arm].baseline, []).append(verdict)
     return [_decide(analysis, manifest, baseline, arms) for baseline, arms in groups.items()]
 
@@ -97,7 +97,7 @@ def _decide(analysis: Analysis, manifest: Manifest | None, baseline: str, arms: 
             return Advice.model_validate(
                 {"task": task, "condition": condition, **nothing, "evidence": why, "command": command}
             )
-        together = "" if task == ALL_TASKS or len(drafted) * len(alone) == 1 else " for all arms and tasks together"
+        jointly = "" if task == ALL_TASKS or len(drafted) * len(alone) == 1 else " for all arms and tasks together"
         ends = best.interval.from_to if best.interval else ""
         beyond = f"; prompts like these: {_of_others(best)}"
         output = _output(best.verdict)
@@ -111,7 +111,7 @@ def _decide(analysis: Analysis, manifest: Manifest | None, baseline: str, arms: 
             output=output,
             for_others=best.for_others,
             others=_of_others(best),
-            evidence=f"These prompts: {ends}{together} (95 %){beyond}{_KEPT.get(output, f'; {output}')}.",
+            evidence=f"These prompts: {ends}{jointly} (95 %){beyond}{_KEPT.get(output, f'; {output}')}.",
             command=production_command(manifest, best.verdict.arm),
             added=added_options(manifest, best.verdict.arm, baseline),
         )
@@ -253,8 +253,8 @@ def _sentence(drafted: Sequence[Verdict], damaged: Collection[str], overall: Adv
                 f"For these prompts run with {overall.arm} ({overall.setting}){kept}; whether it pays for others like "
                 f"them is open: {overall.others}.{tasks_too}"
             )
-        together = " for these tasks together" if tasks_too else ""
-        return f"Run with {overall.arm} ({overall.setting}){together}{kept}.{tasks_too}"
+        over_tasks = " for these tasks together" if tasks_too else ""
+        return f"Run with {overall.arm} ({overall.setting}){over_tasks}{kept}.{tasks_too}"
     if any(row.arm for row in tasks):
         return f"For all tasks together no arm is advised. {_by_task(tasks)}"
     if not drafted:
@@ -293,7 +293,7 @@ def searched_values(analysis: Analysis) -> bool:
 def inactive_arms(analysis: Analysis) -> list[str]:
     """The arms whose speculation was on but never drafted."""
     drafted = {row.arm: row.drafted for row in analysis.acceptance if row.task == ALL_TASKS}
-    return [row.arm for row in compared_arms(analysis) if row.attestation == "idle" or drafted.get(row.arm) == 0]
+    return [row.arm for row in analysis.verdicts if row.attestation == "idle" or drafted.get(row.arm) == 0]
 
 
 def damaged_arms(analysis: Analysis) -> dict[str, int]:
@@ -308,7 +308,7 @@ def damaged_arms(analysis: Analysis) -> dict[str, int]:
 def resolution(analysis: Analysis) -> float | None:
     """How far from 1 the interval of an inactive arm reaches, at most, as a share; `None` without such an interval."""
     inactive = inactive_arms(analysis)
-    ends = [row.interval for row in compared_arms(analysis) if row.arm in inactive and row.interval]
+    ends = [row.interval for row in analysis.verdicts if row.arm in inactive and row.interval]
     return max((max(abs(end.low - 1), abs(end.high - 1)) for end in ends), default=None)
 
 
@@ -349,9 +349,3 @@ def _by_option(argv: Sequence[str]) -> list[tuple[str, ...]]:
         else:
             options[-1] += (word,)
     return options
-
-
-def compared_arms(analysis: Analysis) -> list[Verdict]:
-    """The verdicts on every arm but the baselines."""
-    baselines = analysis.baselines
-    return [verdict for verdict in analysis.verdicts if verdict.arm not in baselines]

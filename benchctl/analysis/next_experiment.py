@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from benchctl.analysis.advice import (
     ENOUGH_PROMPTS,
-    compared_arms,
     compared_prompts,
     damaged_arms,
     decide_groups,
@@ -59,7 +58,7 @@ def find_decision(analysis: Analysis, run: RunData) -> Decision | None:
 
 
 def _next(analysis: Analysis, rows: Sequence[Advice], manifest: Manifest, folder: Path) -> Experiment | None:
-    active = [verdict for verdict in compared_arms(analysis) if verdict.arm not in inactive_arms(analysis)]
+    active = [verdict for verdict in analysis.verdicts if verdict.arm not in inactive_arms(analysis)]
     drafted = [verdict for verdict in active if not verdict.lossy and verdict.arm not in damaged_arms(analysis)]
     served, types = _served(manifest.engine.kind), _types(manifest)
 

@@ -121,10 +121,10 @@ def that_decide(speedups: Sequence[SpeedUp], levels: Sequence[Level]) -> list[Sp
 
     Where several requests are in flight in a closed loop, that is total throughput, in place of the decode rate.
     """
-    together = {row.arm: row for row in levels if row.overlapping and row.rate is None}
+    of_all_requests = {row.arm: row for row in levels if row.overlapping and row.rate is None}
     found = []
     for row in (speedup for speedup in speedups if speedup.task == ALL_TASKS):
-        level = together.get(row.arm)
+        level = of_all_requests.get(row.arm)
         throughput = (
             None
             if level is None

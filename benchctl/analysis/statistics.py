@@ -230,11 +230,16 @@ def _sum(*parts: Variance) -> Variance:
     return Variance(total, total**2 / sum(part.value**2 / part.freedom for part in parts))
 
 
-def ratio_interval(middle: float, mean: Variance, level: float, method: str = "") -> Interval:
-    """Return Student's interval of a ratio; `mean`: the variance of its logarithm."""
+def half_width(mean: Variance, level: float) -> float:
+    """Return half of Student's interval of a mean; `mean`: its variance."""
     from scipy.special import stdtrit  # without the whole of scipy.stats, which takes long to import
 
-    half = float(stdtrit(mean.freedom, (1 + level) / 2)) * mean.value**0.5
+    return float(stdtrit(mean.freedom, (1 + level) / 2) * mean.value**0.5)
+
+
+def ratio_interval(middle: float, mean: Variance, level: float, method: str = "") -> Interval:
+    """Return Student's interval of a ratio; `mean`: the variance of its logarithm."""
+    half = half_width(mean, level)
     return Interval(low=middle * exp(-half), high=middle * exp(half), method=method)
 
 

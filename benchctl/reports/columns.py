@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar
 
 from benchctl.analysis.lossy import lossy_label
@@ -103,7 +104,7 @@ class Column(Generic[Row]):
 
 def numeric(
     header: str,
-    value: Callable[[Row], Any],
+    value: Callable[[Row], Any] | str,
     write: Callable[[Any], Cell] = plain,
     *,
     cell: Callable[[Row], Cell] | None = None,
@@ -115,15 +116,16 @@ def numeric(
     optional: bool = False,
     least_width: int = 0,
 ) -> Column[Row]:
-    """A column of numbers, aligned right."""
+    """A column of numbers, aligned right. `value`: also an attribute's name, which is then its key."""
+    read, key = (attrgetter(value), key or value) if isinstance(value, str) else (value, key)
     return Column(
-        header, value, write, cell, unit, explain, "right", tone, key, parts, optional, least_width=least_width
+        header, read, write, cell, unit, explain, "right", tone, key, parts, optional, least_width=least_width
     )
 
 
 def interval(
     header: str,
-    value: Callable[[Row], Interval | None],
+    value: Callable[[Row], Interval | None] | str,
     *,
     without: str = numbers.ABSENT,
     key: str = "",
@@ -131,14 +133,20 @@ def interval(
     optional: bool = False,
     least_width: int = 0,
 ) -> Column[Row]:
-    """A column of 95 % intervals of ratios; `without` says why there is none."""
+    """A column of 95 % intervals of ratios; `without` says why there is none. `value`: as for `numeric`."""
+    read, key = (attrgetter(value), key or value) if isinstance(value, str) else (value, key)
 
     def write(found: Interval | None) -> str:
         return without if found is None else numbers.interval(found)
 
     in_csv = f"{key}_{{}}" if key else ""
     ends = ("low", "high")
-    return numeric(header, value, write, cell=cell, key=in_csv, parts=ends, optional=optional, least_width=least_width)
+    return numeric(header, read, write, cell=cell, key=in_csv, parts=ends, optional=optional, least_width=least_width)
+
+
+def for_programs(name: str) -> Column[Any]:
+    """A column of the CSV file alone: an attribute of the row."""
+    return Column("", attrgetter(name), key=name)
 
 
 @dataclass(frozen=True)

@@ -46,16 +46,11 @@ _OTHERWISE = {
 }
 
 
-def compared(analysis: Analysis) -> list[Verdict]:
-    """The verdicts on every arm but the baseline, in the recipe's order."""
-    return [verdict for verdict in analysis.verdicts if verdict.arm != analysis.baseline]
-
-
 def headline(analysis: Analysis) -> str:
     """Whether speculation pays in this run; damaged output comes first, since no speed makes up for it."""
     synthetic = synthetic_arms(analysis.verdicts)
     damage = {arm: count for arm, count in damaged_arms(analysis).items() if arm not in synthetic}
-    sound = [verdict for verdict in compared(analysis) if verdict.arm not in damage]
+    sound = [verdict for verdict in analysis.verdicts if verdict.arm not in damage]
     statement = _pays(analysis, sound) if sound or not damage else ""
     if not damage:
         return statement
@@ -213,7 +208,7 @@ def fidelity(analysis: Analysis) -> str:
     unjudged = analysis.sweep.unjudged if analysis.sweep else None
     synthetic = synthetic_arms(analysis.verdicts)
     if unjudged is None:
-        statement = _fidelity([verdict for verdict in compared(analysis) if verdict.arm not in synthetic])
+        statement = _fidelity([verdict for verdict in analysis.verdicts if verdict.arm not in synthetic])
         count = f"{len(synthetic)} {'arm uses' if len(synthetic) == 1 else 'arms use'}"
         return (
             f"{statement} {count} synthetic acceptance: their text is not a model's output.".strip()
@@ -221,9 +216,9 @@ def fidelity(analysis: Analysis) -> str:
             else statement
         )
     elsewhere = {row.arm for row in analysis.sweep.levels if not row.judged} if analysis.sweep else set()
-    assessed = [verdict for verdict in compared(analysis) if verdict.arm not in elsewhere]
+    assessed = [verdict for verdict in analysis.verdicts if verdict.arm not in elsewhere]
     there = {
-        word: [judged.arm for judged in compared(analysis) if judged.arm in elsewhere and judged.lossless == word]
+        word: [judged.arm for judged in analysis.verdicts if judged.arm in elsewhere and judged.lossless == word]
         for word in ("consistent with the target", "violation", "undetermined")
     }
     overlap = any(row.overlapping for row in analysis.sweep.levels) if analysis.sweep else False
@@ -235,7 +230,7 @@ def fidelity(analysis: Analysis) -> str:
 
 def outputs(analysis: Analysis) -> str:
     """The verdicts on the output counted, in a short sentence; every violation by its name."""
-    verdicts = [verdict for verdict in compared(analysis) if verdict.arm not in synthetic_arms(analysis.verdicts)]
+    verdicts = [verdict for verdict in analysis.verdicts if verdict.arm not in synthetic_arms(analysis.verdicts)]
     kinds = {word: [verdict.arm for verdict in verdicts if verdict.lossless == word]
              for word in dict.fromkeys(verdict.lossless for verdict in verdicts)}  # fmt: skip
     if not kinds or len(kinds.get("identical", ())) == len(verdicts):

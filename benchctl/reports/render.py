@@ -137,7 +137,7 @@ def _view(run: RunData, analysis: Analysis, drawings: Sequence[Drawing]) -> dict
         "fidelity": conclusion.fidelity(analysis),
         "notices": conclusion.notices(run, analysis),
         "findings": conclusion.findings(analysis),
-        "verdicts": conclusion.compared(analysis),
+        "verdicts": analysis.verdicts,
         "cards": cards(analysis),
         "tables": _tables(analysis),
         "sweep_sections": _sweep_sections(analysis, manifest),
@@ -262,13 +262,13 @@ def markdown_facts(facts: Iterable[tuple[str, Cell]]) -> str:
 
 def _cell(cell: Cell) -> str:
     pieces = cell if isinstance(cell, tuple) else (cell,)
-    written: list[str] = []
+    cells: list[str] = []
     for piece in pieces:
         if isinstance(piece, Folded):
-            written.append(markdown_text(piece.summary))  # the lines are below the table
+            cells.append(markdown_text(piece.summary))  # the lines are below the table
         else:
-            written.append(markdown_code(piece) if isinstance(piece, Name | Code) else markdown_text(piece))
-    return " ".join(written)
+            cells.append(markdown_code(piece) if isinstance(piece, Name | Code) else markdown_text(piece))
+    return " ".join(cells)
 
 
 def _longest_run(text: str) -> int:

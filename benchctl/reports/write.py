@@ -157,8 +157,8 @@ def csv_table(table: Table[Any], lossy: dict[str, str]) -> str:
     values = [value for _, value in fields]
     for row in table.rows:
         cells = [value(row) for value in values]
-        written = [safe(cell) if isinstance(cell, str) else _plain(cell) for cell in cells]
-        writer.writerow([*written, safe(lossy.get(cells[0], ""))])
+        texts = [safe(cell) if isinstance(cell, str) else _plain(cell) for cell in cells]
+        writer.writerow([*texts, safe(lossy.get(cells[0], ""))])
     return stream.getvalue()
 
 

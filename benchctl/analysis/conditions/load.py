@@ -32,7 +32,7 @@ import numpy as np
 
 from benchctl.analysis.conditions.results import Arrival, Level, Quantiles
 from benchctl.analysis.speedup import find_latency_speedup, median, pooled
-from benchctl.analysis.statistics import level_for, pooled_interval
+from benchctl.analysis.statistics import Variance, half_width, level_for, pooled_interval
 
 if TYPE_CHECKING:
     from benchctl.analysis.conditions.split import Group
@@ -310,12 +310,11 @@ def latency_growth(sent: Floats, latency: Floats, tokens: Floats) -> float:
 
 def limits_of_growth(slopes: Sequence[float]) -> tuple[float | None, float | None, float | None]:
     """Return the mean slope and its one-sided limits; nothing below three cells."""
-    from scipy.special import stdtrit
-
     if len(slopes) < CELLS:
         return None, None, None
     middle = float(np.mean(slopes))
-    half = float(stdtrit(len(slopes) - 1, CONFIDENCE)) * float(np.std(slopes, ddof=1)) / len(slopes) ** 0.5
+    variance = Variance(float(np.var(slopes, ddof=1)) / len(slopes), len(slopes) - 1)
+    half = half_width(variance, 2 * CONFIDENCE - 1)
     return middle, middle - half, middle + half
 
 

@@ -112,13 +112,16 @@ class Level(Result):
     """Of an open loop alone."""
 
 
+Outcome = Literal["crosses", "always helps", "never helps", "otherwise", "cannot be said"]
+
+
 class Crossing(Result):
     """From which concurrency on an arm no longer helps total throughput, everything else equal."""
 
     arm: str
     """The recipe's arm."""
     temperature: float
-    outcome: Literal["crosses", "always helps", "never helps", "otherwise", "cannot be said"]
+    outcome: Outcome
     """`otherwise`: it helps at a higher level than one at which it loses."""
     at: float | None
     """Of `crosses`: interpolated between the two measured levels where the values pass 1; never beyond."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchctl.analysis.cells import states
 from benchctl.analysis.conditions.load import find_levels
-from benchctl.analysis.conditions.results import Crossing, Level, Sweep
+from benchctl.analysis.conditions.results import Crossing, Level, Outcome, Sweep
 from benchctl.analysis.conditions.split import Group, dimensions
 from benchctl.analysis.record_checks import Observation
 from benchctl.analysis.result import Interval
@@ -245,7 +245,7 @@ def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Cros
         [point.concurrency for point in points if point.sign == sign] for sign in (1, -1, 0)
     )  # fmt: skip
     at = None
-    outcome = "cannot be said"
+    outcome: Outcome = "cannot be said"
     if helps and loses and max(helps) < min(loses):
         outcome, at = "crosses", _where(points, max(helps), min(loses))
     elif helps and loses:
@@ -254,17 +254,15 @@ def find_crossing(arm: str, temperature: float, points: Sequence[Point]) -> Cros
         outcome = "always helps"
     elif loses and not open_ and len(points) > 1:
         outcome = "never helps"
-    found = Crossing.model_validate(
-        {
-            "arm": arm,
-            "temperature": temperature,
-            "outcome": outcome,
-            "at": at,
-            "helps_at": helps,
-            "loses_at": loses,
-            "undecided_at": open_,
-            "sentence": "",
-        }
+    found = Crossing(
+        arm=arm,
+        temperature=temperature,
+        outcome=outcome,
+        at=at,
+        helps_at=helps,
+        loses_at=loses,
+        undecided_at=open_,
+        sentence="",
     )
     return found.model_copy(update={"sentence": _sentence(found, points)})
 

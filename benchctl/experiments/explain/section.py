@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from benchctl.analysis.results import Analysis
 from benchctl.experiments.explain.curve import BreakEven, Need, Point, curve_line, measured_arms
 from benchctl.reports import numbers
-from benchctl.reports.columns import Column, Name, Table, interval, numeric
+from benchctl.reports.columns import Column, Name, Table, for_programs, interval, numeric
 from benchctl.reports.figures import style
 from benchctl.reports.figures.draw import Addition, Drawing
 from benchctl.reports.write import spreadsheet_text
@@ -36,24 +36,22 @@ def needs_table(found: BreakEven) -> Table[Need]:
         "breakeven",
         "Break-even",
         (
-            numeric("Depth k", lambda row: row.depth, key="depth"),
+            numeric("Depth k", "depth"),
             numeric(
                 "Break-even α, measured",
-                lambda row: row.alpha,
+                "alpha",
                 cell=lambda row: _OUTCOMES.get(row.outcome) or numbers.percent(row.alpha),
-                key="alpha",
                 explain="acceptance of one draft token at which the curve of synthetic acceptance crosses 1.",
             ),
-            numeric("Tokens per round", lambda row: row.tokens, numbers.decimal, key="tokens"),
+            numeric("Tokens per round", "tokens", numbers.decimal),
             numeric(
                 "by the cost model",
-                lambda row: row.by_model,
+                "by_model",
                 cell=lambda row: "never pays" if row.model_says == "never pays" else numbers.percent(row.by_model),
-                key="by_model",
                 explain="the same, from the cost of the real draft's rounds (inferred).",
             ),
-            numeric("Real draft's α", lambda row: row.measured, numbers.percent, key="measured"),
-            Column("", lambda row: row.outcome, key="outcome"),
+            numeric("Real draft's α", "measured", numbers.percent),
+            for_programs("outcome"),
         ),
         found.needs,
     )
@@ -67,16 +65,15 @@ def points_table(found: BreakEven) -> Table[Point]:
         (
             Column("Arm", lambda row: row.name, cell=lambda row: Name(row.name), key="name", heads=True),
             Column("Kind", lambda row: row.kind, cell=lambda row: _KINDS[row.kind], key="kind"),
-            numeric("Depth k", lambda row: row.depth, key="depth"),
-            numeric("Tokens per round", lambda row: row.tokens, numbers.decimal, key="tokens"),
-            numeric("α", lambda row: row.alpha, numbers.percent, key="alpha"),
-            numeric("Speed-up", lambda row: row.speedup, numbers.ratio, key="speedup"),
-            interval("95 % interval", lambda row: row.interval, key="interval"),
+            numeric("Depth k", "depth"),
+            numeric("Tokens per round", "tokens", numbers.decimal),
+            numeric("α", "alpha", numbers.percent),
+            numeric("Speed-up", "speedup", numbers.ratio),
+            interval("95 % interval", "interval"),
             numeric(
                 "The curve there",
-                lambda row: row.curve,
+                "curve",
                 numbers.ratio,
-                key="curve",
                 explain="the synthetic curve at a real draft's tokens per round.",
             ),
             Column("Within interval", lambda row: row.curve_holds, numbers.yes_or_no, key="curve_holds"),

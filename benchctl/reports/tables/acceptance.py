@@ -7,7 +7,7 @@ from typing import Any
 
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Analysis
 from benchctl.reports import numbers
-from benchctl.reports.columns import Column, Table, arm_column, numeric, task_column
+from benchctl.reports.columns import Column, Table, arm_column, for_programs, numeric, task_column
 
 POSITIONS = 16
 """Draft positions of one table; later ones are in further tables."""
@@ -21,9 +21,9 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
         (
             arm_column(analysis, lambda row: row.arm),
             task_column(lambda row: row.task, key="task"),
-            numeric("Rate", lambda row: row.rate, numbers.percent, key="rate", explain="accepted over drafted tokens."),
-            numeric("Accepted", lambda row: row.accepted, numbers.count, key="accepted"),
-            numeric("Drafted", lambda row: row.drafted, numbers.count, key="drafted"),
+            numeric("Rate", "rate", numbers.percent, explain="accepted over drafted tokens."),
+            numeric("Accepted", "accepted", numbers.count),
+            numeric("Drafted", "drafted", numbers.count),
             numeric(
                 "Prompts",
                 lambda row: row.prompts_drafted if row.prompts_drafted < row.prompts else None,
@@ -32,60 +32,54 @@ def acceptance(analysis: Analysis) -> Table[Acceptance]:
                 optional=True,
                 explain="those for which anything was drafted, where not for all.",
             ),
-            numeric("Rounds", lambda row: row.rounds, numbers.count, key="rounds"),
+            numeric("Rounds", "rounds", numbers.count),
             numeric(
                 "Acceptance length",
-                lambda row: row.acceptance_length,
+                "acceptance_length",
                 numbers.decimal,
-                key="acceptance_length",
                 explain="1 + accepted / rounds (as in vLLM): tokens per drafted round, its bonus token included.",
             ),
             numeric(
                 "With plain steps",
-                lambda row: row.tokens_per_round,
+                "tokens_per_round",
                 numbers.decimal,
-                key="tokens_per_round",
                 explain="all tokens after the first over the drafted rounds: also those of steps without a draft, and "
                 "of evaluations that a recurrent model repeats.",
             ),
             numeric(
                 "Plain steps",
-                lambda row: row.plain_steps,
+                "plain_steps",
                 numbers.count,
-                key="plain_steps",
                 optional=True,
                 explain="steps without a draft, not in the acceptance length.",
             ),
             numeric(
                 "Tokens per step",
-                lambda row: row.tokens_per_step,
+                "tokens_per_step",
                 numbers.decimal,
-                key="tokens_per_step",
                 optional=True,
                 explain="tokens after the first over all steps of the target, with or without a draft.",
             ),
             numeric(
                 "Mean of requests",
-                lambda row: row.rate_by_request,
+                "rate_by_request",
                 numbers.percent,
-                key="rate_by_request",
                 optional=True,
                 explain="mean of the rates of the answers.",
             ),
             numeric(
                 "Mean of tasks",
-                lambda row: row.rate_by_task,
+                "rate_by_task",
                 numbers.percent,
-                key="rate_by_task",
                 optional=True,
                 explain="mean of the rates of the tasks.",
             ),
-            Column("", lambda row: row.position_unconditional, key="position_unconditional"),
-            Column("", lambda row: row.position_conditional, key="position_conditional"),
-            Column("", lambda row: row.position_drafted, key="position_drafted"),
-            Column("", lambda row: row.position_rate, key="position_rate"),
-            Column("", lambda row: row.draft_lengths, key="draft_lengths"),
-            Column("", lambda row: row.accepted_in_round, key="accepted_in_round"),
+            for_programs("position_unconditional"),
+            for_programs("position_conditional"),
+            for_programs("position_drafted"),
+            for_programs("position_rate"),
+            for_programs("draft_lengths"),
+            for_programs("accepted_in_round"),
         ),
         [row for row in analysis.acceptance if row.arm not in analysis.baselines],
         note="A dash: not reported by this engine, contradictory, or nothing drafted.",

@@ -8,7 +8,7 @@ from benchctl.analysis.advice import inactive_arms
 from benchctl.analysis.resources import NOT_RECORDED, Resources
 from benchctl.analysis.results import ALL_TASKS, Analysis, Cost, SpeedUp, Throughput, Verdict
 from benchctl.reports import numbers
-from benchctl.reports.columns import Cell, Column, Table, Tone, arm_column, interval, numeric, task_column
+from benchctl.reports.columns import Cell, Column, Table, Tone, arm_column, for_programs, interval, numeric, task_column
 from benchctl.reports.tables.output import OUTPUT_TONE
 from benchctl.text import at_most_percent
 
@@ -90,7 +90,7 @@ def conclusions(analysis: Analysis) -> Table[Verdict]:
             numeric("Accepted", lambda row: row.acceptance, numbers.percent),
             Column("Output", lambda row: row.lossless, tone=lambda row: OUTPUT_TONE.get(row.lossless, "")),
         ),
-        [verdict for verdict in analysis.verdicts if verdict.arm != analysis.baseline],
+        analysis.verdicts,
         note=_INTERVALS if any(verdict.interval for verdict in analysis.verdicts) else "",
     )
 
@@ -104,39 +104,27 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
             arm_column(analysis, lambda row: row.arm),
             task_column(lambda row: row.task, key="task"),
             Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
-            numeric("Pooled", lambda row: row.pooled, numbers.ratio, key="pooled", explain="tokens over time."),
-            interval("These prompts", lambda row: row.interval, without=numbers.no_interval(analysis), key="interval"),
-            interval("Prompts like these", lambda row: row.like_these, key="like_these", optional=True),
-            interval("All claims", lambda row: row.simultaneous, key="simultaneous", optional=True),
+            numeric("Pooled", "pooled", numbers.ratio, explain="tokens over time."),
+            interval("These prompts", "interval", without=numbers.no_interval(analysis)),
+            interval("Prompts like these", "like_these", optional=True),
+            interval("All claims", "simultaneous", optional=True),
             numeric(
-                "Median pair",
-                lambda row: row.median,
-                numbers.ratio,
-                key="median",
-                explain="median over prompts and blocks of the paired ratio.",
+                "Median pair", "median", numbers.ratio, explain="median over prompts and blocks of the paired ratio."
             ),
-            numeric(
-                "End to end",
-                lambda row: row.end_to_end,
-                numbers.ratio,
-                key="end_to_end",
-                explain="with prefill and queueing.",
-            ),
+            numeric("End to end", "end_to_end", numbers.ratio, explain="with prefill and queueing."),
             numeric(
                 "Equal length",
-                lambda row: row.length_matched,
+                "length_matched",
                 numbers.ratio,
-                key="length_matched",
                 explain="both answers of every pair cut to their common length.",
             ),
-            numeric("By block", lambda row: row.by_block, _ratios, key="by_block"),
-            Column("", lambda row: row.lowest_block, key="lowest_block"),
-            Column("", lambda row: row.highest_block, key="highest_block"),
+            numeric("By block", "by_block", _ratios),
+            for_programs("lowest_block"),
+            for_programs("highest_block"),
             numeric(
                 "Within",
-                lambda row: row.within,
+                "within",
                 numbers.at_most,
-                key="within",
                 optional=True,
                 explain="the smallest change in either direction that two one-sided tests do not rule out.",
             ),
@@ -147,19 +135,9 @@ def speedups(analysis: Analysis) -> Table[SpeedUp]:
                 optional=True,
                 explain="about so many would separate ±10 % from no difference.",
             ),
-            numeric("Pairs", lambda row: row.pairs, key="pairs"),
-            numeric(
-                "Unequal",
-                lambda row: row.pairs_unequal,
-                key="pairs_unequal",
-                explain="pairs that differ in length or finish reason.",
-            ),
-            numeric(
-                "Missing",
-                lambda row: row.pairs_missing,
-                key="pairs_missing",
-                explain="prompts that one of the two arms did not finish.",
-            ),
+            numeric("Pairs", "pairs"),
+            numeric("Unequal", "pairs_unequal", explain="pairs that differ in length or finish reason."),
+            numeric("Missing", "pairs_missing", explain="prompts that one of the two arms did not finish."),
         ),
         [*analysis.speedups, *analysis.second_cells],
         note="These prompts: 95 % interval for exactly these prompts. Prompts like these: with the prompts as a "
@@ -181,37 +159,25 @@ def costs(analysis: Analysis) -> Table[Cost]:
         (
             arm_column(analysis, lambda row: row.arm),
             Column("", lambda row: analysis.compared[row.arm].baseline, key="baseline"),
-            numeric("Depth k", lambda row: row.depth, key="depth"),
+            numeric("Depth k", "depth"),
             numeric(
-                "α measured",
-                lambda row: row.alpha,
-                numbers.percent,
-                key="alpha",
-                explain="probability that the target accepts one draft token.",
+                "α measured", "alpha", numbers.percent, explain="probability that the target accepts one draft token."
             ),
-            numeric("Break-even α", lambda row: row.break_even_alpha, cell=_break_even, key="break_even_alpha"),
-            numeric(
-                "Draft step / target step",
-                lambda row: row.draft_cost,
-                numbers.decimal,
-                key="draft_cost",
-                optional=True,
-            ),
+            numeric("Break-even α", "break_even_alpha", cell=_break_even),
+            numeric("Draft step / target step", "draft_cost", numbers.decimal, optional=True),
             numeric(
                 "Overhead of a round",
-                lambda row: row.overhead,
+                "overhead",
                 numbers.decimal,
-                key="overhead",
                 explain="time of a round over that of a baseline step, minus 1 (k·c + o).",
             ),
             numeric(
                 "Speed-up predicted",
-                lambda row: row.predicted,
+                "predicted",
                 numbers.ratio,
-                key="predicted",
                 explain="E / (1 + k·c + o) with E = (1 − α^(k+1)) / (1 − α) tokens per round.",
             ),
-            numeric("Measured", lambda row: row.measured, numbers.ratio, key="measured"),
+            numeric("Measured", "measured", numbers.ratio),
         ),
         [row for row in analysis.costs if row.arm not in analysis.baselines],
         note="All are estimates from this run, as uncertain as its speed-up.",
@@ -274,19 +240,17 @@ def resources(analysis: Analysis) -> Table[Resources]:
         arm_column(analysis, lambda row: row.arm),
         numeric(
             "Energy",
-            lambda row: row.joules_per_token,
+            "joules_per_token",
             _joules,
             unit="J/token",
             explain="of the whole machine while the arm was measured, per generated token, prefill included.",
-            key="joules_per_token",
         ),
         numeric(
             "above idle",
-            lambda row: row.above_idle_per_token,
+            "above_idle_per_token",
             _joules,
             unit="J/token",
             explain="minus the idle power measured before the run.",
-            key="above_idle_per_token",
             optional=True,
         ),
         numeric(
@@ -299,19 +263,17 @@ def resources(analysis: Analysis) -> Table[Resources]:
         ),
         numeric(
             "Peak memory",
-            lambda row: row.resident_bytes,
+            "resident_bytes",
             numbers.size,
             explain="resident set of all engine processes; mapped model files included.",
-            key="resident_bytes",
         ),
-        numeric("on the GPU", lambda row: row.device_bytes, numbers.size, key="device_bytes", optional=True),
+        numeric("on the GPU", "device_bytes", numbers.size, optional=True),
         numeric("in swap", lambda row: row.swapped_bytes or None, numbers.size, key="swapped_bytes", optional=True),
         numeric(
             "Checkpoint",
-            lambda row: row.checkpoint_bytes,
+            "checkpoint_bytes",
             numbers.size,
             explain="saved recurrent state of one sequence, target and draft, from the engine's log.",
-            key="checkpoint_bytes",
             optional=True,
         ),
     ]

@@ -10,7 +10,7 @@ from benchctl.analysis.conditions.results import Dimension, Level, Quantiles
 from benchctl.analysis.conditions.split import TemperatureRow, temperature_rows
 from benchctl.analysis.results import Analysis, Interval
 from benchctl.reports import numbers
-from benchctl.reports.columns import Cell, Column, Name, Table, arm_column, interval, numeric
+from benchctl.reports.columns import Cell, Column, Name, Table, arm_column, for_programs, interval, numeric
 from benchctl.reports.tables.output import OUTPUT_TONE
 
 _QUANTILES = ("median", "p95", "p99", "p95_upper", "p99_upper")
@@ -27,9 +27,9 @@ def conditions(analysis: Analysis) -> Table[Level]:
         "Every condition",
         (
             columns["arm"],
-            *(_field(name) for name in rest[:4]),
+            *(for_programs(name) for name in rest[:4]),
             *(columns[name] for name in ("concurrency", "rate", "temperature", "requests")),
-            *(_field(name) for name in (*rest[4:], "throughput_by_block")),
+            *(for_programs(name) for name in (*rest[4:], "throughput_by_block")),
             *(columns[name] for name in ("ttft", "e2e", "tpot", "throughput", "in_flight")),
             *(columns[name] for name in ("throughput_x", "throughput_95", "latency_x", "latency_95")),
             *(_of_arrival(name) for name in (*of_arrival, *trend)),
@@ -132,19 +132,18 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
     return {
         "arm": arm_column(analysis, lambda row: row.arm),
         "of": arm_column(analysis, lambda row: row.arm, of=lambda row: row.of, key=""),
-        "concurrency": numeric("Concurrency", lambda row: row.concurrency, key="concurrency"),
-        "rate": numeric("Requested per second", lambda row: row.rate, numbers.short, key="rate"),
-        "temperature": numeric("Temperature", lambda row: row.temperature, numbers.short, key="temperature"),
-        "requests": numeric("Requests", lambda row: row.requests, cell=_requests, key="requests"),
+        "concurrency": numeric("Concurrency", "concurrency"),
+        "rate": numeric("Requested per second", "rate", numbers.short),
+        "temperature": numeric("Temperature", "temperature", numbers.short),
+        "requests": numeric("Requests", "requests", cell=_requests),
         "ttft": numeric("TTFT", lambda row: row.ttft, numbers.spread, key="ttft_{}_s", parts=_QUANTILES),
         "e2e": numeric("Latency", lambda row: row.e2e, numbers.spread, key="e2e_{}_s", parts=_QUANTILES),
         "tpot": numeric("Time per token", lambda row: row.tpot, _token_time, key="tpot_{}_s", parts=_QUANTILES),
         "throughput": numeric(
             "Throughput",
-            lambda row: row.throughput,
+            "throughput",
             numbers.rate,
             unit="tok/s",
-            key="throughput",
             explain="tokens per second of all requests together; in a closed loop while all slots were full.",
         ),
         "throughput_x": numeric(
@@ -157,11 +156,7 @@ def _columns(analysis: Analysis) -> dict[str, Column[Level]]:
             "95 % interval", **beside_baseline(lambda row: row.throughput_interval, ends), key="throughput_interval"
         ),
         "in_flight": numeric(
-            "In flight",
-            lambda row: row.in_flight,
-            numbers.decimal,
-            key="in_flight",
-            explain="mean number of concurrent requests, as measured.",
+            "In flight", "in_flight", numbers.decimal, explain="mean number of concurrent requests, as measured."
         ),
         "latency_x": numeric(
             "Latency ×",
@@ -214,10 +209,6 @@ def _open(levels: Sequence[Level]) -> bool:
 
 def _title(arrival: bool) -> str:
     return "By rate" if arrival else "By concurrency"
-
-
-def _field(name: str) -> Column[Level]:
-    return Column("", lambda row: getattr(row, name), key=name)
 
 
 def _of_arrival(name: str) -> Column[Level]:
