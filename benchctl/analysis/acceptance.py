@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Counters:
+class CounterColumns:
     """Columns of the frame; NaN where the engine does not report a value."""
 
     drafted: Floats
@@ -41,7 +41,7 @@ class Counters:
         return ~contradictory
 
 
-def find_counters(frame: Frame) -> Counters:
+def find_counters(frame: Frame) -> CounterColumns:
     """Collect the counters of every record and check them against each other and the tokens received."""
     records = frame.records
     drafted, accepted, rounds = frame.column("draft_n"), frame.column("draft_n_accepted"), frame.column("rounds")
@@ -59,7 +59,7 @@ def find_counters(frame: Frame) -> Counters:
     rising: Booleans = np.any(by_position > before, axis=1)
     cut = np.where(positions > 0, positions, np.nan)  # so many accepted tokens the end of an answer may cut off
     out = frame.predicted + positions
-    return Counters(
+    return CounterColumns(
         drafted=drafted,
         accepted=accepted,
         rounds=rounds,
@@ -112,7 +112,7 @@ def _by_position(by_place: list[list[int] | None], positions: Integers, width: i
     return table
 
 
-def find_acceptance(frame: Frame, counters: Counters, arm: int) -> list[Acceptance]:
+def find_acceptance(frame: Frame, counters: CounterColumns, arm: int) -> list[Acceptance]:
     """Return the acceptance of an arm over all tasks, then of each task."""
     usable = (frame.arm == arm) & frame.answered & counters.trusted
     by_task = [
@@ -124,7 +124,7 @@ def find_acceptance(frame: Frame, counters: Counters, arm: int) -> list[Acceptan
     return [overall.model_copy(update={"rate_by_task": float(np.mean(rates)) if rates else None}), *by_task]
 
 
-def _acceptance(frame: Frame, counters: Counters, arm: str, task: str, rows: Booleans) -> Acceptance:
+def _acceptance(frame: Frame, counters: CounterColumns, arm: str, task: str, rows: Booleans) -> Acceptance:
     drafted, accepted = _known_sums(rows, counters.drafted, counters.accepted)
     in_rounds, rounds = _known_sums(rows, counters.accepted, counters.rounds)
     in_drafting, steps = _known_sums(rows & (counters.rounds > 0), frame.decoded, counters.rounds)
@@ -156,7 +156,7 @@ def _acceptance(frame: Frame, counters: Counters, arm: str, task: str, rows: Boo
     )
 
 
-def _positions(by_position: Floats, counters: Counters, rows: Booleans) -> list[float] | None:
+def _positions(by_position: Floats, counters: CounterColumns, rows: Booleans) -> list[float] | None:
     """Return the rounds, then the counts at position 0, 1, …, summed over the answers that report both; no round: None.
 
     Positions that nothing reached at the end are left out, but for one.

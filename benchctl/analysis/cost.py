@@ -27,7 +27,7 @@ import numpy as np
 from benchctl.analysis.results import ALL_TASKS, Acceptance, Cost, SpeedUp
 
 if TYPE_CHECKING:
-    from benchctl.analysis.acceptance import Counters
+    from benchctl.analysis.acceptance import CounterColumns
     from benchctl.analysis.frame import Frame
 
 
@@ -103,7 +103,7 @@ def predict(alpha: float, depths: Sequence[int], costs: RoundCosts) -> list[Pred
 
 
 def find_cost(
-    frame: Frame, counters: Counters, arm: int, speedup: Sequence[SpeedUp], acceptance: Sequence[Acceptance]
+    frame: Frame, counters: CounterColumns, arm: int, speedup: Sequence[SpeedUp], acceptance: Sequence[Acceptance]
 ) -> Cost:
     """Put an arm's measured cost of a round beside what the model predicts; everything unknown is `None`."""
     name = frame.arms[arm]
@@ -133,7 +133,7 @@ def draft_depth(frame: Frame, arm: str) -> int | None:
     return depth if isinstance(kind, str) and kind.startswith("draft-") and isinstance(depth, int) else None
 
 
-def _round_cost(frame: Frame, counters: Counters, arm: int) -> float | None:
+def _round_cost(frame: Frame, counters: CounterColumns, arm: int) -> float | None:
     """Return the time of a verify round over that of a baseline token, on the prompts that both answered.
 
     Steps of the arm without a draft (tokens that neither a draft nor a bonus explains) count as one baseline step each;

@@ -14,7 +14,7 @@ from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.text import percent
 
 if TYPE_CHECKING:
-    from benchctl.analysis.acceptance import Counters
+    from benchctl.analysis.acceptance import CounterColumns
     from benchctl.analysis.answers import Answers
     from benchctl.analysis.frame import Frame, Integers
     from benchctl.data.integrity import Integrity
@@ -124,7 +124,7 @@ def check_work(frame: Frame, speedups: Sequence[SpeedUp]) -> Iterator[Observatio
             yield "unequal-work", speedup.arm, sentence
 
 
-def check_speculation(frame: Frame, counters: Counters) -> Iterator[Observation]:
+def check_speculation(frame: Frame, counters: CounterColumns) -> Iterator[Observation]:
     """Counters that contradict themselves, speculation that never fired, depths beyond the recipe."""
     for number, arm in enumerate(frame.arms):
         here = frame.arm == number
@@ -154,7 +154,7 @@ def check_speculation(frame: Frame, counters: Counters) -> Iterator[Observation]
                 yield "depth-ignored", arm, f"More than {limit} tokens per round: {_named(frame, deep)}."
 
 
-def check_depths(frame: Frame, counters: Counters) -> Iterator[Observation]:
+def check_depths(frame: Frame, counters: CounterColumns) -> Iterator[Observation]:
     """Arms that differ in their depth alone, with the same counts in every answer."""
     deep = [(arm, depth, rest) for arm in range(len(frame.arms)) for depth, rest in _depth(frame, arm)]
     for place, (first, depth, rest) in enumerate(deep):
@@ -180,7 +180,7 @@ def _depth(frame: Frame, arm: int) -> Iterator[tuple[int, dict[str, object]]]:
         yield depth, {key: value for key, value in settings.items() if key != "max"}
 
 
-def check_repeats(frame: Frame, counters: Counters, warm_ups: Sequence[Record]) -> Iterator[Observation]:
+def check_repeats(frame: Frame, counters: CounterColumns, warm_ups: Sequence[Record]) -> Iterator[Observation]:
     """Prompts that were sent twice to one process, where the drafter remembers earlier requests."""
     for number, arm in enumerate(frame.arms):
         if not _remembers(frame, arm):
@@ -211,7 +211,7 @@ def _remembers(frame: Frame, arm: str) -> bool:
     return not _REMEMBERED.isdisjoint(_speculation_types(frame, arm)) if remembers is None else remembers
 
 
-def _acceptance_when_repeated(frame: Frame, counters: Counters, arm: int, repeated: list[int]) -> str:
+def _acceptance_when_repeated(frame: Frame, counters: CounterColumns, arm: int, repeated: list[int]) -> str:
     """Return the acceptance where a prompt was new, and where it was not; empty where either is not known."""
     again = np.isin(np.arange(len(frame.records)), repeated)
     own = (frame.arm == arm) & frame.answered & counters.trusted & (counters.drafted > 0)
@@ -235,7 +235,7 @@ def _speculation_types(frame: Frame, arm: str) -> list[str]:
     return [kind] if isinstance(kind, str) else list(kind or ())
 
 
-def _deeper(frame: Frame, counters: Counters, rows: Integers, limit: int) -> Integers:
+def _deeper(frame: Frame, counters: CounterColumns, rows: Integers, limit: int) -> Integers:
     """Return the rows with a round that drafted more than `limit` tokens."""
     records = [frame.records[row] for row in rows.tolist()]
     placed = [any((r.drafted_by_position or r.accepted_by_position or ())[limit:]) for r in records]

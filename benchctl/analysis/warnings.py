@@ -29,7 +29,7 @@ from benchctl.analysis.results import Caution, SelfConsistency, SpeedUp
 from benchctl.data.integrity import Integrity
 
 if TYPE_CHECKING:
-    from benchctl.analysis.acceptance import Counters
+    from benchctl.analysis.acceptance import CounterColumns
     from benchctl.analysis.answers import Answers
     from benchctl.analysis.frame import Frame
     from benchctl.data.record import Record
@@ -222,7 +222,7 @@ _NEWER = Advice(
 
 def find_warnings(
     frame: Frame,
-    counters: Counters,
+    counters: CounterColumns,
     answers: Answers,
     speedups: Sequence[SpeedUp],
     consistency: Sequence[SelfConsistency],

@@ -47,7 +47,7 @@ def alignments(width: int) -> Iterator[Alignment]:
 
 
 @dataclass(frozen=True)
-class Cost:
+class ScoringCost:
     """What reading takes, in seconds."""
 
     token_s: float
@@ -66,7 +66,7 @@ class Cost:
         return self.prompt_s + read * self.token_s / 2 + len(ends) * REQUEST_S
 
 
-def cost_of(records: Sequence[Record], baseline: str) -> Cost:
+def cost_of(records: Sequence[Record], baseline: str) -> ScoringCost:
     """Return what reading took while the run was measured."""
     own = [
         record
@@ -76,7 +76,7 @@ def cost_of(records: Sequence[Record], baseline: str) -> Cost:
     tokens = sum(max(0, record.n_predicted - 1) for record in own)
     decode = sum(record.decode_s or 0.0 for record in own)
     prompts = sum((record.e2e_s or 0.0) - (record.decode_s or 0.0) for record in own)
-    return Cost(decode / tokens if tokens else 0.05, prompts / len(own) if own else 0.1)
+    return ScoringCost(decode / tokens if tokens else 0.05, prompts / len(own) if own else 0.1)
 
 
 def seconds_of(records: Sequence[Record]) -> float:
@@ -106,7 +106,9 @@ class AuditPlan:
     budget_s: float
 
 
-def make_plan(selection: Selection, audit: Audit | None, cost: Cost, budget_s: float, *, in_batches: bool) -> AuditPlan:
+def make_plan(
+    selection: Selection, audit: Audit | None, cost: ScoringCost, budget_s: float, *, in_batches: bool
+) -> AuditPlan:
     """Plan every answer that is not scored, and for every width what is missing of its noise.
 
     Prompts come in an order that nothing about them decides; those that do not fit into `budget_s` are left out. The
@@ -151,7 +153,7 @@ def make_plan(selection: Selection, audit: Audit | None, cost: Cost, budget_s: f
     return AuditPlan(tuple(plans), len(prompts), seconds, budget_s)
 
 
-def _null_cost(selection: Selection, audit: Audit | None, cost: Cost) -> float:
+def _null_cost(selection: Selection, audit: Audit | None, cost: ScoringCost) -> float:
     """Return about what measuring the missing noise takes."""
     have = dict.fromkeys(selection.widths, 0)
     for pass_ in audit.passes if audit else ():
@@ -162,7 +164,7 @@ def _null_cost(selection: Selection, audit: Audit | None, cost: Cost) -> float:
     return alone + _shared_cost(selection, audit, cost)
 
 
-def _shared_cost(selection: Selection, audit: Audit | None, cost: Cost) -> float:
+def _shared_cost(selection: Selection, audit: Audit | None, cost: ScoringCost) -> float:
     """Return about what measuring the missing noise of shared batches takes."""
     missing = [width for width, slots, _ in selection.shared if lacks_shared(audit, width, slots)]
     return sum(PREFIXES * width * cost.token_s / 2 for width in missing)

@@ -184,14 +184,14 @@ def write_audit(run: RunData, audit: Audit) -> None:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadAnswer:
     """An answer as scored, with what a second reading is compared with."""
 
     scored: ScoredAnswer
     likeliest: tuple[int, ...]
 
 
-def score(scorer: Scorer, prompt: Sequence[int], answer: Answer) -> Reading:
+def score(scorer: Scorer, prompt: Sequence[int], answer: Answer) -> ReadAnswer:
     """Score every token of an answer. Raises EngineError, also where the engine keeps no cache of a prefix."""
     scores = scores_of(scorer, prompt, answer.token_ids, TOP)
     margins = [_margin(place) for place in scores]
@@ -213,11 +213,11 @@ def score(scorer: Scorer, prompt: Sequence[int], answer: Answer) -> Reading:
         margins=margins,
         diverged=diverged,
     )
-    return Reading(scored, tuple(place.likeliest for place in scores))
+    return ReadAnswer(scored, tuple(place.likeliest for place in scores))
 
 
 def read_in_batches(
-    scorer: Scorer, prompt: Sequence[int], answer: Answer, reading: Reading, alignment: Alignment
+    scorer: Scorer, prompt: Sequence[int], answer: Answer, reading: ReadAnswer, alignment: Alignment
 ) -> NullPass:
     """Read an answer in batches and compare it with its scores. Raises EngineError."""
     places, losses = [], []
@@ -233,7 +233,7 @@ def read_in_batches(
     return _null_pass(answer, places, losses, alignment.width, alignment.first, alignment.skipped)
 
 
-def read_by_decoding(scorer: Scorer, prompt: Sequence[int], answer: Answer, reading: Reading) -> NullPass:
+def read_by_decoding(scorer: Scorer, prompt: Sequence[int], answer: Answer, reading: ReadAnswer) -> NullPass:
     """Decode an answer that is the target's own again, for an engine whose scores are of prefill. Raises EngineError.
 
     Ends where the target goes another way than the answer.
@@ -265,7 +265,7 @@ def _margin(scores: Scores) -> float:
     return round(best - second, DIGITS)
 
 
-def _loss(reading: Reading, place: int, scores: Scores) -> float:
+def _loss(reading: ReadAnswer, place: int, scores: Scores) -> float:
     return loss(reading.scored.margins[place], reading.likeliest[place], scores)
 
 

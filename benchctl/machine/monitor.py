@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from benchctl.machine.describe import ROOT
 from benchctl.machine.energy import Meter
-from benchctl.machine.system_counters import Counters, read_counters
+from benchctl.machine.system_counters import SystemCounters, read_counters
 
 Number = TypeVar("Number", int, float)
 
@@ -112,7 +112,7 @@ class Watch:
             pause = max(INTERVAL_S, cost / LARGEST_SHARE)
 
 
-def compare_counters(before: Counters, after: Counters) -> Disturbance:
+def compare_counters(before: SystemCounters, after: SystemCounters) -> Disturbance:
     """Return what happened between two readings.
 
     The work of an engine that benchctl did not start, or that has ended, cannot be separated from that of others.

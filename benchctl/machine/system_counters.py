@@ -25,7 +25,7 @@ _GPU_SLOWED = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slo
 
 
 @dataclass(frozen=True)
-class Counters:
+class SystemCounters:
     """Counters since the system's start, at one moment."""
 
     at: float
@@ -47,7 +47,7 @@ class Counters:
     """How long heat or the power brake slowed each GPU."""
 
 
-def read_counters(root: Path = ROOT, *, at_end: bool = False) -> Counters:
+def read_counters(root: Path = ROOT, *, at_end: bool = False) -> SystemCounters:
     """Read every counter that this system has; some milliseconds, more where `nvidia-smi` is run.
 
     Processor time is read next to the measurement: last before it, first `at_end`.
@@ -57,7 +57,7 @@ def read_counters(root: Path = ROOT, *, at_end: bool = False) -> Counters:
     cores, busy, stolen = _processor_time(root)
     at = time.monotonic()
     throttled, gpu_slowed = heat or (_throttled(root), _gpu_slowed())
-    return Counters(
+    return SystemCounters(
         at=at,
         cores=cores,
         busy_s=busy,

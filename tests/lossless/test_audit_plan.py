@@ -8,12 +8,12 @@ import pytest
 
 from benchctl.data.record import sha256_tokens
 from benchctl.errors import EngineError
-from benchctl.lossless.audit_plan import Alignment, Cost, alignments, make_plan
+from benchctl.lossless.audit_plan import Alignment, ScoringCost, alignments, make_plan
 from benchctl.lossless.audit_session import read_in_batches, score
 from benchctl.lossless.selection import Answer, ArmAnswers, Selection
 from tests.lossless.test_reading import ANSWER, PROMPT, RIVAL, ToyScorer
 
-CHEAP = Cost(token_s=0.01, prompt_s=0.1)
+CHEAP = ScoringCost(token_s=0.01, prompt_s=0.1)
 
 
 def answer(index: int = 0, ids: tuple[int, ...] = ANSWER) -> Answer:

@@ -19,7 +19,7 @@ from benchctl.data.writer import RunWriter
 from benchctl.engines.base import Completion, Launch
 from benchctl.machine import monitor as module
 from benchctl.machine.monitor import Disturbance, Watch, compare_counters, fastest_core_mhz, largest_jump
-from benchctl.machine.system_counters import Counters, read_counters
+from benchctl.machine.system_counters import SystemCounters, read_counters
 from benchctl.measure.plan import make_plan
 from benchctl.measure.progress import RunProgress
 from benchctl.measure.runner import Runner
@@ -29,7 +29,7 @@ from tests.measure.toy_engine import ToyEngine, answer
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux system files")
 
-BEFORE = Counters(
+BEFORE = SystemCounters(
     at=0.0,
     cores=4,
     busy_s=100.0,
@@ -41,7 +41,7 @@ BEFORE = Counters(
     throttled={"cpu0/core_throttle_count": 3, "cpu1/core_throttle_count": 9},
     gpu_slowed_s=(1.0, 2.0),
 )
-NOTHING = Counters(0.0, None, None, None, frozenset(), 0.0, None, None, {}, None)
+NOTHING = SystemCounters(0.0, None, None, None, frozenset(), 0.0, None, None, {}, None)
 
 
 def write(root: Path, file: str, text: str) -> None:

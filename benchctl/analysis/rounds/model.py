@@ -18,7 +18,7 @@ from benchctl.analysis.rounds.parts import split_rounds, sum_rounds, unit_costs,
 from benchctl.analysis.rounds.results import Forecast, RoundFit, RoundModel, RoundSplit, UnitCost
 
 if TYPE_CHECKING:
-    from benchctl.analysis.acceptance import Counters
+    from benchctl.analysis.acceptance import CounterColumns
     from benchctl.analysis.frame import Frame
     from benchctl.data.traces import CostTraces
 
@@ -28,7 +28,7 @@ FULL_DRAFTS = 0.7
 
 def find_rounds(
     frame: Frame,
-    counters: Counters,
+    counters: CounterColumns,
     speedups: Sequence[SpeedUp],
     acceptance: Sequence[Acceptance],
     costs: Sequence[Cost],

@@ -16,7 +16,7 @@ from benchctl.analysis.results import ALL_TASKS
 from benchctl.analysis.rounds.results import PARTS, Part, RoundSplit, Source, UnitCost
 
 if TYPE_CHECKING:
-    from benchctl.analysis.acceptance import Counters
+    from benchctl.analysis.acceptance import CounterColumns
     from benchctl.analysis.frame import Frame, Integers
     from benchctl.data.traces import CostTraces, PassTime
 
@@ -64,7 +64,7 @@ class Trace:
         return steps / count if count else 0.0
 
 
-def sum_rounds(frame: Frame, counters: Counters, arm: int, task: int | None = None) -> Rounds | None:
+def sum_rounds(frame: Frame, counters: CounterColumns, arm: int, task: int | None = None) -> Rounds | None:
     """Add up an arm's rounds over the prompts that it and the baseline answered; `None` where no round is reported."""
     ours, theirs = frame.pairs(arm, frame.baseline)
     known = np.isfinite(frame.decode_s[ours]) & np.isfinite(frame.decode_s[theirs]) & counters.trusted[ours]
@@ -86,7 +86,7 @@ def sum_rounds(frame: Frame, counters: Counters, arm: int, task: int | None = No
     )
 
 
-def _phases(frame: Frame, counters: Counters, rows: Integers) -> dict[str, float] | None:
+def _phases(frame: Frame, counters: CounterColumns, rows: Integers) -> dict[str, float] | None:
     found: dict[str, float] = {}
     for row in rows:
         phases = frame.records[row].phase_s
@@ -174,7 +174,7 @@ def width_curve(traces: CostTraces | None, baseline: str, arms: Sequence[str]) -
 
 
 def split_rounds(
-    frame: Frame, counters: Counters, arm: int, traces: CostTraces | None, *, drafts: bool
+    frame: Frame, counters: CounterColumns, arm: int, traces: CostTraces | None, *, drafts: bool
 ) -> list[RoundSplit]:
     """Split the time of an arm's rounds into parts, for all tasks together and for each."""
     trace = trace_of(traces, frame.arms[arm], frame.arms[frame.baseline])

@@ -24,7 +24,7 @@ _LEAST_CONTEXT = 2048
 
 
 @dataclass(frozen=True)
-class Reading:
+class MetricsReading:
     """The counters of `/metrics` at one moment; all requests of the endpoint are in them, other people's too."""
 
     counters: Counters
@@ -45,7 +45,7 @@ class Recognised:
     version: str | None
     speculates: bool | None
     """Whether it reports that speculation is on; `None` where it reports neither."""
-    metrics: Reading | None
+    metrics: MetricsReading | None
     evidence: tuple[str, ...]
     drafts_counted: bool = True
     """Whether its figure of drafted tokens is a count."""
@@ -69,17 +69,17 @@ class Pages:
             return {}
         return {name: self._client.redact(value) if isinstance(value, str) else value for name, value in found.items()}
 
-    def metrics(self, prefix: str, generated: str) -> Reading | None:
+    def metrics(self, prefix: str, generated: str) -> MetricsReading | None:
         """Read the counters below `prefix` of `/metrics`, and the total called `generated`; `None`: neither is
         there."""
         response = self._client.get(f"{self._root}/metrics")
         if response.status_code != 200:
             return None
         total, counters = read_total(response.text, generated), read_counters(response.text, prefix)
-        return None if total is None and counters == Counters() else Reading(counters, total)
+        return None if total is None and counters == Counters() else MetricsReading(counters, total)
 
 
-def _no_metrics(pages: Pages) -> Reading | None:
+def _no_metrics(pages: Pages) -> MetricsReading | None:
     del pages
     return None
 
@@ -144,7 +144,7 @@ class ServerFamily:
     """Inspect the server; `None` where it is not of this family."""
     ledger: Callable[[Recognised, Mapping[str, Any], Counters, Counters], Ledger]
     """Return the ledger of one answer from the further fields of its stream, and the counters before and after."""
-    metrics: Callable[[Pages], Reading | None] = _no_metrics
+    metrics: Callable[[Pages], MetricsReading | None] = _no_metrics
     """Read the counters of all requests."""
     scorer: Callable[[EndpointTarget], Scorer] | None = None
     """Return a scorer that reads the log-probabilities of given tokens from the server; `None` where it returns

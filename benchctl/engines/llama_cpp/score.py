@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 from benchctl.engines.base import Ledger, Rendered, Scores
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
+    MetricsReading,
     Pages,
-    Reading,
     Recognised,
     ServerFamily,
     as_sent,
@@ -170,7 +170,7 @@ def likeliest(answer: Mapping[str, Any]) -> dict[int, float]:
         return {}
 
 
-def _metrics(pages: Pages) -> Reading | None:
+def _metrics(pages: Pages) -> MetricsReading | None:
     return pages.metrics("llamacpp", "llamacpp:tokens_predicted_total")
 
 
@@ -184,7 +184,7 @@ def _recognise(pages: Pages) -> Recognised | None:
     evidence = (
         f"GET /props: build {version}, total_slots = {short_line(props.get('total_slots'))}",
         f"GET /slots: speculative = {rendered(known)}",
-        str(reading or Reading(Counters(), None)),
+        str(reading or MetricsReading(Counters(), None)),
     )
     return Recognised(version, any(known) if known else None, reading, evidence)
 

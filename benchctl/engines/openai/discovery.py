@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from benchctl.engines.base import Ledger
 from benchctl.engines.common.completion_stream import StreamedAnswer
-from benchctl.engines.common.endpoint import Pages, Reading, Recognised, ServerFamily, short_line
+from benchctl.engines.common.endpoint import MetricsReading, Pages, Recognised, ServerFamily, short_line
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.metrics import Counters
 from benchctl.engines.common.values import count_in, seconds_in
@@ -56,7 +56,7 @@ class Endpoint:
         return self.server.speculates
 
     @property
-    def metrics(self) -> Reading | None:
+    def metrics(self) -> MetricsReading | None:
         """`None` where `/metrics` has none of its counters."""
         return self.server.metrics
 
@@ -84,7 +84,7 @@ def families() -> Iterator[tuple[str, ServerFamily]]:
             yield kind, reader
 
 
-def read_metrics(client: HttpClient, address: Address, endpoint: Endpoint) -> Reading | None:
+def read_metrics(client: HttpClient, address: Address, endpoint: Endpoint) -> MetricsReading | None:
     """Read the counters of a server; `None` where it has none."""
     return None if endpoint.reader is None else endpoint.reader.metrics(Pages(client, address.root))
 
@@ -136,7 +136,11 @@ def shown(names: Sequence[str]) -> str:
 
 
 def endpoint_ledger(
-    endpoint: Endpoint, answer: StreamedAnswer, before: Reading | None, after: Reading | None, n_predicted: int
+    endpoint: Endpoint,
+    answer: StreamedAnswer,
+    before: MetricsReading | None,
+    after: MetricsReading | None,
+    n_predicted: int,
 ) -> Ledger:
     """Return the ledger of one answer.
 
@@ -151,7 +155,7 @@ def endpoint_ledger(
     return endpoint.reader.ledger(endpoint.server, answer.extra, earlier, later)
 
 
-def alone(before: Reading | None, after: Reading | None, n_predicted: int) -> bool:
+def alone(before: MetricsReading | None, after: MetricsReading | None, n_predicted: int) -> bool:
     """Whether no other client's tokens were generated between two readings."""
     if before is None or after is None or before.generated is None or after.generated is None:
         return False

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer, piece_of
-from benchctl.engines.common.endpoint import Reading
+from benchctl.engines.common.endpoint import MetricsReading
 from benchctl.engines.common.http import HttpClient
 from benchctl.engines.common.log import log_tail
 from benchctl.engines.common.metrics import Tally
@@ -206,7 +206,7 @@ class EndpointServer:
         """Assess the cell now; see `attest.py`."""
         self._last = discover(self._client, self._address)
         found = attest(
-            Observed(
+            EndpointObserved(
                 speculation=self._terms.speculation,
                 first=self._first,
                 last=self._last,
@@ -239,13 +239,13 @@ class EndpointServer:
         chat = isinstance(prompt, EndpointPrompt) and prompt.messages is not None
         return f"{self._address.api}/{'chat/completions' if chat else 'completions'}"
 
-    def _reading(self) -> Reading | None:
+    def _reading(self) -> MetricsReading | None:
         """Read the counters that all requests share; `None` where several of benchctl's may be in flight."""
         if self._terms.overlapping or self._first.metrics is None:
             return None
         return read_metrics(self._client, self._address, self._first)
 
-    def _counted(self, before: Reading | None, n_predicted: int) -> Reading | None:
+    def _counted(self, before: MetricsReading | None, n_predicted: int) -> MetricsReading | None:
         """Read the counters after an answer; wait a moment where they lag behind its end."""
         if before is None or before.generated is None:
             return None
@@ -299,7 +299,7 @@ _REMEDY = "Check how the endpoint was launched, and write the recipe accordingly
 
 
 @dataclass(frozen=True)
-class Observed:
+class EndpointObserved:
     """What was observed of a cell."""
 
     speculation: str | None
@@ -318,7 +318,7 @@ class Observed:
     only_chat: bool = False
 
 
-def attest(observed: Observed) -> Attestation:
+def attest(observed: EndpointObserved) -> Attestation:
     """Return the attestation of a cell."""
     evidence = [*observed.last.evidence, f"draft tokens of our answers: {_rendered(observed.drafted)}"]
     if observed.shared:
@@ -338,7 +338,7 @@ def attest(observed: Observed) -> Attestation:
     return _speculating(observed, (*evidence, f"type and depth: not reported; the recipe says {observed.speculation}"))
 
 
-def _alone(observed: Observed, evidence: tuple[str, ...]) -> Attestation:
+def _alone(observed: EndpointObserved, evidence: tuple[str, ...]) -> Attestation:
     """Without speculation in the recipe."""
     if observed.drafted or observed.accepted:
         count = observed.drafted or observed.accepted
@@ -354,7 +354,7 @@ def _alone(observed: Observed, evidence: tuple[str, ...]) -> Attestation:
     )
 
 
-def _speculating(observed: Observed, evidence: tuple[str, ...]) -> Attestation:
+def _speculating(observed: EndpointObserved, evidence: tuple[str, ...]) -> Attestation:
     if observed.drafted or observed.accepted:
         return Attestation("active", evidence)
     if observed.last.speculates is False:

@@ -11,8 +11,8 @@ from typing import Any
 from benchctl.engines.base import Ledger, Scores
 from benchctl.engines.common.endpoint import (
     EndpointTarget,
+    MetricsReading,
     Pages,
-    Reading,
     Recognised,
     ServerFamily,
     TokenizingTarget,
@@ -90,7 +90,7 @@ MOST_LOGPROBS = 20
 """Log-probabilities at a position, unless the server was started with another `--max-logprobs`."""
 
 
-def _metrics(pages: Pages) -> Reading | None:
+def _metrics(pages: Pages) -> MetricsReading | None:
     return pages.metrics("vllm", "vllm:generation_tokens_total")
 
 

@@ -14,7 +14,7 @@ import torch
 from benchctl.engines.transformers.serving.answering import Answer, Speculation, make_drafter
 from benchctl.engines.transformers.serving.assisted import Assisted
 from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.comparing import Comparing, Reading
+from benchctl.engines.transformers.serving.comparing import Comparing, Passage
 from benchctl.engines.transformers.serving.decode import Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder
 from benchctl.engines.transformers.serving.drafters.self_drafter import UnsuitableError
@@ -34,8 +34,8 @@ def decoded(decoder: Decoder, prompt: list[int], way: Any = None, sampler: Sampl
     return steps
 
 
-def reading(prompt: list[int], answer: list[int], temperature: float = 0.0, **changed: int) -> Reading:
-    return Reading(prompt, answer, temperature, **({"depth": 4, "stride": 1, "top": 100} | changed))
+def reading(prompt: list[int], answer: list[int], temperature: float = 0.0, **changed: int) -> Passage:
+    return Passage(prompt, answer, temperature, **({"depth": 4, "stride": 1, "top": 100} | changed))
 
 
 @pytest.mark.parametrize("name", PARTS)

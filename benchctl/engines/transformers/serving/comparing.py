@@ -26,7 +26,7 @@ SCORED = 512
 
 
 @dataclass(frozen=True)
-class Reading:
+class Passage:
     """What is to be read. `temperature` 0: the answer is greedy."""
 
     prompt: Sequence[int]
@@ -52,7 +52,7 @@ class Comparing:
             raise UnsuitableError("what it drafts with is neither a model nor a fixed part of the target")
         self._clock = PhaseClock(decoder.device)
 
-    def read(self, reading: Reading) -> dict[str, Any]:
+    def read(self, reading: Passage) -> dict[str, Any]:
         """Return `Expectations` (`benchctl.data.expectations`) of an answer as plain data."""
         with torch.inference_mode():
             target, drafts, seconds = self._logits(reading)
@@ -86,7 +86,7 @@ class Comparing:
         return {"target": target, "draft": draft}
 
     def _logits(
-        self, reading: Reading
+        self, reading: Passage
     ) -> tuple[list[torch.Tensor], dict[int, list[torch.Tensor]], dict[str, list[float]]]:
         """Return the target's logits before every token of the answer, and by start those of the draft."""
         clock, seconds = self._clock, {"plain": list[float](), "draft": list[float]()}
@@ -139,7 +139,7 @@ def _counted(state: State, token: int) -> float:
 
 
 def _compared(
-    reading: Reading, target: Sequence[torch.Tensor], drafts: dict[int, list[torch.Tensor]]
+    reading: Passage, target: Sequence[torch.Tensor], drafts: dict[int, list[torch.Tensor]]
 ) -> dict[str, Any]:
     """Compare the distributions; see `benchctl.data.expectations.Expectations`."""
     chooser = Sampler(reading.temperature).chooser()

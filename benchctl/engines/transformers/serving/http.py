@@ -35,7 +35,7 @@ from transformers import PreTrainedTokenizerBase
 from benchctl.engines.transformers.serving.answering import Answer
 from benchctl.engines.transformers.serving.assisted import Assistance
 from benchctl.engines.transformers.serving.choose import Sampler
-from benchctl.engines.transformers.serving.comparing import Comparing, Reading
+from benchctl.engines.transformers.serving.comparing import Comparing, Passage
 from benchctl.engines.transformers.serving.decode import Drafter, Step, Task
 from benchctl.engines.transformers.serving.decoder import Decoder, State
 from benchctl.engines.transformers.serving.loading import Loaded
@@ -110,7 +110,7 @@ class Service:
             return {"flops": self._comparing.flops(prompt)}
         answer = self._tokens(body["answer"])
         numbers = {name: int(number_in(body, name, whole=True)) for name in ("depth", "stride", "top")}
-        return self._comparing.read(Reading(prompt, answer, number_in(body, "temperature", high=1e6), **numbers))
+        return self._comparing.read(Passage(prompt, answer, number_in(body, "temperature", high=1e6), **numbers))
 
     def complete(self, body: Mapping[str, Any]) -> Stream:
         """Return what sends the events of an answer; a `send` that raises ends it."""
