@@ -17,7 +17,7 @@ from benchctl.reports.tables.output import OUTPUT_TONE
 from benchctl.reports.tables.speed import SPEED_TONE
 
 MOST_ARMS = 6
-"""Arms with a row of their own, unless `every` is asked for."""
+"""Arms with a row of their own, unless another number is asked for."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ def screen_rows(analysis: Analysis) -> list[ScreenRow]:
     ]
 
 
-def first_screen(analysis: Analysis, *, every: bool = False) -> tuple[Table[ScreenRow], int]:
-    """Return the table, and how many arms it leaves out."""
+def first_screen(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Table[ScreenRow], int]:
+    """Return the table with `most` arms (`None`: all) and those that must be seen, and how many it leaves out."""
     rows = screen_rows(analysis)
-    shown = rows if every else _kept(rows, _must_be_seen(analysis))
+    shown = rows if most is None else _kept(rows, _must_be_seen(analysis), most)
     return (
         Table(
             "first-screen",
@@ -94,12 +94,12 @@ def first_screen(analysis: Analysis, *, every: bool = False) -> tuple[Table[Scre
     )
 
 
-def _kept(rows: list[ScreenRow], seen: set[str]) -> list[ScreenRow]:
+def _kept(rows: list[ScreenRow], seen: set[str], most: int) -> list[ScreenRow]:
     """The rows of the baselines and of what must be seen, and the fastest of the others, as many as there is room."""
     arms = [row for row in rows if row.verdict is not None]
     others = [row for row in arms if row.arm not in seen]
     fastest = sorted(others, key=lambda row: -(row.verdict.speedup or 0.0 if row.verdict else 0.0))
-    room = max(0, MOST_ARMS - (len(arms) - len(others)))
+    room = max(0, most - (len(arms) - len(others)))
     kept = seen | {row.arm for row in fastest[:room]}
     return [row for row in rows if row.verdict is None or row.arm in kept]
 

@@ -18,7 +18,7 @@ from benchctl.analysis.conditions.split import closed_levels, open_levels
 from benchctl.analysis.results import Analysis
 from benchctl.reports import conclusion, numbers
 from benchctl.reports.columns import Cell, Column, Folded, Row, Table, Tone
-from benchctl.reports.first_screen import first_screen
+from benchctl.reports.first_screen import MOST_ARMS, first_screen
 from benchctl.reports.tables.sweep import summary
 from benchctl.text import one_line
 
@@ -128,7 +128,7 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
 
 
 def _print_arms(console: Console, analysis: Analysis, rest: str, *, verbose: bool) -> None:
-    table, folded = first_screen(analysis, every=verbose)
+    table, folded = first_screen(analysis, None if verbose else MOST_ARMS)
     if not any(row.verdict for row in table.rows):
         return
     print_table(console, table)
