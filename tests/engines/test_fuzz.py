@@ -33,7 +33,7 @@ from benchctl.engines.sglang.attest import make_ledger as sglang_ledger
 from benchctl.engines.sglang.server import GenerateReader
 from benchctl.engines.transformers import server as transformers_server
 from benchctl.engines.transformers.server import _ledger as transformers_ledger
-from benchctl.engines.vllm import causes as vllm_causes
+from benchctl.engines.vllm import server as vllm_server
 from benchctl.engines.vllm.attest import contradictions, tokens_a_step
 from benchctl.engines.vllm.attest import make_ledger as vllm_ledger
 from benchctl.engines.vllm.score import _scores as vllm_scores
@@ -229,7 +229,7 @@ def test_a_log_is_read_as_far_as_it_goes() -> None:
         lines = content.decode("utf-8", "replace").split("\n")
         shuffled = [lines[number] for number in order if number < len(lines)]
         for log in (lines, shuffled, shuffled[:3]):
-            for causes in (llama_causes, vllm_causes, sglang_server, transformers_server):
+            for causes in (llama_causes, vllm_server, sglang_server, transformers_server):
                 cause = causes.launch_cause(log)
                 assert cause is None or all(isinstance(part, str) for part in cause)
             llama_causes.silence_cause(log)

@@ -44,7 +44,7 @@ from benchctl.engines.sglang import server as sglang_server
 from benchctl.engines.sglang.attest import make_ledger as sglang_ledger
 from benchctl.engines.sglang.server import GenerateReader
 from benchctl.engines.transformers import server as transformers_server
-from benchctl.engines.vllm import causes as vllm_causes
+from benchctl.engines.vllm import server as vllm_server
 from benchctl.engines.vllm.attest import make_ledger as vllm_ledger
 from benchctl.engines.vllm.attest import tokens_a_step
 from benchctl.errors import EngineError
@@ -462,7 +462,7 @@ def test_a_log_is_read_in_bounded_memory_and_time(tmp_path: Path) -> None:
         read_memory(lines)
         tokens_a_step("\n".join(lines))
         read_passes("\n".join(lines))
-        for causes in (llama_causes, vllm_causes, sglang_server, transformers_server):
+        for causes in (llama_causes, vllm_server, sglang_server, transformers_server):
             causes.launch_cause(lines)
     assert time.process_time() - began < 10
 

@@ -1,4 +1,5 @@
-"""What engines that benchctl starts share: finding, probing, the start, the process, its log and what its end means."""
+"""What engines that benchctl starts share: finding, probing, the start, the process, its log, what its end means, and
+what the evidence of a cell leads to."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from benchctl.engines.base import Capabilities, Completion, MemoryReport, Progress, Rendered
+from benchctl.engines.base import Attestation, Capabilities, Completion, MemoryReport, Progress, Rendered
 from benchctl.engines.common.http import HttpClient, Streamed
 from benchctl.engines.common.log import READ_THE_LOG, Reason, log_tail, name_log, read_log
 from benchctl.engines.common.metrics import Tally
@@ -22,6 +23,7 @@ from benchctl.errors import EngineError, UsageError
 from benchctl.prompts.suite import Prompt
 from benchctl.recipes.engine_spec import EngineSpec, LaunchedEngineSpec
 from benchctl.recipes.schema import Sampling
+from benchctl.text import one_line
 
 LaunchCause = Callable[[Sequence[str]], Reason | None]
 """Reads why an engine ended from the lines of its log and from how it ended, the last line: `signal SIGSEGV`."""
@@ -252,3 +254,41 @@ def _ended(how: str, kind: str, process: EngineProcess, log_path: Path, launch_c
         fix=name_log(cause[1] if cause else READ_THE_LOG, log_path),
         log_tail=log_tail(log_path),
     )
+
+
+ROUNDS_NEED_TOKENS = 3
+"""Shorter answers have no draft: the first token is prefill's, the last is never drafted."""
+CHECK_THE_DRAFT = (
+    "Read the engine's log; check that models.draft belongs to the target and that its context is long enough."
+)
+
+
+def concluded(evidence: Sequence[str], failure: Reason | None, *, requested: bool, drafted: object) -> Attestation:
+    """Return the attestation of a cell: `failed` (for lack of evidence, too), else `off`, `active` or `idle`.
+
+    `requested`: whether its command line requests speculation; `drafted`: anything true where drafts were seen.
+    """
+    if failure is not None:
+        return Attestation("failed", tuple(evidence), *failure)
+    return Attestation("off" if not requested else "active" if drafted else "idle", tuple(evidence))
+
+
+def other_model(served: str | None, requested: str | None) -> Reason | None:
+    """Return what is wrong where the server that answers serves another model than its command line names."""
+    if served == requested:
+        return None
+    what = f"The server that answers serves {one_line(str(served), 200)}, not {requested}."
+    return what, "Another program uses the port; run it again."
+
+
+def unrequested(what: str) -> Reason:
+    """Return what is wrong with an arm without speculation; `what` shows that it speculates."""
+    remedy = "Remove what turns speculation on from engine.args, the arm's args and engine.env."
+    return f"The arm requests no speculation, but {what}.", remedy
+
+
+def drafted_nothing(name: str, longest: int, fix: str = READ_THE_LOG, *, did: str = "drafted") -> Reason | None:
+    """Return what is wrong with a type that always drafts, where it did not; `longest`: tokens of an answer."""
+    if longest < ROUNDS_NEED_TOKENS:
+        return None
+    return f"{name} is on, but nothing was {did} in answers of up to {longest} tokens.", fix

@@ -104,6 +104,12 @@ def first_cause(log: Sequence[str], causes: Sequence[Cause]) -> tuple[str, str, 
         for line in log:
             found = pattern.search(line)
             if found:
-                groups = [str(group)[:200] for group in found.groups() or ("",)]
+                groups = [str(group)[:300] for group in found.groups() or ("",)]
                 return cause.sentence.format(*groups), cause.fix, line
     return None
+
+
+def first_reason(log: Sequence[str], causes: Sequence[Cause]) -> Reason | None:
+    """Return (sentence, fix) for the first of `causes` that the log shows."""
+    found = first_cause(log, causes)
+    return found and found[:2]

@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 import shutil
 import venv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from benchctl.engines.registry import Report
 from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.models.files import file_sha256, finish, unfinished
 from benchctl.paths import cache_folder
+from benchctl.recipes.problems import did_you_mean
 
 MARKER = "benchctl.json"
 _OFFLINE = (
@@ -224,6 +226,7 @@ class Making:
 
 
 _LINE_CHARACTERS = 600
+_IS_OPTION = re.compile(r"--?[A-Za-z]")
 PROBE_TIMEOUT_S = 300.0
 """Importing takes 10 s, and minutes on a busy machine."""
 
@@ -304,3 +307,38 @@ class Question:
         stamps.append([(str(entry), entry.stat().st_mtime_ns) for entry in entries])
         key = hashlib.sha256(json.dumps(stamps).encode()).hexdigest()[:16]
         return cache_folder() / "probes" / f"{self.package}-{key}.json"
+
+
+def argument_problems(
+    args: Sequence[str],
+    options: Collection[str] | None,
+    reserved: Mapping[str, str],
+    *,
+    title: str,
+    names_of: Callable[[str], tuple[str, ...]],
+) -> list[str]:
+    """Return a sentence for every argument of a recipe that the package lacks or that benchctl sets itself.
+
+    `options`: the package's, `None` where they are not known; `reserved`: benchctl's, and the recipe's key for each;
+    `names_of`: how an argument's option is called, its own name first.
+    """
+    problems = []
+    if args and not _IS_OPTION.match(args[0]):
+        problems.append(f"`{args[0]}` is not an option; write each option and its value as items of their own.")
+    for argument in filter(_IS_OPTION.match, args):
+        names = names_of(argument)
+        instead = next((reserved[name] for name in names if name in reserved), None)
+        if instead is not None:
+            problems.append(f"{names[0]} may not be among a recipe's arguments; use {instead}.")
+        elif options is not None and names[0] not in options:
+            problems.append(f"This {title} has no option {names[0]}.{did_you_mean(names[0], list(options))}")
+    return problems
+
+
+def named_types(own_names: Mapping[str, str], supported: Sequence[str]) -> tuple[str, ...]:
+    """Return the speculation types that recipes may name, benchctl's name first where there is one.
+
+    `own_names`: benchctl's names, and the package's; `supported`: of the package's.
+    """
+    names = [own for own, name in own_names.items() if name in supported]
+    return (*names, *(name for name in supported if name not in own_names.values()))

@@ -17,7 +17,13 @@ from dataclasses import dataclass, field, replace
 
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
 from benchctl.engines.base import Attestation, Ledger, MemoryReport
-from benchctl.engines.common.attestation import CHECK_THE_DRAFT, concluded, drafted_nothing, other_model, unrequested
+from benchctl.engines.common.launched_server import (
+    CHECK_THE_DRAFT,
+    concluded,
+    drafted_nothing,
+    other_model,
+    unrequested,
+)
 from benchctl.engines.common.log import Reason
 from benchctl.engines.common.metrics import Counters, Tally, read_counters, since
 from benchctl.engines.common.values import count_in

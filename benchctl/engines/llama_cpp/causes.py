@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from benchctl.engines.common.log import Cause, first_cause
+from benchctl.engines.common.log import Cause, Reason, first_cause, first_reason
 
 BROKEN_BUILD = (
     "Run `benchctl engines install llama.cpp`: what it builds is tried, and built again without the processor's "
@@ -156,15 +156,14 @@ _NOT_SPECULATING = (
 )
 
 
-def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
+def launch_cause(log: Sequence[str]) -> Reason | None:
     """Return (sentence, fix) for the first known reason in the log's lines why the engine ended.
 
     The last line may be how it ended: `signal SIGSEGV`.
     """
     if log and log[-1] == "signal SIGSEGV" and any(_AMX.search(line) for line in log):
         return "This llama-server crashes in its code for AMX: it was miscompiled.", BROKEN_BUILD
-    found = first_cause(log, (*_LAUNCH, *_HOW_IT_ENDED))
-    return found[:2] if found else None
+    return first_reason(log, (*_LAUNCH, *_HOW_IT_ENDED))
 
 
 def silence_cause(log: Sequence[str]) -> tuple[str, str, str] | None:

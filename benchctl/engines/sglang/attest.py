@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchctl.engines.base import Attestation, Ledger
-from benchctl.engines.common.attestation import concluded, drafted_nothing, other_model, unrequested
+from benchctl.engines.common.launched_server import concluded, drafted_nothing, other_model, unrequested
 from benchctl.engines.common.log import READ_THE_LOG, Reason
 from benchctl.engines.common.metrics import DEEPEST, reached
 from benchctl.engines.common.values import count_in, counts_in

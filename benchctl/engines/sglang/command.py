@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.engines.common.process import engine_environment, refused_variables
+from benchctl.engines.common.python_environment import argument_problems as package_argument_problems
+from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.sglang.adapter import SglangSpec
 from benchctl.models.folder_facts import vocabulary_differences
 from benchctl.models.resolved import ResolvedPair
@@ -66,18 +68,9 @@ def command_line(python: Path, package: Package, engine: SglangSpec, arm: Arm, m
 
 def argument_problems(args: Sequence[str], options: Mapping[str, Option]) -> list[str]:
     """Return a sentence for every argument of a recipe that this SGLang lacks or that benchctl sets itself."""
-    problems = []
-    if args and not args[0].startswith("--"):
-        problems.append(f"`{args[0]}` is not an option; write each option and its value as items of their own.")
-    for argument in args:
-        if not argument.startswith("--"):
-            continue
-        name = argument.partition("=")[0]
-        if instead := _RESERVED.get(name):
-            problems.append(f"{name} may not be among a recipe's arguments; use {instead}.")
-        elif name not in options:
-            problems.append(f"This SGLang has no option {name}.{did_you_mean(name, list(options))}")
-    return problems
+    return package_argument_problems(
+        args, options, _RESERVED, title="SGLang", names_of=lambda argument: (argument.partition("=")[0],)
+    )
 
 
 ALGORITHMS: Mapping[str, str] = {
@@ -129,9 +122,8 @@ def algorithm_of(type_name: str) -> str:
 
 
 def types_of(algorithms: Sequence[str]) -> tuple[str, ...]:
-    """Return the speculation types that recipes may name, benchctl's name first where there is one."""
-    names = [own for own, name in ALGORITHMS.items() if name in algorithms]
-    return (*names, *(name for name in algorithms if name not in ALGORITHMS.values()))
+    """Return the speculation types that recipes may name."""
+    return named_types(ALGORITHMS, algorithms)
 
 
 def speculation_flags(speculation: Speculation, models: ResolvedPair, package: Package) -> list[str]:

@@ -10,7 +10,6 @@ that fails has its launcher kill all of them with SIGKILL: status 137 is not mem
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ import msgspec
 from benchctl.data.record import FinishReason
 from benchctl.engines.base import Attestation, Completion, Progress, Rendered
 from benchctl.engines.common.launched_server import LaunchedServer, StartUp
-from benchctl.engines.common.log import Cause, clean, first_cause, hide
+from benchctl.engines.common.log import READ_THE_LOG, Cause, Reason, clean, first_reason, hide
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.stream import AnswerReader
 from benchctl.engines.common.values import TokenId, count_in, ids_in
@@ -298,20 +297,16 @@ _KNOWN = (
         "SGLang refuses: {0}",
         "Use another algorithm, or another device.",
     ),
+    # The last two are looked for where no other is there.
+    Cause(r"^\s*(?:\[[^\]]*\]\s*)*(?:[\w.]*\.)?([A-Z]\w*(?:Error|Exception)): (.+)", "{0}: {1}", READ_THE_LOG),
+    Cause(
+        r"Received sigquit from a child process",
+        "One of its processes failed, and its launcher killed the others (so SIGKILL is not lack of memory).",
+        READ_THE_LOG,
+    ),
 )
-_RAISED = re.compile(r"^(?:\[[^\]]*\]\s*)*(?:[\w.]*\.)?([A-Z]\w*(?:Error|Exception)): (.+)")
-_KILLED = re.compile(r"Received sigquit from a child process")
 
 
-def launch_cause(log: Sequence[str]) -> tuple[str, str] | None:
+def launch_cause(log: Sequence[str]) -> Reason | None:
     """Return (sentence, fix) for the first reason in the log's lines why SGLang ended; `None` when they show none."""
-    found = first_cause(log, _KNOWN)
-    if found is not None:
-        return found[:2]
-    for line in log:
-        if raised := _RAISED.match(line.strip()):
-            return f"{raised[1]}: {raised[2][:300]}", "Read the engine's log."
-    if any(_KILLED.search(line) for line in log):
-        what = "One of its processes failed, and its launcher killed the others (so SIGKILL is not lack of memory)."
-        return what, "Read the engine's log."
-    return None
+    return first_reason(log, _KNOWN)

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from benchctl.engines.base import Attestation, Completion, Ledger, Progress, Rendered
-from benchctl.engines.common.attestation import concluded, drafted_nothing
 from benchctl.engines.common.completion_stream import CompletionReader, StreamedAnswer
-from benchctl.engines.common.launched_server import LaunchedServer, check_tools
-from benchctl.engines.common.log import Cause, Reason, first_cause
+from benchctl.engines.common.launched_server import LaunchedServer, check_tools, concluded, drafted_nothing
+from benchctl.engines.common.log import Cause, Reason, first_reason
 from benchctl.engines.common.metrics import DEEPEST, Tally
 from benchctl.engines.common.process import Access, EngineProcess
 from benchctl.engines.common.values import count_in, counts_in, seconds_in
@@ -111,8 +110,7 @@ def launch_cause(log: Sequence[str]) -> Reason | None:
     for line in log:
         if found := _REFUSED.search(line):
             return found[1], found[2]
-    known = first_cause(log, _KNOWN)
-    return None if known is None else known[:2]
+    return first_reason(log, _KNOWN)
 
 
 def command_line(python: Path, spec: TransformersSpec, arm: Arm, models: ResolvedPair) -> tuple[str, ...]:

@@ -15,7 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchctl.engines.base import Attestation, Ledger
-from benchctl.engines.common.attestation import CHECK_THE_DRAFT, concluded, drafted_nothing, other_model, unrequested
+from benchctl.engines.common.launched_server import (
+    CHECK_THE_DRAFT,
+    concluded,
+    drafted_nothing,
+    other_model,
+    unrequested,
+)
 from benchctl.engines.common.log import READ_THE_LOG, Reason
 from benchctl.engines.common.metrics import DEEPEST, Counters, Tally, reached
 from benchctl.engines.common.values import count_in, counts_in

@@ -15,14 +15,16 @@ from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
 from benchctl.engines.vllm.command import (
     argument_problems,
     command_line,
+    environment_problems,
     missing_options,
+    own_settings,
     requested_method,
     speculation_problems,
     speculation_warnings,
+    vllm_environment,
     worth_trying,
 )
 from benchctl.engines.vllm.installation import Probe, find_vllm, probe_vllm
-from benchctl.engines.vllm.package import environment_problems, own_settings, vllm_environment
 from benchctl.engines.vllm.score import VllmScorer
 from benchctl.engines.vllm.server import VllmServer
 from benchctl.errors import EngineError

@@ -23,8 +23,7 @@ from benchctl.engines.base import Capabilities
 from benchctl.engines.common.programs import FoundBinary, named_program
 from benchctl.engines.common.python_environment import PythonEnvironment, Question
 from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report
-from benchctl.engines.vllm.command import types_of
-from benchctl.engines.vllm.package import Package, own_settings, vllm_environment
+from benchctl.engines.vllm.command import Package, own_settings, types_of, vllm_environment
 from benchctl.errors import BenchctlError, EngineError, UsageError
 from benchctl.paths import cache_folder, on_path
 

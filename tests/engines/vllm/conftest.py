@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from benchctl.engines.vllm.command import Package
 from benchctl.engines.vllm.installation import find_vllm, is_offered
-from benchctl.engines.vllm.package import Package
 from benchctl.models.huggingface.folder import huggingface_folder
 from benchctl.models.resolved import ModelFile, ResolvedModel
 

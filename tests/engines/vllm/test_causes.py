@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchctl.engines.vllm.causes import launch_cause
+from benchctl.engines.vllm.server import launch_cause
 
 WORKER = "(Worker pid=12074) ERROR 11-21 17:12:08 [multiproc_executor.py:852] "
 CORE = "(EngineCore pid=11951) ERROR 11-21 17:12:08 [core.py:1512] "

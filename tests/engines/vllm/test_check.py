@@ -10,9 +10,9 @@ import pytest
 
 from benchctl.engines.base import Capabilities
 from benchctl.engines.vllm.adapter import VllmSpec
+from benchctl.engines.vllm.command import Package
 from benchctl.engines.vllm.engine import VllmEngine
 from benchctl.engines.vllm.installation import Probe
-from benchctl.engines.vllm.package import Package
 from benchctl.errors import UsageError
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe

@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 
 from benchctl.engines.vllm.adapter import VllmSpec
-from benchctl.engines.vllm.command import argument_problems, command_line, missing_options
-from benchctl.engines.vllm.package import environment_problems, own_settings, vllm_environment
+from benchctl.engines.vllm.command import (
+    argument_problems,
+    command_line,
+    environment_problems,
+    missing_options,
+    own_settings,
+    vllm_environment,
+)
 from benchctl.models.resolved import ResolvedPair
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import Speculation

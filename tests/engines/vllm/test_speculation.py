@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchctl.engines.vllm.command import (
+    Package,
     method_of,
     requested_method,
     speculation_problems,
@@ -17,7 +18,6 @@ from benchctl.engines.vllm.command import (
     types_of,
     worth_trying,
 )
-from benchctl.engines.vllm.package import Package
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.adapters import SYNTHETIC, lossy_settings
 from benchctl.recipes.speculation import Speculation
@@ -121,7 +121,7 @@ def test_a_hybrid_cannot_draft(package: Make, folder: Make) -> None:
 def test_a_hybrid_target_on_a_cpu_is_warned_of(package: Make, folder: Make) -> None:
     hybrid, speculation = folder("target", layers=("mamba", "self_attn")), Speculation(type="ngram-simple", max=4)
     (found,) = speculation_warnings(speculation, package(), hybrid)
-    assert "vllm-hybrids.md" in found
+    assert "vllm-hybrids" in found
     assert speculation_warnings(speculation, package(), folder("plain")) == []
     assert speculation_warnings(speculation, package(platform="cuda"), hybrid) == []
 
