@@ -1,25 +1,16 @@
 """What requests wait for and what all of them together get, for every arm under one condition.
 
-A cell is an arm in a block. Its makespan is the time from its first request sent to the end of its last answer; the sum
-of the requests' own times over it is how many were in flight. One request at a time, the makespan is the sum of their
-times: what benchctl does between two of them, and the turns of other arms, are not the engine's.
+A cell is an arm in a block. Its makespan (s) is the time from its first request sent to the end of its last answer, one
+request at a time the sum of their times. Total throughput is tokens over the window in which all slots of a closed
+loop are full, since with fewer in flight speculation gains more; a request's tokens are taken to come evenly from its
+first to its last. A cell of overlapping requests that took several processes is left out: in each of them fewer
+requests were in flight than the condition says.
 
-Total throughput is tokens over the time in which they came. In a closed loop of several requests that is the window in
-which all slots are full: once the last request is sent slots run empty, and with fewer in flight speculation gains
-more: the drain would flatter it (width 8, 16 prompts: 1.04 over the makespan, 0.97 in the window). A request's
-tokens are taken to come evenly from its first to its last. The drain is given as its share of the makespan.
-
-A cell of overlapping requests that took several processes is left out, since in each of them fewer requests were in
-flight than the condition says.
-
-Open-loop arrival: were requests sent on time, and did the server keep up with them?
-
-A server that does not keep up makes each request wait longer than the one before: at load ρ > 1 latency grows by ρ - 1
-for each second of sending, at ρ < 1 it does not grow once the queue has settled. So each cell's latency is fitted by
-send time and length of the answer, its first third left out, and the cells give Student's t limits for the slope over
-send time. The server keeps up when the slope is surely below `TOLERATED`, it does not when it is above that and surely
-above 0, and else it is not known. Of simulated queues (benchmarks/keep_up.py) 1 in 100 is misclassified, at load 0.95
-up to 6. A server whose requests timed out did not keep up, whatever the others show.
+Of an open loop each cell's latency is fitted by send time and length of the answer, its first third left out. At load
+ρ > 1 latency grows by ρ - 1 for each second of sending, below 1 not at all. The cells give Student's t limits of that
+slope: the server keeps up where it is surely below `TOLERATED`, does not where it is above that and surely above 0,
+and else it is not known (misclassified: 1 in 100 simulated queues, at load 0.95 up to 6; benchmarks/keep_up.py). A
+server whose requests timed out did not keep up.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import typer
 from benchctl.cli.json_output import print_json
 from benchctl.cli.options import Blocks, EngineBinary, Limit, ModelsDir, Quiet, Settings, TrustRecipe
 from benchctl.errors import StorageError, UsageError
+from benchctl.experiments.explain.predict import read_depths
 
 if TYPE_CHECKING:
     from benchctl.analysis.results import Analysis
@@ -57,10 +58,11 @@ def breakeven(
     drafts are points on the curve; where it crosses 1, a depth breaks even.
     """
     from benchctl.data.store import MANIFEST, open_run, resolve_run
+    from benchctl.recipes.speculation import MAX_DEPTH
 
     results, reports = out / "results", out / "reports"
     levels = _numbers(acceptance, "--acceptance")
-    depths = [] if depth is None else _depths(depth)
+    depths = [] if depth is None else read_depths(depth, MAX_DEPTH)
     references = [] if reference is None else read_references(reference)
     if (Path(what) / MANIFEST).is_file() or (results / what).is_dir():
         folder = resolve_run(what, results)
@@ -188,24 +190,27 @@ def read_references(file: Path) -> list[Reference]:
             where=f"{file}:1",
             fix=f"Its first line names the columns: {','.join(REFERENCE_COLUMNS)}",
         )
-    found = [_reference(row, f"{file}:{rows.line_num}") for row in rows]
+    found = [_reference({name: row[name] for name in REFERENCE_COLUMNS}, f"{file}:{rows.line_num}") for row in rows]
     if len(found) > _MOST_REFERENCES:
         raise UsageError(f"The reference has more than {_MOST_REFERENCES} rows.", where=str(file))
     return found
 
 
 def _reference(row: dict[str, str | None], where: str) -> Reference:
+    from pydantic import ValidationError
+
     from benchctl.experiments.explain.curve import Reference
 
     try:
-        depth, length = int(row["depth"] or ""), float(row["acceptance_length"] or "")
-    except ValueError:
+        found = Reference.model_validate({name: text or "" for name, text in row.items()})
+    except ValidationError:
         raise UsageError("depth is a whole number, acceptance_length a number.", where=where) from None
+    depth, length = found.depth, found.acceptance_length
     if not (depth >= 1 and 1 <= length <= depth + 1):
         raise UsageError(
             f"An acceptance length at depth {depth} lies between 1 and {depth + 1}; this is {length:g}.", where=where
         )
-    return Reference(model=row["model"] or "", mode=row["mode"] or "", depth=depth, acceptance_length=length)
+    return found
 
 
 def _write_references(file: Path, run: RunData, analysis: Analysis) -> None:
@@ -222,9 +227,3 @@ def _numbers(text: str, option: str) -> list[float]:
         return [float(word) for word in text.split(",")]
     except ValueError:
         raise UsageError("Expected numbers with commas between them.", where=option, fix="Write 0,0.5,0.8,1.") from None
-
-
-def _depths(text: str) -> list[int]:
-    if not all(word.isascii() and word.isdigit() for word in text.split(",")):
-        raise UsageError("Expected draft depths with commas between them.", where="--depth", fix="Write 2,4,8.")
-    return [int(word[:6]) for word in text.split(",")]

@@ -23,7 +23,6 @@ from benchctl.errors import UsageError
 from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.load import stored_recipe
 from benchctl.recipes.schema import MAX_NAME, Arm, Recipe
-from benchctl.recipes.speculation import MAX_DEPTH
 from benchctl.text import percent
 
 LEVELS = (0.0, 0.5, 0.8, 1.0)
@@ -60,8 +59,6 @@ def with_synthetic_arms(recipe: Recipe, depths: Sequence[int] = (), levels: Sequ
         )
     if not levels or not all(0 <= level <= 1 for level in levels):
         raise UsageError("An acceptance is a share from 0 to 1.", where="--acceptance", fix="Write 0,0.5,0.8,1.")
-    if not all(1 <= depth <= MAX_DEPTH for depth in depths):
-        raise UsageError(f"A draft depth is a number from 1 to {MAX_DEPTH}.", where="--depth", fix="Write 2,4,8.")
     if len(set(map(recipe.group_of, recipe.arms))) > 1 or any(arm.setup for arm in recipe.arms):
         raise UsageError(
             "Break-even is measured for one engine, one pair of models and one condition.",

@@ -56,7 +56,7 @@ def predict(
     from benchctl.analysis import cost as model
     from benchctl.experiments.explain.prediction import sensitivity
 
-    depths = _depths(depth)
+    depths = read_depths(depth)
     pair = [
         None if name is None else _footprint(name, role) for name, role in ((target, "--target"), (draft, "--draft"))
     ]
@@ -76,11 +76,12 @@ def predict(
         _print(alpha, costs, from_models, rows, changes, fit, context)
 
 
-def _depths(text: str) -> list[int]:
+def read_depths(text: str, most: int = MOST_DEPTH) -> list[int]:
+    """Return the draft depths of `1:16` or `2,4,8`, in their order. Raises UsageError."""
     first, colon, last = text.partition(":")
     parts = [first, last] if colon else text.split(",")
-    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:6]) <= MOST_DEPTH for part in parts):
-        raise UsageError(f"Expected draft depths from 1 to {MOST_DEPTH} as 1:16 or 2,4,8.", where="--depth")
+    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:6]) <= most for part in parts):
+        raise UsageError(f"Expected draft depths from 1 to {most} as 1:16 or 2,4,8.", where="--depth")
     numbers = [int(part) for part in parts]
     if colon and numbers[0] > numbers[1]:
         raise UsageError(f"The range {numbers[0]}:{numbers[1]} is empty.", where="--depth", fix="Write 1:16.")
