@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from benchctl.analysis.conditions.parts import parts_of
+from benchctl.analysis.conditions.split import parts_of
 from benchctl.analysis.results import Losslessness, LosslessVerdict, SelfConsistency
 from benchctl.data.audits import Audit
 from benchctl.data.machines import AXIS as MACHINE

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from benchctl.analysis.answers import common_length
-from benchctl.analysis.conditions.parts import parts_of
+from benchctl.analysis.conditions.split import parts_of
 from benchctl.analysis.losslessness import FirstDivergence
 from benchctl.analysis.results import Analysis, Comparison
 from benchctl.lossless.prefixes import find_evidence

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchctl.analysis.advice import launch_command
-from benchctl.analysis.conditions.parts import parts_of
-from benchctl.analysis.conditions.split import closed_levels, open_levels
+from benchctl.analysis.conditions.split import closed_levels, open_levels, parts_of
 from benchctl.analysis.results import ALL_TASKS, Analysis
 from benchctl.data.prompt_texts import prompt_texts
 from benchctl.data.store import RunData

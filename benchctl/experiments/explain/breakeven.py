@@ -27,7 +27,8 @@ def breakeven(
         typer.Argument(metavar="RECIPE|RUN", help="A recipe to measure, or an earlier run of this command to print."),
     ],
     depth: Annotated[
-        str | None, typer.Option(metavar="K1,K2", help="Draft depths.", show_default="those of the recipe's arms")
+        str | None,
+        typer.Option(metavar="K1,K2", help="Draft depths: 2,4,8 or 1:8.", show_default="those of the recipe's arms"),
     ] = None,
     acceptance: Annotated[
         str, typer.Option(metavar="A1,A2", help="Acceptance probabilities of one draft token, 0 to 1.")

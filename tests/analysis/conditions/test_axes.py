@@ -17,7 +17,7 @@ from benchctl.analysis.conditions.axes import (
     pareto_front,
     varied_axes,
 )
-from benchctl.analysis.conditions.parts import parts_of
+from benchctl.analysis.conditions.split import parts_of
 from benchctl.data.cell import Cell, WatchRecord
 from benchctl.data.manifest import ArmIdentity, EngineIdentity, FileIdentity, Manifest, ModelIdentity
 from benchctl.data.record import Record
