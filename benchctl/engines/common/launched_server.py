@@ -160,6 +160,23 @@ class Probed(Protocol):
         ...
 
 
+Package = TypeVar("Package")
+
+
+@dataclass(frozen=True)
+class PackageProbe(Generic[Package]):
+    """What probing a Python package found: the neutral capabilities, and what its adapter writes commands with."""
+
+    capabilities: Capabilities
+    package: Package
+
+    @property
+    def program(self) -> Path:
+        """The program that a command line begins with."""
+        assert self.capabilities.binary is not None
+        return self.capabilities.binary
+
+
 OwnSpec = TypeVar("OwnSpec", bound=LaunchedEngineSpec)
 OwnServer = TypeVar("OwnServer", bound="LaunchedServer")
 

@@ -13,13 +13,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities, Launch
-from benchctl.engines.common.launched_server import LaunchedEngine
+from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.log import make_private
 from benchctl.engines.common.process import EngineProcess, free_port, make_access
 from benchctl.engines.common.programs import FoundBinary, named_python
@@ -61,7 +60,7 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
         return find_python(self._spec.binary, self._option)
 
     @cached_property
-    def _probe(self) -> Probe:
+    def _probe(self) -> PackageProbe[Package]:
         return probe_sglang(self._found.path, self._found.found_in, self._spec.env)
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
@@ -90,7 +89,7 @@ class SglangEngine(LaunchedEngine[SglangSpec]):
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of one cell."""
         probe, cpu = self._probe, self._spec.device == "cpu"
-        argv = command_line(probe.python, probe.package, self._spec, arm, models)
+        argv = command_line(probe.program, probe.package, self._spec, arm, models)
         env = sglang_environment(os.environ, self._spec.env, cpu=cpu)
         names = (*own_settings(cpu=cpu), *self._spec.env)
         return Launch(argv, env, set_by_us=names, overlapping=arm.overlapping)
@@ -139,15 +138,6 @@ _SCRIPT = Path(__file__).with_name("ask_package.py")
 _FIX = f"Name the Python that SGLang is installed in: engine.binary, --engine-binary, or {VARIABLE}."
 
 
-@dataclass(frozen=True)
-class Probe:
-    """What probing found: the neutral capabilities, and what the adapter writes commands with."""
-
-    capabilities: Capabilities
-    package: Package
-    python: Path
-
-
 def find_python(recipe: str | None, option: str | None) -> FoundBinary:
     """Return the Python to run. Raises EngineError (`launch`) when there is none."""
     if named := named_python(recipe, option, VARIABLE, _FIX):
@@ -157,7 +147,7 @@ def find_python(recipe: str | None, option: str | None) -> FoundBinary:
     return FoundBinary(Path(sys.executable), "Python package")
 
 
-def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
+def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
     """Probe what an installed SGLang can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
     question = Question("sglang", python, python, _SCRIPT, sglang_environment(os.environ, added, cpu=False), added)
     facts = question.known() or question.ask(lambda what, tail: _no_sglang(python, what, tail))
@@ -190,7 +180,7 @@ def probe_sglang(python: Path, found_in: str, added: Mapping[str, str] = Mapping
             "sha256": facts.get("record_sha256"),
         },
     )
-    return Probe(capabilities, package, python)
+    return PackageProbe(capabilities, package)
 
 
 def _choices(value: object) -> tuple[str, ...] | None:

@@ -8,11 +8,12 @@ from functools import cached_property
 from pathlib import Path
 
 from benchctl.engines.base import Launch
-from benchctl.engines.common.launched_server import LaunchedEngine
+from benchctl.engines.common.launched_server import LaunchedEngine, PackageProbe
 from benchctl.engines.common.process import EngineProcess, free_port, make_access
 from benchctl.engines.common.programs import FoundBinary
 from benchctl.engines.vllm.adapter import ADAPTER, VllmSpec
 from benchctl.engines.vllm.command import (
+    Package,
     argument_problems,
     command_line,
     environment_problems,
@@ -24,7 +25,7 @@ from benchctl.engines.vllm.command import (
     vllm_environment,
     worth_trying,
 )
-from benchctl.engines.vllm.installation import Probe, find_vllm, probe_vllm
+from benchctl.engines.vllm.installation import find_vllm, probe_vllm
 from benchctl.engines.vllm.score import VllmScorer
 from benchctl.engines.vllm.server import VllmServer
 from benchctl.errors import EngineError
@@ -48,7 +49,7 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
         return find_vllm(self._spec.binary, self._option)
 
     @cached_property
-    def _probe(self) -> Probe:
+    def _probe(self) -> PackageProbe[Package]:
         return probe_vllm(self._found, self._spec.env)
 
     def check(self, recipe: Recipe, models: ResolvedPair) -> Sequence[str]:
@@ -93,10 +94,8 @@ class VllmEngine(LaunchedEngine[VllmSpec]):
     def launch(self, arm: Arm, models: ResolvedPair) -> Launch:
         """Return the command line and the whole environment of one cell."""
         probe = self._probe
-        program = probe.capabilities.binary
-        assert program is not None
         settings = own_settings(cpu=probe.package.cpu, prefix=probe.package.prefix, threads=self._spec.threads)
-        argv = command_line(program, probe.package, self._spec, arm, models)
+        argv = command_line(probe.program, probe.package, self._spec, arm, models)
         env = vllm_environment(os.environ, settings, self._spec.env)
         return Launch(argv, env, set_by_us=(*settings, *self._spec.env), overlapping=arm.overlapping)
 

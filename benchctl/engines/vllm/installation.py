@@ -11,15 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import re
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from benchctl.engines.base import Capabilities
+from benchctl.engines.common.launched_server import PackageProbe
 from benchctl.engines.common.programs import FoundBinary, named_program
 from benchctl.engines.common.python_environment import PythonEnvironment, Question
 from benchctl.engines.registry import FoundEngine, Installed, InstallOptions, Report
@@ -125,11 +123,6 @@ def install_cpu(report: Report, *, force: bool = False) -> Path:
     return program
 
 
-def is_offered() -> bool:
-    """Whether this CPU build is published for this kind of machine at all."""
-    return sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64")
-
-
 def _environment() -> PythonEnvironment:
     return PythonEnvironment(
         engine="vllm",
@@ -213,15 +206,7 @@ def _remembered(program: FoundBinary, *, runs: bool) -> FoundEngine:
 _SCRIPT = Path(__file__).with_name("ask_package.py")
 
 
-@dataclass(frozen=True)
-class Probe:
-    """What probing found: the neutral capabilities, and what the adapter writes commands with."""
-
-    capabilities: Capabilities
-    package: Package
-
-
-def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> Probe:
+def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({})) -> PackageProbe[Package]:
     """Probe what an installed vLLM can do; `added` is the recipe's `engine.env`. Raises EngineError (`launch`)."""
     question = _question(found.path, added)
     facts = question.known() or question.ask(lambda what, tail: _no_vllm(found.path, what, tail))
@@ -272,10 +257,10 @@ def probe_vllm(found: FoundBinary, added: Mapping[str, str] = MappingProxyType({
             "siblings": records,
         },
     )
-    return Probe(capabilities, package)
+    return PackageProbe(capabilities, package)
 
 
-def remembered_probe(found: FoundBinary) -> Probe | None:
+def remembered_probe(found: FoundBinary) -> PackageProbe[Package] | None:
     """Return what an earlier probe found, without a new one: for lists that must not take long."""
     try:
         return probe_vllm(found) if _question(found.path, {}).known() else None

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from benchctl.engines.common.launched_server import PackageProbe
 from benchctl.engines.sglang.adapter import SglangSpec
-from benchctl.engines.sglang.engine import Probe, SglangEngine, probe_sglang
+from benchctl.engines.sglang.command import Package
+from benchctl.engines.sglang.engine import SglangEngine, probe_sglang
 from benchctl.engines.sglang.server import SglangServer
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm
@@ -51,17 +53,17 @@ def pair(tmp_path: Path) -> ResolvedPair:
 def ask_each_package_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remember what a package said by its fault: asking starts a Python each time."""
 
-    def remembered(python: Path, found_in: str, added: Mapping[str, str]) -> Probe:
+    def remembered(python: Path, found_in: str, added: Mapping[str, str]) -> PackageProbe[Package]:
         fault = added.get("FAKE_FAULT", "")
         if fault not in _PROBED:
             _PROBED[fault] = probe_sglang(python, found_in, added)
         found = _PROBED[fault]
-        return replace(found, python=python, capabilities=replace(found.capabilities, binary=python))
+        return replace(found, capabilities=replace(found.capabilities, binary=python))
 
     monkeypatch.setattr("benchctl.engines.sglang.engine.probe_sglang", remembered)
 
 
-_PROBED: dict[str, Probe] = {}
+_PROBED: dict[str, PackageProbe[Package]] = {}
 
 
 def spec_of(python: Path, fault: str = "", **keys: Any) -> SglangSpec:

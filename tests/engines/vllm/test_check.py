@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from benchctl.engines.base import Capabilities
+from benchctl.engines.common.launched_server import PackageProbe
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.engines.vllm.command import Package
 from benchctl.engines.vllm.engine import VllmEngine
-from benchctl.engines.vllm.installation import Probe
 from benchctl.errors import UsageError
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
 from benchctl.recipes.schema import Arm, ModelPair, ModelSpec, PromptsSpec, Recipe
@@ -26,7 +26,7 @@ OPTIONS = {"--enable-per-request-metrics": 0, "--speculative-config": None, "--p
 def engine_of(package: Package, spec: VllmSpec) -> VllmEngine:
     engine = VllmEngine(spec)
     able = Capabilities("vllm", Path("/venv/bin/vllm"), "option", None, None, None, ())
-    engine.__dict__["_probe"] = Probe(able, package)
+    engine.__dict__["_probe"] = PackageProbe(able, package)
     return engine
 
 
