@@ -25,7 +25,7 @@ FLOORS = (
     ("measure",),
     ("lossless",),
     ("reports",),
-    ("cli",),
+    ("cli", "api"),
     ("experiments",),
 )
 FLOOR = {part: number for number, parts in enumerate(FLOORS) for part in parts}

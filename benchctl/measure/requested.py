@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from benchctl.data.store import MANIFEST, RunData, open_run
 from benchctl.errors import UsageError
@@ -24,16 +26,16 @@ def requested_recipe(
     recipe: str | None,
     out: Path,
     *,
-    target: str | None,
-    draft: str | None,
-    kind: str | None,
-    types: list[str] | None,
-    depth: str | None,
-    sweep: list[str] | None,
-    prompts: str | None,
-    limit: int | None,
-    settings: list[str] | None,
-    trust: bool,
+    target: str | None = None,
+    draft: str | None = None,
+    kind: str | None = None,
+    types: list[str] | None = None,
+    depth: str | None = None,
+    sweep: list[str] | None = None,
+    prompts: str | None = None,
+    limit: int | None = None,
+    settings: list[str] | None = None,
+    trust: bool = False,
     url: str | None = None,
     arm_url: str | None = None,
 ) -> Standing:
@@ -62,19 +64,17 @@ def requested_recipe(
                 where="--type, --depth, -L",
                 fix="Name what it was started with; several servers go into a recipe: recipes/endpoint.yaml.",
             )
-        made = recipe_of_options(
-            recipe_of_urls(
-                url,
-                arm_url,
-                kind=(types or [DRAFT_TYPE])[0],
-                depth=int(depths[0]) if depths and str(depths[0]).isdecimal() else None,
-                prompts=prompts,
-                limit=limit,
-                folder=Path.cwd(),
-                settings=overrides,
-            )
+        servers = recipe_of_urls(
+            url,
+            arm_url,
+            kind=(types or [DRAFT_TYPE])[0],
+            depth=int(depths[0]) if depths and str(depths[0]).isdecimal() else None,
+            prompts=prompts,
+            limit=limit,
+            folder=Path.cwd(),
+            settings=overrides,
         )
-        return Standing(made, Path.cwd(), settle(made, Path.cwd(), typed=ALL_KEYS, trusted=trust))
+        return standing_of_data(servers, trust=trust)
     if target is None and (types or sweeps):
         raise UsageError(
             "These options make a recipe, but this command line already names one.",
@@ -93,14 +93,19 @@ def requested_recipe(
             folder=Path.cwd(),
             settings=overrides,
         )
-        made = recipe_of_options(options)
-        return Standing(made, Path.cwd(), settle(made, Path.cwd(), typed=ALL_KEYS, trusted=trust))
+        return standing_of_data(options, trust=trust)
     file = find_recipe(recipe or "")
     beside = file.parent / MANIFEST
     base = standing_of(open_run(file.parent)).folder if beside.is_file() else file.parent
     overrides |= prompt_settings(prompts, limit)
     loaded = load_recipe(file, overrides=overrides)
     return Standing(loaded, base, settle(loaded, base, file, typed=overrides, trusted=trust))
+
+
+def standing_of_data(data: Mapping[str, Any], *, trust: bool = False) -> Standing:
+    """Return a recipe that was typed by who runs it: what every key of it opens was asked for. Raises UsageError."""
+    made = recipe_of_options(dict(data))
+    return Standing(made, Path.cwd(), settle(made, Path.cwd(), typed=ALL_KEYS, trusted=trust))
 
 
 def _earlier(name: str, out: Path) -> RunData | None:

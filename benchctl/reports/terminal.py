@@ -23,6 +23,8 @@ from benchctl.reports.tables.sweep import summary
 from benchctl.text import one_line
 
 STYLES: dict[Tone, str] = {"": "", "good": "green", "fair": "cyan", "open": "yellow", "bad": "red", "quiet": "dim"}
+_NEVER_FOLDED = {"changed-evidence", "changed-scores", "damaged-records", "baseline-speculates", "preflight-failed"}
+"""Warnings that put the evidence itself in doubt."""
 PIPE_WIDTH = 160
 """Columns where there is no terminal: lines stay whole for grep."""
 MOST_PLACES = 3
@@ -120,9 +122,10 @@ def print_summary(console: Console, analysis: Analysis, run: str, *, verbose: bo
             analysis.stopping.sentence if verbose else f"{analysis.stopping.sentence.partition('. ')[0].rstrip('.')}."
         )
         console.print(Text(one_line(told), "dim"))
-    if verbose:
-        _print_warnings(console, analysis)
-    elif count := len(_warnings(analysis)):
+    groups = _warnings(analysis)
+    shown = groups if verbose else [group for group in groups if group.id in _NEVER_FOLDED]
+    _print_warnings(console, shown)
+    if count := len(groups) - len(shown):
         said = "1 warning" if count == 1 else f"{count} warnings"
         console.print(Text(f"{said}: {one_line(rest)}", "yellow"), soft_wrap=True)
 
@@ -151,9 +154,9 @@ def _print_arms(console: Console, analysis: Analysis, rest: str, *, verbose: boo
         console.print(Text(one_line(control)))
 
 
-def _print_warnings(console: Console, analysis: Analysis) -> None:
-    """Print every warning: where, the first observation, the remedy."""
-    for group in _warnings(analysis):
+def _print_warnings(console: Console, groups: Sequence[conclusion.WarningGroup]) -> None:
+    """Print a line for each kind: where, the first observation, the remedy."""
+    for group in groups:
         places = list(dict.fromkeys(place for place, _ in group.observations))
         more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
         where = f"{', '.join(places[:MOST_PLACES])}{more}"

@@ -279,7 +279,7 @@ def test_requests_without_the_key_are_refused_and_it_is_written_nowhere(start: S
 
 def test_a_start_that_fails_reveals_no_key(start: Start, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="not healthy") as caught:
-        start(Arm(name="baseline"), "never-healthy", health_timeout_s=1.0)
+        start(Arm(name="baseline"), "never-healthy", health_timeout_s=4.0)
     assert "api_key='****" in caught.value.log_tail[-1]
     assert "api_key='****" in (tmp_path / "0.log").read_text()
 
@@ -346,7 +346,7 @@ def test_a_launch_that_fails(start: Start) -> None:
         start(arm_of(), "exits-at-once")
     assert caught.value.kind == "launch"
     with pytest.raises(EngineError, match="not healthy after") as late:
-        start(arm_of(), "never-healthy", health_timeout_s=1.0)
+        start(arm_of(), "never-healthy", health_timeout_s=4.0)
     assert late.value.kind == "health"
 
 

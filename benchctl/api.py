@@ -1,0 +1,145 @@
+"""benchctl from Python: `benchctl.open_run(path)` and `benchctl.measure(recipe)`.
+
+Tables are pandas DataFrames (`pip install 'benchctl[pandas]'`), one row an observation, with the columns of the
+report's CSV files; docs/python.md has their units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from benchctl.analysis.results import Analysis
+    from benchctl.data.store import RunData
+
+
+class Run:
+    """A run that was measured: its tables, its conclusion, and what the files say.
+
+    `data` is what is stored, `analysis` what follows from it (`analysis.json` is its JSON).
+    """
+
+    def __init__(self, data: RunData) -> None:
+        self.data = data
+
+    @property
+    def path(self) -> Path:
+        """The run's folder, or its file of records."""
+        return self.data.folder
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """Everything that is computed of the run; takes seconds for a large one."""
+        from benchctl.lossless.analysed import analyse_run
+
+        return analyse_run(self.data)
+
+    @property
+    def conclusion(self) -> str:
+        """Does it pay, and is the output unchanged, in two sentences."""
+        from benchctl.reports import conclusion
+
+        return f"{conclusion.headline(self.analysis)} {conclusion.fidelity(self.analysis)}".strip()
+
+    def records(self) -> DataFrame:
+        """Return a row a request, as `records.jsonl` has it. Raises UsageError where pandas is not installed."""
+        frame: DataFrame = _pandas().DataFrame([record.to_dict() for record in self.data.records])
+        return frame.rename(columns={"label": "arm"})
+
+    def speedups(self) -> DataFrame:
+        """Return a row an arm and task; over all tasks together, `task` is `all`. Ratios to the baseline."""
+        return self._table("speedup")
+
+    def acceptance(self) -> DataFrame:
+        """Return a row an arm and task: draft tokens, and what was accepted of them (a share, or tokens a step)."""
+        return self._table("acceptance")
+
+    def losslessness(self) -> DataFrame:
+        """Return a row an arm and prompt: whether the answer is the baseline's, and if not, why."""
+        return self._table("losslessness")
+
+    def _table(self, name: str) -> DataFrame:
+        from benchctl.reports.write import all_tables
+
+        frame: DataFrame = _pandas().read_csv(StringIO(all_tables(self.analysis)[f"{name}.csv"]))
+        return frame
+
+    def _repr_html_(self) -> str:
+        from markupsafe import Markup
+
+        from benchctl.reports.first_screen import first_screen
+        from benchctl.reports.page import html_table
+
+        said = Markup("<p><strong>{}</strong></p>").format(self.conclusion)
+        return str(said + html_table(first_screen(self.analysis, most=None)[0]))
+
+    def __repr__(self) -> str:
+        return f"<benchctl run {self.path}: {self.conclusion}>"
+
+
+def open_run(path: str | Path, results: str | Path = "results") -> Run:
+    """Return a run: by its folder, its id, its recipe's name (the latest), or a JSONL file of records.
+
+    Raises UsageError where there is none, StorageError where it cannot be read.
+    """
+    from benchctl.data import store
+
+    return Run(store.open_run(store.resolve_run(str(path), Path(results))))
+
+
+def measure(
+    recipe: str | Path | Mapping[str, Any],
+    *,
+    out: str | Path = "results",
+    models_dir: str | Path | None = None,
+    engine_binary: str | None = None,
+    trust_recipe: bool = False,
+    show: bool = False,
+) -> Run:
+    """Measure a recipe (a file, the name of a shipped one, or its data) as `benchctl run` does, and return the run.
+
+    `show`: print progress to stderr. Cells that failed are in `analysis.failed_cells`. Raises BenchctlError: UsageError
+    for a recipe that is wrong or not trusted, EngineError, StorageError.
+    """
+    from rich.console import Console
+
+    from benchctl.measure.plan import with_second_baseline
+    from benchctl.measure.prepare import prepare
+    from benchctl.measure.progress import progress_for
+    from benchctl.measure.requested import requested_recipe, standing_of_data
+    from benchctl.measure.run import signals_interrupt, start_run
+
+    folder = Path(out)
+    standing = (
+        standing_of_data(recipe, trust=trust_recipe)
+        if isinstance(recipe, Mapping)
+        else requested_recipe(str(recipe), folder, trust=trust_recipe)
+    )
+    progress = progress_for(Console(stderr=True), quiet=not show)
+    with signals_interrupt():
+        prepared = prepare(
+            with_second_baseline(standing.recipe),
+            recipe_folder=standing.folder,
+            binary=None if engine_binary is None else str(engine_binary),
+            models_dir=None if models_dir is None else Path(models_dir),
+            notice=progress.note,
+            trusted=standing.trusted,
+        )
+        progress.end()
+        return open_run(start_run(prepared, folder, progress, ["benchctl.measure"]))
+
+
+def _pandas() -> Any:  # noqa: ANN401 - a module
+    try:
+        import pandas
+    except ImportError:
+        raise UsageError("tables need pandas", fix="pip install 'benchctl[pandas]'") from None
+    return pandas
