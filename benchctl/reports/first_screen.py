@@ -35,6 +35,11 @@ class ScreenRow:
     inactive: bool
 
     @property
+    def speedup(self) -> float | None:
+        """Over the baseline's first cell: of decoding, or of whole answers where requests overlap."""
+        return self.verdict.speedup if self.verdict else self.speed.pooled if self.speed else None
+
+    @property
     def ends(self) -> Interval | None:
         """The interval that decides: that of all claims together, where there is one."""
         own = self.verdict.interval if self.verdict else None
@@ -53,7 +58,10 @@ def screen_rows(analysis: Analysis) -> list[ScreenRow]:
     rates: dict[str, list[float]] = {}
     for row in analysis.throughput:
         rates.setdefault(row.arm, []).extend(row.tok_per_sec)
-    speeds = {row.arm: row for row in [*analysis.speedups, *analysis.second_cells] if row.task == ALL_TASKS}
+    # Where requests overlap whole answers decide, and the speed-up of decoding is not shown.
+    overlapping = {row.arm for row in analysis.sweep.levels if row.overlapping} if analysis.sweep else set()
+    decoding = [row for row in [*analysis.speedups, *analysis.second_cells] if row.task == ALL_TASKS]
+    speeds = {row.arm: row for row in decoding if row.arm not in overlapping}
     power = {row.arm: row.audit.stated.chance for row in analysis.losslessness
              if row.audit is not None and row.audit.stated is not None}  # fmt: skip
     inactive, verdicts = set(inactive_arms(analysis)), {verdict.arm: verdict for verdict in analysis.verdicts}
@@ -82,7 +90,7 @@ def first_screen(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Tabl
             (
                 arm_column(analysis, lambda row: row.arm),
                 numeric("Median tok/s", lambda row: row.rate, numbers.rate),
-                numeric("Speed-up", lambda row: row.speed.pooled if row.speed else None, cell=_speed, tone=_tone),
+                numeric("Speed-up", lambda row: row.speedup, cell=_speed, tone=_tone),
                 interval("95 % interval", lambda row: None if row.inactive else row.ends, optional=True),
                 numeric("Accepted", lambda row: row.verdict.acceptance if row.verdict else None, numbers.percent),
                 Column("Output", lambda row: row.verdict.lossless if row.verdict else None, cell=_output, tone=_sound),
@@ -117,8 +125,7 @@ def _power(value: float | None) -> str:
 
 
 def _speed(row: ScreenRow) -> str:
-    headline = row.verdict.speedup if row.verdict else row.speed.pooled if row.speed else None
-    return "inactive" if row.inactive else numbers.ratio(headline)
+    return "inactive" if row.inactive else numbers.ratio(row.speedup)
 
 
 def _tone(row: ScreenRow) -> Tone:

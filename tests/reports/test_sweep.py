@@ -13,6 +13,7 @@ from rich.console import Console
 
 from benchctl.data.store import open_run
 from benchctl.lossless.analysed import analyse_run
+from benchctl.reports.first_screen import screen_rows
 from benchctl.reports.terminal import print_summary
 from benchctl.reports.write import ReportFiles, write_report
 from tests.analysis.conditions import recount
@@ -203,6 +204,19 @@ def test_the_terminal_says_it_too(tmp_path: Path, width: int) -> None:
         assert row.arm in told
         assert f"{row.throughput:.1f}" in told
     assert told.count("not judged") == 3
+
+
+def test_where_requests_overlap_whole_answers_decide(tmp_path: Path) -> None:
+    """A table without conditions never sets the interval of decoding beside the speed-up of whole answers."""
+    write_sweep(tmp_path / "run", Sweep(concurrency=(1, 8), prompts=24), server())
+    found = analyse_run(open_run(tmp_path / "run"))
+    assert found.sweep is not None
+    overlapping = {row.arm for row in found.sweep.levels if row.overlapping}
+    rows = {row.arm: row for row in screen_rows(found) if row.verdict is not None}
+    assert overlapping & rows.keys()
+    for arm in overlapping & rows.keys():
+        verdict = next(verdict for verdict in found.verdicts if verdict.arm == arm)
+        assert (rows[arm].speedup, rows[arm].ends) == (verdict.speedup, verdict.interval)
 
 
 def test_names_are_untrusted_text(tmp_path: Path) -> None:
