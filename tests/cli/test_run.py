@@ -301,8 +301,8 @@ def test_json_is_one_document_on_stdout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ([], 2, "Name a recipe, a target, or a run to resume."),
-        (["small.yaml", "--resume", "x"], 2, "Name a recipe, a target, or a run to resume."),
+        ([], 2, "Name a recipe, a target, two servers, or a run to resume."),
+        (["small.yaml", "--resume", "x"], 2, "Name a recipe, a target, two servers, or a run to resume."),
         (["small.yaml", "--only", "spek"], 2, "There is no arm 'spek'."),
         (["nothing.yaml"], 2, "nothing.yaml"),
         (["small.yaml", "--engine-binary", "/bin/true"], 3, "/bin/true"),
