@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import shutil
 import struct
-import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchctl.errors import StorageError, UsageError
+from benchctl.models.files import Notice, made_once
 from benchctl.models.gguf_header import GgufHeader, Tensor, read_header
 from benchctl.paths import cache_folder
 from benchctl.recipes.source import PADDED, bundled_folder
@@ -29,41 +31,32 @@ def padded_file(name: str) -> Path:
     return cache_folder() / "padded" / f"{base}-ffn-{times}.gguf"
 
 
-def padded_model(name: str) -> Path:
+def padded_model(name: str, notice: Notice | None = None) -> Path:
     """Return the file of a padded bundled model, made where it is not there yet. Raises StorageError, UsageError."""
     base, times = PADDED[name]
     header, into = read_header(bundled_folder() / f"{base}.gguf"), padded_file(name)
-    plan = _planned(header, times)
-    size = _data_start(header) + sum(_aligned(_bytes(tensor)) for tensor in plan)
-    if into.is_file() and into.stat().st_size == size:
-        return into
-    _check_room(into.parent, size)
+    layout = _layout(header, times)
+
+    def make(part: Path) -> None:
+        _check_room(into.parent, layout.size)
+        _write(header, layout, part)
+
     try:
-        with tempfile.NamedTemporaryFile(dir=into.parent, prefix=".making-", delete=False) as file:
-            made = Path(file.name)
-            try:
-                _write(header, plan, times, made)
-                made.replace(into)
-            finally:
-                made.unlink(missing_ok=True)
+        if into.is_file() and into.stat().st_size != layout.size:
+            into.unlink()
+        return made_once(into, make, notice)
     except OSError as error:
         raise StorageError(f"the padded model could not be written: {error.strerror}", where=str(into)) from error
-    return into
 
 
 def _check_room(folder: Path, size: int) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
-    except OSError as error:
-        raise StorageError(f"the padded model cannot be written: {error.strerror}", where=str(folder)) from error
     import psutil
 
-    memory = psutil.virtual_memory().available
-    for what, there, needed in (("disk", free, size), ("memory", memory, round(_ROOM * size))):
-        if there < needed:
+    free = {"disk": shutil.disk_usage(folder).free, "memory": psutil.virtual_memory().available}
+    for what, needed in (("disk", size), ("memory", round(_ROOM * size))):
+        if free[what] < needed:
             raise StorageError(
-                f"the padded model needs {needed / 1e9:.1f} GB of free {what}, and there are {there / 1e9:.1f} GB",
+                f"the padded model needs {needed / 1e9:.1f} GB of free {what}, and there are {free[what] / 1e9:.1f} GB",
                 where=str(folder),
                 fix="Free some, or measure the bundled model itself.",
             )
@@ -94,7 +87,7 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def _info_bytes(tensors: tuple[Tensor, ...] | list[Tensor]) -> bytes:
+def _infos(tensors: Sequence[Tensor]) -> bytes:
     """Return the list of tensors as GGUF has it."""
     return b"".join(
         struct.pack("<Q", len(tensor.name.encode()))
@@ -104,18 +97,33 @@ def _info_bytes(tensors: tuple[Tensor, ...] | list[Tensor]) -> bytes:
     )
 
 
-def _metadata(header: GgufHeader) -> bytes:
-    """Return what stands before the list of tensors."""
+@dataclass(frozen=True)
+class _Layout:
+    """How the padded file is written."""
+
+    head: bytes
+    """What stands before the data: metadata and the list of tensors."""
+    tensors: list[Tensor]
+
+    @property
+    def data_start(self) -> int:
+        """Where in the file tensor data begins."""
+        return _aligned(len(self.head))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        last = self.tensors[-1]
+        return self.data_start + last.offset + _aligned(_bytes(last))
+
+
+def _layout(header: GgufHeader, times: int) -> _Layout:
     head = header.path.read_bytes()[: header.data_start]
-    at = head.find(_info_bytes(header.tensors))
-    if at < 0 or head[4:8] != struct.pack("<I", 3):
+    infos_at = head.find(_infos(header.tensors))
+    if infos_at < 0 or head[4:8] != struct.pack("<I", 3):
         raise UsageError("the bundled model is not as it was shipped", where=str(header.path))
-    return head[:at]
-
-
-def _data_start(header: GgufHeader) -> int:
-    """Return where data starts: shapes and offsets change, their lengths do not."""
-    return _aligned(len(_metadata(header)) + len(_info_bytes(header.tensors)))
+    tensors = _planned(header, times)
+    return _Layout(_widened(head[:infos_at], header, times) + _infos(tensors), tensors)
 
 
 def _widened(metadata: bytes, header: GgufHeader, times: int) -> bytes:
@@ -130,17 +138,15 @@ def _widened(metadata: bytes, header: GgufHeader, times: int) -> bytes:
     return metadata.replace(present[0], present[0][:-4] + struct.pack("<I", width * times))
 
 
-def _write(header: GgufHeader, plan: list[Tensor], times: int, into: Path) -> None:
-    metadata = _widened(_metadata(header), header, times)
+def _write(header: GgufHeader, layout: _Layout, into: Path) -> None:
     with header.path.open("rb") as source, into.open("wb") as file:
-        file.write(metadata + _info_bytes(plan))
-        start = _data_start(header)
-        for old, new in zip(header.tensors, plan, strict=True):
+        file.write(layout.head)
+        for old, new in zip(header.tensors, layout.tensors, strict=True):
             source.seek(header.data_start + old.offset)
             content = source.read(old.nbytes or 0)
-            file.seek(start + new.offset)
+            file.seek(layout.data_start + new.offset)
             file.write(content if old.shape == new.shape and old.type_id == new.type_id else _padded(content, old, new))
-        file.truncate(start + _aligned(plan[-1].offset + _bytes(plan[-1])))
+        file.truncate(layout.size)
 
 
 def _padded(content: bytes, old: Tensor, new: Tensor) -> bytes:

@@ -274,7 +274,7 @@ def _from_bundle(source: BundledSource, notice: Notice | None) -> Path:
         raise UsageError("this installation of benchctl has no bundled models", fix=fix)
     if source.name in PADDED:
         _from_bundle(BundledSource(PADDED[source.name][0]), notice)
-        return padded_model(source.name)
+        return padded_model(source.name, notice)
     if source.name not in known:
         fix = did_you_mean(source.name, known).strip() or f"Known: {', '.join(known)}."
         raise UsageError(f"benchctl ships no model called '{one_line(source.name, 60)}'", fix=fix)
