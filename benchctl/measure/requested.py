@@ -68,7 +68,7 @@ def requested_recipe(
             url,
             arm_url,
             kind=(types or [DRAFT_TYPE])[0],
-            depth=int(depths[0]) if depths and str(depths[0]).isdecimal() else None,
+            depth=depths[0] if depths else None,
             prompts=prompts,
             limit=limit,
             folder=Path.cwd(),

@@ -68,7 +68,7 @@ def recipe_of_urls(
     arm_url: str,
     *,
     kind: str,
-    depth: int | None,
+    depth: int | float | str | None,
     prompts: str | None,
     limit: int | None,
     folder: Path,

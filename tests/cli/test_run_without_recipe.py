@@ -9,6 +9,7 @@ import pytest
 
 from tests.benchctl_process import benchctl
 
+SERVERS = ("--url", "http://127.0.0.1:1/v1", "--arm-url", "http://127.0.0.1:2/v1")
 PAIR = ("-t", "bundled:tiny-hybrid", "-d", "bundled:tiny-hybrid-draft")
 
 
@@ -67,7 +68,8 @@ def test_values_of_a_key_are_one_word_or_two(tmp_path: Path) -> None:
         ((*PAIR, "-L", "depth", ","), "Expected KEY=V1,V2"),
         (("--url", "http://127.0.0.1:1/v1"), "nothing to compare"),
         (("--arm-url", "http://127.0.0.1:1/v1"), "Name a recipe, a target, two servers"),
-        (("--url", "http://127.0.0.1:1/v1", "--arm-url", "http://127.0.0.1:2/v1", "--depth", "2,4"), "one depth"),
+        ((*SERVERS, "--depth", "2,4"), "one depth"),
+        ((*SERVERS, "--depth", "two"), "expected an integer"),
         (("--url", "nonsense", "--arm-url", "http://127.0.0.1:2/v1"), "engine.url"),
         ((*PAIR, "--url", "http://127.0.0.1:1/v1"), "Name a recipe, a target, two servers"),
         ((*PAIR, "-x"), "These options have no effect on a dry run."),
