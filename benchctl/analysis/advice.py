@@ -27,6 +27,7 @@ from benchctl.analysis.results import (
     SpeedUp,
     Verdict,
 )
+from benchctl.recipes.flags import IS_OPTION
 from benchctl.text import listed
 
 if TYPE_CHECKING:
@@ -344,7 +345,7 @@ def _by_option(argv: Sequence[str]) -> list[tuple[str, ...]]:
     """Options with their values, in their order."""
     options: list[tuple[str, ...]] = [()]
     for word in argv:
-        if re.match(r"--?[A-Za-z]", word):
+        if IS_OPTION.match(word):
             options.append((word,))
         else:
             options[-1] += (word,)

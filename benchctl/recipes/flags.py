@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 Flag = tuple[str, str | None]
 """A flag without dashes, with `-` for `_`, and its value; `None` when it has none."""
+
+
+IS_OPTION = re.compile(r"--?[A-Za-z]")
+"""How an option begins; `-1` is a value."""
 
 
 def read_flags(argv: Sequence[str]) -> Iterator[Flag]:

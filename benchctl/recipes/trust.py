@@ -19,11 +19,9 @@ from benchctl.offers import load
 from benchctl.paths import prompts_file, shipped_folder
 from benchctl.recipes.adapters import adapter_of
 from benchctl.recipes.engine_spec import EndpointSpec, LaunchedEngineSpec
+from benchctl.recipes.flags import IS_OPTION
 from benchctl.recipes.options import FILES, NETWORK, OptionList
 from benchctl.recipes.schema import Recipe
-
-_OPTION = re.compile(r"--?[A-Za-z]")
-
 
 SCHEMES = {"http": 80, "https": 443}
 
@@ -249,7 +247,7 @@ def _of_args(
     place: str, arguments: Sequence[str], folder: Path, known: OptionList, resolve: Callable[[str], str]
 ) -> Iterator[Finding]:
     for position, word in enumerate(arguments):
-        if not _OPTION.match(word):
+        if not IS_OPTION.match(word):
             continue
         name = resolve(word)
         option = word.partition("=")[0]
@@ -270,7 +268,7 @@ def _of_args(
 
 
 def _is_value(word: str) -> bool:
-    return not _OPTION.match(word)
+    return not IS_OPTION.match(word)
 
 
 def _files_in(value: str, *, inline: bool) -> list[Path] | None:

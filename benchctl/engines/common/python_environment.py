@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import re
 import shutil
 import venv
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from benchctl.engines.registry import Report
 from benchctl.errors import BenchctlError, EngineError, StorageError
 from benchctl.models.files import file_sha256, finish, unfinished
 from benchctl.paths import cache_folder
+from benchctl.recipes.flags import IS_OPTION
 from benchctl.recipes.problems import did_you_mean
 
 MARKER = "benchctl.json"
@@ -226,7 +226,6 @@ class Making:
 
 
 _LINE_CHARACTERS = 600
-_IS_OPTION = re.compile(r"--?[A-Za-z]")
 PROBE_TIMEOUT_S = 300.0
 """Importing takes 10 s, and minutes on a busy machine."""
 
@@ -323,9 +322,9 @@ def argument_problems(
     `names_of`: how an argument's option is called, its own name first.
     """
     problems = []
-    if args and not _IS_OPTION.match(args[0]):
+    if args and not IS_OPTION.match(args[0]):
         problems.append(f"`{args[0]}` is not an option; write each option and its value as items of their own.")
-    for argument in filter(_IS_OPTION.match, args):
+    for argument in filter(IS_OPTION.match, args):
         names = names_of(argument)
         instead = next((reserved[name] for name in names if name in reserved), None)
         if instead is not None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
@@ -22,6 +21,7 @@ import psutil
 from benchctl.engines.llama_cpp.adapter import LlamaCppSpec
 from benchctl.engines.llama_cpp.probe import Flags
 from benchctl.models.resolved import ResolvedPair
+from benchctl.recipes.flags import IS_OPTION
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import NEEDS_DRAFT_MODEL, Speculation
 
@@ -208,7 +208,6 @@ BATCH = 512
 """Logical and physical batch size of every arm: other shapes round differently, and give other text."""
 
 _OFFLOAD_ALL = "999"
-_IS_FLAG = re.compile(r"--?[A-Za-z]")
 
 _RESERVED = {
     **dict.fromkeys(("--model", "--model-url", "--docker-repo", "--hf-repo", "--hf-file"), "models.target"),
@@ -336,13 +335,13 @@ def _cache_types(arm: Arm, *, with_draft: bool, flags: Flags) -> list[list[str]]
 
 
 def _flags_in(args: Sequence[str]) -> list[str]:
-    return [argument for argument in args if _IS_FLAG.match(argument)]
+    return [argument for argument in args if IS_OPTION.match(argument)]
 
 
 def argument_problems(args: Sequence[str], flags: Flags) -> list[str]:
     """Return a sentence for every argument of a recipe that the binary lacks or that benchctl sets itself."""
     problems = []
-    if args and not _IS_FLAG.match(args[0]):
+    if args and not IS_OPTION.match(args[0]):
         problems.append(f"`{args[0]}` is not a flag; write each flag and its value as items of their own.")
     for argument in _flags_in(args):
         flag = flags.get(argument)
@@ -377,7 +376,7 @@ def batch_problem(args: Sequence[str], slots: int, deepest: int, flags: Flags) -
     """Return why a round of `deepest` draft tokens in every slot does not fit the batch: llama-server would abort."""
     size = BATCH
     for argument, value in itertools.pairwise(args):
-        flag = flags.get(argument) if _IS_FLAG.match(argument) else None
+        flag = flags.get(argument) if IS_OPTION.match(argument) else None
         if flag is not None and "--batch-size" in flag.names and value.isdigit():
             size = int(value)
     needed = slots * (1 + deepest)

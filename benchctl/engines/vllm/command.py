@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +22,13 @@ from benchctl.engines.common.python_environment import named_types
 from benchctl.engines.vllm.adapter import VllmSpec
 from benchctl.models.folder_facts import folder_facts, vocabulary_differences
 from benchctl.models.resolved import ResolvedModel, ResolvedPair
+from benchctl.recipes.flags import IS_OPTION
 from benchctl.recipes.problems import did_you_mean
 from benchctl.recipes.schema import Arm
 from benchctl.recipes.speculation import SPECULATION_TYPES, Speculation
 
 MODEL_NAME = "benchctl"
 """The model's served name, whatever its folder is called."""
-_IS_OPTION = re.compile(r"--?[A-Za-z]")
 _LOOPBACK = "nothing (benchctl talks to its own server on loopback)"
 _MEASURES = "nothing (benchctl sets it for its measurement)"
 _RESERVED = {
@@ -76,7 +75,7 @@ def command_line(program: Path, package: Package, engine: VllmSpec, arm: Arm, mo
         own.append(["--speculative-config", speculative_config(arm.speculation, draft)])
         own.append(["--per-request-spec-decode-metrics", "detailed"])
     theirs = [*engine.args, *arm.args]
-    replaced = {_positive(argument) for argument in theirs if _IS_OPTION.match(argument)}
+    replaced = {_positive(argument) for argument in theirs if IS_OPTION.match(argument)}
     kept = [argument for setting in own if _positive(setting[0]) not in replaced for argument in setting]
     return (str(program), "serve", str(models.target.path), *kept, *theirs)
 
