@@ -100,7 +100,7 @@ def measure(
     *,
     out: str | Path = "results",
     models_dir: str | Path | None = None,
-    engine_binary: str | None = None,
+    engine_binary: str | Path | None = None,
     trust_recipe: bool = False,
     show: bool = False,
 ) -> Run:

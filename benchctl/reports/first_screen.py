@@ -7,6 +7,7 @@ attestation.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import median
 
 from benchctl.analysis.advice import inactive_arms
@@ -89,12 +90,12 @@ def first_screen(analysis: Analysis, most: int | None = MOST_ARMS) -> tuple[Tabl
             "Arms",
             (
                 arm_column(analysis, lambda row: row.arm),
-                numeric("Median tok/s", lambda row: row.rate, numbers.rate),
-                numeric("Speed-up", lambda row: row.speedup, cell=_speed, tone=_tone),
+                numeric("Median tok/s", "rate", numbers.rate),
+                numeric("Speed-up", "speedup", cell=_speed, tone=attrgetter("tone")),
                 interval("95 % interval", lambda row: None if row.inactive else row.ends, optional=True),
                 numeric("Accepted", lambda row: row.verdict.acceptance if row.verdict else None, numbers.percent),
                 Column("Output", lambda row: row.verdict.lossless if row.verdict else None, cell=_output, tone=_sound),
-                numeric("Power", lambda row: row.power, _power, optional=True),
+                numeric("Power", "power", _power, optional=True),
             ),
             shown,
         ),
@@ -126,10 +127,6 @@ def _power(value: float | None) -> str:
 
 def _speed(row: ScreenRow) -> str:
     return "inactive" if row.inactive else numbers.ratio(row.speedup)
-
-
-def _tone(row: ScreenRow) -> Tone:
-    return row.tone
 
 
 def _output(row: ScreenRow) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchctl.analysis import next_experiment as next_experiment_module
 from benchctl.analysis.losslessness import STATED_NATS, ArmAudit, DetectionPower
 from benchctl.analysis.result import Interval
 from benchctl.analysis.results import ALL_TASKS, Advice, Analysis, Experiment, SpeedUp
 from benchctl.analysis.rounds.results import RoundFit, RoundModel
 from benchctl.data.manifest import Manifest
+from benchctl.prompts.load import load_suite
 from benchctl.reports.conclusion import headline
 from tests.reports.handmade import build_analysis, build_manifest, decided
 
@@ -144,6 +147,13 @@ def test_a_faster_arm_whose_output_is_undetermined_is_to_be_scored(analysis: Ana
     sentence, command = experiment(with_verdict(analysis, "ngram_simple", lossless="undetermined"))
     assert "ngram_simple" in sentence
     assert command == f"benchctl verify-lossless results/{analysis.recipe}/{analysis.run}"
+
+
+def test_the_suite_of_many_prompts_is_what_its_command_takes_it_for() -> None:
+    suite = load_suite(next_experiment_module._SHIPPED, recipe_folder=Path())
+    sizes = [len(prompts) for prompts in suite.tasks.values()]
+    assert len(sizes) == next_experiment_module._SHIPPED_TASKS and len(set(sizes)) == 1
+    assert sum(sizes) == next_experiment_module._SHIPPED_PROMPTS
 
 
 @pytest.mark.parametrize(
