@@ -93,7 +93,7 @@ def _run(world: World, prompts: int, margins: Floats, rng: np.random.Generator) 
     own = rng.choice(margins, size=(prompts, TOKENS))
     diverged = world.factor * _losses(world, own.shape, rng) > own
     diverged |= (own <= world.accepts) & (rng.random(own.shape) < PROPOSED)
-    places = Places(own.ravel(), diverged.ravel(), np.repeat(np.arange(prompts), TOKENS))
+    places = Places.everywhere(own.ravel(), diverged.ravel(), np.repeat(np.arange(prompts), TOKENS))
     hazard = hazard_test(noise, places, seed=int(rng.integers(1 << 31)), rounds=ROUNDS)
     floor = noise.floor(places.margins, AUDIT_LEVEL / 4)
     return hazard.p, bool((places.margins[places.diverged] > floor).any())

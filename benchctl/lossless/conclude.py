@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,12 +18,12 @@ from benchctl.analysis.losslessness import (
     can_be_shown,
 )
 from benchctl.analysis.statistics import holm
-from benchctl.lossless.hazard import TAUS, Places, Simulation, hazard_test, null_statistics, statistic
+from benchctl.lossless.hazard import TAUS, Places, Simulation, hazard_test, joined, null_statistics, statistic
 from benchctl.lossless.noise import Noise, noise_of
+from benchctl.lossless.selection import Reach
 
 if TYPE_CHECKING:
     from benchctl.data.audits import AnswerKey, Audit, ScoredAnswer
-    from benchctl.lossless.noise import Floats, Noise
     from benchctl.lossless.selection import Answer, ArmAnswers, Selection
 
 
@@ -76,13 +76,14 @@ def _audit(
 ) -> ArmAudit:
     """`arms`: how many are audited in the whole run."""
     known = [(answer, scored[answer.key]) for answer in arm.answers if answer.key in scored]
-    places = _places(known)
+    by_prefill = audit is not None and audit.shape == "prefill"
+    reach = {} if by_prefill else arm.reach  # those scores differ from decoding at every place
+    places = _places(known, reach)
     noise = (
         noise_of(audit, scored, arm.widths, arm.slots)
         if audit
         else Noise(np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
     )
-    by_prefill = audit is not None and audit.shape == "prefill"
     prompts = len({(answer.task, answer.prompt_idx) for answer, _ in known})
     result = ArmAudit(
         arm=arm.arm,
@@ -108,15 +109,16 @@ def _audit(
         return result.model_copy(update={"lacking": lacking})
     level = AUDIT_LEVEL / 2 / arms
     hazard = hazard_test(noise, places)
-    floor = noise.floor(places.margins, level / 2)  # the other half is for rivals behind the second
+    reached = places.at(places.reached)
+    floor = noise.floor(reached.margins, level / 2)  # the other half is for rivals behind the second
     proposed = PROPOSED if arm.rejecting is None else arm.rejecting
-    power = [find_power(noise, places, nats, level=level, proposed=proposed) for nats in BUGS]
+    power = [find_power(noise, reached, nats, level=level, proposed=proposed) for nats in BUGS]
     return result.model_copy(
         update={
             "expected": hazard.expected,
             "p": hazard.p,
             "floor": floor,
-            "beyond": sum(divergence.gap > floor for _, answer in known for divergence in answer.diverged),
+            "beyond": _beyond(known, reach, floor),
             "excess_limit": _excess_limit(noise, places),
             "seen": tuple(
                 DetectionPower(nats=chance.nats, chance=chance.chance, prompts=chance.times and chance.times * prompts)
@@ -156,35 +158,49 @@ def _lacking(
     return None
 
 
-def _places(known: Sequence[tuple[Answer, ScoredAnswer]]) -> Places:
-    """Lay out the places of an arm's answers; what several answers to a prompt have in common counts once."""
-    margins: list[Floats] = []
-    diverged: list[int] = []
-    numbers: list[int] = []
+def _places(known: Sequence[tuple[Answer, ScoredAnswer]], reach: Mapping[AnswerKey, Reach]) -> Places:
+    """Lay out the places of an arm's answers; what several answers to a prompt have in common counts once.
+
+    `reach`: of the rounds of each; those that are absent may differ anywhere.
+    """
+    parts: list[Places] = []
     earlier: dict[tuple[str, int], list[Answer]] = {}
-    total = 0
     for number, (answer, scored) in enumerate(known):
         before = earlier.setdefault((answer.task, answer.prompt_idx), [])
         start = max((common_length(answer.token_ids, other.token_ids) for other in before), default=0)
         before.append(answer)
-        diverged += [total + divergence.index - start for divergence in scored.diverged if divergence.index >= start]
-        margins.append(np.array(scored.margins[start:]))
-        numbers += [number] * (len(scored.margins) - start)
-        total += max(0, len(scored.margins) - start)
-    flags = np.zeros(total, dtype=np.bool_)
-    flags[diverged] = True
-    return Places(np.concatenate([np.zeros(0), *margins]), flags, np.array(numbers, dtype=np.int64))
+        size = len(scored.margins)
+        index = np.arange(start, size)
+        diverged = np.isin(index, [divergence.index for divergence in scored.diverged])
+        rounds = reach.get(answer.key, Reach(size, size))
+        surely, perhaps = index >= size - rounds.least, index >= size - rounds.most
+        parts.append(Places(np.array(scored.margins[start:]), diverged, np.full(len(index), number), perhaps, surely))
+    return joined(parts)
+
+
+def _beyond(known: Sequence[tuple[Answer, ScoredAnswer]], reach: Mapping[AnswerKey, Reach], floor: float) -> int:
+    """Return how many divergences are beyond `floor`, or where no round with a draft reached."""
+    found = 0
+    for answer, scored in known:
+        size = len(scored.margins)
+        first = size - reach.get(answer.key, Reach(size, size)).most
+        found += sum(divergence.gap > floor or divergence.index < first for divergence in scored.diverged)
+    return found
 
 
 def _excess_limit(noise: Noise, places: Places) -> float | None:
-    """Return the 95 % upper limit of divergences beyond those of noise, per 1,000 tokens."""
+    """Return the 95 % upper limit of divergences beyond those of noise, per 1,000 tokens.
+
+    Noise is taken to have been at the fewest places that it can have been, so that the limit is no lower than it is.
+    """
     size = len(places.margins)
     if not size:
         return None
     rng = np.random.default_rng(3)
     true = rng.gamma(int(places.diverged.sum()) + 1, size=200)  # the exact Poisson limit is a quantile of this
-    simulation = Simulation(noise, places, rng)
-    expected = np.array([simulation.another_tail().chance_above(places.margins).sum() for _ in range(200)])
+    noisy = places.at(places.surely_reached)
+    simulation = Simulation(noise, noisy, rng)
+    expected = np.array([simulation.another_tail().chance_above(noisy.margins).sum() for _ in range(200)])
     return max(0.0, float(np.quantile(true - expected, 0.95))) / size * 1000
 
 
@@ -305,7 +321,7 @@ def _repeated(places: Places, times: int, rng: np.random.Generator) -> Places:
     rows = [np.flatnonzero(places.answers == answer_number) for answer_number in drawn]
     index = np.concatenate(rows) if rows else np.zeros(0, np.int64)
     numbers = np.repeat(np.arange(len(drawn)), [len(row) for row in rows])
-    return Places(places.margins[index], places.diverged[index], numbers)
+    return replace(places.at(index), answers=numbers)
 
 
 def _of_a_silent_engine(places: Places, nats: float, proposed: float) -> Power:

@@ -11,6 +11,7 @@ one answer are alike, and h_t is estimated again each time from answers drawn wi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -47,16 +48,47 @@ class Places:
     """Whether the arm's token is another than the likeliest."""
     answers: Integers
     """Number of the answer, from 0."""
+    reached: Booleans
+    """Whether a round with a draft may have changed it by rounding: where none did, noise explains nothing."""
+    surely_reached: Booleans
+    """Whether one did, however late it was."""
+
+    @classmethod
+    def everywhere(cls, margins: Floats, diverged: Booleans, answers: Integers) -> Places:
+        """Places that rounds with a draft have all reached."""
+        reached = np.ones(len(margins), dtype=np.bool_)
+        return cls(margins, diverged, answers, reached, reached)
 
     def up_to(self, margin: float) -> Places:
         """Those with at most this margin, with their answers' numbers as they are."""
-        here = self.margins <= margin
-        return Places(self.margins[here], self.diverged[here], self.answers[here])
+        return self.at(self.margins <= margin)
+
+    def at(self, chosen: Booleans | Integers) -> Places:
+        """Those that are chosen, with their answers' numbers as they are."""
+        return Places(
+            self.margins[chosen],
+            self.diverged[chosen],
+            self.answers[chosen],
+            self.reached[chosen],
+            self.surely_reached[chosen],
+        )
 
     @cached_property
     def count(self) -> int:
         """How many answers there are, at least."""
         return int(self.answers.max(initial=-1)) + 1
+
+
+def joined(parts: Sequence[Places]) -> Places:
+    """Return the places of several answers, in order."""
+    every = parts or [Places.everywhere(np.zeros(0), np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.int64))]
+    return Places(
+        np.concatenate([part.margins for part in every]),
+        np.concatenate([part.diverged for part in every]),
+        np.concatenate([part.answers for part in every]),
+        np.concatenate([part.reached for part in every]),
+        np.concatenate([part.surely_reached for part in every]),
+    )
 
 
 @dataclass(frozen=True)
@@ -128,10 +160,16 @@ def null_statistics(simulation: Simulation, margins: Floats, rounds: int) -> Flo
 
 
 def hazard_test(noise: Noise, places: Places, *, seed: int = 1, rounds: int = SECOND_ROUND) -> Hazard:
-    """Test an arm's places against the target's noise at the arm's verify width; `rounds`: most simulations."""
-    chance = noise.tail.chance_above(places.margins)
-    near = places.up_to(max(TAUS))
+    """Test an arm's places against the target's noise at the arm's verify width; `rounds`: most simulations.
+
+    A divergence that no round with a draft reached is one that noise cannot have made.
+    """
+    reached = places.at(places.reached)
+    chance = noise.tail.chance_above(reached.margins)
     flips, expected = int(places.diverged.sum()), float(chance.sum())
+    if places.diverged[~places.reached].any():
+        return Hazard(0.0, flips, expected, float("inf"))
+    near = reached.up_to(max(TAUS))
     if not near.diverged.any():
         return Hazard(1.0, flips, expected, float("-inf"))
     own = noise.tail.chance_above(near.margins)

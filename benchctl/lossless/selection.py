@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -36,6 +37,21 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Reach:
+    """How many tokens of an answer may differ by rounding: those that a round with a draft decided, and all after it.
+
+    What a round writes into the cache or a recurrent state changes later tokens as much as its own, those of one token
+    at a time, too (`benchmarks.state_noise`). Before the first such round, nothing differs from the target alone. Where
+    the first one was is not reported, so that there is a range.
+    """
+
+    least: int
+    """Where the first such round was as late as its counters allow: the tokens that rounds decided."""
+    most: int
+    """Where it was the first of all: every token; 0 of an answer that drafted nothing."""
+
+
+@dataclass(frozen=True)
 class ArmAnswers:
     """The answers of an arm that is to be audited."""
 
@@ -52,7 +68,10 @@ class ArmAnswers:
     baseline: str = ""
     """The arm that it is compared with."""
     rejecting: float | None = None
-    """Share of its tokens at which a draft token was rejected, at least; `None` where that is not reported."""
+    """Share of the tokens of answers that drafted at which a draft token was rejected, at least; `None` where that is
+    not reported."""
+    reach: dict[AnswerKey, Reach] = field(default_factory=dict)
+    """What rounds with a draft reach of each answer; of those that are absent, all."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +137,12 @@ def select_answers(parts: Iterable[tuple[Group, Frame]], arms: Sequence[str] | N
             elif slots is None:
                 lacks[name] = "how many requests shared a batch is not reported"
             own_name = frame.arms[frame.baseline]
-            rejecting = _rejecting(frame, arm, max(widths, default=1))
-            found.append(ArmAnswers(name, widths, distinct, agreed, group.overlapping, slots or 1, own_name, rejecting))
+            depth = max(widths, default=1) - 1
+            rejecting = _rejecting(frame, arm, depth)
+            reach = {} if group.overlapping else _reach(frame, arm, ours, depth)
+            found.append(
+                ArmAnswers(name, widths, distinct, agreed, group.overlapping, slots or 1, own_name, rejecting, reach)
+            )
             own |= {answer.key: answer for answer in theirs.values()}
     return Selection(tuple(found), tuple(own.values()), lacks)
 
@@ -160,16 +183,34 @@ def _widths(frame: Frame, arm: int) -> tuple[int, ...]:
     return (max(known),) if known else ()
 
 
-def _rejecting(frame: Frame, arm: int, width: int) -> float | None:
-    """Return `ArmAnswers.rejecting`; `width`: of the arm's widest verify step."""
+def _reach(frame: Frame, arm: int, answers: Mapping[tuple[int, int], Answer], depth: int) -> dict[AnswerKey, Reach]:
+    """Return the reach of rounds for every answer; `depth`: of the arm's longest draft."""
+    found: dict[AnswerKey, Reach] = {}
+    for row in frame.rows(arm).tolist():
+        answer = answers.get((int(frame.block[row]), int(frame.prompt[row])))
+        if answer is None:
+            continue
+        here = _reach_of(frame.records[row], len(answer.token_ids), depth)
+        before = found.get(answer.key, here)  # several blocks may have given it, each with rounds of its own
+        found[answer.key] = Reach(min(here.least, before.least), max(here.most, before.most))
+    return found
+
+
+def _reach_of(record: Record, tokens: int, depth: int) -> Reach:
+    if record.draft_n == 0:
+        return Reach(0, 0)
+    if record.draft_n is None or record.draft_n_accepted is None or depth < 1:
+        return Reach(0, tokens)
+    rounds = math.ceil(record.draft_n / depth)  # of the rounds, those that drafted, at least
+    return Reach(min(tokens, rounds + record.draft_n_accepted), tokens)
+
+
+def _rejecting(frame: Frame, arm: int, depth: int) -> float | None:
+    """Return `ArmAnswers.rejecting`; `depth`: of the arm's longest draft."""
     records = [frame.records[row] for row in frame.rows(arm).tolist()]
-    known = [
-        record
-        for record in records
-        if record.draft_n is not None and record.draft_n_accepted is not None and record.n_predicted
-    ]
+    known = [record for record in records if record.draft_n and record.draft_n_accepted is not None]
     tokens = sum(record.n_predicted or 0 for record in known)
-    return sum(_rejections(record, width - 1) for record in known) / tokens if tokens else None
+    return sum(_rejections(record, depth) for record in known) / tokens if tokens else None
 
 
 def _rejections(record: Record, depth: int) -> float:

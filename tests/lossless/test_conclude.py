@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from benchctl.analysis.losslessness import DetectionPower
 from benchctl.analysis.results import Losslessness
@@ -129,6 +132,44 @@ def test_an_arm_that_diverges_at_a_near_tie_is_judged_by_its_power(run: RunData)
     assert _of_differing(found["spec"].comparisons, sharp)[0] == "consistent with the target"
     assert found["same"].verdict == "identical"
     assert found["same"].differing_limit == pytest.approx(1 - 0.05 ** (1 / PROMPTS))
+
+
+def sparse(run: RunData, drafted: int, accepted: int, prompts: Sequence[int] = range(PROMPTS)) -> RunData:
+    """The run with so many draft tokens in the answers to these prompts and none in the others."""
+    drafts = {"draft_n": drafted, "draft_n_accepted": accepted, "rounds": None}
+    nothing = {"draft_n": 0, "draft_n_accepted": 0, "rounds": 0}
+    records = [
+        msgspec.structs.replace(record, **(drafts if record.prompt_idx in prompts else nothing))
+        if record.label == "spec"
+        else record
+        for record in run.records
+    ]
+    return replace(run, records=records)
+
+
+def test_noise_explains_nothing_in_an_answer_that_drafted_nothing(run: RunData) -> None:
+    """A divergence at a near-tie is compatible with noise where its answer drafted, and a violation where not."""
+    drafting = verdicts(sparse(run, 4, 0, [3]), audit(run))["spec"].audit
+    assert drafting is not None and not drafting.violates
+    others = [prompt for prompt in range(PROMPTS) if prompt != 3]
+    still = verdicts(sparse(run, 4, 0, others), audit(run))["spec"].audit
+    assert still is not None and still.violates and still.beyond == 1 and still.p == 0.0
+
+
+def test_the_limit_of_an_arm_that_seldom_drafts_counts_on_no_noise_elsewhere(run: RunData) -> None:
+    """One round of four rejected tokens may have been the last: noise explains next to none, so the limit is exact."""
+    seldom = verdicts(sparse(run, 4, 0, [3]), audit(run))["spec"].audit
+    always = verdicts(sparse(run, 160, 32), audit(run))["spec"].audit
+    assert seldom is not None
+    assert always is not None
+    exact = chi2.ppf(0.95, 2 * (1 + 1)) / 2 / (PROMPTS * TOKENS) * 1000  # of one divergence, per 1,000 tokens
+    assert seldom.excess_limit == pytest.approx(exact, rel=0.15)
+    assert seldom.excess_limit is not None
+    assert always.excess_limit is not None
+    assert always.excess_limit < seldom.excess_limit
+    assert seldom.expected is not None
+    assert always.expected is not None
+    assert seldom.expected < always.expected
 
 
 def test_a_token_that_noise_cannot_reach_is_a_violation(run: RunData) -> None:

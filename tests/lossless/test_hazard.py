@@ -27,7 +27,7 @@ def arm(rng: np.random.Generator, *, accepts: float = 0.0, prompts: int = 40, de
     margins = rng.exponential(2.0, prompts * 100)
     diverged = rng.normal(0, deviation, len(margins)) > margins
     diverged |= (margins <= accepts) & (rng.random(len(margins)) < 1 / 3)
-    return Places(margins, diverged, np.repeat(np.arange(prompts), 100))
+    return Places.everywhere(margins, diverged, np.repeat(np.arange(prompts), 100))
 
 
 def test_a_sound_arm_passes_and_its_flips_are_those_expected() -> None:
@@ -48,9 +48,9 @@ def test_runner_ups_accepted_too_often_are_detected() -> None:
 def test_a_target_without_noise_excuses_no_divergence() -> None:
     rng = np.random.default_rng(3)
     still = Noise(np.ones(1_000), np.zeros(1_000), np.zeros(1_000, np.int64))
-    one = Places(np.array([0.01, 2.0]), np.array([True, False]), np.zeros(2, np.int64))
+    one = Places.everywhere(np.array([0.01, 2.0]), np.array([True, False]), np.zeros(2, np.int64))
     assert hazard_test(still, one).p == 0.0
-    same = Places(np.array([0.01, 2.0]), np.array([False, False]), np.zeros(2, np.int64))
+    same = Places.everywhere(np.array([0.01, 2.0]), np.array([False, False]), np.zeros(2, np.int64))
     assert hazard_test(still, same).p == 1.0
     assert hazard_test(sample(rng), same).p == 1.0
 
@@ -81,7 +81,7 @@ def test_a_draft_that_seldom_proposes_the_runner_up_hides_the_fault() -> None:
 
 def test_where_there_is_no_noise_one_swapped_token_is_enough() -> None:
     still = Noise(np.ones(1_000), np.zeros(1_000), np.zeros(1_000, np.int64))
-    places = Places(np.full(10, 0.05), np.zeros(10, bool), np.zeros(10, np.int64))
+    places = Places.everywhere(np.full(10, 0.05), np.zeros(10, bool), np.zeros(10, np.int64))
     near, nearer = (find_power(still, places, nats, level=0.005, proposed=conclude.PROPOSED) for nats in (0.1, 0.01))
     assert near.chance == pytest.approx(1 - (1 - conclude.PROPOSED) ** 10)
     assert nearer.times is None
