@@ -9,6 +9,10 @@ or 30 %. Measured there, at four widths: an excess kurtosis of 0.6 to 1.7 (Stude
 with 5) and deviations that differ by 7 to 15 %. The noise is known from 1,000 prefixes of the same run's answers. A
 wrong engine accepts the target's runner-up within so many nats, where the draft proposes it: at a third of the places;
 or it has 1.5 times the target's own noise.
+
+An arm that seldom drafts, by itself: one round at any place in a share of 48 answers, noise from there on; a fault
+makes so many divergences per 1,000 tokens anywhere. The limit of the divergences beyond those of noise holds where it
+is no lower; beside it the limit that takes every place to be noisy.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from numpy.typing import NDArray
 
 from benchctl.analysis.losslessness import AUDIT_LEVEL
 from benchctl.data.replays import read_replays
+from benchctl.lossless.conclude import excess_limit
 from benchctl.lossless.hazard import Places, hazard_test
 from benchctl.lossless.noise import Noise
 from benchmarks.keep import keep
@@ -31,6 +36,7 @@ Floats = NDArray[np.float64]
 RUN = Path(__file__).resolve().parent.parent / "results/qwen2.5-coder/20261122-191218-f263"
 TOKENS, PREFIXES, MOST_ANSWERS, ROUNDS = 128, 1_000, 50, 3_000
 PROPOSED = 1 / 3
+SPARSE_PROMPTS = 48
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,12 @@ def main() -> None:
             rng = np.random.default_rng([number, prompts])
             rows.append(_row(world, prompts, runs, margins, rng))
             print(rows[-1], flush=True)
-    keep("audit_simulation", {"level": AUDIT_LEVEL, "margins": len(margins), "rows": rows})
+    sparse = [
+        _sparse(share, fault, options.sound, margins, np.random.default_rng([number, place]))
+        for number, share in enumerate((0.1, 0.5, 1.0))
+        for place, fault in enumerate((0.0, 2.0, 6.0))
+    ]
+    keep("audit_simulation", {"level": AUDIT_LEVEL, "margins": len(margins), "rows": rows, "sparse": sparse})
 
 
 def _row(world: World, prompts: int, runs: int, margins: Floats, rng: np.random.Generator) -> dict[str, Any]:
@@ -97,6 +108,34 @@ def _run(world: World, prompts: int, margins: Floats, rng: np.random.Generator) 
     hazard = hazard_test(noise, places, seed=int(rng.integers(1 << 31)), rounds=ROUNDS)
     floor = noise.floor(places.margins, AUDIT_LEVEL / 4)
     return hazard.p, bool((places.margins[places.diverged] > floor).any())
+
+
+def _sparse(share: float, fault: float, runs: int, margins: Floats, rng: np.random.Generator) -> dict[str, Any]:
+    """Return how often the limit of an arm that seldom drafts holds; `fault`: divergences per 1,000 tokens."""
+    answers, index = SPARSE_PROMPTS, np.arange(TOKENS)
+    limits, everywhere = [], []
+    for _ in range(runs):
+        shape = (answers, PREFIXES // answers)
+        losses = _losses(World(), shape, rng).ravel()
+        noise = Noise(rng.choice(margins, size=shape).ravel(), losses, np.repeat(np.arange(answers), shape[1]))
+        own = rng.choice(margins, size=(answers, TOKENS))
+        drafted = rng.random((answers, 1)) < share
+        from_here = drafted & (index >= rng.integers(1, TOKENS, (answers, 1)))
+        diverged = (from_here & (_losses(World(), own.shape, rng) > own)) | (rng.random(own.shape) < fault / 1000)
+        surely = drafted & (index == TOKENS - 1)  # one round without an accepted token, at the end at the latest
+        numbers = np.repeat(np.arange(answers), TOKENS)
+        flat = [np.broadcast_to(places, own.shape).ravel() for places in (drafted, surely)]
+        limits.append(excess_limit(noise, Places(own.ravel(), diverged.ravel(), numbers, *flat)) or 0.0)
+        everywhere.append(excess_limit(noise, Places.everywhere(own.ravel(), diverged.ravel(), numbers)) or 0.0)
+    return {
+        "drafting_share": share,
+        "fault_per_1000": fault,
+        "runs": runs,
+        "holds_percent": 100 * float(np.mean(np.array(limits) >= fault)),
+        "median_per_1000": float(np.median(limits)),
+        "everywhere_holds_percent": 100 * float(np.mean(np.array(everywhere) >= fault)),
+        "everywhere_median_per_1000": float(np.median(everywhere)),
+    }
 
 
 def _losses(world: World, shape: tuple[int, int], rng: np.random.Generator) -> Floats:

@@ -119,7 +119,7 @@ def _audit(
             "p": hazard.p,
             "floor": floor,
             "beyond": _beyond(known, reach, floor),
-            "excess_limit": _excess_limit(noise, places),
+            "excess_limit": excess_limit(noise, places),
             "seen": tuple(
                 DetectionPower(nats=chance.nats, chance=chance.chance, prompts=chance.times and chance.times * prompts)
                 for chance in power
@@ -188,7 +188,7 @@ def _beyond(known: Sequence[tuple[Answer, ScoredAnswer]], reach: Mapping[AnswerK
     return found
 
 
-def _excess_limit(noise: Noise, places: Places) -> float | None:
+def excess_limit(noise: Noise, places: Places) -> float | None:
     """Return the 95 % upper limit of divergences beyond those of noise, per 1,000 tokens.
 
     Noise is taken to have been at the fewest places that it can have been, so that the limit is no lower than it is.

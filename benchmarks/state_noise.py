@@ -1,0 +1,108 @@
+"""Does a wide step change later tokens, too? Margins at steps of one token, before and after a wider one.
+
+    python -m benchmarks.state_noise RUN [RUN …] [--width 5] [--answers 12] [--models-dir DIR]
+
+The target of each run, launched again, reads the baseline's answers to the run's prompts: token by token, twice; in
+steps of `--width` tokens; and eight tokens one at a time, `--width` at once, the rest one at a time. Kept are the
+changes of the margin between the two likeliest tokens against the first reading, at margins up to 1 nat.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchctl.data.store import RunData, open_run
+from benchctl.engines.base import Scorer
+from benchctl.lossless.analysed import OutputComparison
+from benchctl.lossless.audit_session import score
+from benchctl.lossless.divergence_session import read_steps
+from benchctl.lossless.noise import SMALL_MARGIN
+from benchctl.lossless.relaunch import Target
+from benchctl.lossless.selection import Answer
+from benchctl.lossless.shared_batches import TOP, loss
+from benchmarks.keep import keep
+
+BEFORE = 8
+"""Tokens that are read one at a time before the wide step."""
+Changes = dict[str, list[float]]
+
+
+def main() -> None:
+    """Read every run's answers, and keep what changed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--width", type=int, default=5)
+    parser.add_argument("--answers", type=int, default=12)
+    parser.add_argument("--models-dir", type=Path)
+    options = parser.parse_args()
+    rows = [_row(open_run(folder), options.width, options.answers, options.models_dir) for folder in options.runs]
+    keep("state_noise", {"width": options.width, "rows": rows})
+
+
+def _row(run: RunData, width: int, most: int, models_dir: Path | None) -> dict[str, Any]:
+    """Return the changes of one run's target, by the kind of step."""
+    baseline = OutputComparison(run).baseline
+    changes: Changes = defaultdict(list)
+    with Target(run, baseline, models_dir=models_dir) as target, target.scorer() as scorer:
+        again = target.again()
+        for answer in _answers(run, baseline)[:most]:
+            prompt = again.render(scorer, again.prompts[answer.task, answer.prompt_idx]).token_ids
+            _read(scorer, prompt, answer, width, changes)
+    assert run.manifest is not None
+    return {
+        "target": run.manifest.recipe["models"]["target"]["source"],
+        "steps": {
+            kind: {
+                "margins": len(found),
+                "changed": float(np.mean(np.array(found) != 0)),
+                "deviation_nats": float(np.std(found)),
+                "largest_nats": float(np.abs(found).max()),
+            }
+            for kind, found in changes.items()
+        },
+    }
+
+
+def _answers(run: RunData, baseline: str) -> list[Answer]:
+    """Return the baseline's answer to every prompt."""
+    found = {
+        (record.task, record.prompt_idx): Answer(
+            record.task,
+            record.prompt_idx,
+            record.prompt_sha,
+            record.prompt_tokens,
+            tuple(record.token_ids),
+            record.token_sha or "",
+        )
+        for record in run.records
+        if record.label == baseline and record.phase == "measure" and record.token_ids
+    }
+    return list(found.values())
+
+
+def _read(scorer: Scorer, prompt: tuple[int, ...], answer: Answer, width: int, changes: Changes) -> None:
+    """Read an answer in every way, and add how its margins change."""
+    first, size = score(scorer, prompt, answer), len(answer.token_ids)
+    wide_step = BEFORE + width
+    ways = {
+        "one token, read again": range(1, size),
+        f"{width} tokens": range(width, size, width),
+        "one token": [*range(1, BEFORE + 1), wide_step, *range(wide_step + 1, size)],
+    }
+    for kind, ends in ways.items():
+        scorer.read_prompt(prompt, 1)
+        for end, _, scores in read_steps(scorer, prompt, answer.token_ids, ends, lambda _: TOP):
+            margin = first.scored.margins[end]
+            if margin > SMALL_MARGIN or (kind == "one token" and end == wide_step):
+                continue
+            where = "" if kind != "one token" else " before a wide step" if end < wide_step else " after a wide step"
+            changes[kind + where].append(loss(margin, first.likeliest[end], scores))
+
+
+if __name__ == "__main__":
+    main()
