@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from benchctl.data.record import Record
 
 LOOP_SHARE = 0.75
@@ -19,6 +21,8 @@ LOOP_UNIT = {"tokens": 16, "characters": 64}
 """Longest repeated unit that is searched for."""
 LOOP_REPEATS = 4
 """Fewest repetitions that make a loop."""
+LONGEST_PHRASE = 64
+"""Longest unit, in tokens (or characters), of a repetition anywhere in an answer."""
 RUNS_ON = 4
 """An answer that was cut off at the limit does not end when the other answer ended at a quarter of it."""
 
@@ -74,6 +78,23 @@ def find_loop(sequence: Sequence[object], longest_unit: int, at_least: int) -> t
                 start -= 1
             return period, size - start
     return 0, 0
+
+
+def repeated_share(sequence: Sequence[object]) -> float:
+    """Return the largest share of token ids, or of text, that is one unit repeated at least `LOOP_REPEATS` times.
+
+    Anywhere in it, unlike a loop that an answer ends in; 0 where that is shorter than `LOOP_MIN`.
+    """
+    least = LOOP_MIN["characters" if isinstance(sequence, str) else "tokens"]
+    _, numbers = np.unique(np.array(list(sequence)), return_inverse=True)
+    size, longest = len(numbers), 0
+    for period in range(1, min(LONGEST_PHRASE, size // LOOP_REPEATS) + 1):
+        differs = np.flatnonzero(numbers[period:] != numbers[:-period])
+        equal = np.diff(np.concatenate([[-1], differs, [size - period]])) - 1  # lengths of the runs of equal pairs
+        repeated = int(equal.max()) + period
+        if repeated >= max(least, LOOP_REPEATS * period):
+            longest = max(longest, repeated)
+    return longest / size if size else 0.0
 
 
 def _quoted(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchctl.analysis.cells import attestations, failed_cells, speculates
+from benchctl.analysis.degenerate import repeated_share
 from benchctl.analysis.results import ALL_TASKS, SelfConsistency, SpeedUp
 from benchctl.analysis.statistics import MIN_BLOCKS
 from benchctl.data.cell import UNCHECKED_ACCEPTANCE
@@ -26,6 +27,8 @@ record which arms do."""
 
 ENOUGH_ANSWERS = 4
 """With fewer, equal counts at two depths are chance."""
+REPEATED = 0.5
+"""Share of an answer from which on a repeated phrase is named."""
 NAMED = 3
 """Cases that a warning lists; the others are counted."""
 
@@ -178,6 +181,27 @@ def _depth(frame: Frame, arm: int) -> Iterator[tuple[int, dict[str, object]]]:
     settings = next((identity.speculation for identity in identities if identity.name == frame.arms[arm]), None) or {}
     if isinstance(depth := settings.get("max"), int):
         yield depth, {key: value for key, value in settings.items() if key != "max"}
+
+
+def check_repetitions(frame: Frame) -> Iterator[Observation]:
+    """Answers of the baseline that repeat a phrase over much of their text."""
+    answers = {
+        (record.task, record.prompt_idx): record
+        for record in map(frame.records.__getitem__, frame.rows(frame.baseline))
+    }
+    shares = {
+        place: repeated_share(record.token_ids or record.content or "")
+        for place, record in answers.items()
+        if record.error is None
+    }
+    found = sorted((place for place in shares if shares[place] >= REPEATED), key=lambda place: -shares[place])
+    if found:
+        named = "; ".join(f"{task}/{index}: {percent(shares[task, index])}" for task, index in found[:NAMED])
+        more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        what = (
+            f"{len(found)} of {len(answers)} answers repeat a phrase over half of their text or more ({named}{more})."
+        )
+        yield "repeating-answers", frame.arms[frame.baseline], what
 
 
 def check_repeats(frame: Frame, counters: CounterColumns, warm_ups: Sequence[Record]) -> Iterator[Observation]:

@@ -21,6 +21,7 @@ from benchctl.analysis.record_checks import (
     check_preflight,
     check_records,
     check_repeats,
+    check_repetitions,
     check_replication,
     check_speculation,
     check_work,
@@ -144,6 +145,10 @@ ADVICE: dict[str, Advice] = {
         "which requests of real users rarely repeat.",
         "Take the repetitions out of the prompts file; blocks repeat every prompt, each in a fresh process.",
     ),
+    "repeating-answers": Advice(
+        "Text that repeats itself is easy to draft, above all for n-grams: its speed-up is not that of other answers.",
+        "Ask these prompts otherwise, ask for shorter answers, or use a larger target; then measure again.",
+    ),
     "contradictory-counters": Advice(
         "Counters that contradict each other cannot be averaged; these records are left out of the acceptance.",
         "Report it to the engine's project, with the records named here.",
@@ -240,6 +245,7 @@ def find_warnings(
         *check_work(frame, speedups),
         *check_speculation(frame, counters),
         *check_depths(frame, counters),
+        *check_repetitions(frame),
         *check_repeats(frame, counters, warm_ups),
         *check_clocks(frame),
         *check_disturbances(frame),

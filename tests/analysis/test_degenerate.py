@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from benchctl.analysis.degenerate import degeneration, find_loop, runs_on
+from benchctl.analysis.degenerate import degeneration, find_loop, repeated_share, runs_on
+from benchctl.analysis.frame import make_frame
+from benchctl.analysis.record_checks import check_repetitions
 
 
 @pytest.mark.parametrize(
@@ -79,3 +82,32 @@ def test_an_answer_that_finds_no_end_where_the_other_does(
     message = runs_on(ours, make_record(n_predicted=other, finish_reason="stop"))
     assert (message is not None) == found
     assert runs_on(ours, make_record(n_predicted=other, finish_reason="length")) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "share"),
+    [
+        ([1, 2, *[7, 8, 9] * 20, *range(20, 58)], 0.6),  # a loop in the middle: degeneration does not name it
+        ([*range(100, 130), *list(range(40)) * 4], 160 / 190),  # a whole sentence, four times
+        (list(range(40)) * 3, 0.0),
+        ([5] * 20, 0.0),
+        ("so " + "and on " * 20, 140 / 143),
+        ([], 0.0),
+    ],
+)
+def test_a_phrase_repeated_anywhere_counts(answer: Sequence[object], share: float) -> None:
+    assert repeated_share(answer) == pytest.approx(share, abs=0.02)
+
+
+def test_answers_that_repeat_a_phrase_are_named(make_record: Any, make_manifest: Any) -> None:
+    loops, sound = [1, 2, *[7, 8, 9] * 20, *range(20, 58)], list(range(100))
+    records = [
+        make_record(arm, prompt, ids=loops if prompt == 1 else sound)
+        for arm in ("baseline", "spec")
+        for prompt in (0, 1)
+    ]
+    manifest = make_manifest({"baseline": None, "spec": {"type": "ngram-mod"}}, prompts=2, blocks=1)
+    frame = make_frame(records, manifest, "baseline")
+    ((kind, where, what),) = check_repetitions(frame)
+    assert (kind, where) == ("repeating-answers", "baseline")
+    assert "1 of 2 answers" in what and "code/1: 60.0 %" in what
